@@ -1,0 +1,1 @@
+"""What a person sees: screens, widgets, conversations, history, settings and the command line."""

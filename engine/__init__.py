@@ -1,0 +1,1 @@
+"""What turns requests into tokens: scheduler, KV blocks, model runner, GGUF files, text and tokens."""

@@ -1,0 +1,1 @@
+"""GGUF files: header, tensors, and the checks that keep hostile files out."""

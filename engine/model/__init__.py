@@ -1,0 +1,1 @@
+"""Model configuration, per-architecture differences as data, and the one decoder body."""

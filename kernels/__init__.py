@@ -1,0 +1,1 @@
+"""What runs on the device: operations on tensors, knowing no sequence and no model."""

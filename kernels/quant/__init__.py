@@ -1,0 +1,1 @@
+"""Block formats of quantised weights and their dequantisation."""
