@@ -1,0 +1,175 @@
+"""Reading the header of one GGUF file: metadata and the list of tensors, checked before use.
+
+Layout (little-endian): magic, version, number of tensors, number of metadata entries, the entries,
+the tensor descriptions, padding, tensor data.
+"""
+
+import struct
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from engine.errors import UnsupportedModelError
+from engine.gguf.foreign import refuse_foreign
+from engine.gguf.metadata import MAX_KEY_BYTES, Budget, Metadata, parse_value
+from engine.gguf.source import Source, open_source
+from kernels.quant.formats import FORMATS, GGMLType
+
+DEFAULT_ALIGNMENT = 32
+MAX_DIMENSIONS = 4
+MAX_ENTRIES = 1 << 16
+MAX_TENSORS = 1 << 18
+MAX_TENSOR_NAME_BYTES = 1024
+_SMALLEST_ENTRY = 8 + 1 + 4 + 1
+_SMALLEST_TENSOR = 8 + 1 + 4 + 4 + 8
+_FIXED = struct.Struct("<4sIQQ")
+_KNOWN = {int(member): member for member in GGMLType}
+_OTHER_TYPES = {
+    4: "Q4_2 (removed from the format)",
+    5: "Q4_3 (removed from the format)",
+    31: "Q4_0_4_4 (removed from the format; use a Q4_0 file)",
+    32: "Q4_0_4_8 (removed from the format; use a Q4_0 file)",
+    33: "Q4_0_8_8 (removed from the format; use a Q4_0 file)",
+    36: "IQ4_NL_4_4 (removed from the format; use an IQ4_NL file)",
+    37: "IQ4_NL_4_8 (removed from the format; use an IQ4_NL file)",
+    38: "IQ4_NL_8_8 (removed from the format; use an IQ4_NL file)",
+    40: "NVFP4",
+    41: "Q1_0",
+    42: "Q2_0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """Where a tensor lies: `shape` outermost dimension first, `offset` from the start of its part."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: GGMLType
+    offset: int
+    nbytes: int
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A checked header; every tensor's bytes lie within `source`."""
+
+    source: Source
+    version: int
+    alignment: int
+    metadata: Metadata
+    tensors: dict[str, TensorInfo]
+
+
+def parse_header(path: str | Path, part: int = 0) -> Header:
+    """Read and check the header of one file; `part` is noted in its tensors.
+
+    Array values are located but not decoded. Raises ModelFileError for a file that is broken or no
+    GGUF file, UnsupportedModelError for a version or tensor type not supported here.
+    """
+    source = open_source(path)
+    refuse_foreign(source)
+    source.need("header", 0, _FIXED.size)
+    _, version, n_tensors, n_entries = _FIXED.unpack_from(source.map, 0)
+    _check_count(source, "number of tensors", 8, n_tensors, MAX_TENSORS, _SMALLEST_TENSOR)
+    _check_count(source, "number of metadata entries", 16, n_entries, MAX_ENTRIES, _SMALLEST_ENTRY)
+    metadata, offset = _parse_metadata(source, n_entries)
+    alignment = _alignment(source, metadata)
+    tensors = _parse_tensors(source, offset, n_tensors, alignment, part)
+    return Header(source, version, alignment, metadata, tensors)
+
+
+def _check_count(source: Source, field: str, offset: int, count: int, limit: int, smallest: int) -> None:
+    if count > min(limit, (source.size - _FIXED.size) // smallest):
+        source.fail(field, offset, f"{count} is more than the file or the limit of {limit} allows")
+
+
+def _parse_metadata(source: Source, count: int) -> tuple[Metadata, int]:
+    values: dict[str, object] = {}
+    budget = Budget()
+    offset = _FIXED.size
+    for index in range(count):
+        key, behind = source.name(f"metadata key {index}", offset, MAX_KEY_BYTES)
+        if key in values:
+            source.fail(f"metadata key {key!r}", offset, "occurs twice")
+        values[key], offset = parse_value(source, key, behind, budget)
+    return Metadata(source, values), offset
+
+
+def _alignment(source: Source, metadata: Metadata) -> int:
+    alignment = metadata.integer("general.alignment", DEFAULT_ALIGNMENT)
+    if alignment < 1 or alignment & (alignment - 1):
+        source.fail("general.alignment", 0, f"{alignment} is not a power of two")
+    return alignment
+
+
+def _parse_tensors(
+    source: Source, offset: int, count: int, alignment: int, part: int
+) -> dict[str, TensorInfo]:
+    raw: dict[str, tuple[int, tuple[int, ...], GGMLType, int]] = {}
+    for index in range(count):
+        name, behind = source.name(f"name of tensor {index}", offset, MAX_TENSOR_NAME_BYTES)
+        if name in raw:
+            source.fail(f"tensor {name!r}", offset, "occurs twice")
+        shape, tensor_type, start, end = _parse_tensor(source, name, behind)
+        if start % alignment:
+            source.fail(f"offset of tensor {name!r}", end - 8, f"{start} is not a multiple of {alignment}")
+        raw[name] = (end - 8, shape, tensor_type, start)
+        offset = end
+    data_start = -(-offset // alignment) * alignment
+    tensors = {}
+    for name, (at, shape, tensor_type, start) in raw.items():
+        nbytes = _tensor_bytes(source, name, at, shape, tensor_type)
+        if nbytes > source.size - data_start - start:
+            source.fail(
+                f"offset of tensor {name!r}",
+                at,
+                f"its {nbytes} bytes from byte {data_start + start} on leave the file of {source.size} bytes; "
+                "the file is truncated or damaged, download it again",
+            )
+        tensors[name] = TensorInfo(name, shape, tensor_type, data_start + start, nbytes, part)
+    _check_overlap(source, tensors)
+    return tensors
+
+
+def _parse_tensor(source: Source, name: str, offset: int) -> tuple[tuple[int, ...], GGMLType, int, int]:
+    """Shape, type, offset in the data part, and the offset behind the description."""
+    field = f"tensor {name!r}"
+    n_dims = source.u32(field, offset)
+    if n_dims > MAX_DIMENSIONS:
+        source.fail(field, offset, f"has {n_dims} dimensions; at most {MAX_DIMENSIONS} are allowed")
+    source.need(field, offset + 4, 8 * n_dims + 12)
+    *dims, type_number, start = struct.unpack_from(f"<{n_dims}QIQ", source.map, offset + 4)
+    if 0 in dims:
+        source.fail(field, offset + 4, f"has a dimension of 0 in {dims}")
+    tensor_type = _KNOWN.get(type_number)
+    if tensor_type is None:
+        what = _OTHER_TYPES.get(type_number, f"number {type_number}, which is unknown")
+        at = offset + 4 + 8 * n_dims
+        raise UnsupportedModelError(
+            f"{source.path}: {field} at byte {at}: has type {what}; supported are "
+            f"{', '.join(member.name for member in GGMLType)}."
+        )
+    return tuple(reversed(dims)), tensor_type, start, offset + 4 + 8 * n_dims + 12
+
+
+def _tensor_bytes(source: Source, name: str, at: int, shape: tuple[int, ...], tensor_type: GGMLType) -> int:
+    block = FORMATS[tensor_type]
+    row = shape[-1] if shape else 1
+    if row % block.elements:
+        source.fail(
+            f"tensor {name!r}",
+            at,
+            f"rows of {row} elements do not divide into {tensor_type.name} blocks of {block.elements}",
+        )
+    return prod(shape) // block.elements * block.nbytes
+
+
+def _check_overlap(source: Source, tensors: dict[str, TensorInfo]) -> None:
+    ordered = sorted(tensors.values(), key=lambda info: info.offset)
+    for first, second in zip(ordered, ordered[1:], strict=False):
+        if first.offset + first.nbytes > second.offset:
+            source.fail(
+                f"tensor {second.name!r}", second.offset, f"overlaps tensor {first.name!r} before it"
+            )

@@ -1,0 +1,89 @@
+"""Finding the strings of an array quickly.
+
+A GGUF string array is a chain: a 64-bit length, that many bytes, the next length, ... Where the
+array ends is only known by walking it, and a vocabulary has hundreds of thousands of links. Almost
+every length is below 256, so its field is a byte followed by seven zero bytes, which text hardly
+ever contains: numpy finds all such places in a window at once, and the chain is then *verified* link
+by link, again at once. What does not fit (a long string, zero bytes in a text) is walked in Python.
+"""
+
+import struct
+
+import numpy as np
+
+from engine.gguf.source import Source
+
+_WINDOW = 1 << 18
+_FEW = 64
+_U64 = struct.Struct("<Q")
+
+
+def string_fields(source: Source, field: str, offset: int, count: int) -> np.ndarray:
+    """Offsets of the length fields of `count` strings from `offset` on, and the end: int64 [count + 1].
+
+    String i is `source.map[fields[i] + 8 : fields[i + 1]]`. The caller has checked that 8 * count
+    bytes lie in the file. Raises ModelFileError when a string leaves the file.
+    """
+    fields = np.empty(count + 1, dtype=np.int64)
+    done = 0
+    slow = _FEW
+    while done < count:
+        found = _verified_run(source, offset)[: count - done]
+        run = len(found)
+        if run:
+            fields[done : done + run] = found
+            last = int(found[-1])
+            offset = last + 8 + int(source.bytes[last])
+            if offset > source.size:
+                _leaves_file(source, field, done + run - 1, last)
+            done += run
+        # Windows searched in vain must not dominate: the Python stretch grows while they fail.
+        slow = _FEW if run >= _FEW else min(slow * 2, 1 << 14)
+        if run < _FEW and done < count:
+            stretch = min(slow, count - done)
+            offset = _walk(source, field, fields, done, stretch, offset)
+            done += stretch
+    fields[count] = offset
+    return fields
+
+
+def decode_strings(source: Source, fields: np.ndarray) -> list[str]:
+    """The strings whose length fields are `fields`; bytes that are not UTF-8 become U+FFFD."""
+    base = int(fields[0])
+    raw = source.map[base : int(fields[-1])]
+    starts = (fields[:-1] + (8 - base)).tolist()
+    ends = (fields[1:] - base).tolist()
+    return [raw[a:b].decode("utf-8", "replace") for a, b in zip(starts, ends, strict=True)]
+
+
+def _verified_run(source: Source, offset: int) -> np.ndarray:
+    """Offsets of a run of length fields that starts at `offset` and is proved by its own lengths."""
+    window = source.bytes[offset : offset + _WINDOW]
+    if len(window) < 8:
+        return np.empty(0, dtype=np.int64)
+    zero = window[1:] == 0
+    two = zero[:-1] & zero[1:]
+    four = two[:-2] & two[2:]
+    seven = four[:-3] & four[3:]
+    places = np.flatnonzero(seven)
+    if not len(places) or places[0] != 0:
+        return np.empty(0, dtype=np.int64)
+    linked = places[:-1] + window[places[:-1]] + 8 == places[1:]
+    run = len(linked) if linked.all() else int(linked.argmin())
+    return places[: run + 1] + offset
+
+
+def _walk(source: Source, field: str, fields: np.ndarray, done: int, count: int, offset: int) -> int:
+    size, data, unpack = source.size, source.map, _U64.unpack_from
+    for index in range(done, done + count):
+        if size - offset < 8:
+            _leaves_file(source, field, index, offset)
+        fields[index] = offset
+        offset += 8 + unpack(data, offset)[0]
+        if offset > size:
+            _leaves_file(source, field, index, int(fields[index]))
+    return offset
+
+
+def _leaves_file(source: Source, field: str, index: int, offset: int) -> None:
+    source.fail(field, offset, f"string {index} leaves the file, which has {source.size} bytes")
