@@ -88,3 +88,6 @@ FORMATS: dict[GGMLType, BlockFormat] = {
     GGMLType.TQ2_0: BlockFormat(256, 66),
     GGMLType.MXFP4: BlockFormat(32, 17),
 }
+
+# Q8_1 and Q8_K hold activations inside other programs and never lie in files.
+DEQUANTIZABLE: frozenset[GGMLType] = frozenset(FORMATS) - {GGMLType.Q8_1, GGMLType.Q8_K}
