@@ -1,0 +1,31 @@
+"""The small model that ships inside the package, found in a wheel and in a checkout alike."""
+
+from importlib.resources import files
+from pathlib import Path
+
+BUILTIN_NAME = "builtin"
+"""What a person writes to mean the built-in model: `-m builtin`."""
+BUILTIN_FILE = "pocket-44m-q5_k_m.gguf"
+BUILTIN_TITLE = "Pocket 44M"
+BUILTIN_NOTE = (
+    "Pocket 44M is a tiny built-in demo model: it shows the program and is wrong about most things. "
+    "Press Ctrl+O to open a real model (a .gguf file)."
+)
+
+
+def builtin_model_path() -> Path:
+    """Return the path of the built-in model file.
+
+    Raises `FileNotFoundError` when the installation lacks it.
+    """
+    path = Path(str(files("app.builtin") / BUILTIN_FILE))
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"the built-in model is missing: {path}; reinstall tui-chat or choose a model with -m PATH"
+        )
+    return path
+
+
+def is_builtin(path: str | Path) -> bool:
+    """Tell whether `path` names the built-in model file."""
+    return Path(path).name == BUILTIN_FILE

@@ -1,0 +1,78 @@
+"""Where the app keeps its files. Nothing here creates anything except `private_directory`.
+
+`TUI_CHAT_HOME` replaces every location by a folder below it, for tests and portable installations.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+APP_NAME = "tui-chat"
+HOME_VARIABLE = "TUI_CHAT_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class Locations:
+    """The folders and files of one user."""
+
+    config: Path
+    data: Path
+    models: Path
+    themes: Path
+    logs: Path
+    cache: Path
+
+    @property
+    def settings_file(self) -> Path:
+        """The settings, TOML."""
+        return self.config / "settings.toml"
+
+    @property
+    def history_file(self) -> Path:
+        """The conversations, SQLite."""
+        return self.data / "history.db"
+
+    @property
+    def log_file(self) -> Path:
+        """What went wrong, for a bug report."""
+        return self.logs / "tui-chat.log"
+
+
+def locations() -> Locations:
+    """Return this user's locations, from `TUI_CHAT_HOME` or the platform's conventions."""
+    home = os.environ.get(HOME_VARIABLE, "").strip()
+    if home:
+        return _below(Path(home).expanduser().absolute())
+    from platformdirs import PlatformDirs
+
+    dirs = PlatformDirs(APP_NAME, appauthor=False)
+    config, data = Path(dirs.user_config_dir), Path(dirs.user_data_dir)
+    return Locations(
+        config=config,
+        data=data,
+        models=data / "models",
+        themes=config / "themes",
+        logs=Path(dirs.user_log_dir),
+        cache=Path(dirs.user_cache_dir),
+    )
+
+
+def _below(home: Path) -> Locations:
+    return Locations(
+        config=home / "config",
+        data=home / "data",
+        models=home / "data" / "models",
+        themes=home / "config" / "themes",
+        logs=home / "logs",
+        cache=home / "cache",
+    )
+
+
+def private_directory(path: Path) -> Path:
+    """Create `path` for its owner only (0700) and return it; an existing folder keeps its mode.
+
+    Raises `OSError` when it cannot be created.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
