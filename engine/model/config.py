@@ -89,7 +89,7 @@ def read_config(file: GGUFFile) -> ModelConfig:
         vocab_size=_vocab_size(file),
         rms_eps=reader.number("attention.layer_norm_rms_epsilon"),
         attention_scale=scale or head_dim**-0.5,
-        context_length=reader.positive("context_length"),
+        context_length=_context_length(reader),
         rope=_rope(reader),
     )
 
@@ -159,12 +159,16 @@ def _refuse_unsupported(reader: _Keys, head_dim: int) -> None:
         raise reader.unsupported(
             "rope.dimension_count", f"{rope_dim} of {head_dim} dimensions; partial rotation is not supported"
         )
-    for key in ("expert_count", "attention.sliding_window"):
-        value = reader.file.integer(f"{reader.arch}.{key}", 0) or 0
-        if value and key == "expert_count":
-            raise reader.unsupported(key, f"{value} experts; mixture-of-experts models are not supported")
-        if value:
-            raise reader.unsupported(key, f"a window of {value} tokens; sliding windows are not supported")
+    experts = reader.file.integer(f"{reader.arch}.expert_count", 0)
+    if experts:
+        raise reader.unsupported("expert_count", f"{experts}; mixture-of-experts models are not supported")
+
+
+def _context_length(reader: _Keys) -> int:
+    """A sliding window caps the context: inside it, full attention computes the same."""
+    window = reader.file.integer(f"{reader.arch}.attention.sliding_window", 0) or 0
+    length = reader.positive("context_length")
+    return min(length, window) if window > 0 else length
 
 
 def _rope(reader: _Keys) -> RopeConfig:

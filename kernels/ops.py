@@ -1,0 +1,136 @@
+"""The table of operations: what a device can be asked to compute, and who serves it.
+
+`Operations` is the only thing the model runner knows of a device. Every implementation computes
+what the plain torch one (`kernels.reference`) defines, under the same signatures and tests.
+
+Shapes: T tokens of one packed pass, B sequences in it, R rows to sample. One pass packs the tokens
+of all its sequences back to back without padding, single-token (decode) sequences first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from kernels.quant.formats import GGMLType
+
+Pairing = Literal["adjacent", "halves"]
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedMatrix:
+    """A matrix as its file holds it: `raw` uint8 [nbytes] on the CPU, row after row.
+
+    `row_order` int64 [rows], when given, lists the source row of every row (a lossless reordering:
+    rows of a quantised matrix are independent).
+    """
+
+    raw: Tensor
+    type: GGMLType
+    shape: tuple[int, int]
+    row_order: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PassLayout:
+    """Which tokens of one packed pass belong to which sequence, and where their KV lives.
+
+    `context_lens[i]` counts sequence i's tokens up to and including its last one of this pass;
+    its new tokens are the last `query_lens[i]` of them. The first `num_decode` sequences have one
+    new token each. `block_tables[i]` covers the whole context.
+    """
+
+    query_lens: list[int]
+    context_lens: list[int]
+    block_tables: list[list[int]]
+    num_decode: int
+    positions: Tensor
+    """int64 [T], position of each token in its sequence."""
+    slot_mapping: Tensor
+    """int64 [T], KV slot (block * block_size + offset) of each token."""
+
+
+class Operations(Protocol):
+    """What a device computes. Weight and KV handles are opaque to callers."""
+
+    name: str
+    """For people, e.g. "torch float32"."""
+    device: torch.device
+    rope_pairing: Pairing
+    """Order of head dimensions that `rope_and_store` expects; the loader permutes rows to it."""
+    fallbacks: list[str]
+
+    def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
+        """One weight handle from matrices of equal width, their rows stacked."""
+        ...
+
+    def make_embedding(self, matrix: QuantizedMatrix) -> Any:
+        """A row-gather handle."""
+        ...
+
+    def make_vector(self, values: Tensor) -> Tensor:
+        """A norm weight or table as the kernels want it."""
+        ...
+
+    def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> Any:
+        """The paged KV of one model; block 0 is scratch."""
+        ...
+
+    def weight_bytes(self, handle: Any) -> int:
+        """Memory held by a weight handle."""
+        ...
+
+    def prepare(self, layout: PassLayout, kv: Any, inv_freq: Tensor, magnitude: float) -> Any:
+        """What all layers of one pass share: rotation table, attention plan."""
+        ...
+
+    def embed(self, ids: Tensor, handle: Any) -> Tensor:
+        """ids int64 [T] → float32 [T, hidden]."""
+        ...
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """x float32 [T, hidden] → same shape."""
+        ...
+
+    def linear(self, x: Tensor, handle: Any) -> Tensor:
+        """x [T, in] → float32 [T, out]."""
+        ...
+
+    def add_linear(self, residual: Tensor, x: Tensor, handle: Any) -> Tensor:
+        """residual float32 [T, out] + linear(x); may reuse residual's memory."""
+        ...
+
+    def rope_and_store(
+        self, qkv: Tensor, prepared: Any, layer: int, qk_norm: Tensor | None, eps: float
+    ) -> Tensor:
+        """Normalise and rotate q and k, write k and v to their slots; returns q.
+
+        qkv float32 [T, (q_heads + 2 kv_heads) * head_dim]; qk_norm float32 [q_heads + kv_heads,
+        head_dim] or None; returns q float32 [T, q_heads, head_dim].
+        """
+        ...
+
+    def attention(self, q: Tensor, prepared: Any, layer: int, scale: float) -> Tensor:
+        """Causal attention over paged KV: q [T, q_heads, head_dim] → [T, q_heads * head_dim]."""
+        ...
+
+    def silu_gate(self, gate_up: Tensor) -> Tensor:
+        """silu(gate) * up of float32 [T, 2 * ffn] → [T, ffn]."""
+        ...
+
+    def copy_blocks(self, kv: Any, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy whole KV blocks (source, destination) in every layer."""
+        ...
+
+
+def operations_for(device: str, weight_dtype: str = "auto", kv_dtype: str = "auto", block_size: int = 32) -> Operations:
+    """The implementation that serves a device.
+
+    device: "cpu", "cuda", … ; weight_dtype: "auto", "float32" or "bfloat16" (auto is probed);
+    kv_dtype: "auto", "float32", "float16" or "bfloat16". Raises ValueError naming a bad option.
+    """
+    from kernels.reference import TorchOperations
+
+    return TorchOperations(torch.device(device), weight_dtype, kv_dtype, block_size)
