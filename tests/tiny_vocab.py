@@ -4,6 +4,7 @@ Both are learnt from a paragraph below by plain byte-pair merging, so that encod
 merges, and both hold control tokens for ChatML turns. Nothing here is random.
 """
 
+import itertools
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] | trim "
-    "+ '<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    "+ '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 
 _TEXT = """the quick brown fox jumps over the lazy dog and then the other dogs there were running through
@@ -86,7 +88,7 @@ def learn_merges(words: list[list[str]], count: int) -> list[tuple[str, str]]:
     """Up to `count` byte-pair merges, most frequent first, ties broken by the pair's text."""
     merges: list[tuple[str, str]] = []
     while len(merges) < count:
-        pairs = Counter(pair for word in words for pair in zip(word, word[1:], strict=False))
+        pairs = Counter(pair for word in words for pair in itertools.pairwise(word))
         if not pairs:
             break
         best = max(pairs, key=lambda pair: (pairs[pair], pair))

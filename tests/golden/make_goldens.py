@@ -37,13 +37,17 @@ BEST = 64
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "llama_f32": {"arch": "llama", "quant": "F32", "seed": 1},
-    "llama_rope_freqs_q4_k_m_tied": {"arch": "llama", "quant": "Q4_K_M", "rope": "llama3", "tied": True, "seed": 2},
+    "llama_rope_freqs_q4_k_m_tied": {
+        "arch": "llama", "quant": "Q4_K_M", "rope": "llama3", "tied": True, "seed": 2,
+    },
     "llama_linear_q8_0": {"arch": "llama", "quant": "Q8_0", "rope": "linear", "seed": 3},
     "llama_yarn_q6_k": {"arch": "llama", "quant": "Q6_K", "rope": "yarn", "seed": 4},
     "llama_bias_spm_q4_0": {
         "arch": "llama", "quant": "Q4_0", "bias": True, "vocab": "spm", "vocab_size": 448, "seed": 5,
     },
-    "llama_head_dim_96_bf16": {"arch": "llama", "quant": "BF16", "heads": 3, "kv_heads": 1, "head_dim": 96, "seed": 6},
+    "llama_head_dim_96_bf16": {
+        "arch": "llama", "quant": "BF16", "heads": 3, "kv_heads": 1, "head_dim": 96, "seed": 6,
+    },
     "qwen2_q5_k": {"arch": "qwen2", "quant": "Q5_K", "rope_base": 1e6, "seed": 7},
     "qwen2_tied_iq4_nl": {"arch": "qwen2", "quant": "IQ4_NL", "tied": True, "seed": 8},
     "qwen2_yarn_q5_0": {"arch": "qwen2", "quant": "Q5_0", "rope": "yarn", "seed": 9},
@@ -60,7 +64,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def open_llama_cpp(path: Path) -> Any:
     """llama.cpp on one CPU thread, float32 keys and values, no flash attention, all logits kept."""
-    import llama_cpp  # noqa: PLC0415
+    import llama_cpp
 
     return llama_cpp.Llama(
         str(path), n_ctx=512, n_batch=512, n_ubatch=512, n_threads=1, n_threads_batch=1, n_gpu_layers=0,
@@ -71,7 +75,7 @@ def open_llama_cpp(path: Path) -> Any:
 
 def source_name() -> str:
     """Which llama.cpp made the file."""
-    import llama_cpp  # noqa: PLC0415
+    import llama_cpp
 
     return f"llama.cpp of llama-cpp-python {llama_cpp.__version__}, CPU, 1 thread, KV F32, no flash attention"
 
@@ -100,8 +104,8 @@ def write_variant(name: str, folder: Path) -> None:
     logits = evaluate(plain, tokens)
     quantised = nmse(evaluate(path, tokens).astype(np.float64), logits)
     np.savez_compressed(
-        FOLDER / f"{name}.npz", recipe=json.dumps(recipe), weights_sha256=weights_hash(path), source=source_name(),
-        tokens=np.array(tokens, np.int32), logits=logits, quantised_nmse=quantised,
+        FOLDER / f"{name}.npz", recipe=json.dumps(recipe),
+        weights_sha256=weights_hash(path), source=source_name(), tokens=np.array(tokens, np.int32), logits=logits, quantised_nmse=quantised,
     )  # fmt: skip
     print(f"{name}: llama.cpp on the quantised file NMSE {quantised:.1e}")
 
@@ -127,7 +131,8 @@ def write_builtin(folder: Path) -> None:
         FOLDER / "builtin_44m.npz", weights_sha256=weights_hash(BUILTIN), source=source_name(),
         tokens=np.array(prompt, np.int32), best_ids=best_ids.astype(np.int32),
         best_logits=np.take_along_axis(logits, best_ids, 1), rows=np.array(rows), full=logits[rows],
-        greedy=np.array(greedy, np.int32), greedy_margins=np.array(margins, np.float32), quantised_nmse=quantised,
+        greedy=np.array(greedy, np.int32), greedy_margins=np.array(margins, np.float32),
+        quantised_nmse=quantised,
     )  # fmt: skip
     print(f"builtin: {len(prompt)} tokens, NMSE {quantised:.1e}, smallest margin {min(margins):.3f}")
     print(model.detokenize(greedy).decode())
