@@ -33,7 +33,6 @@ _OTHER_TYPES = {
     36: "IQ4_NL_4_4 (removed from the format; use an IQ4_NL file)",
     37: "IQ4_NL_4_8 (removed from the format; use an IQ4_NL file)",
     38: "IQ4_NL_8_8 (removed from the format; use an IQ4_NL file)",
-    40: "NVFP4",
     41: "Q1_0",
     42: "Q2_0",
 }

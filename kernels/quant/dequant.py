@@ -4,7 +4,6 @@ The common types are written in torch and run on any device, many blocks at a ti
 through gguf's own numpy code on the CPU.
 """
 
-import warnings
 from collections.abc import Callable
 from math import prod
 
@@ -20,7 +19,7 @@ SUPPORTED: frozenset[GGMLType] = DEQUANTIZABLE
 
 # Elements unpacked at once: on a CPU the intermediate bytes stay in its cache, on a GPU few launches
 # do the work. The temporary memory is a few times this many bytes.
-_CPU_SLAB = 1 << 18
+_CPU_SLAB = 1 << 20
 _DEVICE_SLAB = 1 << 23
 
 _PLAIN = {
@@ -49,6 +48,7 @@ _UNPACK: dict[GGMLType, Callable[[Tensor, Tensor], None]] = {
     GGMLType.IQ4_NL: nonlinear.unpack_iq4_nl,
     GGMLType.IQ4_XS: nonlinear.unpack_iq4_xs,
     GGMLType.MXFP4: nonlinear.unpack_mxfp4,
+    GGMLType.NVFP4: nonlinear.unpack_nvfp4,
 }
 
 
@@ -84,11 +84,17 @@ def as_tensor(array: np.ndarray) -> Tensor:
     Also for read-only arrays, such as a mapped file's: torch cannot mark a tensor read-only, and
     writing to the result of one ends the process.
     """
-    if array.flags.writeable:
-        return torch.from_numpy(array)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(array)
+    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Writeable(array)))
+
+
+class _Writeable:
+    """Presents a read-only array as writeable, so that torch takes it without a warning."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._keep = array
+        interface = dict(array.__array_interface__)
+        interface["data"] = (array.__array_interface__["data"][0], False)
+        self.__array_interface__ = interface
 
 
 def _reinterpret(raw: Tensor, dtype: torch.dtype) -> Tensor:
@@ -104,7 +110,8 @@ def _through_gguf(type: GGMLType) -> Callable[[Tensor, Tensor], None]:
     reference = gguf.GGMLQuantizationType(int(type))
 
     def unpack(blocks: Tensor, out: Tensor) -> None:
-        values = quants.dequantize(blocks.cpu().reshape(1, -1).numpy(), reference)
+        with np.errstate(all="ignore"):
+            values = quants.dequantize(blocks.cpu().reshape(1, -1).numpy(), reference)
         out.copy_(torch.from_numpy(values).view_as(out))
 
     return unpack

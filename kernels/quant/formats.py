@@ -44,6 +44,7 @@ class GGMLType(IntEnum):
     TQ1_0 = 34
     TQ2_0 = 35
     MXFP4 = 39
+    NVFP4 = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ FORMATS: dict[GGMLType, BlockFormat] = {
     GGMLType.TQ1_0: BlockFormat(256, 54),
     GGMLType.TQ2_0: BlockFormat(256, 66),
     GGMLType.MXFP4: BlockFormat(32, 17),
+    GGMLType.NVFP4: BlockFormat(64, 36),
 }
 
 # Q8_1 and Q8_K hold activations inside other programs and never lie in files.
