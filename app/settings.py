@@ -9,7 +9,7 @@ import re
 import tempfile
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
@@ -185,8 +185,7 @@ def _read_sections(data: dict[str, Any], path: Path, warnings: list[str]) -> Set
 
 
 def _read_section(name: str, content: dict[str, Any], path: Path, warnings: list[str]) -> Any:
-    default = getattr(Settings(), name)
-    assert is_dataclass(default)
+    default: Any = getattr(Settings(), name)
     options = {f.name: f for f in fields(default)}
     values: dict[str, Any] = {}
     for key, value in content.items():
@@ -264,10 +263,8 @@ def _differences(old: Settings, new: Settings) -> list[tuple[str, str, Any]]:
             value = getattr(after, option.name)
             if value != getattr(before, option.name):
                 found.append((section, option.name, value))
-    for action in sorted({*old.keys, *new.keys}):
-        if old.keys.get(action) != new.keys.get(action):
-            found.append(("keys", action, new.keys.get(action)))
-    return found
+    changed = sorted(a for a in {*old.keys, *new.keys} if old.keys.get(a) != new.keys.get(a))
+    return found + [("keys", action, new.keys.get(action)) for action in changed]
 
 
 def _write_atomically(path: Path, text: str) -> None:

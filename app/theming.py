@@ -142,10 +142,8 @@ def parse_theme(text: str, source: str) -> ThemeFile:
 
 
 def _theme_texts(user_folder: Path | None, warnings: list[str]) -> list[tuple[str, str]]:
-    texts: list[tuple[str, str]] = []
-    for entry in sorted(files("themes").iterdir(), key=lambda item: item.name):
-        if entry.name.endswith(".toml"):
-            texts.append((entry.name, entry.read_text(encoding="utf-8")))
+    entries = sorted(files("themes").iterdir(), key=lambda item: item.name)
+    texts = [(e.name, e.read_text(encoding="utf-8")) for e in entries if e.name.endswith(".toml")]
     try:
         own = sorted(user_folder.glob("*.toml")) if user_folder is not None else []
     except OSError as error:
