@@ -1,0 +1,116 @@
+"""Every action of the app, once: bindings, footer hints, help screen and palette are made of this.
+
+An action `id` is carried out by `action_<id>` of the chat screen, and it is also the name under
+which the settings file can give it other keys.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from textual.binding import Binding
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing the reader can do; `keys` are Textual key names, comma separated."""
+
+    id: str
+    title: str
+    keys: str
+    group: str
+    help: str = ""
+    palette: bool = True
+
+
+ACTIONS: tuple[Action, ...] = (
+    Action("new_tab", "New chat", "ctrl+t", "Chats", "Open an empty chat in a new tab"),
+    Action("close_tab", "Close chat", "ctrl+w", "Chats", "Close this tab; asks while it is answering"),
+    Action("rename_tab", "Rename chat", "f2", "Chats", "Give this chat another title"),
+    Action("previous_tab", "Previous chat", "ctrl+pageup,ctrl+shift+tab", "Chats", "Go one tab left"),
+    Action("next_tab", "Next chat", "ctrl+pagedown,ctrl+tab", "Chats", "Go one tab right"),
+    Action("choose_model", "Choose model", "ctrl+o", "Model", "Switch this chat to another model file"),
+    Action(
+        "tab_settings",
+        "Chat settings",
+        "f8",
+        "Model",
+        "System prompt, temperature and other sampling settings",
+    ),
+    Action("toggle_panel", "Live panel", "f3", "View", "Show or hide what the engine is doing"),
+    Action("stop", "Stop", "escape", "Answer", "Stop the answer and keep what is there", palette=False),
+    Action("regenerate", "Regenerate", "ctrl+r", "Answer", "Write the last answer again, as an alternative"),
+    Action("edit_last", "Edit last message", "f4", "Answer", "Change the last message and ask again"),
+    Action(
+        "previous_answer", "Previous alternative", "alt+left", "Answer", "Show the alternative before this"
+    ),
+    Action("next_answer", "Next alternative", "alt+right", "Answer", "Show the alternative after this"),
+    Action("copy_answer", "Copy answer", "ctrl+y", "Answer", "Copy the last answer to the clipboard"),
+    Action("copy_code", "Copy code block", "f6", "Answer", "Copy a code block; again for the next one"),
+    Action("scroll_up", "Scroll up", "pageup", "View", "One page up in the chat", palette=False),
+    Action("scroll_down", "Scroll down", "pagedown", "View", "One page down in the chat", palette=False),
+    Action("scroll_end", "Go to the end", "ctrl+end", "View", "Follow the answer again"),
+    Action("choose_theme", "Choose theme", "f7", "View", "Colours of the app"),
+    Action("help", "Help", "f1", "App", "All keys"),
+    Action("palette", "Commands", "ctrl+p", "App", "Search every command", palette=False),
+    Action("quit_app", "Quit", "ctrl+q", "App", "Leave; chats are saved"),
+)
+
+GROUPS: tuple[str, ...] = ("Chats", "Answer", "Model", "View", "App")
+_HINTS = ("new_tab", "choose_model", "help")
+_NAMES = {
+    "ctrl": "Ctrl",
+    "alt": "Alt",
+    "shift": "Shift",
+    "escape": "Esc",
+    "pageup": "PgUp",
+    "pagedown": "PgDn",
+    "enter": "Enter",
+    "left": "←",
+    "right": "→",
+    "end": "End",
+    "tab": "Tab",
+}
+
+
+def bindings() -> list[Binding]:
+    """Return the chat screen's bindings; keys that text editing needs stay with the composer."""
+    plain = {"stop", "scroll_up", "scroll_down"}
+    made = [
+        Binding(
+            action.keys, action.id, action.title, show=False, priority=action.id not in plain, id=action.id
+        )
+        for action in ACTIONS
+    ]
+    numbers = [
+        Binding(f"alt+{number}", f"go_to_tab({number})", f"Chat {number}", show=False, priority=True)
+        for number in range(1, 10)
+    ]
+    return made + numbers
+
+
+def keys_of(action: Action, overrides: Mapping[str, str]) -> str:
+    """Return an action's keys, the reader's own if the settings give any."""
+    return overrides.get(action.id) or action.keys
+
+
+def key_label(keys: str) -> str:
+    """Return the first of some keys as people write it: `Ctrl+PgUp`, `F2`."""
+    parts = keys.split(",")[0].strip().split("+")
+    return "+".join(_NAMES.get(part, part.upper() if len(part) <= 3 else part.capitalize()) for part in parts)
+
+
+def hints(overrides: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return (key, title) of the few actions that the status line names."""
+    by_id = {action.id: action for action in ACTIONS}
+    return [(key_label(keys_of(by_id[name], overrides)), by_id[name].title) for name in _HINTS]
+
+
+def in_groups(overrides: Mapping[str, str]) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
+    """Yield (group, [(key, title, help)]) for the help screen."""
+    for group in GROUPS:
+        rows = [
+            (key_label(keys_of(action, overrides)), action.title, action.help)
+            for action in ACTIONS
+            if action.group == group
+        ]
+        yield group, rows

@@ -1,0 +1,106 @@
+"""What the app needs of the engine, as types only: the real engine and the tests' fake both fit."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from engine.request import Event, Finished, Request
+from engine.stats import EngineStats
+
+Progress = Callable[[float, str], None]
+"""Called with the fraction done (0 to 1) and what is being done."""
+
+
+class TemplatePort(Protocol):
+    """Turns messages into token ids; see `engine.text.chat_template.ChatTemplate`."""
+
+    @property
+    def warning(self) -> str | None:
+        """What is wrong with the file's template, for the reader."""
+
+    def encode(self, messages: Sequence[Any], *, kept: Mapping[int, Any]) -> list[int]:
+        """Return the prompt's token ids."""
+
+    def starts_in_reasoning(self, enable_thinking: bool | None) -> bool:
+        """Whether the prompt already opens the reasoning."""
+
+
+class TokenizerPort(Protocol):
+    """The part of the tokenizer that the app looks at."""
+
+    @property
+    def warning(self) -> str | None:
+        """What is unusual about the tokenizer, for the reader."""
+
+
+class GenerationPort(Protocol):
+    """One running answer."""
+
+    @property
+    def sequence_id(self) -> int:
+        """The id under which statistics show it."""
+
+    @property
+    def finished(self) -> Finished | None:
+        """The last event once it has ended."""
+
+    def cancel(self) -> None:
+        """Ask the engine to end it; a `Finished` event follows."""
+
+    def poll(self) -> list[Event]:
+        """Return the events since the last call, without waiting."""
+
+    def set_listener(self, listener: Callable[[], None] | None) -> None:
+        """Call `listener` on the engine's thread whenever events appear where none waited."""
+
+
+class ModelPort(Protocol):
+    """A resident model."""
+
+    @property
+    def name(self) -> str:
+        """Its title."""
+
+    @property
+    def path(self) -> Path:
+        """The file it came from."""
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens of one sequence."""
+
+    @property
+    def tokenizer(self) -> TokenizerPort:
+        """Its tokenizer."""
+
+    @property
+    def template(self) -> TemplatePort:
+        """Its chat template."""
+
+    @property
+    def info(self) -> Any:
+        """`engine.engine.ModelInfo`: quantization, weight_bytes, kv_dtype and more."""
+
+    def submit(self, request: Request) -> GenerationPort:
+        """Start a generation; raises `RequestError` when it can never fit."""
+
+    def unload(self) -> None:
+        """Give its memory back."""
+
+
+class EnginePort(Protocol):
+    """The engine's facade."""
+
+    def load(
+        self, path: Path, *, context_length: int | None = None, progress: Progress | None = None
+    ) -> ModelPort:
+        """Load a model file; blocking."""
+
+    def stats(self) -> EngineStats:
+        """Return the newest snapshot."""
+
+    def close(self, timeout: float = 5.0) -> None:
+        """End every generation and the engine's thread."""
+
+
+EngineFactory = Callable[[], EnginePort]

@@ -1,0 +1,40 @@
+"""Keeps file descriptors 1 and 2 away from libraries while the screen belongs to the app.
+
+Native code (torch, CUDA, OpenMP) prints to the descriptors, not to `sys.stdout`; one such line would
+tear the picture. The terminal stays reachable through duplicates that `sys.__stdout__` and
+`sys.__stderr__` become; what is printed meanwhile goes to the log file.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def guarded_descriptors(log_file: Path) -> Iterator[None]:
+    """Send descriptors 1 and 2 to the end of `log_file` inside the block."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    before = (sys.__stdout__, sys.__stderr__)
+    kept = (os.dup(1), os.dup(2))
+    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    terminals = [os.fdopen(os.dup(fd), "w", encoding="utf-8", errors="replace") for fd in kept]
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    sys.__stdout__, sys.__stderr__ = terminals  # type: ignore[misc, assignment]
+    try:
+        yield
+    finally:
+        for terminal in terminals:
+            with contextlib.suppress(OSError, ValueError):
+                terminal.flush()
+        sys.__stdout__, sys.__stderr__ = before  # type: ignore[misc]
+        for target, fd in zip((1, 2), kept, strict=True):
+            os.dup2(fd, target)
+            os.close(fd)
+        for terminal in terminals:
+            with contextlib.suppress(OSError):
+                terminal.close()

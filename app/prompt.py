@@ -1,0 +1,64 @@
+"""From the shown messages to what the chat template encodes, and from messages to what is shown."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from app.conversation import Conversation, MessageNode, Role, Status
+from app.engine_port import ModelPort
+
+if TYPE_CHECKING:
+    from engine.text.chat_template import KeptAnswer, Message
+
+
+def prompt_messages(
+    system: str, path: Sequence[MessageNode], text: str | None, model: str
+) -> "tuple[list[Message], Mapping[int, KeptAnswer]]":
+    """Return the messages to encode and, by index, the answers whose token ids `model` produced."""
+    from engine.text.chat_template import KeptAnswer, Message
+
+    messages = [Message("system", system)] if system.strip() else []
+    kept: dict[int, KeptAnswer] = {}
+    for node in path:
+        if node.role is Role.ASSISTANT and node.model == model and node.token_ids:
+            kept[len(messages)] = KeptAnswer(tuple(node.token_ids), node.reasoning_tokens)
+        messages.append(Message(str(node.role), node.text, node.reasoning or None))
+    if text is not None:
+        messages.append(Message("user", text))
+    return messages, kept
+
+
+def prompt_too_long(tokens: int, model: ModelPort) -> str | None:
+    """Say with numbers why a prompt leaves no room for an answer, or return None."""
+    if tokens < model.context_length:
+        return None
+    return (
+        f"This chat with your message is {tokens:,} tokens long; {model.name} reads at most "
+        f"{model.context_length:,}, answer included. Shorten the message, begin a new chat, or choose a "
+        "model with a longer context."
+    )
+
+
+def answer_footer(conversation: Conversation, node: MessageNode) -> str:
+    """Return the line under an answer: what it cost, how it ended, which alternative it is."""
+    parts: list[str] = []
+    if node.status is Status.ERROR:
+        parts.append(f"{node.error} Press Ctrl+R to try again.")
+    elif node.status is Status.STOPPED:
+        parts.append("stopped")
+    elif node.error:
+        parts.append(node.error)
+    siblings = conversation.siblings(node.id)
+    if len(siblings) > 1:
+        at = [sibling.id for sibling in siblings].index(node.id) + 1
+        parts.append(f"‹ {at} of {len(siblings)} ›")
+    if node.status is not Status.STREAMING and node.stats is not None and node.stats.tokens:
+        parts.append(f"{node.stats.tokens:,} tokens")
+        if node.stats.tok_s:
+            parts.append(f"{node.stats.tok_s:.0f} tok/s")
+        if node.stats.ttft_ms is not None:
+            parts.append(f"first after {_duration(node.stats.ttft_ms)}")
+    return " · ".join(parts)
+
+
+def _duration(milliseconds: float) -> str:
+    return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"

@@ -1,0 +1,166 @@
+"""Where messages are written: several lines, growing; Enter sends; big pastes fold into chips."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from textual import events
+from textual.message import Message
+from textual.widgets import TextArea
+
+_NEWLINE_KEYS = frozenset({"shift+enter", "ctrl+j", "alt+enter", "ctrl+enter"})
+_FOLD_LINES, _FOLD_CHARACTERS = 30, 3_000
+_MOST_LINES = 10
+_CHIP = re.compile(r"\[pasted #(\d+): [\d,]+ (?:lines|characters)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message being written; `pastes` are the texts that chips stand for, by number."""
+
+    text: str = ""
+    pastes: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def expanded(self) -> str:
+        """The whole message, chips replaced by what they stand for."""
+        return _CHIP.sub(lambda match: self.pastes.get(int(match[1]), match[0]), self.text)
+
+    @classmethod
+    def folded(cls, text: str) -> "Draft":
+        """Make a draft of a whole text; a big one becomes a chip."""
+        if not _is_big(text):
+            return cls(text)
+        return cls(_chip(1, text), {1: text})
+
+
+class Composer(TextArea):
+    """A text area that sends. It leaves every key of the action registry to the screen."""
+
+    class Submitted(Message):
+        """The reader sends this text, chips expanded."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    def __init__(self, *, enter_sends: bool = True, id: str | None = None) -> None:
+        super().__init__(
+            id=id,
+            soft_wrap=True,
+            tab_behavior="focus",
+            compact=True,
+            highlight_cursor_line=False,
+            placeholder="Write a message",
+        )
+        self._enter_sends = enter_sends
+        self._pastes: dict[int, str] = {}
+        self._past: Sequence[str] = ()
+        self._recalled: int | None = None
+        self._unsent = Draft()
+
+    @property
+    def draft(self) -> Draft:
+        """What is written now."""
+        return Draft(self.text, dict(self._pastes))
+
+    @draft.setter
+    def draft(self, draft: Draft) -> None:
+        self._pastes = dict(draft.pastes)
+        self._recalled = None
+        self.load_text(draft.text)
+        self.move_cursor(self.document.end)
+
+    def give_back(self, text: str) -> None:
+        """Put text that could not be sent in front of what is written now."""
+        kept = self.draft.expanded
+        self.draft = Draft.folded(f"{text}\n\n{kept}" if kept.strip() else text)
+
+    def set_past(self, texts: Sequence[str]) -> None:
+        """Set the messages that the up key goes through, oldest first."""
+        self._past = texts
+        self._recalled = None
+
+    def fit_height(self) -> None:
+        """Grow and shrink with the text, from one line to ten."""
+        self.styles.height = min(_MOST_LINES, max(1, self.wrapped_document.height)) + self.gutter_height
+
+    @property
+    def gutter_height(self) -> int:
+        """Lines of the border and padding."""
+        return self.styles.gutter.height
+
+    def on_mount(self) -> None:
+        """Begin at one line."""
+        self.fit_height()
+
+    def on_text_area_changed(self) -> None:
+        """Follow the text."""
+        self.fit_height()
+
+    def on_resize(self) -> None:
+        """Follow the width."""
+        self.fit_height()
+
+    async def _on_key(self, event: events.Key) -> None:
+        handled = True
+        if event.key in _NEWLINE_KEYS and not (event.key == "ctrl+j" and not self._enter_sends):
+            self.insert("\n")
+        elif event.key == ("enter" if self._enter_sends else "ctrl+j"):
+            self._enter()
+        elif event.key == "up" and self.cursor_at_first_line:
+            handled = self._recall(-1)
+        elif event.key == "down" and self.cursor_at_last_line:
+            handled = self._recall(1)
+        else:
+            handled = False
+        if handled:
+            event.stop()
+            event.prevent_default()
+        else:
+            await super()._on_key(event)
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.stop()
+        event.prevent_default()
+        text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        if _is_big(text):
+            number = max(self._pastes, default=0) + 1
+            self._pastes[number] = text
+            text = _chip(number, text)
+        self._replace_via_keyboard(text, *self.selection)
+
+    def _enter(self) -> None:
+        row, column = self.cursor_location
+        if self.document.get_line(row)[:column].endswith("\\"):
+            self.replace("\n", (row, column - 1), (row, column))
+            return
+        text = self.draft.expanded
+        if text.strip():
+            self.draft = Draft()
+            self.post_message(self.Submitted(text))
+
+    def _recall(self, step: int) -> bool:
+        if not self._past or (self._recalled is None and step > 0):
+            return False
+        if self._recalled is None:
+            self._unsent = self.draft
+        position = (len(self._past) if self._recalled is None else self._recalled) + step
+        if position < 0:
+            return True
+        if position >= len(self._past):
+            self.draft = self._unsent
+        else:
+            self.draft = Draft.folded(self._past[position])
+            self._recalled = position
+        return True
+
+
+def _is_big(text: str) -> bool:
+    return len(text) > _FOLD_CHARACTERS or text.count("\n") >= _FOLD_LINES
+
+
+def _chip(number: int, text: str) -> str:
+    lines = text.count("\n") + 1
+    size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
+    return f"[pasted #{number}: {size}]"

@@ -1,0 +1,135 @@
+"""Shows the active chat's transcript and keeps those of the few chats seen last.
+
+A chat that is not shown costs nothing while it streams: its transcript only becomes stale, and is
+brought up to date when it is shown again.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.widgets import Static
+
+from app.builtin_model import BUILTIN_TITLE, is_builtin
+from app.conversation import MessageNode, Role, Status
+from app.prompt import answer_footer
+from app.reasoning import Part
+from app.session import AnswerFinished, ChatSession, PathChanged, SessionEvent, TextStreamed
+from app.widgets.transcript import MessageView, Transcript
+
+_KEPT = 3
+
+
+@dataclass
+class _Card:
+    transcript: Transcript
+    ids: list[str] = field(default_factory=list)
+    stale: bool = True
+
+
+class TranscriptDeck(Container):
+    """The middle of the screen: one transcript, or a welcome for an empty chat."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._cards: OrderedDict[str, _Card] = OrderedDict()
+        self._active: ChatSession | None = None
+
+    def compose(self) -> ComposeResult:
+        """The welcome; transcripts come as they are needed."""
+        yield Static(id="welcome", markup=False)
+
+    @property
+    def transcript(self) -> Transcript | None:
+        """The active chat's transcript, once it has messages."""
+        card = self._cards.get(self._active.conversation.id) if self._active else None
+        return card.transcript if card else None
+
+    async def show(self, session: ChatSession, welcome: str) -> None:
+        """Bring a chat to the front; `welcome` is what an empty one says."""
+        self._active = session
+        self.query_one("#welcome", Static).update(welcome)
+        key = session.conversation.id
+        card = self._cards.get(key)
+        if card is None and session.conversation.leaf is not None:
+            card = self._cards[key] = _Card(Transcript(classes="chat"))
+            await self.mount(card.transcript)
+        if card is not None:
+            self._cards.move_to_end(key)
+            self._refresh(card, session)
+        for other_key, other in self._cards.items():
+            other.transcript.display = other_key == key
+        self.set_class(card is None, "-empty")
+        await self._drop_oldest()
+
+    async def forget(self, session: ChatSession) -> None:
+        """Drop a closed chat's transcript."""
+        card = self._cards.pop(session.conversation.id, None)
+        if card is not None:
+            await card.transcript.remove()
+
+    def apply(self, session: ChatSession, event: SessionEvent) -> None:
+        """Take an event of any chat; only the active one's touches widgets."""
+        card = self._cards.get(session.conversation.id)
+        if card is None:
+            return
+        if session is not self._active:
+            card.stale = True
+        elif isinstance(event, PathChanged):
+            self._refresh(card, session)
+        elif isinstance(event, TextStreamed) and event.node_id in card.ids:
+            for part, text in event.pieces:
+                card.transcript.append_text(event.node_id, text, reasoning=part is Part.REASONING)
+        elif isinstance(event, AnswerFinished) and event.node_id in card.ids:
+            view = message_view(session, session.conversation.nodes[event.node_id])
+            card.transcript.finish(view.id, view.status, view.footer)
+
+    def _refresh(self, card: _Card, session: ChatSession) -> None:
+        views = [message_view(session, node) for node in session.conversation.path()]
+        ids = [view.id for view in views]
+        same = 0 if card.stale else _common(card.ids, ids)
+        if not same:
+            card.transcript.show(views)
+        else:
+            if same < len(card.ids):
+                card.transcript.remove_from(card.ids[same])
+            for view in views[same:]:
+                card.transcript.begin(view)
+            card.transcript.jump_to_end()
+        card.ids, card.stale = ids, False
+
+    async def _drop_oldest(self) -> None:
+        while len(self._cards) > _KEPT:
+            _, card = self._cards.popitem(last=False)
+            await card.transcript.remove()
+
+
+def message_view(session: ChatSession, node: MessageNode) -> MessageView:
+    """Return what the transcript shows of a message."""
+    answer = node.role is Role.ASSISTANT
+    title = model_title(node.model) if answer and node.model else ""
+    return MessageView(
+        id=node.id,
+        role=str(node.role),
+        text=node.text,
+        reasoning=node.reasoning,
+        status=str(node.status),
+        footer=answer_footer(session.conversation, node) if answer and node.status is not Status.STREAMING else "",
+        title=title,
+    )
+
+
+def model_title(path: str | Path) -> str:
+    """Return the short name of a model file."""
+    return BUILTIN_TITLE if is_builtin(path) else Path(path).stem
+
+
+def _common(old: list[str], new: list[str]) -> int:
+    count = 0
+    for before, after in zip(old, new, strict=False):
+        if before != after:
+            break
+        count += 1
+    return count

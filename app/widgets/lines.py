@@ -1,0 +1,138 @@
+"""A widget that draws rows of styled spans itself and repaints only the rows that changed.
+
+A span is `(text, style)`; a style is one or several names of `STYLES`, separated by blanks, whose
+colours stand in lines.tcss. One such widget costs what a hundred small widgets would not.
+"""
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+Span = tuple[str, str]
+Row = tuple[Span, ...]
+
+STYLES = (
+    "text",
+    "dim",
+    "faint",
+    "strong",
+    "accent",
+    "primary",
+    "streaming",
+    "reading",
+    "queued",
+    "unread",
+    "error",
+    "warning",
+    "used",
+    "shared",
+    "cached",
+    "free",
+    "spark",
+    "active",
+    "hover",
+)
+FULL, ELLIPSIS = "━", "…"
+
+
+class LineWidget(Widget, can_focus=False):
+    """Base of the tab bar, the live panel and the status lines. Its text cannot be selected."""
+
+    COMPONENT_CLASSES = {f"line--{name}" for name in STYLES}
+    ALLOW_SELECT = False
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._rows: tuple[Row, ...] = ()
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """What is drawn now."""
+        return self._rows
+
+    @property
+    def plain(self) -> str:
+        """What is drawn now, without styles."""
+        return "\n".join("".join(text for text, _ in row) for row in self._rows)
+
+    def set_rows(self, rows: Sequence[Row]) -> None:
+        """Draw these rows; a row equal to the one that is there costs nothing."""
+        old, self._rows = self._rows, tuple(rows)
+        if len(old) != len(self._rows):
+            self.refresh(layout=self.styles.is_auto_height)
+            return
+        changed = [
+            Region(0, y, self.size.width, 1)
+            for y, (before, after) in enumerate(zip(old, self._rows, strict=True))
+            if before != after
+        ]
+        if changed:
+            self.refresh(*changed)
+
+    def get_content_height(self, container: object, viewport: object, width: int) -> int:
+        """One line a row."""
+        return len(self._rows)
+
+    def render_line(self, y: int) -> Strip:
+        """Draw row `y`."""
+        width = self.size.width
+        base = self.rich_style
+        if y >= len(self._rows):
+            return Strip.blank(width, base)
+        segments = [Segment(text, self._style(style)) for text, style in self._rows[y] if text]
+        return Strip(segments).adjust_cell_length(width, base)
+
+    def _style(self, names: str) -> object:
+        if not names:
+            return self.rich_style
+        return self.get_component_rich_style(*(f"line--{name}" for name in names.split()))
+
+
+def fit(text: str, width: int, *, right: bool = False) -> str:
+    """Cut or pad text to exactly `width` cells; control characters and line ends become blanks."""
+    text = "".join(char if char.isprintable() else " " for char in text)
+    if width <= 0:
+        return ""
+    if cell_len(text) > width:
+        cut = set_cell_size(text, width - 1) + ELLIPSIS
+        return " " * (width - cell_len(cut)) + cut
+    padding = " " * (width - cell_len(text))
+    return padding + text if right else text + padding
+
+
+def pair(left: Row, right: Row, width: int) -> Row:
+    """Put spans at both ends of a row of `width` cells."""
+    gap = width - row_width(left) - row_width(right)
+    return (*left, (" " * max(1, gap), ""), *right)
+
+
+def row_width(row: Row) -> int:
+    """Return a row's width in cells."""
+    return sum(cell_len(text) for text, _ in row)
+
+
+def bar(width: int, parts: Sequence[tuple[float, str]], rest: str = "free") -> Row:
+    """Draw parts of one whole (fractions that add up to at most 1) as a bar of `width` cells."""
+    spans: list[Span] = []
+    left = width
+    for fraction, style in parts:
+        cells = min(left, round(fraction * width) or (1 if fraction > 0 else 0))
+        if cells > 0:
+            spans.append((FULL * cells, style))
+            left -= cells
+    if left > 0:
+        spans.append((FULL * left, rest))
+    return tuple(spans)
+
+
+def size_text(count: float) -> str:
+    """Write a number of bytes for people: `32 MB`, `1.2 GB`."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            value = count / factor
+            return f"{value:.1f} {unit}" if value < 10 and unit in ("GB", "TB") else f"{value:.0f} {unit}"
+    return f"{count:.0f} B"

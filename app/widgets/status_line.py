@@ -1,0 +1,84 @@
+"""The line at the bottom: the tab's model and numbers at the left, a few keys at the right."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.widgets.lines import LineWidget, Row, Span, pair, row_width
+
+_NEARLY_FULL = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class StatusItem:
+    """What the line shows. `context` is (used, most) tokens; `kv` the share of the KV budget in use."""
+
+    model: str
+    quantization: str = ""
+    context: tuple[int, int] | None = None
+    tok_s: float = 0.0
+    kv: float | None = None
+    note: str = ""
+
+
+class StatusLine(LineWidget):
+    """Always shows the speed; drops what is least needed when the line is narrow."""
+
+    def __init__(self, hints: Sequence[tuple[str, str]] = (), *, id: str | None = None) -> None:
+        """`hints` are (key, title)."""
+        super().__init__(id=id)
+        self._hints = hints
+        self._item = StatusItem("")
+
+    def show(self, item: StatusItem) -> None:
+        """Draw this status."""
+        self._item = item
+        self._draw()
+
+    def on_resize(self) -> None:
+        """Lay the line out for the new width."""
+        self._draw()
+
+    def _draw(self) -> None:
+        width = self.size.width
+        if width:
+            parts = self._parts()
+            while len(parts) > 2 and row_width(_joined(parts)) > width - 1:
+                parts.pop(-1 if len(parts) > 3 else 1)
+            left = _joined(parts)
+            right = self._hint_spans(width - row_width(left) - 3)
+            self.set_rows([pair(left, right, width)])
+
+    def _parts(self) -> list[Row]:
+        """The pieces in reading order; `_draw` drops from the end."""
+        item = self._item
+        parts: list[Row] = [((f" {item.model}", "strong"),)]
+        if item.quantization:
+            parts.append(((item.quantization, "dim"),))
+        if item.note:
+            parts.append(((item.note, "reading"),))
+        parts.append(((f"{item.tok_s:.1f}", "text" if item.tok_s else "dim"), (" tok/s", "dim")))
+        if item.context is not None:
+            used, most = item.context
+            style = "warning" if most and used / most >= _NEARLY_FULL else "text"
+            parts.append((("ctx ", "dim"), (f"{used:,}", style), (f"/{most:,}", "dim")))
+        if item.kv is not None:
+            parts.append((("kv ", "dim"), (f"{item.kv:.0%}", "text" if item.kv < _NEARLY_FULL else "warning")))
+        return parts
+
+    def _hint_spans(self, room: int) -> Row:
+        spans: list[Span] = []
+        for key, title in reversed(self._hints):
+            piece: list[Span] = [(f"{key} ", "accent"), (f"{title}  ", "dim")]
+            if row_width(tuple(piece + spans)) > room:
+                break
+            spans = piece + spans
+        return tuple(spans)
+
+
+def _joined(parts: Sequence[Row]) -> Row:
+    joined: list[Span] = []
+    for part in parts:
+        if joined:
+            joined.append(("  ", "faint"))
+        joined.extend(part)
+    return tuple(joined)
