@@ -1,0 +1,193 @@
+"""The command line. Imports neither torch, textual nor numpy: `--help` answers at once."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+PROGRAM = "tui-chat"
+OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
+COMMANDS = {
+    "ask": "one question, one answer, for scripts and pipes",
+    "models": "list the model files that are found",
+    "tokenize": "turn text from stdin into token ids",
+    "bench": "measure the speed of a model on this computer",
+    "where": "show the folders and files that are used",
+}
+_EPILOG = """\
+examples:
+  tui-chat                                  open the app with the built-in demo model
+  tui-chat --model ~/models/qwen3-4b.gguf   open it with another model
+  cat notes.txt | tui-chat ask "Sum this up in one sentence."
+
+exit codes:
+  0    all went well
+  1    an error; one line on stderr says which
+  2    wrong usage, or the app was started without a terminal
+  130  interrupted with Ctrl+C
+"""
+
+
+class _Version(argparse.Action):
+    def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        print(f"{PROGRAM} {version()}")
+        parser.exit(OK)
+
+
+def version() -> str:
+    """Return the installed version."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(PROGRAM)
+    except metadata.PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Build the parser; only the commands that `argv` names are imported for their options."""
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Chat with local models in a terminal; every tab answers at the same time.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--model", dest="chat_model", metavar="MODEL", help="path of a .gguf file, a name, or builtin"
+    )
+    parser.add_argument(
+        "--models-folder",
+        dest="chat_folders",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="search models here too (repeatable)",
+    )
+    parser.add_argument("--theme", metavar="NAME", help="theme for this time")
+    parser.add_argument("--version", action=_Version)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name, text in COMMANDS.items():
+        sub = commands.add_parser(name, help=text, description=text.capitalize() + ".")
+        if name in argv:
+            import_module(f"app.commands.{name}").add_arguments(sub)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code. Errors are one line on stderr, no traceback."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        args = build_parser(arguments).parse_args(arguments)
+        code = _run(args)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _silence_stdout()
+        return OK
+    except Exception as error:
+        return _report(error)
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.command is None:
+        return _chat(args)
+    if getattr(args, "model", "") is None:
+        args.model = args.chat_model
+    if hasattr(args, "models_folder"):
+        args.models_folder = args.chat_folders + args.models_folder
+    return int(import_module(f"app.commands.{args.command}").run(args))
+
+
+def _chat(args: argparse.Namespace) -> int:
+    from app.commands.common import say
+
+    if not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
+        say(f"there is no terminal here; run it in one, or use {PROGRAM} ask in scripts and pipes")
+        return USAGE
+    return _start_app(args)
+
+
+def _start_app(args: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from app.model_choice import model_folders, resolve_model
+    from app.paths import locations
+    from app.settings import load_settings
+
+    places = locations()
+    settings, warnings = load_settings(places.settings_file)
+    if args.theme:
+        settings = replace(settings, general=replace(settings.general, theme=args.theme))
+    folders = model_folders(settings, places, args.chat_folders)
+    model = resolve_model(args.chat_model, folders) if args.chat_model else None
+    from app.chat_app import run_app
+
+    return int(run_app(settings, model=model, folders=list(folders), warnings=warnings))
+
+
+def _is_terminal(stream: Any) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:
+        return False
+
+
+def _report(error: Exception) -> int:
+    """Say an expected error in one line; log an unexpected one and name the log."""
+    from app.commands.common import CommandError, say
+    from app.model_choice import ModelChoiceError
+    from app.settings import SettingsError
+    from engine.errors import EngineError
+
+    if isinstance(error, CommandError):
+        say(str(error))
+        return error.code
+    if isinstance(error, EngineError | ModelChoiceError | SettingsError):
+        say(str(error))
+    elif isinstance(error, OSError):
+        say(_os_error(error))
+    else:
+        say(f"unexpected {type(error).__name__}: {_one_line(error)}{_logged(error)}")
+    return ERROR
+
+
+def _os_error(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or "no message"
+
+
+def _logged(error: Exception) -> str:
+    """Append the traceback to the log; return where, as the end of a sentence."""
+    import time
+    import traceback
+
+    from app.paths import locations, private_directory
+
+    path = locations().log_file
+    try:
+        private_directory(path.parent)
+        with path.open("a", encoding="utf-8") as log:
+            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {PROGRAM} {version()} {sys.argv[1:]}\n")
+            log.write("".join(traceback.format_exception(error)) + "\n")
+    except OSError:
+        return "; it could not be logged"
+    return f"; details are in {path}"
+
+
+def _silence_stdout() -> None:
+    """Keep the interpreter from failing once more when it flushes stdout at exit."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        return

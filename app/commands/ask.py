@@ -1,0 +1,169 @@
+"""`tui-chat ask`: one question, one answer. Only the answer goes to stdout."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, TextIO
+
+from app.commands.common import CommandError, add_model_arguments, chosen_model, read_settings, say
+from app.reasoning import Part, ReasoningSplitter
+from app.settings import Settings
+from engine.request import Finished, FinishReason, Request, SamplingParams
+
+if TYPE_CHECKING:
+    from engine.engine import Engine, Model
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.add_argument("prompt", nargs="?", help="the question; text from a pipe is put behind it")
+    add_model_arguments(parser)
+    parser.add_argument("-s", "--system", metavar="S", help="system prompt")
+    parser.add_argument("-t", "--temperature", type=float, metavar="T", help="0 is greedy")
+    parser.add_argument("--seed", type=int, metavar="N", help="same seed, same answer")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of the answer")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with counts and speed")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Answer one prompt from the command line and a pipe."""
+    prompt = _prompt(args.prompt)
+    settings = read_settings()
+    path = chosen_model(args, settings)
+    sampling = _sampling(args, settings)
+    with _answer_stream() as out:
+        engine = _engine(settings)
+        try:
+            model = engine.load(path)
+            request = _request(args, settings, sampling, model, prompt)
+            return _answer(args, model, request, out)
+        finally:
+            engine.close()
+
+
+def _prompt(given: str | None) -> str:
+    piped = ""
+    if sys.stdin is not None and not sys.stdin.isatty() and given != "":
+        piped = sys.stdin.buffer.read().decode("utf-8", "replace").strip("\n")
+    parts = [part for part in ("" if given == "-" else given, piped) if part]
+    if not parts:
+        raise CommandError('nothing to ask: write tui-chat ask "a question" or pipe text in', code=2)
+    return "\n\n".join(parts)
+
+
+def _sampling(args: argparse.Namespace, settings: Settings) -> SamplingParams:
+    sampling = settings.sampling.params()
+    if args.temperature is not None:
+        sampling = replace(sampling, temperature=args.temperature)
+    if args.seed is not None:
+        sampling = replace(sampling, seed=args.seed)
+    return sampling
+
+
+def _engine(settings: Settings) -> "Engine":
+    from engine.engine import Engine
+
+    options = settings.engine
+    return Engine(
+        options.device,
+        kv_budget_bytes=options.kv_budget_bytes,
+        kv_dtype=options.kv_dtype,
+        weight_dtype=options.weight_dtype,
+        tick_factor=options.tick_factor,
+        threads=options.threads or None,
+    )
+
+
+def _request(
+    args: argparse.Namespace, settings: Settings, sampling: SamplingParams, model: "Model", prompt: str
+) -> Request:
+    from engine.text.chat_template import Message
+
+    system = args.system if args.system is not None else settings.sampling.system_prompt
+    messages = [Message("system", system)] if system else []
+    messages.append(Message("user", prompt))
+    ids = model.template.encode(messages)
+    for warning in (model.tokenizer.warning, model.template.warning):
+        if warning:
+            say(f"warning: {warning}")
+    limit = args.max_tokens if args.max_tokens is not None else settings.sampling.token_limit
+    return Request(tuple(ids), sampling=sampling, max_tokens=limit, label="ask")
+
+
+def _answer(args: argparse.Namespace, model: "Model", request: Request, out: TextIO) -> int:
+    """Stream one answer to `out`; return the exit code."""
+    splitter = ReasoningSplitter(model.template.starts_in_reasoning(None))
+    texts = {Part.REASONING: "", Part.ANSWER: ""}
+
+    def take(pieces: list[tuple[Part, str]]) -> None:
+        for part, text in pieces:
+            texts[part] += text
+            if part is Part.ANSWER and not args.json:
+                out.write(text)
+                out.flush()
+
+    generation = model.submit(request)
+    finished: Finished | None = None
+    try:
+        for event in generation.events():
+            if isinstance(event, Finished):
+                finished = event
+            else:
+                take(splitter.push(event.text))
+        take(splitter.flush())
+    except BaseException:
+        generation.cancel()
+        raise
+    assert finished is not None
+    if args.json:
+        record = _record(model, texts[Part.ANSWER], texts[Part.REASONING], finished)
+        out.write(json.dumps(record, ensure_ascii=False))
+    out.write("\n" if args.json or not texts[Part.ANSWER].endswith("\n") else "")
+    out.flush()
+    if finished.reason is FinishReason.ERROR:
+        raise CommandError(finished.error or "the answer ended with an error")
+    if not texts[Part.ANSWER] and texts[Part.REASONING]:
+        say("the answer ended inside its reasoning; allow more with --max-tokens")
+    return 0
+
+
+def _record(model: "Model", text: str, reasoning: str, finished: Finished) -> dict[str, object]:
+    return {
+        "model": model.name,
+        "text": text,
+        "reasoning": reasoning or None,
+        "finish_reason": str(finished.reason),
+        "error": finished.error,
+        "prompt_tokens": finished.prompt_tokens,
+        "cached_tokens": finished.cached_tokens,
+        "completion_tokens": finished.completion_tokens,
+        "queue_ms": finished.queue_ms,
+        "ttft_ms": finished.ttft_ms,
+        "tok_s": finished.tok_s,
+    }
+
+
+@contextmanager
+def _answer_stream() -> Iterator[TextIO]:
+    """Give the real stdout to the answer alone: what libraries print to it goes to stderr."""
+    sys.stdout.flush()
+    try:
+        private = os.dup(sys.stdout.fileno())
+    except (OSError, ValueError):
+        yield sys.stdout
+        return
+    descriptor = sys.stdout.fileno()
+    os.dup2(sys.stderr.fileno() if sys.stderr is not None else os.open(os.devnull, os.O_WRONLY), descriptor)
+    stream = os.fdopen(private, "w", encoding="utf-8", errors="replace")
+    try:
+        yield stream
+    finally:
+        sys.stdout.flush()
+        with suppress(OSError):
+            stream.close()
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

@@ -1,0 +1,28 @@
+"""Which model files there are: folders in, summaries out. Reads headers only; imports no torch."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.gguf.summary import ModelSummary
+
+
+def list_models(folders: Iterable[Path], files: Iterable[Path] = ()) -> list["ModelSummary"]:
+    """Describe the single files first, then every folder's models, by name within a folder.
+
+    A folder that does not exist or cannot be read holds no models; a file that is reached twice is
+    listed once. A broken file is listed with its problem.
+    """
+    from engine.gguf.summary import scan_folder, summarize
+
+    found = [summarize(path) for path in files]
+    for folder in folders:
+        if folder.is_dir():
+            found += sorted(scan_folder(folder), key=lambda model: model.name.lower())
+    unique = {_identity(model.path): model for model in reversed(found)}
+    return list(unique.values())[::-1]
+
+
+def _identity(path: str | Path) -> Path:
+    return Path(path).resolve()
