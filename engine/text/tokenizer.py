@@ -72,7 +72,8 @@ class Tokenizer:
                 f"{file.path}: the file holds no tokenizer ({_KEY}model); choose another file."
             )
         raise TokenizerError(
-            f"{file.path}: the tokenizer type {model!r} ({_KEY}model) is not supported; supported are {_SUPPORTED}."
+            f"{file.path}: the tokenizer type {model!r} ({_KEY}model) is not supported; "
+            f"supported are {_SUPPORTED}."
         )
 
     def encode(self, text: str, *, special: bool = False, first: bool = True) -> list[int]:
