@@ -1,0 +1,101 @@
+"""Highlighting of code that grows line by line, at a bounded cost per line."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+
+from pygments.lexer import ExtendedRegexLexer, Lexer, LexerContext, RegexLexer
+from pygments.lexers import get_lexer_by_name
+from pygments.token import Token, _TokenType
+from pygments.util import ClassNotFound
+
+from app.markdown.text import Look, Run, clean
+
+_log = logging.getLogger(__name__)
+
+# Beyond these the colours are not worth the time: a longer block stays as it streamed, a longer line plain.
+WHOLE_LIMIT = 400_000
+LINE_LIMIT = 4000
+PLAIN = Look("codeblock")
+
+
+@lru_cache(maxsize=64)
+def find_lexer(language: str) -> Lexer | None:
+    """Return the lexer of a fence's language, None when there is none."""
+    if not language:
+        return None
+    try:
+        return get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except (ClassNotFound, ValueError):
+        return None
+
+
+@lru_cache(maxsize=512)
+def _look(token: _TokenType) -> Look:
+    return Look(f"token:{token!s}") if token is not Token.Text else PLAIN
+
+
+class Highlighter:
+    """The runs of a code block: line by line from saved state, and as a whole when closed.
+
+    Some tokens span lines (a comment opened and not closed yet), which only the whole text tells.
+    """
+
+    def __init__(self, language: str) -> None:
+        self.lexer = find_lexer(language)
+        self._stack = ["root"]
+
+    def line(self, text: str, commit: bool = True) -> list[Run]:
+        """Return the runs of the next line; with `commit` the state moves on behind it."""
+        if (
+            not isinstance(self.lexer, RegexLexer)
+            or len(text) > LINE_LIMIT
+            or "root" not in self.lexer._tokens
+        ):
+            return [Run(clean(text), PLAIN)]
+        # Expanded first: where a tab ends depends on its column, which a token does not know.
+        text = text.expandtabs(4)
+        context = LexerContext(text + "\n", 0, stack=list(self._stack), end=len(text) + 1)
+        try:
+            tokens = ExtendedRegexLexer.get_tokens_unprocessed(self.lexer, context=context)
+            runs = [
+                Run(clean(value.rstrip("\n")), _look(token))
+                for _, token, value in tokens
+                if value.rstrip("\n")
+            ]
+        except Exception:
+            # Lexers with callbacks of their own do not take a context.
+            _log.debug("no line by line highlighting for %s", self.lexer.name)
+            self.lexer = None
+            return [Run(clean(text), PLAIN)]
+        if commit:
+            self._stack = list(context.stack) or ["root"]
+        return runs
+
+    def whole(self, source: str, language: str) -> Iterator[list[list[Run]]]:
+        """Highlight the whole block a few lines at a time: yields batches of lines, in order."""
+        lexer = find_lexer(language)
+        if lexer is None or len(source) > WHOLE_LIMIT:
+            return
+        batch: list[list[Run]] = []
+        line: list[Run] = []
+        for _, token, value in lexer.get_tokens_unprocessed(source.expandtabs(4)):
+            head, *rest = value.split("\n")
+            if head:
+                line.append(Run(clean(head), _look(token)))
+            for part in rest:
+                batch.append(line)
+                line = [Run(clean(part), _look(token))] if part else []
+            if len(batch) >= 16:
+                yield batch
+                batch = []
+        yield [*batch, line]
+
+
+def spend(work: Iterator[object], seconds: float) -> bool:
+    """Advance an iterator for about `seconds`; true when it is exhausted."""
+    until = time.perf_counter() + seconds
+    return all(time.perf_counter() < until for _ in work)

@@ -1,0 +1,148 @@
+"""A markdown text as rows of the screen: grows at its end, closed rows are laid out once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.markdown.blocks import Block, CodeLine, End, Event, Row
+from app.markdown.elements import CodeElement, Element, TableElement, TextElement, gap_line
+from app.markdown.splitter import Splitter
+from app.markdown.text import Line
+
+Growing = CodeElement | TableElement
+
+
+class Document:
+    """Text in, rows out. `lines` are the rows at the width last given to `layout`."""
+
+    def __init__(self, markdown: bool = True) -> None:
+        self._splitter = Splitter(markdown)
+        self.elements: list[Element] = []
+        self.lines: list[Line] = []
+        self._closed_rows = 0
+        self._closed_elements = 0
+        self._width = 0
+        self._finished = False
+        self.unpolished: list[CodeElement] = []
+
+    def feed(self, text: str) -> None:
+        """Append text."""
+        self._apply(self._splitter.feed(text))
+
+    def finish(self) -> None:
+        """Close the last block; nothing may be fed after it."""
+        self._apply(self._splitter.finish())
+        self._finished = True
+
+    def _open(self) -> Growing | None:
+        last = self.elements[-1] if self.elements else None
+        return last if isinstance(last, (CodeElement, TableElement)) and not last.closed else None
+
+    def _apply(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Block):
+                self.elements.append(make_element(len(self.elements), event))
+                continue
+            element = self._open()
+            if isinstance(event, CodeLine) and isinstance(element, CodeElement):
+                element.add(event.text, event.more)
+            elif isinstance(event, Row) and isinstance(element, TableElement):
+                element.add(event.cells)
+            elif isinstance(event, End) and element is not None:
+                element.closed = True
+                if isinstance(element, CodeElement) and element.highlighter.lexer is not None:
+                    self.unpolished.append(element)
+
+    def layout(self, width: int) -> int:
+        """Lay out to `width` cells; return the first row that may have changed."""
+        if width != self._width:
+            self._width, self._closed_rows, self._closed_elements = width, 0, 0
+            self.lines = []
+        changed = self._closed_rows
+        del self.lines[changed:]
+        open_element = self._open()
+        for element in self.elements[self._closed_elements :]:
+            if element is open_element:
+                break
+            self._gap(element)
+            self.lines.extend(_rows(element, width))
+            self._closed_elements += 1
+            self._closed_rows = len(self.lines)
+        if not self._finished or open_element is not None:
+            self._layout_tail(open_element, width)
+        return changed
+
+    def _gap(self, element: Element) -> None:
+        number = element.number
+        if element.block.gap and self.lines:
+            before = self.elements[number - 1].block.prefixes if 0 < number <= len(self.elements) else ()
+            self.lines.append(gap_line(number, before, element.block.prefixes))
+
+    def _layout_tail(self, element: Growing | None, width: int) -> None:
+        """Rows of the open element and of what finishing now would add; nothing of it is kept."""
+        events = self._splitter.preview()
+        if element is not None:
+            self._gap(element)
+            drafts = self._drafts(events, element)
+            if isinstance(element, TableElement):
+                self.lines.extend(
+                    element.layout(width, [event.cells for event in drafts if isinstance(event, Row)])
+                )
+            else:
+                self.lines.extend(element.layout(width))
+                for event in drafts:
+                    if isinstance(event, CodeLine):
+                        self.lines.extend(element.preview(event.text, event.more, width))
+            events = events[len(drafts) :]
+        shadows: list[Element] = []
+        for event in events:
+            if isinstance(event, Block):
+                shadows.append(make_element(len(self.elements) + len(shadows), event, draft=True))
+            elif shadows and isinstance(event, CodeLine) and isinstance(shadows[-1], CodeElement):
+                shadows[-1].add(event.text, event.more)
+            elif shadows and isinstance(event, Row) and isinstance(shadows[-1], TableElement):
+                shadows[-1].add(event.cells)
+        for shadow in shadows:
+            self._gap(shadow)
+            self.lines.extend(_rows(shadow, width))
+
+    @staticmethod
+    def _drafts(events: list[Event], element: Growing) -> list[Event]:
+        kind = Row if isinstance(element, TableElement) else CodeLine
+        drafts: list[Event] = []
+        for event in events:
+            if not isinstance(event, kind):
+                break
+            drafts.append(event)
+        return drafts
+
+    def polish(self) -> Iterator[None]:
+        """Finish the colours of closed code in small steps; lay out again afterwards from row 0."""
+        while self.unpolished:
+            element = self.unpolished.pop(0)
+            yield from element.polish()
+            self._width = 0
+
+    def code_blocks(self) -> list[str]:
+        """Return the contents of the code blocks."""
+        return ["\n".join(element.source) for element in self.elements if isinstance(element, CodeElement)]
+
+
+def make_element(number: int, block: Block, draft: bool = False) -> Element:
+    """Make the element of a block."""
+    if block.kind == "code":
+        return CodeElement(number, block)
+    if block.kind == "table":
+        return TableElement(number, block)
+    return TextElement(number, block, draft=draft)
+
+
+def _rows(element: Element, width: int) -> list[Line]:
+    if isinstance(element, (TextElement, CodeElement, TableElement)):
+        return element.layout(width)
+    return []
+
+
+def plain_lines(text: str, width: int, number: int = 0) -> list[Line]:
+    """Rows of text without markup."""
+    return TextElement(number, Block("plain", text)).layout(width)

@@ -1,0 +1,272 @@
+"""The elements of a document laid out to a width: texts, code blocks and tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from app.markdown.blocks import Block, Prefix
+from app.markdown.code import PLAIN, Highlighter
+from app.markdown.inline import close_open_marks, parse_inline, plain_runs
+from app.markdown.table import RULE, cell_runs, column_widths, header_rule, row_lines
+from app.markdown.text import Line, Look, Run, break_text, cells, clean, slice_runs, split_lines, wrap
+
+_log = logging.getLogger(__name__)
+
+# Marks inside code and tables: source line number times this, plus the column.
+LINE_STRIDE = 1 << 20
+# A table's columns are measured over its first rows, so that the rows after them are laid out once.
+MEASURED_ROWS = 24
+MIN_WIDTH = 8
+
+
+@dataclass
+class Element:
+    """One block and its rows. `stable` rows never change at this width; `extra` ones are drawn anew."""
+
+    number: int
+    block: Block
+    first_used: bool = False
+
+    def edge(self, soft: bool = False) -> tuple[Run, ...]:
+        """Return the runs of the left edge for the next row, using up the list markers."""
+        use_first = not self.first_used and not soft
+        runs = tuple(
+            Run(
+                prefix.first if use_first else prefix.rest,
+                Look("quote" if prefix.kind == "quote" else "bullet"),
+            )
+            for prefix in self.block.prefixes
+        )
+        self.first_used = True
+        return runs
+
+    def edge_width(self) -> int:
+        """Cells that the left edge takes."""
+        return sum(cells(prefix.rest) for prefix in self.block.prefixes)
+
+    def room(self, width: int) -> int:
+        """Cells left for the content."""
+        return max(MIN_WIDTH, width - self.edge_width())
+
+
+@dataclass
+class TextElement(Element):
+    """A paragraph, heading, rule or plain line; `draft` while its end is not known."""
+
+    draft: bool = False
+    runs: list[list[Run]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        block = self.block
+        text = close_open_marks(block.text) if self.draft and block.kind == "paragraph" else block.text
+        try:
+            runs = self._parse(text)
+        except Exception:
+            _log.exception("a %s is shown as plain text", block.kind)
+            runs = plain_runs(block.text)
+        self.runs = split_lines(runs)
+
+    def _parse(self, text: str) -> list[Run]:
+        if self.block.kind == "plain":
+            return plain_runs(text)
+        if self.block.kind == "heading":
+            return parse_inline(text, Look(f"heading{min(3, self.block.level)}", bold=True))
+        if self.block.kind == "paragraph" and any(prefix.kind == "quote" for prefix in self.block.prefixes):
+            return parse_inline(text, Look("quotetext"))
+        return parse_inline(text)
+
+    def layout(self, width: int) -> list[Line]:
+        """Return the rows at `width` cells."""
+        self.first_used = False
+        room = self.room(width)
+        if self.block.kind == "rule":
+            return [Line((*self.edge(), Run("─" * room, RULE)), (self.number, 0))]
+        lines: list[Line] = []
+        offset = 0
+        for source in self.runs:
+            for start, runs in wrap(source, room):
+                glue = "" if start and not self._space_before(source, start) else " "
+                lines.append(
+                    Line((*self.edge(), *runs), (self.number, offset + start), soft=start > 0, glue=glue)
+                )
+            offset += sum(len(run.text) for run in source) + 1
+        return lines
+
+    @staticmethod
+    def _space_before(source: Sequence[Run], start: int) -> bool:
+        return "".join(run.text for run in source)[start - 1 : start] == " "
+
+
+@dataclass
+class CodeElement(Element):
+    """A code block: a label row, then its lines, each highlighted and laid out once."""
+
+    source: list[str] = field(default_factory=list)
+    runs: list[list[Run]] = field(default_factory=list)
+    closed: bool = False
+    stable: list[Line] = field(default_factory=list)
+    width: int = 0
+    laid: int = 0
+
+    def __post_init__(self) -> None:
+        words = self.block.text.split()
+        self.language = words[0].strip("{}.").lower() if words else ""
+        self.highlighter = Highlighter(self.language)
+
+    def add(self, text: str, more: bool) -> None:
+        """Append a source line, or the rest of one."""
+        if more and self.source:
+            self.source[-1] += text
+            self.runs[-1] = [*self.runs[-1], Run(clean(text), PLAIN)]
+            if self.laid == len(self.source):
+                self._relay_last()
+            return
+        self.source.append(text)
+        self.runs.append(self.highlighter.line(text))
+
+    def _relay_last(self) -> None:
+        self.laid -= 1
+        while len(self.stable) > 1 and self.stable[-1].mark[1] // LINE_STRIDE == self.laid + 1:
+            self.stable.pop()
+
+    def polish(self) -> Iterator[None]:
+        """Highlight the closed block as a whole, in small steps; rows change colours, never places."""
+        index = 0
+        try:
+            for batch in self.highlighter.whole("\n".join(self.source), self.language):
+                for runs in batch:
+                    if index < len(self.runs) and "".join(run.text for run in runs) == clean(
+                        self.source[index]
+                    ):
+                        self.runs[index] = runs
+                    index += 1
+                yield
+        except Exception:
+            _log.exception("a %s block keeps its line by line colours", self.language)
+        self.width = 0
+
+    def layout(self, width: int) -> list[Line]:
+        """Lay out what is not yet laid out, and return all rows."""
+        if width != self.width:
+            self.width, self.laid, self.stable = width, 0, []
+            self.first_used = False
+        if not self.stable:
+            self.stable.append(self._label(width))
+        for number in range(self.laid, len(self.runs)):
+            self.stable.extend(self._rows(number, self.runs[number], width))
+        self.laid = len(self.runs)
+        return self.stable
+
+    def _label(self, width: int) -> Line:
+        name = clean(self.language or "text")[:20]
+        room = self.room(width)
+        runs = (
+            *self.edge(),
+            Run(f" {name}".ljust(room - 6), Look("codelabel")),
+            Run("copy  ", Look("codelabel")),
+        )
+        return Line(runs, (self.number, 0), fill="codelabel", action=f"copy:{self.number}")
+
+    def _rows(self, number: int, runs: Sequence[Run], width: int) -> list[Line]:
+        text = "".join(run.text for run in runs)
+        pad = Run(" ", PLAIN)
+        base = (number + 1) * LINE_STRIDE
+        rows = break_code(text, self.room(width) - 2)
+        if len(rows) == 1:
+            return [Line((*self.edge(), pad, *runs), (self.number, base), fill="codeblock")]
+        return [
+            Line(
+                (*self.edge(), pad, *slice_runs(runs, start, end)),
+                (self.number, base + start),
+                soft=start > 0,
+                glue="",
+                fill="codeblock",
+            )
+            for start, end in rows
+        ]
+
+    def preview(self, text: str, more: bool, width: int) -> list[Line]:
+        """Return the rows of a line that is still being written."""
+        if more and self.source:
+            runs = [Run(clean(text), PLAIN)]
+        else:
+            runs = self.highlighter.line(text, commit=False)
+        return self._rows(len(self.source), runs, width)
+
+
+def break_code(text: str, width: int) -> list[tuple[int, int]]:
+    """Split a code line into rows at the width, spaces kept."""
+    if cells(text) <= width:
+        return [(0, len(text))]
+    if text.isascii():
+        return [(start, min(len(text), start + width)) for start in range(0, len(text), width)]
+    rows = break_text(text.replace(" ", "\xa0"), width)
+    return [(start, rows[i + 1][0] if i + 1 < len(rows) else len(text)) for i, (start, _) in enumerate(rows)]
+
+
+@dataclass
+class TableElement(Element):
+    """A table: its first rows set the column widths, later rows are laid out once."""
+
+    rows: list[list[list[Run]]] = field(default_factory=list)
+    closed: bool = False
+    stable: list[Line] = field(default_factory=list)
+    widths: list[int] = field(default_factory=list)
+    width: int = 0
+    laid: int = 0
+
+    @property
+    def measured(self) -> bool:
+        """Whether the column widths are final."""
+        return self.closed or len(self.rows) >= MEASURED_ROWS
+
+    def parse(self, row: Sequence[str]) -> list[list[Run]]:
+        """Parse one row's cells; what cannot be parsed is shown as it is."""
+        columns = len(self.block.text)
+        try:
+            return cell_runs(row, columns, header=not self.rows)
+        except Exception:
+            _log.exception("a table row is shown as plain text")
+            return [plain_runs(cell) for cell in [*row, *[""] * columns][:columns]]
+
+    def add(self, row: Sequence[str]) -> None:
+        """Append a row; the first one is the header."""
+        self.rows.append(self.parse(row))
+
+    def layout(self, width: int, drafts: Sequence[Sequence[str]] = ()) -> list[Line]:
+        """Return all rows, `drafts` (rows still being written) at their end."""
+        extra = [self.parse(row) for row in drafts]
+        if not self.measured:
+            rows = [*self.rows, *extra]
+            self.first_used = False
+            widths = column_widths(rows, self.room(width))
+            return [line for number, row in enumerate(rows) for line in self._row(number, row, widths)]
+        if width != self.width:
+            self.width, self.laid, self.stable, self.first_used = width, 0, [], False
+            self.widths = column_widths(self.rows[:MEASURED_ROWS], self.room(width))
+        for number in range(self.laid, len(self.rows)):
+            self.stable.extend(self._row(number, self.rows[number], self.widths))
+        self.laid = len(self.rows)
+        tail = [self._row(self.laid + i, row, self.widths) for i, row in enumerate(extra)]
+        return [*self.stable, *(line for lines in tail for line in lines)] if tail else self.stable
+
+    def _row(self, number: int, row: list[list[Run]], widths: Sequence[int]) -> list[Line]:
+        lines = [
+            Line((*self.edge(), *runs), (self.number, number * LINE_STRIDE + i))
+            for i, runs in enumerate(row_lines(row, widths, self.block.text))
+        ]
+        if number == 0:
+            lines.append(Line((*self.edge(), *header_rule(widths)), (self.number, LINE_STRIDE - 1)))
+        return lines
+
+
+def gap_line(number: int, before: Sequence[Prefix], after: Sequence[Prefix]) -> Line:
+    """The empty row between two blocks, with the quote bars that both stand in."""
+    runs: list[Run] = []
+    for left, right in zip(before, after, strict=False):
+        if left.number != right.number:
+            break
+        runs.append(Run(left.rest, Look("quote" if left.kind == "quote" else "bullet")))
+    return Line(tuple(runs), (number, -1))
