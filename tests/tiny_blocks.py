@@ -30,6 +30,7 @@ class ScaleFields:
 
 
 SCALES: dict[str, ScaleFields] = {
+    "Q8_0": ScaleFields(0, 73.9),
     "Q2_K": ScaleFields(80, 13.7, 82, 1.5),
     "Q3_K": ScaleFields(108, 42.5),
     "Q4_K": ScaleFields(0, 258.0, 2, 7.5),
@@ -48,7 +49,7 @@ SCALES: dict[str, ScaleFields] = {
 }
 """Types written as random bytes; IQ1_M and MXFP4 hide their scales and are handled apart."""
 
-TYPES = (*QUANTISED, *SCALES, "IQ1_M", "MXFP4")
+TYPES = (*dict.fromkeys([*QUANTISED, *SCALES]), "IQ1_M", "MXFP4")
 
 
 def block_size(type_name: str) -> int:

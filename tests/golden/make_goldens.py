@@ -104,9 +104,14 @@ def write_variant(name: str, folder: Path) -> None:
     logits = evaluate(plain, tokens)
     quantised = nmse(evaluate(path, tokens).astype(np.float64), logits)
     np.savez_compressed(
-        FOLDER / f"{name}.npz", recipe=json.dumps(recipe),
-        weights_sha256=weights_hash(path), source=source_name(), tokens=np.array(tokens, np.int32), logits=logits, quantised_nmse=quantised,
-    )  # fmt: skip
+        FOLDER / f"{name}.npz",
+        recipe=json.dumps(recipe),
+        weights_sha256=weights_hash(path),
+        source=source_name(),
+        tokens=np.array(tokens, np.int32),
+        logits=logits,
+        quantised_nmse=quantised,
+    )
     print(f"{name}: llama.cpp on the quantised file NMSE {quantised:.1e}")
 
 

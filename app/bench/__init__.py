@@ -1,0 +1,1 @@
+"""Measuring an engine: workloads, timing at the stream, statistics and the report."""

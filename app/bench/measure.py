@@ -1,0 +1,231 @@
+"""Running a workload on an engine and timing every token when it becomes readable in its stream.
+
+The time is taken by the stream's listener, on the engine's thread, at the moment when a waiting tab
+is told. So a figure holds everything that the engine does for a token, text included, and neither the
+wake-up of a measuring thread nor the period of a polling one. Nothing is smoothed: an arrival of
+several tokens at once is one arrival, and the wait before it one gap.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from app.bench.statistics import (
+    Arrival,
+    gaps_inside,
+    gaps_touching,
+    median,
+    percentile,
+    tokens_per_second,
+)
+from app.bench.workload import Prompts, RandomPrompts, Workload
+from engine.errors import EngineError
+from engine.request import Finished, FinishReason, Request, SamplingParams
+
+if TYPE_CHECKING:
+    from engine.engine import Generation, Model
+
+GREEDY = SamplingParams(temperature=0.0)
+SLACK = 64
+"""Extra tokens per row, so that rows which start a few ticks apart still run together long enough."""
+Say = Callable[[str], None]
+Figures = dict[str, object]
+
+
+class Stream:
+    """One running generation and when its tokens arrived."""
+
+    def __init__(self, model: "Model", prompt: tuple[int, ...], max_tokens: int) -> None:
+        request = Request(prompt, GREEDY, max_tokens=max_tokens, ignore_eog=True, label="bench")
+        self.arrivals: list[Arrival] = []
+        self.tokens = 0
+        self.finished: Finished | None = None
+        self._changed = threading.Condition()
+        self.submitted = time.perf_counter()
+        self._generation: Generation = model.submit(request)
+        self._generation.set_listener(self._take)
+
+    def wait_first(self) -> float:
+        """Block until the first token; returns seconds since the submit."""
+        self.wait_tokens(1)
+        if not self.arrivals:
+            self.wait()
+            raise EngineError("bench: a generation ended without any token")
+        return self.arrivals[0].time - self.submitted
+
+    def wait_tokens(self, count: int) -> None:
+        """Block until that many tokens arrived or the generation ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.tokens >= count or self.finished is not None)
+
+    def wait(self) -> None:
+        """Block until the generation ended; its error is raised."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.finished is not None)
+        assert self.finished is not None
+        if self.finished.reason is FinishReason.ERROR:
+            raise EngineError(f"bench: a generation ended with an error: {self.finished.error}")
+
+    def cancel(self) -> None:
+        """End it now."""
+        self._generation.cancel()
+        self.wait()
+
+    def _take(self) -> None:
+        """Note what arrived; called on the engine's thread, and once by `set_listener`'s caller."""
+        now = time.perf_counter()
+        with self._changed:
+            for event in self._generation.poll():
+                if isinstance(event, Finished):
+                    self.finished = event
+                elif event.token_ids:
+                    self.arrivals.append(Arrival(now, len(event.token_ids)))
+                    self.tokens += len(event.token_ids)
+            self._changed.notify_all()
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A loaded model under test."""
+
+    model: "Model"
+    prompts: RandomPrompts
+    say: Say
+
+    def warm_up(self, rows: int) -> None:
+        """Run a little of everything once, so that first-use costs are in no figure."""
+        self.say("warm-up")
+        streams = [Stream(self.model, self.prompts.make(32), 16) for _ in range(max(1, rows))]
+        for stream in streams:
+            stream.wait()
+
+    def prefill(self, tokens: int, repeat: int) -> Figures:
+        """Read fresh prompts one after another: tokens per second from submit to first token."""
+        fitting = min(tokens, self.model.context_length - 1)
+        if fitting < tokens:
+            self.say(f"prefill {tokens}: the context holds {self.model.context_length}; {fitting} are read")
+        self.say(f"prefill {fitting}")
+        seconds = []
+        for _ in range(repeat):
+            stream = Stream(self.model, self.prompts.make(fitting), 1)
+            seconds.append(stream.wait_first())
+            stream.wait()
+        middle = median(seconds)
+        return {"tokens": fitting, "tok_s": _round(fitting / middle), "ttft_ms": _ms(middle)}
+
+    def decode(self, rows: int, depth: int, new: int, repeat: int) -> Figures:
+        """Total decode speed of `rows` rows, each behind `depth` tokens of context."""
+        self.say(f"decode {rows} rows at depth {depth}")
+        speeds = [self._decode_once(rows, depth, new) for _ in range(repeat)]
+        return {"rows": rows, "depth": depth, "tok_s": _round(median(speeds))}
+
+    def packed(self, packed: Prompts, repeat: int) -> Figures:
+        """Prompts submitted at once against the same number one after another."""
+        self.say(f"packed {packed}")
+        together, one_by_one = [], []
+        for _ in range(repeat):
+            together.append(self._read_all(packed, at_once=True))
+            one_by_one.append(self._read_all(packed, at_once=False))
+        total, fast, slow = packed.count * packed.tokens, median(together), median(one_by_one)
+        return {
+            "prompts": packed.count,
+            "tokens": packed.tokens,
+            "tok_s": _round(total / fast),
+            "one_by_one_tok_s": _round(total / slow),
+            "ratio": _round(slow / fast),
+        }
+
+    def stall(self, long: Prompts, rows: int, workload: Workload) -> Figures:
+        """How long running rows wait for a token while long prompts are read beside them."""
+        idle: list[float] = []
+        loaded: list[float] = []
+        first: list[float] = []
+        for number in range(workload.repeat):
+            self.say(f"stall {long} beside {rows} rows, {number + 1} of {workload.repeat}")
+            quiet, busy, seconds = self._stall_once(long, rows, workload)
+            idle += quiet
+            loaded += busy
+            first.append(seconds)
+        return {
+            "rows": rows,
+            "prompts": long.count,
+            "tokens": long.tokens,
+            "idle_ms": {"p50": _ms(percentile(idle, 50)), "p99": _ms(percentile(idle, 99))},
+            "loaded_ms": {
+                "p50": _ms(percentile(loaded, 50)),
+                "p99": _ms(percentile(loaded, 99)),
+                "max": _ms(max(loaded)),
+            },
+            "ttft_ms": _ms(median(first)),
+            "gaps": {"idle": len(idle), "loaded": len(loaded)},
+        }
+
+    def _decode_once(self, rows: int, depth: int, new: int) -> float:
+        contexts = [self.prompts.make(max(1, depth)) for _ in range(rows)]
+        if depth:
+            # Read once so that the rows below find their context in the prefix cache and start together.
+            for context in contexts:
+                Stream(self.model, context, 1).wait()
+        limit = min(new + SLACK, self.model.context_length - max(1, depth))
+        streams = [Stream(self.model, context, limit) for context in contexts]
+        for stream in streams:
+            stream.wait()
+        return tokens_per_second([stream.arrivals for stream in streams])
+
+    def _read_all(self, packed: Prompts, *, at_once: bool) -> float:
+        fresh = [self.prompts.make(packed.tokens) for _ in range(packed.count)]
+        started = time.perf_counter()
+        streams: list[Stream] = []
+        for prompt in fresh:
+            streams.append(Stream(self.model, prompt, 1))
+            if not at_once:
+                streams[-1].wait_first()
+        for stream in streams:
+            stream.wait_first()
+        seconds = max(stream.arrivals[0].time for stream in streams) - started
+        for stream in streams:
+            stream.wait()
+        return seconds
+
+    def _stall_once(
+        self, long: Prompts, rows: int, workload: Workload
+    ) -> tuple[list[float], list[float], float]:
+        depth = max(1, workload.depth)
+        # No tick reads fewer than one prompt token, so this many tokens cannot run out before the end.
+        limit = min(self.model.context_length - depth, 2 * workload.new + long.count * long.tokens)
+        running = [Stream(self.model, self.prompts.make(depth), limit) for _ in range(rows)]
+        for stream in running:
+            stream.wait_first()
+        quiet_from = max(stream.arrivals[0].time for stream in running)
+        for stream in running:
+            stream.wait_tokens(stream.tokens + workload.new)
+        loaded_from = time.perf_counter()
+        readers = [Stream(self.model, self.prompts.make(long.tokens), 1) for _ in range(long.count)]
+        seconds = max(reader.wait_first() for reader in readers)
+        loaded_to = max(reader.arrivals[0].time for reader in readers)
+        for stream in running:
+            if stream.arrivals[-1].time < loaded_to and stream.finished is None:
+                stream.wait_tokens(stream.tokens + 1)
+        self._check_running(running, loaded_to)
+        for stream in [*running, *readers]:
+            stream.cancel()
+        idle = [gap for stream in running for gap in gaps_inside(stream.arrivals, quiet_from, loaded_from)]
+        loaded = [gap for stream in running for gap in gaps_touching(stream.arrivals, loaded_from, loaded_to)]
+        return idle, loaded, seconds
+
+    def _check_running(self, running: Sequence[Stream], until: float) -> None:
+        ended = sum(stream.finished is not None and stream.arrivals[-1].time < until for stream in running)
+        if ended:
+            self.say(
+                f"note: {ended} of {len(running)} rows reached the context's end before the prompts were read"
+            )
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1e3, 3)
+
+
+def _round(value: float) -> float:
+    return round(value, 2)
