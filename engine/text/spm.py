@@ -4,10 +4,11 @@ Not the Unigram model, and not merges by rank either: any two neighbours whose j
 may merge, and equal scores go from left to right.
 """
 
-import heapq
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+
+from engine.text.merging import merge_symbols
 
 SPACE = "▁"
 _LONG = 24
@@ -81,33 +82,11 @@ class SentencePieceEncoder:
         return [word[a:b] for a, b in zip([0, *cuts], [*cuts, len(word)], strict=True)]
 
     def _merge(self, word: str) -> list[int]:
-        symbols: list[str] = list(word)
-        count = len(symbols)
-        before = list(range(-1, count - 1))
-        after = list(range(1, count + 1))
-        ids, scores = self._ids, self._scores
-        heap: list[tuple[float, int, int, int]] = []
-        for i in range(count - 1):
-            token = ids.get(symbols[i] + symbols[i + 1])
-            if token is not None:
-                heap.append((-scores[token], i, i + 1, 2))
-        heapq.heapify(heap)
-        while heap:
-            _, left, right, size = heapq.heappop(heap)
-            if not symbols[left] or not symbols[right] or len(symbols[left]) + len(symbols[right]) != size:
-                continue
-            symbols[left] += symbols[right]
-            symbols[right] = ""
-            follower = after[left] = after[right]
-            if follower < count:
-                before[follower] = left
-            for a, b in ((before[left], left), (left, follower)):
-                if a >= 0 and b < count:
-                    joint = symbols[a] + symbols[b]
-                    token = ids.get(joint)
-                    if token is not None:
-                        heapq.heappush(heap, (-scores[token], a, b, len(joint)))
-        return self._to_ids([symbol for symbol in symbols if symbol])
+        return self._to_ids(merge_symbols(word, self._rank))
+
+    def _rank(self, left: str, right: str) -> float | None:
+        token = self._ids.get(left + right)
+        return None if token is None else -self._scores[token]
 
     def _to_ids(self, symbols: list[str]) -> list[int]:
         out: list[int] = []
