@@ -1,0 +1,193 @@
+"""The facade: one `Engine` a device, several models, any number of running requests.
+
+    engine = Engine()
+    model = engine.load("model.gguf")
+    ids = model.template.encode([Message("user", "Hello")])
+    for event in model.submit(Request(tuple(ids))).events(): ...
+    engine.close()
+
+Every method may be called from any thread. Nothing here waits for a tick except `logits`, `unload`
+and the last step of `load`.
+"""
+
+import itertools
+import secrets
+import threading
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engine.cost_model import CostModel
+from engine.errors import EngineClosedError, EngineError, RequestError
+from engine.generation import Generation
+from engine.host import HostOptions, ModelInfo, ProgressCallback, ResidentModel, build_model
+from engine.kv_budget import KVBudget
+from engine.loop import EngineLoop
+from engine.memory import default_kv_budget
+from engine.request import Request
+from engine.scheduler import Scheduler, SchedulerConfig
+from engine.sequence import Sequence
+from engine.stats import EngineStats
+from engine.text.chat_template import ChatTemplate
+from engine.text.tokenizer import Tokenizer
+from kernels.ops import operations_for
+
+BLOCK_SIZE = 32
+
+
+class Engine:
+    """Runs every request of every resident model on one device, in one thread."""
+
+    def __init__(
+        self,
+        device: str = "auto",
+        *,
+        kv_budget_bytes: int | None = None,
+        kv_dtype: str = "auto",
+        weight_dtype: str = "auto",
+        tick_factor: float = 2.0,
+        max_prefill_tokens: int = 512,
+        threads: int | None = None,
+        debug: bool = False,
+    ) -> None:
+        """Start the engine's thread.
+
+        device: "auto", "cpu" or "cuda[:N]"; kv_budget_bytes caps KV memory of all models together;
+        tick_factor: longest tick, in idle ticks, while a prompt is read beside running answers;
+        threads: processor threads (process-wide); debug checks every invariant each tick. Raises
+        `EngineError` naming an option that cannot be served.
+        """
+        if threads:
+            torch.set_num_threads(threads)
+        name = _device_name(device)
+        try:
+            self._ops = operations_for(name, weight_dtype, kv_dtype, BLOCK_SIZE)
+        except ValueError as error:
+            raise EngineError(f"engine options: {error}") from None
+        self.device = name
+        self._budget = KVBudget(kv_budget_bytes or default_kv_budget(self._ops.device))
+        config = SchedulerConfig(tick_factor=tick_factor, max_prefill_tokens=max_prefill_tokens, debug=debug)
+        self._scheduler = Scheduler(CostModel(), config)
+        self._loop = EngineLoop(self._scheduler, self._ops, self._budget, BLOCK_SIZE)
+        self._model_keys = itertools.count(1)
+        self._sequence_ids = itertools.count(1)
+        self._loading = threading.Lock()
+        self._loop.start()
+
+    def load(
+        self, path: str | Path, *, context_length: int | None = None, progress: ProgressCallback | None = None
+    ) -> "Model":
+        """Load a GGUF file beside the models that are resident; their ticks go on meanwhile.
+
+        progress: called with (fraction, what) on the caller's thread; raising from it abandons the
+        load. Raises `ModelFileError`, `UnsupportedModelError`, `TokenizerError` or `EngineError`.
+        """
+        self._loop.check_open()
+        with self._loading:
+            resident = build_model(
+                next(self._model_keys),
+                Path(path).expanduser(),
+                context_length,
+                self._host_options(),
+                progress or (lambda fraction, what: None),
+            )
+            self._loop.call(lambda: self._loop.add_model(resident))
+        return Model(self, resident)
+
+    def stats(self) -> EngineStats:
+        """The latest snapshot, at most a few ticks old."""
+        return self._loop.stats()
+
+    def close(self, timeout: float = 5.0) -> None:
+        """End every request as cancelled and stop the thread; waits at most `timeout` seconds."""
+        self._loop.stop(timeout)
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _host_options(self) -> HostOptions:
+        kv_dtype: torch.dtype = getattr(self._ops, "kv_dtype", torch.float32)
+        weight_dtype: torch.dtype = getattr(self._ops, "weight_dtype", torch.float32)
+        return HostOptions(
+            ops=self._ops,
+            budget=self._budget,
+            block_size=BLOCK_SIZE,
+            kv_element_bytes=kv_dtype.itemsize,
+            kv_dtype=str(kv_dtype).removeprefix("torch."),
+            weight_element_bytes=weight_dtype.itemsize,
+            weight_dtype=str(weight_dtype).removeprefix("torch."),
+        )
+
+    def _submit(self, resident: ResidentModel, request: Request) -> Generation:
+        self._loop.check_open()
+        _check_ids(request.prompt_ids, resident.config.vocab_size)
+        self._scheduler.check_fits(request, resident.key)
+        seed = request.sampling.seed
+        sequence = Sequence(
+            sequence_id=next(self._sequence_ids),
+            model=resident.key,
+            request=request,
+            arrival=time.monotonic(),
+            seed=secrets.randbits(64) if seed is None else seed,
+        )
+        generation = Generation(sequence.sequence_id, request, self._loop.cancel)
+        self._loop.submit(sequence, generation)
+        return generation
+
+
+class Model:
+    """A resident model: submit requests to it until it is unloaded."""
+
+    def __init__(self, engine: Engine, resident: ResidentModel) -> None:
+        self._engine = engine
+        self._resident = resident
+        self.name: str = resident.name
+        self.path: Path = resident.path
+        self.context_length: int = resident.context_length
+        self.info: ModelInfo = resident.info
+        self.tokenizer: Tokenizer = resident.tokenizer
+        self.template: ChatTemplate = resident.template
+        self.warnings: tuple[str, ...] = tuple(resident.warnings)
+
+    def submit(self, request: Request) -> Generation:
+        """Queue a request; it joins at the next tick.
+
+        Raises `RequestError` with numbers when it can never fit and `EngineClosedError` after
+        `unload` or `close`.
+        """
+        return self._engine._submit(self._resident, request)
+
+    def logits(self, token_ids: list[int]) -> Tensor:
+        """float32 [T, vocab] of every position of one prompt, computed between ticks."""
+        _check_ids(tuple(token_ids), self._resident.config.vocab_size)
+        if not token_ids:
+            raise RequestError("token_ids: give at least one token")
+        return self._engine._loop.call(lambda: self._resident.runner.logits(list(token_ids)))
+
+    def unload(self) -> None:
+        """Cancel the model's requests and free its weights and KV."""
+        self._engine._loop.call(lambda: self._engine._loop.remove_model(self._resident.key))
+
+
+def _device_name(device: str) -> str:
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    kind = device.split(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise EngineError(f"engine options: device: '{device}' is not one of auto, cpu, cuda, cuda:N")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise EngineError("engine options: device: no CUDA device is usable here; choose cpu or auto")
+    return device
+
+
+def _check_ids(ids: tuple[int, ...], vocab_size: int) -> None:
+    if ids and not (0 <= min(ids) and max(ids) < vocab_size):
+        bad = next(i for i in ids if not 0 <= i < vocab_size)
+        raise RequestError(
+            f"prompt_ids: {bad} is not a token of this model; ids go from 0 to {vocab_size - 1}"
+        )

@@ -1,0 +1,116 @@
+"""The stream handle of one request: events from the engine's thread to one consumer.
+
+A generation has one consumer, which may poll, iterate, iterate asynchronously or wait for the
+result. The engine never blocks on it: a slow or vanished consumer costs memory for its own events
+and nothing else.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+
+from engine.request import Event, Finished, Request, TextDelta
+
+Listener = Callable[[], None]
+
+
+class Generation:
+    """One running or finished request."""
+
+    def __init__(self, sequence_id: int, request: Request, cancel: Callable[[int], None]) -> None:
+        self.sequence_id = sequence_id
+        self.request = request
+        self.finished: Finished | None = None
+        self._cancel = cancel
+        self._events: deque[Event] = deque()
+        self._arrived = threading.Condition(threading.Lock())
+        self._listener: Listener | None = None
+
+    def cancel(self) -> None:
+        """Ask the engine to stop; what was generated stays, the last event says `CANCELLED`."""
+        if self.finished is None:
+            self._cancel(self.sequence_id)
+
+    def poll(self) -> list[Event]:
+        """Events since the last call, without waiting."""
+        events: list[Event] = []
+        while self._events:
+            events.append(self._events.popleft())
+        return events
+
+    def set_listener(self, listener: Listener | None) -> None:
+        """Have the engine's thread call `listener` when events appear where there were none.
+
+        It must return at once and must not call the engine. It is called right away when events
+        are already waiting.
+        """
+        self._listener = listener
+        if listener is not None and self._events:
+            listener()
+
+    def events(self) -> Iterator[Event]:
+        """Iterate until the `Finished` event, waiting for each."""
+        while True:
+            with self._arrived:
+                self._arrived.wait_for(lambda: bool(self._events))
+            for event in self.poll():
+                yield event
+                if isinstance(event, Finished):
+                    return
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """Iterate asynchronously until the `Finished` event."""
+        loop = asyncio.get_running_loop()
+        wake = asyncio.Event()
+        self.set_listener(lambda: _wake(loop, wake))
+        try:
+            while True:
+                for event in self.poll():
+                    yield event
+                    if isinstance(event, Finished):
+                        return
+                await wake.wait()
+                wake.clear()
+        finally:
+            self.set_listener(None)
+
+    def result(self, timeout: float | None = None) -> tuple[str, Finished]:
+        """Wait for the end; returns the text not consumed before and the last event.
+
+        Raises TimeoutError after `timeout` seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._arrived:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._arrived.wait_for(lambda: self.finished is not None, left):
+                raise TimeoutError(f"the generation did not finish within {timeout} s")
+        text = "".join(event.text for event in self.poll() if isinstance(event, TextDelta))
+        assert self.finished is not None
+        return text, self.finished
+
+    def push(self, event: Event) -> None:
+        """Hand an event to the consumer; called on the engine's thread only."""
+        first = not self._events
+        with self._arrived:
+            self._events.append(event)
+            if isinstance(event, Finished):
+                self.finished = event
+            self._arrived.notify_all()
+        if first:
+            self._notify_listener()
+
+    def _notify_listener(self) -> None:
+        listener = self._listener
+        if listener is None:
+            return
+        try:
+            listener()
+        except Exception:
+            # A consumer whose event loop has gone must not take the engine's tick with it.
+            self._listener = None
+
+
+def _wake(loop: asyncio.AbstractEventLoop, wake: asyncio.Event) -> None:
+    loop.call_soon_threadsafe(wake.set)

@@ -1,0 +1,133 @@
+"""Which models are resident, and how a file becomes one."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.gguf.file import GGUFFile, open_gguf
+from engine.gguf.summary import quantization_label
+from engine.kv_budget import KVBudget
+from engine.kv_cache import BlockManager
+from engine.memory import check_weights_fit
+from engine.model.config import ModelConfig, read_config
+from engine.model.decoder import Decoder
+from engine.model.weights import Progress, load_weights
+from engine.runner import ModelRunner
+from engine.text.chat_template import ChatTemplate
+from engine.text.tokenizer import Tokenizer
+from kernels.ops import Operations
+
+SLOTS_PER_CONTEXT = 64
+"""KV slots are reserved for at most this many sequences of full length per model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a person wants to know of a resident model."""
+
+    architecture: str
+    quantization: str
+    parameters: int
+    size_bytes: int
+    weight_bytes: int
+    weight_dtype: str
+    kv_dtype: str
+    kv_bytes_per_token: int
+
+
+@dataclass(slots=True)
+class ResidentModel:
+    """Everything that serves one loaded file."""
+
+    key: int
+    name: str
+    path: Path
+    info: ModelInfo
+    config: ModelConfig
+    context_length: int
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    runner: ModelRunner
+    blocks: BlockManager
+    warnings: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """What every model of one engine shares."""
+
+    ops: Operations
+    budget: KVBudget
+    block_size: int
+    kv_element_bytes: int
+    kv_dtype: str
+    weight_element_bytes: int
+    weight_dtype: str
+
+
+def build_model(
+    key: int, path: Path, context_length: int | None, options: HostOptions, progress: Progress
+) -> ResidentModel:
+    """Open, check and convert a model file.
+
+    Raises `EngineError` subclasses naming file and field when the file cannot be served. Runs on
+    the caller's thread; nothing of it is visible to the engine until it is added.
+    """
+    progress(0.0, "header")
+    with open_gguf(path) as file:
+        config = read_config(file)
+        tokenizer = Tokenizer.from_gguf(file)
+        template = ChatTemplate.from_gguf(file, tokenizer)
+        parameters = _parameters(file)
+        check_weights_fit(file.path.name, parameters * options.weight_element_bytes, options.ops.device)
+        weights = load_weights(file, config, options.ops, progress)
+        info = _info(file, config, parameters, weights.nbytes, options)
+        salt = _salt(file, options)
+    length = min(context_length or config.context_length, config.context_length)
+    block_bytes = info.kv_bytes_per_token * options.block_size
+    num_blocks = 1 + min(
+        options.budget.total_bytes // block_bytes, SLOTS_PER_CONTEXT * -(-length // options.block_size)
+    )
+    blocks = BlockManager(num_blocks, options.block_size, block_bytes, options.budget, salt)
+    runner = ModelRunner(Decoder(config, weights, options.ops), num_blocks, options.block_size)
+    warnings = [text for text in (tokenizer.warning, template.warning) if text]
+    name = path.stem
+    return ResidentModel(key, name, path, info, config, length, tokenizer, template, runner, blocks, warnings)
+
+
+def _parameters(file: GGUFFile) -> int:
+    total = 0
+    for info in file.tensors.values():
+        count = 1
+        for size in info.shape:
+            count *= size
+        total += count
+    return total
+
+
+def _info(
+    file: GGUFFile, config: ModelConfig, parameters: int, weight_bytes: int, options: HostOptions
+) -> ModelInfo:
+    return ModelInfo(
+        architecture=config.arch.name,
+        quantization=quantization_label(file),
+        parameters=parameters,
+        size_bytes=file.size_bytes,
+        weight_bytes=weight_bytes,
+        weight_dtype=options.weight_dtype,
+        kv_dtype=options.kv_dtype,
+        kv_bytes_per_token=2 * config.num_layers * config.kv_size * options.kv_element_bytes,
+    )
+
+
+def _salt(file: GGUFFile, options: HostOptions) -> bytes:
+    """Keys the prefix index: KV of another file, element type or rope choice must never match."""
+    stat = file.path.stat()
+    identity = (
+        f"{file.path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{options.kv_dtype}|{options.weight_dtype}"
+    )
+    return hashlib.blake2b(identity.encode(), digest_size=16).digest()
+
+
+ProgressCallback = Callable[[float, str], None]

@@ -1,0 +1,240 @@
+"""The engine's thread: inbox → plan → run → commit → deliver, one round a tick.
+
+Everything that changes scheduler or KV happens here. Commands from other threads wait in the inbox
+until the start of the next tick, so a cancellation never races with a step in flight. A failure
+ends the sequences that it belongs to; the thread goes on.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from engine.answer import Answer
+from engine.errors import EngineClosedError
+from engine.generation import Generation
+from engine.host import ResidentModel
+from engine.kv_budget import KVBudget
+from engine.request import FinishReason
+from engine.sampler import Sampled
+from engine.scheduler import ModelBatch, Scheduler, TickPlan
+from engine.sequence import Sequence
+from engine.snapshot import SnapshotTaker
+from engine.stats import EngineStats
+from kernels.ops import Operations
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Command = Callable[[], None]
+
+
+class EngineLoop:
+    """Owns the scheduler, the resident models and the answers in flight."""
+
+    def __init__(self, scheduler: Scheduler, ops: Operations, budget: KVBudget, block_size: int) -> None:
+        self._scheduler = scheduler
+        self._models: dict[int, ResidentModel] = {}
+        self._answers: dict[int, Answer] = {}
+        self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._closed = False
+        self._snapshots = SnapshotTaker(scheduler, ops, budget, block_size)
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """Cancel everything and end the thread."""
+        if not self._closing.is_set():
+            self._closing.set()
+            self._inbox.put(lambda: None)
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def check_open(self) -> None:
+        """Raise `EngineClosedError` after `stop`."""
+        if self._closing.is_set():
+            raise EngineClosedError("the engine is closed; create a new one")
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Run `work` on the engine's thread between ticks and wait for its result."""
+        self.check_open()
+        future: Future[T] = Future()
+
+        def command() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._inbox.put(command)
+        while True:
+            try:
+                return future.result(timeout=1.0)
+            except TimeoutError:
+                if future.done():
+                    raise
+                if self._closed:
+                    raise EngineClosedError("the engine was closed before it could answer") from None
+
+    def submit(self, sequence: Sequence, generation: Generation) -> None:
+        """Hand over a checked request."""
+        self._inbox.put(lambda: self._admit(sequence, generation))
+
+    def cancel(self, sequence_id: int) -> None:
+        """End one sequence at the next tick."""
+        self._inbox.put(lambda: self._cancel(sequence_id))
+
+    def stats(self) -> EngineStats:
+        """The latest snapshot."""
+        return self._snapshots.latest
+
+    def add_model(self, resident: ResidentModel) -> None:
+        """Make a loaded model schedulable; on the engine's thread."""
+        self._models[resident.key] = resident
+        self._scheduler.add_model(resident.key, resident.blocks, resident.context_length)
+        self._snapshots.take(self._models, self._answers, time.monotonic())
+
+    def remove_model(self, key: int) -> None:
+        """End a model's sequences and forget it; on the engine's thread."""
+        if self._models.pop(key, None) is None:
+            return
+        for sequence in self._scheduler.remove_model(key):
+            self._end(sequence, FinishReason.CANCELLED, "the model was unloaded")
+        self._snapshots.take(self._models, self._answers, time.monotonic())
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._drain_inbox()
+                if self._closing.is_set():
+                    break
+                self._tick()
+            except Exception as error:
+                log.exception("a tick failed outside any model's step")
+                self._fail_all(f"the engine failed inside: {type(error).__name__}: {error}")
+        self._shut()
+
+    def _drain_inbox(self) -> None:
+        """Run waiting commands; without running sequences, wait for the next one."""
+        if not self._answers:
+            self._snapshots.take(self._models, self._answers, time.monotonic())
+            self._inbox.get()()
+        while True:
+            try:
+                command = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            command()
+
+    def _tick(self) -> None:
+        if not self._answers:
+            return
+        plan = self._scheduler.plan(time.monotonic())
+        if plan.empty:
+            raise RuntimeError("no sequence can make progress")
+        started = time.perf_counter()
+        sampled, failed = self._run_batches(plan)
+        seconds = time.perf_counter() - started
+        now = time.monotonic()
+        self._scheduler.commit(plan, sampled, failed, now)
+        self._deliver(sampled, failed, now)
+        self._snapshots.tick(plan, seconds, now)
+        self._snapshots.take_if_due(self._models, self._answers, now)
+
+    def _run_batches(self, plan: TickPlan) -> tuple[dict[int, int], dict[int, str]]:
+        sampled: dict[int, int] = {}
+        failed: dict[int, str] = {}
+        for batch in plan.batches:
+            result = self._run_batch(batch)
+            sampled.update(result.ids)
+            failed.update(result.failed)
+        return sampled, failed
+
+    def _run_batch(self, batch: ModelBatch) -> Sampled:
+        started = time.perf_counter()
+        try:
+            result = self._models[batch.model].runner.run(batch)
+        except Exception as error:
+            log.exception("a step of model %s failed", batch.model)
+            cause = f"the model's step failed: {type(error).__name__}: {error}"
+            return Sampled({}, {sequence.sequence_id: cause for sequence in batch.sequences})
+        self._scheduler.observe(batch, (time.perf_counter() - started) * 1e3)
+        return result
+
+    def _deliver(self, sampled: dict[int, int], failed: dict[int, str], now: float) -> None:
+        for sequence_id, token_id in sampled.items():
+            answer = self._answers.get(sequence_id)
+            if answer is not None:
+                self._deliver_one(answer, token_id, now)
+        for sequence_id, cause in failed.items():
+            answer = self._answers.get(sequence_id)
+            if answer is not None:
+                self._end(answer.sequence, FinishReason.ERROR, cause)
+
+    def _deliver_one(self, answer: Answer, token_id: int, now: float) -> None:
+        try:
+            over = answer.token(token_id, now)
+        except Exception as error:
+            log.exception("delivering a token failed")
+            self._end(answer.sequence, FinishReason.ERROR, f"decoding the text failed: {error}")
+            return
+        if over is not None:
+            reason, stop = over
+            self._end(answer.sequence, reason, None, stop)
+
+    def _admit(self, sequence: Sequence, generation: Generation) -> None:
+        model = self._models.get(sequence.model)
+        limit = self._scheduler.limit_for(sequence.request, sequence.model) if model else 0
+        tokenizer = model.tokenizer if model else None
+        answer = Answer(sequence, generation, tokenizer, limit)
+        if model is None:
+            answer.finish(FinishReason.ERROR, time.monotonic(), "the model was unloaded")
+            return
+        self._answers[sequence.sequence_id] = answer
+        try:
+            self._scheduler.submit(sequence)
+        except Exception as error:
+            self._answers.pop(sequence.sequence_id)
+            answer.finish(FinishReason.ERROR, time.monotonic(), str(error))
+
+    def _cancel(self, sequence_id: int) -> None:
+        answer = self._answers.get(sequence_id)
+        if answer is not None:
+            self._end(answer.sequence, FinishReason.CANCELLED)
+
+    def _end(
+        self, sequence: Sequence, reason: FinishReason, error: str | None = None, stop: str | None = None
+    ) -> None:
+        """Free the sequence's blocks and row, then tell its consumer, exactly once."""
+        answer = self._answers.pop(sequence.sequence_id, None)
+        if answer is None:
+            return
+        self._scheduler.finish(sequence)
+        answer.finish(reason, time.monotonic(), error, stop)
+
+    def _fail_all(self, cause: str) -> None:
+        for answer in list(self._answers.values()):
+            try:
+                self._end(answer.sequence, FinishReason.ERROR, cause)
+            except Exception:
+                log.exception("ending sequence %s failed", answer.sequence.sequence_id)
+
+    def _shut(self) -> None:
+        for answer in list(self._answers.values()):
+            self._end(answer.sequence, FinishReason.CANCELLED, "the engine was closed")
+        self._models.clear()
+        self._closed = True
+        while True:
+            try:
+                self._inbox.get_nowait()()
+            except queue.Empty:
+                return
+            except Exception:
+                log.exception("a command failed while closing")

@@ -1,0 +1,51 @@
+"""How much memory there is, what a model takes of it, and how much is left for KV."""
+
+import torch
+
+from engine.errors import EngineError
+
+KV_SHARE = 0.5
+"""Part of the free memory that KV may take on a computer that others use too."""
+
+LOAD_MARGIN = 256 << 20
+"""Bytes that must stay free after a model's weights are loaded."""
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that a new allocation can use."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def process_bytes() -> int:
+    """Resident memory of this process."""
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+def default_kv_budget(device: torch.device) -> int:
+    """Bytes for KV when no setting caps it."""
+    return int(free_bytes(device) * KV_SHARE)
+
+
+def check_weights_fit(name: str, needed: int, device: torch.device) -> None:
+    """Raise `EngineError` with numbers when weights would not leave the margin free."""
+    free = free_bytes(device)
+    if needed + LOAD_MARGIN > free:
+        raise EngineError(
+            f"{name}: its weights need {format_bytes(needed)} and {format_bytes(free)} are free; close other "
+            "models or programs, or choose a smaller model."
+        )
+
+
+def format_bytes(count: float) -> str:
+    """12_345_678 → "11.8 MiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

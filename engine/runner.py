@@ -1,0 +1,44 @@
+"""Runs planned batches of one model: pack, forward, sample."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.batch import pack, whole_prompt
+from engine.model.decoder import Decoder
+from engine.sampler import Sampled, sample_rows
+from engine.scheduler import ModelBatch
+
+
+class ModelRunner:
+    """One model's decoder and its paged KV."""
+
+    def __init__(self, decoder: Decoder, num_blocks: int, block_size: int) -> None:
+        self.decoder = decoder
+        self.block_size = block_size
+        config = decoder.config
+        self.kv: Any = decoder.ops.make_kv(
+            config.num_layers, num_blocks, config.num_kv_heads, config.head_dim
+        )
+
+    @torch.inference_mode()
+    def run(self, batch: ModelBatch) -> Sampled:
+        """Run one pass; returns an id or a cause for every sequence that reached its target."""
+        ops = self.decoder.ops
+        if batch.copies:
+            ops.copy_blocks(self.kv, batch.copies)
+        packed = pack(batch, self.block_size, ops.device)
+        logits = self.decoder.forward(packed.ids, packed.layout, self.kv, packed.logit_rows)
+        if not packed.sampled:
+            return Sampled({}, {})
+        return sample_rows(logits, packed.sampled)
+
+    @torch.inference_mode()
+    def logits(self, token_ids: list[int]) -> Tensor:
+        """float32 [T, vocab] of a prompt by itself, in KV of its own."""
+        config, ops = self.decoder.config, self.decoder.ops
+        blocks = (len(token_ids) + self.block_size - 1) // self.block_size + 1
+        kv = ops.make_kv(config.num_layers, blocks, config.num_kv_heads, config.head_dim)
+        packed = whole_prompt(token_ids, self.block_size, ops.device)
+        return self.decoder.forward(packed.ids, packed.layout, kv, None).cpu()

@@ -1,0 +1,128 @@
+"""Takes the engine's frozen statistics, on its thread, at most every 50 ms."""
+
+import time
+from collections.abc import Mapping
+
+from engine.answer import Answer, RateMeter
+from engine.host import ResidentModel
+from engine.kv_budget import KVBudget
+from engine.memory import process_bytes
+from engine.scheduler import Scheduler, TickPlan
+from engine.sequence import Sequence
+from engine.stats import EngineStats, ModelStats, SequenceState, SequenceStats
+from kernels.ops import Operations
+
+_INTERVAL = 0.05
+_MEMORY_INTERVAL = 0.5
+_SMOOTHING = 0.1
+
+
+class SnapshotTaker:
+    """Accumulates what ticks did and publishes `EngineStats`."""
+
+    def __init__(self, scheduler: Scheduler, ops: Operations, budget: KVBudget, block_size: int) -> None:
+        self._scheduler = scheduler
+        self._ops = ops
+        self._budget = budget
+        self._block_size = block_size
+        self._ticks = 0
+        self._tick_ms = 0.0
+        self._rows = 0
+        self._prefill_tokens = 0
+        self._decode_rate = RateMeter()
+        self._prefill_rate = RateMeter()
+        self._taken_at = 0.0
+        self._memory = (0.0, 0)
+        self.latest = self._build({}, {}, time.monotonic())
+
+    def tick(self, plan: TickPlan, seconds: float, now: float) -> None:
+        """Account one tick."""
+        self._ticks += 1
+        self._rows = sum(len(batch.decode) for batch in plan.batches)
+        self._prefill_tokens = sum(chunk.length for batch in plan.batches for chunk in batch.prefill)
+        self._tick_ms += (seconds * 1e3 - self._tick_ms) * (_SMOOTHING if self._ticks > 1 else 1.0)
+        if self._rows:
+            self._decode_rate.add(now, self._rows)
+        if self._prefill_tokens:
+            self._prefill_rate.add(now, self._prefill_tokens)
+
+    def take_if_due(
+        self, models: Mapping[int, ResidentModel], answers: Mapping[int, Answer], now: float
+    ) -> None:
+        """Publish a snapshot unless the last one is recent."""
+        if now - self._taken_at >= _INTERVAL:
+            self.take(models, answers, now)
+
+    def take(self, models: Mapping[int, ResidentModel], answers: Mapping[int, Answer], now: float) -> None:
+        """Publish a snapshot."""
+        self._taken_at = now
+        if not answers:
+            self._rows = self._prefill_tokens = 0
+        self.latest = self._build(models, answers, now)
+
+    def _build(
+        self, models: Mapping[int, ResidentModel], answers: Mapping[int, Answer], now: float
+    ) -> EngineStats:
+        residents = list(models.values())
+        sequences = tuple(self._sequence(answer, models, now) for answer in answers.values())
+        used = sum(m.blocks.held * m.blocks.block_bytes for m in residents)
+        cached = sum(m.blocks.cached * m.blocks.block_bytes for m in residents)
+        return EngineStats(
+            device=str(self._ops.device),
+            kernels=self._ops.name,
+            kv_dtype=str(getattr(self._ops, "kv_dtype", "")).removeprefix("torch."),
+            block_size=self._block_size,
+            kv_bytes_total=self._budget.total_bytes,
+            kv_bytes_used=used,
+            kv_bytes_cached=cached,
+            blocks_used=sum(m.blocks.held for m in residents),
+            blocks_cached=sum(m.blocks.cached for m in residents),
+            rows=self._rows,
+            prefill_tokens=self._prefill_tokens,
+            tick_ms=self._tick_ms,
+            ticks=self._ticks,
+            queue_length=sum(s.state is SequenceState.QUEUED for s in sequences),
+            decode_tok_s=self._decode_rate.rate(now),
+            prefill_tok_s=self._prefill_rate.rate(now),
+            process_bytes=self._process_bytes(now),
+            preemptions=self._scheduler.preemptions,
+            sequences=sequences,
+            models=tuple(_model(m) for m in residents),
+            fallbacks=tuple(self._ops.fallbacks),
+        )
+
+    def _sequence(self, answer: Answer, models: Mapping[int, ResidentModel], now: float) -> SequenceStats:
+        sequence: Sequence = answer.sequence
+        model = models[sequence.model]
+        shared = model.blocks.count_shared(sequence.block_table)
+        position = self._scheduler.queue_position(sequence) or 0
+        return SequenceStats(
+            sequence_id=sequence.sequence_id,
+            model=model.name,
+            label=sequence.request.label,
+            state=sequence.state,
+            prompt_tokens=sequence.prompt_len,
+            computed_tokens=sequence.num_computed,
+            context_tokens=len(sequence.token_ids),
+            context_length=model.context_length,
+            blocks_own=len(sequence.block_table) - shared,
+            blocks_shared=shared,
+            tok_s=answer.rate.rate(now),
+            queue_position=position,
+            note=f"number {position} in the queue" if position else "",
+        )
+
+    def _process_bytes(self, now: float) -> int:
+        if now - self._memory[0] >= _MEMORY_INTERVAL or not self._memory[1]:
+            self._memory = (now, process_bytes())
+        return self._memory[1]
+
+
+def _model(model: ResidentModel) -> ModelStats:
+    return ModelStats(
+        name=model.name,
+        path=str(model.path),
+        weight_bytes=model.info.weight_bytes,
+        kv_bytes_per_token=model.info.kv_bytes_per_token,
+        context_length=model.context_length,
+    )

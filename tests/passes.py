@@ -1,0 +1,92 @@
+"""Drives one decoder pass by pass with hand-made layouts, for equivalence tests."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engine.gguf.file import open_gguf
+from engine.model.config import ModelConfig, read_config
+from engine.model.decoder import Decoder
+from engine.model.weights import load_weights
+from kernels.ops import Operations, PassLayout, operations_for
+
+BLOCK_SIZE = 32
+
+
+def load_decoder(path: Path, ops: Operations | None = None) -> Decoder:
+    """A float32 decoder of a model file."""
+    ops = ops or operations_for("cpu", "float32", "float32", BLOCK_SIZE)
+    with open_gguf(path) as file:
+        config: ModelConfig = read_config(file)
+        return Decoder(config, load_weights(file, config, ops, lambda fraction, what: None), ops)
+
+
+class Passes:
+    """A paged KV and the tables of a few sequences, whose tokens are read in any chunks.
+
+    `tables[name]` lists block ids; by default each sequence has scattered, interleaved blocks.
+    """
+
+    def __init__(self, decoder: Decoder, sequences: dict[str, list[int]], scattered: bool = True) -> None:
+        self.decoder = decoder
+        self.tokens = sequences
+        self.computed = dict.fromkeys(sequences, 0)
+        self.logits: dict[str, Tensor] = {}
+        """The last logits of each sequence, float32 [vocab]."""
+        blocks = {name: len(ids) // BLOCK_SIZE + 5 for name, ids in sequences.items()}
+        total = sum(blocks.values())
+        order = (
+            torch.randperm(total, generator=torch.Generator().manual_seed(7))
+            if scattered
+            else torch.arange(total)
+        )
+        free = (order + 1).tolist()
+        self.tables = {name: [free.pop(0) for _ in range(count)] for name, count in blocks.items()}
+        config = decoder.config
+        self.kv = decoder.ops.make_kv(config.num_layers, total + 1, config.num_kv_heads, config.head_dim)
+        for layer in self.kv.layers:
+            layer[:, BLOCK_SIZE:].fill_(float("nan"))
+
+    def run(self, *spans: tuple[str, int]) -> None:
+        """One packed pass: (sequence, how many of its next tokens), decode rows first."""
+        ids, positions, slots, rows, lens, contexts, tables = [], [], [], [], [], [], []
+        for name, count in spans:
+            start = self.computed[name]
+            table = self.tables[name]
+            ids += self.tokens[name][start : start + count]
+            positions += range(start, start + count)
+            slots += [
+                table[p // BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE for p in range(start, start + count)
+            ]
+            rows.append(len(ids) - 1)
+            lens.append(count)
+            contexts.append(start + count)
+            tables.append(table)
+            self.computed[name] = start + count
+        decode = 0
+        while decode < len(lens) and lens[decode] == 1 and contexts[decode] > 1:
+            decode += 1
+        layout = PassLayout(lens, contexts, tables, decode, torch.tensor(positions), torch.tensor(slots))
+        logits = self.decoder.forward(torch.tensor(ids), layout, self.kv, torch.tensor(rows))
+        for (name, _), row in zip(spans, logits, strict=True):
+            self.logits[name] = row.clone()
+
+    def greedy(self, *names: str, steps: int) -> dict[str, list[int]]:
+        """Batched greedy decoding of sequences whose prompts were read."""
+        answers: dict[str, list[int]] = {name: [] for name in names}
+        for _ in range(steps):
+            for name in names:
+                token = int(self.logits[name].argmax())
+                answers[name].append(token)
+                self.tokens[name] = [*self.tokens[name], token]
+            self.run(*((name, 1) for name in names))
+        return answers
+
+
+def assert_same_logits(ours: Tensor, expected: Tensor) -> None:
+    """The float32 bar of the equivalences."""
+    assert bool(torch.isfinite(ours).all())
+    relative = float((ours - expected).norm() / expected.norm())
+    assert relative <= 5e-6, f"relative difference {relative:.2e}"
+    assert float((ours - expected).abs().max()) <= 2e-4
