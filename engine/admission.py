@@ -1,0 +1,164 @@
+"""Who may run: limits of a request, the order of the queue, and what must be free to start."""
+
+from bisect import insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.errors import RequestError
+from engine.kv_cache import BlockManager
+from engine.request import Request
+from engine.sequence import HEAD_START, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """What a user or a device may choose about scheduling."""
+
+    max_prefill_tokens: int = 512
+    """Tokens read per tick while nobody decodes."""
+    min_prefill_tokens: int = 16
+    """Tokens read per tick in any case, so that a prompt always makes progress."""
+    tick_factor: float = 2.0
+    """Longest tick while somebody decodes, in ticks without prefill."""
+    tick_extra_ms: float = 0.0
+    """A tick may be this much longer than one without prefill even if the factor allows less."""
+    max_sequences: int = 64
+    """Sequences that run at once, of all models."""
+    max_queue: int = 1024
+    """Requests that may wait."""
+    head_start_s: float = 10.0
+    """A higher priority queues as if it had come this much earlier; so nobody waits for ever."""
+    reserve: float = 0.02
+    """Part of the KV that stays free at an admission, for the growth of those that run."""
+    return_reserve: float = 0.1
+    """The same for a preempted sequence: larger, so that it does not come back to be preempted."""
+    debug: bool = False
+    """Check every invariant in every tick."""
+
+
+@dataclass(slots=True)
+class ModelSlot:
+    """A resident model as the scheduler sees it."""
+
+    key: int
+    blocks: BlockManager
+    context_length: int
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens that any sequence may have in total."""
+        return min(self.context_length, self.blocks.capacity * self.blocks.block_size)
+
+    def limit_for(self, request: Request) -> int:
+        """Most tokens, prompt included, that `request` may have in total."""
+        if request.max_tokens is None:
+            return self.max_tokens
+        return min(self.max_tokens, len(request.prompt_ids) + request.max_tokens)
+
+    def check_fits(self, request: Request) -> None:
+        """Raise `RequestError`, with numbers, if the request could never run to its end."""
+        prompt, new = len(request.prompt_ids), request.max_tokens or 1
+        if prompt + new <= self.max_tokens:
+            return
+        wanted = f"{prompt} prompt tokens and {new} new ones need {prompt + new}"
+        if prompt + new > self.context_length:
+            raise RequestError(
+                f"prompt_ids and max_tokens: {wanted}, but the model's context length is "
+                f"{self.context_length}; shorten the conversation or lower max_tokens"
+            )
+        raise RequestError(
+            f"prompt_ids and max_tokens: {wanted}, but the KV memory holds {self.max_tokens}; "
+            "raise the KV budget, shorten the conversation or lower max_tokens"
+        )
+
+
+class WaitingQueue:
+    """Waiting sequences by rank: in order of arrival, a priority counting as an earlier one.
+
+    A preempted sequence keeps its rank and so stands before all that came after it.
+    """
+
+    def __init__(self, head_start_s: float) -> None:
+        self._head_start_s = head_start_s
+        self._waiting: list[Sequence] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._waiting)
+
+    def head(self) -> Sequence | None:
+        """The next one to be admitted."""
+        return self._waiting[0] if self._waiting else None
+
+    def rank(self, sequence: Sequence) -> tuple[float, int]:
+        """Place of a new sequence in the total order of admission."""
+        early = HEAD_START[sequence.request.priority] * self._head_start_s
+        return (sequence.arrival - early, sequence.sequence_id)
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue by rank."""
+        insort(self._waiting, sequence, key=lambda item: item.rank)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take out of the queue."""
+        self._waiting.remove(sequence)
+
+    def position(self, sequence: Sequence) -> int:
+        """1 for the next one; 0 if it does not wait."""
+        try:
+            return self._waiting.index(sequence) + 1
+        except ValueError:
+            return 0
+
+
+@dataclass(slots=True)
+class PrefixHit:
+    """What of a sequence's tokens has its KV in blocks already."""
+
+    blocks: list[int]
+    tokens: int
+    """May end inside the last block: that one is copied before it is written."""
+
+
+def find_prefix(sequence: Sequence, parent: Sequence | None, blocks: BlockManager) -> PrefixHit:
+    """The longest prefix of `sequence` in the index or in its living parent's table."""
+    found = blocks.match_prefix(sequence.token_ids)
+    hit = PrefixHit(found, len(found) * blocks.block_size)
+    if parent is None or parent.model != sequence.model:
+        return hit
+    most = min(parent.num_computed, sequence.num_target - 1)
+    common = _common_length(sequence.token_ids, parent.token_ids, most)
+    if common > hit.tokens:
+        return PrefixHit(parent.block_table[: blocks.blocks_for(common)], common)
+    return hit
+
+
+def take_blocks(
+    sequence: Sequence, hit: PrefixHit, blocks: BlockManager, reserve: int
+) -> tuple[int, int] | None | bool:
+    """Give `sequence` its table for all known tokens; False, with nothing changed, if too little is free.
+
+    Otherwise the copy that the tick has to make first, or None. `reserve` blocks must stay free.
+    """
+    own = blocks.blocks_for(sequence.num_target) - hit.tokens // blocks.block_size
+    if not blocks.fits(own + reserve, hit.blocks):
+        return False
+    table = blocks.fork(hit.blocks)
+    copy = None
+    if hit.tokens % blocks.block_size:
+        copy = blocks.copy_on_write(table, len(table) - 1)
+    grown = blocks.allocate(blocks.blocks_for(sequence.num_target) - len(table), table[-1] if table else None)
+    if grown is None:
+        blocks.release(table)
+        return False
+    sequence.block_table = table + grown
+    sequence.num_computed = hit.tokens
+    return copy
+
+
+def _common_length(a: list[int], b: list[int], most: int) -> int:
+    if a[:most] == b[:most]:
+        return most
+    return next(i for i in range(most) if a[i] != b[i])

@@ -1,0 +1,160 @@
+"""How long a tick will take, learned while ticks run.
+
+Per model: ms ≈ a + b · rows + c · prefill tokens + d · context of the rows + e · token pairs of the
+prefill's attention. The coefficients are fitted by recursive least squares with forgetting, on
+relative errors (so that short ticks count as much as long ones), and are never negative. What the
+last ticks say nothing about (prefill, while everybody decodes) stays as it was learned. This module
+imports no torch.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+FORGETTING = 0.88
+"""Weight that a tick keeps after the next one: about the last eight ticks count."""
+
+STIFFNESS = 0.02
+"""Weight of what was learned before, against one tick; decides where ticks say nothing."""
+
+SURPRISE = 2.5
+"""Measured against predicted; beyond this a single tick is taken for noise of the machine."""
+
+CLIPPED = 1.3
+"""What a single surprising tick may count as, relative to the prediction."""
+
+SWEEPS = 12
+
+UNITS = (1.0, 4.0, 64.0, 1000.0, 1e5)
+"""Features are counted in these: of similar size, so that stiffness treats them alike."""
+
+PRIOR_MS = (5.0, 0.5, 4.0, 0.1, 0.1)
+"""Coefficients before anything was measured, per unit; the first tick scales them all."""
+
+
+class Load(NamedTuple):
+    """What one model computes in a tick."""
+
+    rows: int = 0
+    """Decode rows."""
+    context: int = 0
+    """Tokens that the decode rows attend to, summed."""
+    prefill_tokens: int = 0
+    prefill_pairs: float = 0.0
+    """(query, key) pairs of the prefill chunks' attention, summed."""
+
+    @property
+    def features(self) -> tuple[float, ...]:
+        """The model's inputs, in `UNITS`."""
+        values = (1.0, self.rows, self.prefill_tokens, self.context, self.prefill_pairs)
+        return tuple(value / unit for value, unit in zip(values, UNITS, strict=True))
+
+
+def chunk_pairs(start: int, length: int) -> float:
+    """(query, key) pairs of `length` tokens that follow `start` others."""
+    return length * (start + 0.5 * (length + 1))
+
+
+@dataclass(slots=True)
+class _Fit:
+    """Decayed normal equations of one model and their solution."""
+
+    theta: list[float] = field(default_factory=lambda: list(PRIOR_MS))
+    gram: list[list[float]] = field(default_factory=lambda: [[0.0] * len(UNITS) for _ in UNITS])
+    moment: list[float] = field(default_factory=lambda: [0.0] * len(UNITS))
+    seen: list[int] = field(default_factory=lambda: [0] * len(UNITS))
+    surprises: int = 0
+    """Surprising ticks in a row; negative when they were faster than predicted."""
+
+    def predict(self, x: tuple[float, ...]) -> float:
+        return sum(t * v for t, v in zip(self.theta, x, strict=True))
+
+    def observe(self, x: tuple[float, ...], ms: float) -> None:
+        expected = self.predict(x)
+        if not self.seen[0]:
+            self.theta = [t * ms / expected for t in self.theta]
+            expected = ms
+        ms = self._credible(x, ms, expected)
+        for i, value in enumerate(x):
+            self.seen[i] += value > 0
+        weight = 1.0 / (ms * ms)
+        for i, row in enumerate(self.gram):
+            for j in range(len(x)):
+                row[j] = FORGETTING * row[j] + weight * x[i] * x[j]
+            self.moment[i] = FORGETTING * self.moment[i] + weight * x[i] * ms
+        self._solve(STIFFNESS * weight)
+
+    def _credible(self, x: tuple[float, ...], ms: float, expected: float) -> float:
+        """Clip a lone surprise; believe the second one in a row, and forget what it contradicts."""
+        slower = ms > expected
+        if expected / SURPRISE <= ms <= expected * SURPRISE:
+            self.surprises = 0
+            return ms
+        if any(value > 0 and seen < 2 for value, seen in zip(x, self.seen, strict=True)):
+            return ms
+        self.surprises = (max(self.surprises, 0) + 1) if slower else (min(self.surprises, 0) - 1)
+        if abs(self.surprises) < 2:
+            return expected * CLIPPED if slower else expected / CLIPPED
+        self.gram = [[0.1 * value for value in row] for row in self.gram]
+        self.moment = [0.1 * value for value in self.moment]
+        return ms
+
+    def _solve(self, stiffness: float) -> None:
+        """Coordinate descent with coefficients ≥ 0, held to the last solution by `stiffness`."""
+        last = list(self.theta)
+        for _ in range(SWEEPS):
+            for i, row in enumerate(self.gram):
+                others = sum(row[j] * t for j, t in enumerate(self.theta) if j != i)
+                value = (self.moment[i] - others + stiffness * last[i]) / (row[i] + stiffness)
+                self.theta[i] = max(value, 0.0)
+
+
+class CostModel:
+    """Predicts the milliseconds of a tick per model key. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._fits: dict[int, _Fit] = {}
+
+    def observe(self, model: int, load: Load, ms: float) -> None:
+        """Learn from one measured pass of `model`; times that are not positive are ignored."""
+        if ms > 0.0:
+            self._fit(model).observe(load.features, ms)
+
+    def predict(self, model: int, load: Load) -> float:
+        """Milliseconds of a pass of `model`; 0 for an empty one."""
+        if not load.rows and not load.prefill_tokens:
+            return 0.0
+        return self._fit(model).predict(load.features)
+
+    def idle_ms(self, loads: dict[int, Load]) -> float:
+        """Milliseconds of a tick that only decodes `loads`, by model key."""
+        return sum(self.predict(model, load) for model, load in loads.items())
+
+    def fixed_ms(self, model: int) -> float:
+        """What a pass of `model` costs before its first token."""
+        return self._fit(model).theta[0]
+
+    def token_ms(self, model: int, start: int, length: float) -> float:
+        """Milliseconds per token of a chunk of about `length` tokens at position `start`; > 0."""
+        theta = self._fit(model).theta
+        pairs = start + 0.5 * length
+        return max(theta[2] / UNITS[2] + theta[4] / UNITS[4] * pairs, 1e-6)
+
+    def prefill_budget(self, model: int, load: Load, limit_ms: float, start: int = 0) -> int:
+        """Prefill tokens at position `start` that fit into a pass of `limit_ms` beside `load`'s rows."""
+        spare = limit_ms - self._fit(model).predict(load.features)
+        if spare <= 0.0:
+            return 0
+        length = spare / self.token_ms(model, start, 0.0)
+        for _ in range(4):
+            length = spare / self.token_ms(model, start, length)
+        return int(length)
+
+    def forget(self, model: int) -> None:
+        """Drop what was learned of a model that was unloaded."""
+        self._fits.pop(model, None)
+
+    def _fit(self, model: int) -> _Fit:
+        fit = self._fits.get(model)
+        if fit is None:
+            fit = self._fits[model] = _Fit()
+        return fit

@@ -1,0 +1,63 @@
+"""What one tick computes: plain data between scheduler, runner and statistics."""
+
+from dataclasses import dataclass, field
+
+from engine.cost_model import Load, chunk_pairs
+from engine.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillChunk:
+    """Tokens `[start, start + length)` of `sequence.token_ids` are read; blocks for them are there."""
+
+    sequence: Sequence
+    start: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        """Position after the last token."""
+        return self.start + self.length
+
+    @property
+    def completes(self) -> bool:
+        """Whether its last token's logits are sampled: nothing known is left to read."""
+        return self.end == self.sequence.num_target
+
+
+@dataclass(slots=True)
+class ModelBatch:
+    """One pass of one model: a token of each decode row, and chunks of prompts."""
+
+    model: int
+    decode: list[Sequence] = field(default_factory=list)
+    prefill: list[PrefillChunk] = field(default_factory=list)
+    copies: list[tuple[int, int]] = field(default_factory=list)
+    """(source block, destination block), to be copied in order before anything is written."""
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """All sequences of the pass, decode rows first."""
+        return self.decode + [chunk.sequence for chunk in self.prefill]
+
+    @property
+    def load(self) -> Load:
+        """Size of the pass, for the cost model."""
+        return Load(
+            len(self.decode),
+            sum(len(sequence.token_ids) for sequence in self.decode),
+            sum(chunk.length for chunk in self.prefill),
+            sum(chunk_pairs(chunk.start, chunk.length) for chunk in self.prefill),
+        )
+
+
+@dataclass(slots=True)
+class TickPlan:
+    """One pass for every model that has work."""
+
+    batches: list[ModelBatch] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to compute."""
+        return not self.batches
