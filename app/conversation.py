@@ -122,9 +122,9 @@ class Conversation:
         if splitter is None:
             node.text += text
             return [(Part.ANSWER, text)] if text else []
-        was_inside = splitter.in_reasoning
+        was_inside, had_entered = splitter.in_reasoning, splitter.entered
         pieces = splitter.push(text)
-        if was_inside or splitter.in_reasoning or any(part is Part.REASONING for part, _ in pieces):
+        if was_inside or (splitter.entered and not had_entered):
             node.reasoning_tokens = len(node.token_ids)
         _store(node, pieces)
         self.updated = time.time()

@@ -56,6 +56,7 @@ class HistoryStore:
         self._pending = Pending()
         self._written: dict[str, Signature] = {}
         self._living: weakref.WeakValueDictionary[str, Conversation] = weakref.WeakValueDictionary()
+        self._deleted: set[str] = set()
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._database: Database
         self._retry_at = 0.0
@@ -70,6 +71,8 @@ class HistoryStore:
         row = conversation_row(conversation)
         nodes = list(conversation.nodes.values())
         with self._lock:
+            if row.id in self._deleted:
+                return
             self._living[row.id] = conversation
             self._pending.conversations[row.id] = row
             for position, node in enumerate(nodes):
@@ -125,8 +128,9 @@ class HistoryStore:
         )
 
     def delete(self, conversation_id: str) -> None:
-        """Delete a conversation with all its messages."""
+        """Delete a conversation with all its messages; what still streams into it is not saved."""
         with self._lock:
+            self._deleted.add(conversation_id)
             self._living.pop(conversation_id, None)
             self._pending.conversations.pop(conversation_id, None)
             pending = self._pending.messages
@@ -158,15 +162,16 @@ class HistoryStore:
             try:
                 answer.set_result(question(self._database))
             except BaseException as error:
-                answer.set_exception(error)
                 if isinstance(error, sqlite3.Error) and is_corrupt(error):
                     self._begin_anew()
+                answer.set_exception(error)
 
         self._inbox.put(work)
         try:
             return answer.result(_ANSWER_SECONDS)
         except (sqlite3.Error, TimeoutError) as error:
-            self._warn(f"{self.path}: the history did not answer ({error})")
+            if not (isinstance(error, sqlite3.Error) and is_corrupt(error)):
+                self._warn(f"{self.path}: the history did not answer ({error})")
             return otherwise
 
     def _run(self, opened: "Future[None]") -> None:

@@ -114,8 +114,8 @@ def _connect(path: Path) -> sqlite3.Connection:
             problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             if problem != "ok":
                 raise _corrupt(problem)
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
+        # A read-only or locked file is told apart here, not at the first message.
+        connection.execute("DELETE FROM open_tabs WHERE window < 0")
         connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
     except BaseException:
         connection.close()

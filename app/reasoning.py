@@ -33,6 +33,8 @@ class ReasoningSplitter:
         self._state = _State.REASONING_SPACE if opened else _State.START
         self._held = ""
         self._opened = opened
+        self.entered = opened
+        """Whether reasoning has begun at any time."""
 
     @property
     def in_reasoning(self) -> bool:
@@ -73,6 +75,7 @@ class ReasoningSplitter:
         if rest.startswith(OPEN_TAG):
             self._held = rest[len(OPEN_TAG) :]
             self._state = _State.REASONING_SPACE
+            self.entered = True
             return True
         if OPEN_TAG.startswith(rest):
             return False

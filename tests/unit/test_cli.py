@@ -1,0 +1,229 @@
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from app import cli
+from app.builtin_model import BUILTIN_FILE, builtin_model_path
+from app.commands.common import CommandError
+from app.model_choice import ModelChoiceError, model_folders, resolve_model
+from app.paths import locations
+from app.settings import ModelSettings, Settings
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"torch", "textual", "numpy", "gguf", "tokenizers", "jinja2", "sqlite3", "asyncio"}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUI_CHAT_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def tui_chat(*arguments, text="", **options):
+    return subprocess.run(
+        [sys.executable, "-m", "app", *arguments],
+        input=text.encode() if isinstance(text, str) else text,
+        capture_output=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["ask", "--help"], ["--version"], ["where"]])
+def test_light_commands_import_nothing_heavy(arguments):
+    code = (
+        "import sys\nfrom app.cli import main\n"
+        f"try:\n    main({arguments})\nexcept SystemExit: pass\n"
+        f"print(sorted({HEAVY} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, check=True)
+    assert done.stderr.decode().strip() == "[]"
+
+
+def test_help_answers_at_once():
+    durations = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        done = tui_chat("--help")
+        durations.append(time.perf_counter() - begin)
+    assert done.returncode == 0
+    for word in [*cli.COMMANDS, "exit codes", "130"]:
+        assert word in done.stdout.decode()
+    assert min(durations) <= 0.4
+
+
+def test_without_a_terminal_the_app_says_so(home):
+    done = tui_chat()
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert "no terminal" in done.stderr.decode()
+    assert len(done.stderr.decode().splitlines()) == 1
+    assert not home.exists()
+
+
+def test_a_terminal_on_stdin_alone_is_not_enough():
+    main_side, other_side = pty.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "app"], stdin=other_side, capture_output=True, cwd=ROOT, check=False
+        )
+    finally:
+        os.close(main_side)
+        os.close(other_side)
+    assert done.returncode == 2
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("tui-chat ")
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["--nonsense"], ["tokenize"], ["ask", "--seed", "x"]])
+def test_wrong_usage_is_2(arguments):
+    assert tui_chat(*arguments).returncode == 2
+
+
+def test_where(capsys, home):
+    assert cli.main(["where", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["settings"] == str(home / "config" / "settings.toml")
+    assert Path(found["builtin_model"]).is_file()
+    assert found["model_folders"] == [found["models"]]
+    assert cli.main(["where"]) == 0
+    assert found["logs"] in capsys.readouterr().out
+    assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (CommandError("no such thing", code=2), 2, "tui-chat: no such thing"),
+        (FileNotFoundError(2, "No such file or directory", "/x"), 1, "tui-chat: /x: No such file"),
+        (ModelChoiceError("which one"), 1, "tui-chat: which one"),
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(), 0, ""),
+    ],
+)
+def test_every_error_is_one_line(monkeypatch, capsys, error, code, words):
+    def fail(args):
+        raise error
+
+    monkeypatch.setattr(cli, "_run", fail)
+    monkeypatch.setattr(cli, "_silence_stdout", lambda: None)
+    assert cli.main([]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(words)
+    assert len(err.splitlines()) == (1 if words else 0)
+
+
+def test_an_unexpected_error_is_logged(monkeypatch, capsys):
+    def fail(args):
+        raise ZeroDivisionError("one\ntwo")
+
+    monkeypatch.setattr(cli, "_run", fail)
+    assert cli.main([]) == 1
+    err = capsys.readouterr().err
+    assert err.splitlines() == [err.strip()]
+    assert str(locations().log_file) in err
+    assert "Traceback" not in err
+    assert "Traceback" in locations().log_file.read_text()
+
+
+def test_settings_warnings_go_to_stderr(home):
+    places = locations()
+    places.config.mkdir(parents=True)
+    places.settings_file.write_text("[sampling]\ntop_q = 1\n")
+    done = tui_chat("tokenize", "-m", "builtin", "--json", text="hi")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["ids"]
+    assert "sampling.top_q" in done.stderr.decode()
+    assert "top_p" in done.stderr.decode()
+
+
+def test_models_are_chosen_by_path_name_or_beginning(tmp_path):
+    folder = tmp_path / "models"
+    (folder / "deep").mkdir(parents=True)
+    names = ["alpha-q4.gguf", "alpha-q8.gguf", "deep/beta.GGUF", "big-00001-of-00002.gguf"]
+    for name in [*names, "big-00002-of-00002.gguf", "notes.txt"]:
+        (folder / name).touch()
+    found = {name: folder / name for name in names}
+    assert resolve_model("builtin", []) == builtin_model_path()
+    assert resolve_model(str(found[names[0]]), []) == found[names[0]]
+    assert resolve_model("alpha-q4", [folder]) == found[names[0]]
+    assert resolve_model("ALPHA-Q8.gguf", [folder]) == found[names[1]]
+    assert resolve_model("be", [folder]) == found[names[2]]
+    assert resolve_model("big", [folder]) == found[names[3]]
+    assert resolve_model("pocket", [folder]).name == BUILTIN_FILE
+    with pytest.raises(ModelChoiceError, match=r"several models: alpha-q4\.gguf, alpha-q8\.gguf"):
+        resolve_model("alpha", [folder])
+    with pytest.raises(ModelChoiceError, match=r"named 'gamma'.*alpha-q4\.gguf.*builtin"):
+        resolve_model("gamma", [folder])
+    with pytest.raises(ModelChoiceError, match="there is no model file"):
+        resolve_model("./gamma.gguf", [folder])
+    with pytest.raises(ModelChoiceError, match="is a folder"):
+        resolve_model(str(folder), [])
+
+
+def test_model_folders_each_once(tmp_path):
+    settings = Settings(models=ModelSettings(folders=("/b", "/a")))
+    assert model_folders(settings, locations(), ["/a"]) == (Path("/a"), Path("/b"), locations().models)
+
+
+def test_models_lists_the_builtin_and_broken_files(tmp_path):
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF nonsense")
+    done = tui_chat("models", "--json", "--models-folder", str(tmp_path))
+    models = json.loads(done.stdout)
+    assert [model["builtin"] for model in models] == [True, False]
+    assert models[0]["architecture"] == "qwen3"
+    assert models[0]["context_length"] == 2048
+    assert models[0]["supported"] is True
+    assert models[1]["supported"] is False
+    assert models[1]["problem"]
+    table = tui_chat("models", "--models-folder", str(tmp_path)).stdout.decode()
+    assert models[0]["name"] in table
+    assert "broken.gguf" in table
+
+
+def test_tokenize_needs_the_tokenizer_only_and_keeps_bytes():
+    plain = json.loads(tui_chat("tokenize", "-m", "builtin", "--json", text="Hello <|im_end|>\n").stdout)
+    without_end = json.loads(tui_chat("tokenize", "-m", "builtin", "--json", text="Hello <|im_end|>").stdout)
+    special = json.loads(
+        tui_chat("tokenize", "-m", "builtin", "--json", "--special", text="Hello <|im_end|>").stdout
+    )
+    assert plain["ids"][:-1] == without_end["ids"]
+    assert len(special["ids"]) < len(without_end["ids"])
+    assert special["ids"][-1] not in without_end["ids"]
+    assert json.loads(tui_chat("tokenize", "-m", "builtin", "--json").stdout) == {"ids": []}
+    lines = tui_chat("tokenize", "-m", "builtin", text="Hello").stdout.decode().splitlines()
+    assert [json.loads(line.split(maxsplit=1)[1]) for line in lines] == ["Hello"]
+
+
+def test_tokenize_imports_no_torch():
+    code = (
+        "import sys\nfrom app.cli import main\nmain(['tokenize', '-m', 'builtin'])\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], input=b"hi", cwd=ROOT, check=True, capture_output=True)
+
+
+def test_tokenize_names_the_byte_that_is_not_utf8():
+    done = tui_chat("tokenize", "-m", "builtin", text=b"ab\xffc")
+    assert done.returncode == 1
+    assert "byte 2" in done.stderr.decode()
+
+
+def test_a_missing_model_is_one_line():
+    done = tui_chat("ask", "-m", "/no/such.gguf", "hi")
+    assert done.returncode == 1
+    assert done.stderr.decode() == "tui-chat: there is no model file /no/such.gguf\n"
