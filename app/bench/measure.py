@@ -148,6 +148,11 @@ class Bench:
             idle += quiet
             loaded += busy
             first.append(seconds)
+        if not idle or not loaded:
+            raise EngineError(
+                f"bench: the rows reached the context's end ({self.model.context_length} tokens) before the "
+                "prompts were read; give a smaller --new or --depth"
+            )
         return {
             "rows": rows,
             "prompts": long.count,
@@ -195,14 +200,16 @@ class Bench:
         depth = max(1, workload.depth)
         # No tick reads fewer than one prompt token, so this many tokens cannot run out before the end.
         limit = min(self.model.context_length - depth, 2 * workload.new + long.count * long.tokens)
+        fresh = [self.prompts.make(long.tokens) for _ in range(long.count)]
         running = [Stream(self.model, self.prompts.make(depth), limit) for _ in range(rows)]
         for stream in running:
             stream.wait_first()
         quiet_from = max(stream.arrivals[0].time for stream in running)
-        for stream in running:
-            stream.wait_tokens(stream.tokens + workload.new)
+        wanted = [stream.tokens + workload.new for stream in running]
+        for stream, tokens in zip(running, wanted, strict=True):
+            stream.wait_tokens(tokens)
         loaded_from = time.perf_counter()
-        readers = [Stream(self.model, self.prompts.make(long.tokens), 1) for _ in range(long.count)]
+        readers = [Stream(self.model, prompt, 1) for prompt in fresh]
         seconds = max(reader.wait_first() for reader in readers)
         loaded_to = max(reader.arrivals[0].time for reader in readers)
         for stream in running:

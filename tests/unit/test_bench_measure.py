@@ -1,0 +1,198 @@
+"""`tui-chat bench` on a pretended engine whose speed is known."""
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+
+from app.bench.measure import Bench
+from app.bench.report import render
+from app.bench.workload import Prompts, RandomPrompts, Workload
+from app.commands import bench as command
+from engine.errors import EngineError
+from engine.generation import Generation
+from engine.request import Finished, FinishReason, Request, TextDelta
+
+
+@dataclass
+class PretendedRow:
+    generation: Generation
+    left_to_read: int
+    made: int = 0
+    cancelled: bool = False
+
+
+@dataclass
+class PretendedModel:
+    """Ticks of `idle_ms`; while prompts are read, `chunk` tokens a tick at `token_ms` each more."""
+
+    idle_ms: float = 2.0
+    token_ms: float = 0.05
+    chunk: int = 200
+    context_length: int = 5000
+    fail: bool = False
+    name: str = "pretended"
+    requests: list[Request] = field(default_factory=list)
+    rows: list[PretendedRow] = field(default_factory=list)
+    tokenizer: SimpleNamespace = field(
+        default_factory=lambda: SimpleNamespace(vocab_size=1000, is_control=lambda token_id: token_id < 3)
+    )
+    info: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(weight_bytes=44_000_000))
+
+    def __post_init__(self):
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def submit(self, request: Request) -> Generation:
+        row = PretendedRow(None, len(request.prompt_ids))  # type: ignore[arg-type]
+        row.generation = Generation(len(self.requests), request, lambda _: setattr(row, "cancelled", True))
+        self.requests.append(request)
+        self.rows.append(row)
+        return row.generation
+
+    def close(self):
+        self._closed.set()
+        self._thread.join()
+
+    def _run(self):
+        while not self._closed.is_set():
+            rows = list(self.rows)
+            read, chunk = 0, self.chunk
+            for row in rows:
+                took = min(chunk, row.left_to_read)
+                row.left_to_read -= took
+                chunk -= took
+                read += took
+            time.sleep((self.idle_ms + self.token_ms * read) / 1e3)
+            for row in rows:
+                if not row.left_to_read:
+                    self._step(row)
+
+    def _step(self, row: PretendedRow):
+        row.made += 1
+        row.generation.push(TextDelta("x", (5,)))
+        reason = FinishReason.CANCELLED if row.cancelled else None
+        if row.made == row.generation.request.max_tokens:
+            reason = FinishReason.LENGTH
+        if self.fail:
+            reason = FinishReason.ERROR
+        if reason is not None:
+            self.rows.remove(row)
+            cause = "NaN in the logits" if self.fail else None
+            row.generation.push(Finished(reason, cause, 1, 0, row.made, 0.0, 1.0, 1.0))
+
+
+@pytest.fixture
+def pretended():
+    models = []
+
+    def make(**options) -> tuple[Bench, PretendedModel]:
+        models.append(PretendedModel(**options))
+        prompts = RandomPrompts(1000, lambda token_id: token_id < 3)
+        return Bench(models[-1], prompts, lambda line: None), models[-1]
+
+    yield make
+    for model in models:
+        model.close()
+
+
+def test_decode_counts_the_tokens_of_all_rows(pretended):
+    bench, model = pretended(idle_ms=4.0)
+    figures = bench.decode(rows=4, depth=100, new=20, repeat=1)
+    assert figures["rows"] == 4 and figures["depth"] == 100
+    # 4 rows at 250 ticks a second at most; a sleeping thread wakes late, never early.
+    assert 100 < figures["tok_s"] <= 1000
+    contexts = [request for request in model.requests if request.max_tokens == 1]
+    assert [len(request.prompt_ids) for request in contexts] == [100] * 4
+    measured = [request for request in model.requests if request.max_tokens != 1]
+    assert {request.prompt_ids for request in measured} == {request.prompt_ids for request in contexts}
+    assert all(request.ignore_eog for request in model.requests)
+
+
+def test_prefill_times_the_prompt_and_cuts_it_to_the_context(pretended):
+    bench, _ = pretended(context_length=401)
+    figures = bench.prefill(2048, repeat=1)
+    assert figures["tokens"] == 400
+    # Two chunks of 200 tokens: 2 × (2 + 10) ms.
+    assert figures["ttft_ms"] >= 24
+    assert figures["tok_s"] == pytest.approx(400 / figures["ttft_ms"] * 1e3, rel=0.01)
+
+
+def test_packed_prompts_beat_one_by_one(pretended):
+    bench, model = pretended(idle_ms=20.0, token_ms=0.0, chunk=512)
+    figures = bench.packed(Prompts(8, 64), repeat=1)
+    assert len({request.prompt_ids[:16] for request in model.requests}) == 16
+    assert 2 < figures["ratio"] < 10
+    assert figures["tok_s"] > 2 * figures["one_by_one_tok_s"]
+
+
+def test_stall_sees_the_long_ticks(pretended):
+    bench, _ = pretended(idle_ms=4.0, token_ms=0.1, chunk=200)
+    figures = bench.stall(Prompts(2, 1000), 3, Workload(new=30, repeat=2))
+    # Ten ticks of 24 ms for each of three rows in each of two repeats, after 30 ticks of 4 ms.
+    assert figures["gaps"]["loaded"] == pytest.approx(60, abs=12)
+    assert figures["gaps"]["idle"] == pytest.approx(180, abs=30)
+    assert figures["idle_ms"]["p50"] >= 4
+    assert figures["loaded_ms"]["p50"] >= 24
+    assert figures["loaded_ms"]["p50"] <= figures["loaded_ms"]["p99"] <= figures["loaded_ms"]["max"]
+    assert figures["ttft_ms"] >= 240
+
+
+def test_rows_that_end_early_are_said(pretended):
+    said: list[str] = []
+    bench, model = pretended(context_length=40)
+    bench = Bench(model, bench.prompts, said.append)
+    bench.stall(Prompts(1, 8000), 2, Workload(new=8, repeat=1))
+    assert any("2 of 2 rows reached the context's end" in line for line in said)
+
+
+def test_rows_that_end_before_the_prompts_come_are_refused(pretended):
+    bench, _ = pretended(context_length=20)
+    with pytest.raises(EngineError, match="give a smaller --new"):
+        bench.stall(Prompts(1, 2000), 2, Workload(new=30, repeat=1))
+
+
+def test_a_failing_generation_ends_the_run(pretended):
+    bench, _ = pretended(fail=True)
+    with pytest.raises(EngineError, match="NaN in the logits"):
+        bench.decode(rows=2, depth=0, new=4, repeat=1)
+
+
+def test_json_has_the_promised_keys_and_the_table_shows_them(pretended):
+    _, model = pretended(idle_ms=1.0, token_ms=0.01)
+    stats = SimpleNamespace(
+        device="cpu",
+        kernels="torch float32",
+        fallbacks=("op x",),
+        process_bytes=5 * 10**8,
+        kv_bytes_total=10**9,
+    )
+    engine = SimpleNamespace(stats=lambda: stats)
+    workload = Workload((1, 2), 8, (64,), Prompts(4, 16), 8, Prompts(1, 400), repeat=1)
+    figures = command.measure(engine, model, workload)
+    figures = json.loads(json.dumps(figures))
+    assert figures["model"] == "pretended" and figures["device"] == "cpu" and figures["fallbacks"] == ["op x"]
+    assert {"python", "torch"} <= figures["versions"].keys()
+    assert figures["prefill"][0].keys() >= {"tokens", "tok_s"}
+    assert [entry["rows"] for entry in figures["decode"]] == [1, 2]
+    assert all(entry.keys() == {"rows", "depth", "tok_s"} for entry in figures["decode"])
+    stall = figures["stall"]
+    assert stall["rows"] == 2 and stall["idle_ms"].keys() == {"p50", "p99"}
+    assert stall["loaded_ms"].keys() == {"p50", "p99", "max"} and stall["ttft_ms"] > 0
+    text = render(figures)
+    assert "slower than it could be: op x" in text
+    assert f"{stall['loaded_ms']['max']:.1f}" in text and "process 500 MB" in text
+
+
+def test_parts_left_out_are_null_or_empty(pretended):
+    _, model = pretended()
+    stats = SimpleNamespace(device="cpu", kernels="", fallbacks=(), process_bytes=1, kv_bytes_total=1)
+    engine = SimpleNamespace(stats=lambda: stats)
+    figures = command.measure(engine, model, Workload((), 0, (), None, 8, None, 1))
+    assert figures["prefill"] == [] and figures["decode"] == []
+    assert figures["packed"] is None and figures["stall"] is None
+    assert "pretended on cpu" in render(figures)
