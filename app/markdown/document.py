@@ -23,6 +23,7 @@ class Document:
         self._closed_elements = 0
         self._width = 0
         self._finished = False
+        self._starts: dict[int, int] = {}
         self.unpolished: list[CodeElement] = []
 
     def feed(self, text: str) -> None:
@@ -31,6 +32,8 @@ class Document:
 
     def finish(self) -> None:
         """Close the last block; nothing may be fed after it."""
+        if self._finished:
+            return
         self._apply(self._splitter.finish())
         self._finished = True
 
@@ -65,6 +68,7 @@ class Document:
             if element is open_element:
                 break
             self._gap(element)
+            self._starts[element.number] = len(self.lines)
             self.lines.extend(_rows(element, width))
             self._closed_elements += 1
             self._closed_rows = len(self.lines)
@@ -117,15 +121,22 @@ class Document:
         return drafts
 
     def polish(self) -> Iterator[None]:
-        """Finish the colours of closed code in small steps; lay out again afterwards from row 0."""
+        """Finish the colours of closed code in small steps. Rows are replaced, none is added or removed."""
         while self.unpolished:
             element = self.unpolished.pop(0)
             yield from element.polish()
-            self._width = 0
+            start, count = self._starts.get(element.number), len(element.stable)
+            if start is not None and self._width and element.number < self._closed_elements:
+                self.lines[start : start + count] = element.layout(self._width)
 
     def code_blocks(self) -> list[str]:
         """Return the contents of the code blocks."""
         return ["\n".join(element.source) for element in self.elements if isinstance(element, CodeElement)]
+
+    def code_at(self, number: int) -> str:
+        """Return the contents of the code block that is element `number`, else an empty string."""
+        element = self.elements[number] if 0 <= number < len(self.elements) else None
+        return "\n".join(element.source) if isinstance(element, CodeElement) else ""
 
 
 def make_element(number: int, block: Block, draft: bool = False) -> Element:

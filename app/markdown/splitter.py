@@ -207,15 +207,16 @@ class Splitter:
         opened = False
         while len(self._containers) < MAX_DEPTH or matched < len(self._containers):
             interrupting = not opened and self._leaf == "paragraph" and matched == len(self._containers)
-            if match := _QUOTE.match(rest):
-                container = self._new("quote")
-            elif (match := self._item_match(rest, interrupting)) and match:
-                container = self._new_item(match)
-            else:
+            match = _QUOTE.match(rest)
+            item = None if match else self._item_match(rest, interrupting)
+            if match is None and item is None:
                 break
             if not opened:
                 self._close_containers(matched)
             self._close_leaf()
+            container = self._new_item(item) if item else self._new("quote")
+            match = item or match
+            assert match is not None
             rest = rest[match.end() :]
             if container.kind == "item":
                 if match[3] and len(match[3]) > 4:
@@ -369,6 +370,6 @@ class Splitter:
         if self._blank_lines:
             return True
         if self._containers and self._containers[-1].kind == "item" and self._containers[-1].fresh:
-            return self._last_kind not in ("paragraph", "code") and self._last_kind != kind
+            return self._last_kind != "paragraph"
         loud = ("heading", "code", "rule", "table")
         return kind in loud or self._last_kind in loud

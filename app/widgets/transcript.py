@@ -1,27 +1,55 @@
-"""The transcript: a view of one conversation path."""
+"""The transcript: a view of one conversation path that draws rows, not widgets."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import replace
+import time
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
-from textual.containers import VerticalScroll
-from textual.content import Content
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
 from textual.message import Message
-from textual.widgets import Static
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.widget import Widget
 
-from app.widgets.message_view import MessageView
+from app.markdown.code import spend
+from app.markdown.text import Line, Look, cells
+from app.widgets.message_view import FOOTER, MessageRows, MessageView
+from app.widgets.palette import Palette
+from app.widgets.transcript_rows import Column, Place
+from app.widgets.transcript_style import COMPONENTS, CSS
 
 __all__ = ["MessageView", "Transcript"]
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+GUTTER = 2
+MAX_TEXT_WIDTH = 100
+# Frames: at most 20 a second, fewer when a frame costs more than a fifth of the time between two.
+FRAME_SECONDS = 0.05
+SLOWEST_FRAME_SECONDS = 0.5
+BUSY_SHARE = 0.2
+POLISH_SECONDS = 0.004
 
 
-class Transcript(VerticalScroll):
-    """Shows messages and streams text into the last ones."""
+class Transcript(ScrollView, can_focus=True):
+    """Shows messages, streams text into them and follows the end unless the reader scrolled away.
 
-    DEFAULT_CSS = "Transcript Static { height: auto; margin: 0 1 1 1; }"
+    Only messages near the reading position are laid out. The reading position is a place in the source
+    text: new text, another width, collapsing or completion never move it.
+    """
+
+    DEFAULT_CSS = CSS
+    COMPONENT_CLASSES: ClassVar[set[str]] = set(COMPONENTS)
+    ALLOW_SELECT = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("shift+up", "scroll_up", "Scroll up", show=False),
+        Binding("shift+down", "scroll_down", "Scroll down", show=False),
+        Binding("end", "jump_to_end", "Follow the end", show=False),
+    ]
 
     class CopyRequested(Message):
         """The reader asked to copy `text`."""
@@ -39,66 +67,350 @@ class Transcript(VerticalScroll):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None, name: str | None = None) -> None:
         super().__init__(id=id, classes=classes, name=name)
-        self._views: dict[str, MessageView] = {}
-        self._widgets: dict[str, Static] = {}
-        self.follow = True
+        self._column = Column()
+        self._follow = True
+        self._placing = False
+        self._new_lines = 0
+        self._origin = 0
+        self._palette: Palette | None = None
+        self._generation = 0
+        self._dirty: dict[str, MessageRows] = {}
+        self._flush_due = False
+        self._last_flush = 0.0
+        self._frame_cost = 0.0
+        self._polishing: Iterator[None] | None = None
+        self._chip_span = (0, 0)
+
+    # what the screens call
+
+    @property
+    def follow(self) -> bool:
+        """Whether the end stays in view as text arrives."""
+        return self._follow
+
+    @follow.setter
+    def follow(self, value: bool) -> None:
+        if value:
+            self._new_lines = 0
+        if value != self._follow:
+            self._follow = value
+            self.post_message(self.FollowChanged(value))
 
     def show(self, messages: Sequence[MessageView]) -> None:
-        """Replace everything by `messages`, following the end."""
-        self._views.clear()
-        self._widgets.clear()
-        self.remove_children()
-        for message in messages:
-            self.begin(message)
+        """Replace everything by `messages` and follow the end."""
+        self._dirty.clear()
+        self._polishing = None
+        self._column.replace([MessageRows(message) for message in messages])
+        self.follow = True
+        self._arrange(None)
 
     def begin(self, message: MessageView) -> None:
-        """Append a message."""
-        self._views[message.id] = message
-        widget = self._widgets[message.id] = Static(self._content(message))
-        self.mount(widget)
-        self.anchor()
+        """Append a message. One by the reader brings the end back into view."""
+        place = self._place()
+        item = MessageRows(message)
+        self._column.append(item)
+        if message.role == "user":
+            self.follow = True
+            place = None
+        elif place is not None and self._column.width:
+            item.layout(self._column.width)
+            self._new_lines += len(item.rows)
+        self._arrange(place)
 
     def append_text(self, message_id: str, text: str, *, reasoning: bool = False) -> None:
-        """Append streamed text to a message."""
-        view = self._views[message_id]
-        field = "reasoning" if reasoning else "text"
-        self._update(replace(view, **{field: getattr(view, field) + text}))
+        """Append streamed text to a message; it is drawn with the next frame."""
+        item = self._column.item(message_id)
+        item.append(text, reasoning)
+        self._dirty[message_id] = item
+        if not self._flush_due and self._column.width:
+            self._flush_due = True
+            wait = self._last_flush + self.frame_seconds - time.monotonic()
+            if wait > 0.001:
+                self.set_timer(wait, self._flush)
+            else:
+                self.call_later(self._flush)
 
     def finish(self, message_id: str, status: str, footer: str) -> None:
-        """End a message's stream."""
-        self._update(replace(self._views[message_id], status=status, footer=footer))
+        """End a message's stream with all of its text drawn."""
+        item = self._column.item(message_id)
+        item.status, item.footer = status, footer
+        self._dirty[message_id] = item
+        self._draw_dirty()
 
     def remove_from(self, message_id: str) -> None:
         """Remove a message and all after it."""
-        ids = list(self._views)
-        for key in ids[ids.index(message_id) :]:
-            del self._views[key]
-            self._widgets.pop(key).remove()
+        place = self._place()
+        number = self._column.number(message_id)
+        for item in self._column.items[number:]:
+            self._dirty.pop(item.id, None)
+        self._column.replace(self._column.items[:number])
+        if place is not None and place.message_id not in [item.id for item in self._column.items]:
+            self.follow, place = True, None
+        self._arrange(place)
 
     def text_of(self, message_id: str) -> str:
-        """Return a message's source text."""
-        return self._views[message_id].text
+        """Return a message's source text, byte for byte."""
+        return self._column.item(message_id).text
 
     def last_answer(self) -> str:
         """Return the source text of the last assistant message, or an empty string."""
-        return next((view.text for view in reversed(self._views.values()) if view.role == "assistant"), "")
+        return next((item.text for item in reversed(self._column.items) if item.role == "assistant"), "")
 
     def code_blocks(self, message_id: str) -> list[str]:
-        """Return the contents of a message's fenced code blocks."""
-        return re.findall(r"^```[^\n]*\n(.*?)^```", self.text_of(message_id), re.S | re.M)
+        """Return the contents of a message's code blocks."""
+        return self._column.item(message_id).code_blocks()
 
     def jump_to_end(self) -> None:
-        """Scroll to the end and follow it again."""
+        """Show the end and follow it again."""
         self.follow = True
-        self.scroll_end(animate=False)
+        self._arrange(None)
+
+    def toggle_reasoning(self, message_id: str) -> None:
+        """Expand or collapse the reasoning of a message."""
+        place = self._place()
+        item = self._column.item(message_id)
+        item.reasoning.expanded = not item.reasoning.expanded
+        if item.width:
+            item.layout(self._column.width)
+        self._arrange(place)
+
+    @property
+    def frame_seconds(self) -> float:
+        """Time between two frames, by what a frame costs."""
+        return min(SLOWEST_FRAME_SECONDS, max(FRAME_SECONDS, self._frame_cost / BUSY_SHARE))
+
+    # keys and mouse
+
+    def action_jump_to_end(self) -> None:
+        """Show the end and follow it again."""
+        self.jump_to_end()
 
     def action_toggle_reasoning(self) -> None:
-        """Expand or collapse the reasoning of the last message that has one."""
+        """Expand or collapse the reasoning nearest to the end of what is in view."""
+        bottom = self._column.at(min(self._column.height, round(self.scroll_y) + self._view_height) - 1)
+        if bottom is None:
+            return
+        number = self._column.number(bottom[0].id)
+        thinking = [item for item in self._column.items[: number + 1] if item.reasoning.text]
+        if thinking:
+            self.toggle_reasoning(thinking[-1].id)
 
-    def _update(self, view: MessageView) -> None:
-        self._views[view.id] = view
-        self._widgets[view.id].update(self._content(view))
+    def on_click(self, event: events.Click) -> None:
+        """Act on the chip, on a reasoning line, on the copy label of a code block."""
+        offset = event.get_content_offset(self)
+        if offset is None or self.text_selection is not None:
+            return
+        start, end = self._chip_span
+        if offset.y == self._view_height - 1 and start <= offset.x < end:
+            self.jump_to_end()
+            return
+        found = self._column.line(round(self.scroll_y) + offset.y)
+        if found is None or not found[1].action:
+            return
+        item, line = found
+        if line.action == "reasoning":
+            self.toggle_reasoning(item.id)
+        elif offset.x >= GUTTER + cells(line.text) - 7:
+            self.post_message(self.CopyRequested(item.code_at(int(line.action.removeprefix("copy:")))))
 
-    def _content(self, view: MessageView) -> Content:
-        text = f"{view.title or view.role}\n{view.text}\n{view.footer}"
-        return Content(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text))
+    # frames
+
+    def _flush(self) -> None:
+        """Draw what arrived since the last frame."""
+        self._flush_due = False
+        self._last_flush = time.monotonic()
+        started = time.thread_time()
+        self._draw_dirty()
+        self.call_after_refresh(self._observe, started)
+
+    def _observe(self, started: float) -> None:
+        cost = time.thread_time() - started
+        self._frame_cost += (cost - self._frame_cost) * 0.3
+
+    def _draw_dirty(self) -> None:
+        if not self._column.width:
+            return
+        dirty, self._dirty = self._dirty, {}
+        place = self._place()
+        before = sum(len(item.rows) for item in dirty.values())
+        for item in dirty.values():
+            item.layout(self._column.width)
+        if place is not None:
+            self._new_lines += max(0, sum(len(item.rows) for item in dirty.values()) - before)
+        self._arrange(place)
+
+    def _polish(self) -> None:
+        """Spend a little time on the final colours of code that was closed."""
+        if self._polishing is None:
+            item = next((item for item in reversed(self._column.items) if item.unpolished), None)
+            if item is None:
+                return
+            self._polishing = item.polish()
+        if spend(self._polishing, POLISH_SECONDS):
+            self._polishing = None
+            self.refresh()
+            self._polish_later()
+        else:
+            self.set_timer(POLISH_SECONDS * 6, self._polish)
+
+    def _polish_later(self) -> None:
+        if self._polishing is None and any(item.unpolished for item in self._column.items):
+            self.set_timer(POLISH_SECONDS * 6, self._polish)
+
+    # the reading position
+
+    @property
+    def _view_height(self) -> int:
+        return self.scrollable_content_region.height
+
+    def _place(self) -> Place | None:
+        """Return the reading position, None while the end is followed."""
+        return None if self._follow else self._column.place(round(self.scroll_y))
+
+    def _arrange(self, place: Place | None) -> None:
+        """Lay out what is near and put the view where it belongs: the end, or the place."""
+        column, height = self._column, self._view_height
+        if not column.width or not height:
+            return
+        if place is None:
+            column.lay_end(height * 2)
+            self._set_height(column.height)
+            self._scroll_rows(column.height - height)
+        else:
+            column.lay_around(place, above=height * 2, below=height * 3)
+            self._set_height(column.height)
+            self._scroll_rows(column.row(place))
+        self._polish_later()
+        self.refresh()
+
+    def _set_height(self, rows: int) -> None:
+        size = Size(self.scrollable_content_region.width, rows)
+        if size != self.virtual_size:
+            # Assigning would lay out the whole screen; only the scroll bar depends on it.
+            self.set_reactive(Widget.virtual_size, size)
+            self._placing = True
+            self._scroll_update(size)
+            self._placing = False
+
+    def _scroll_rows(self, row: int) -> None:
+        self._placing = True
+        before = round(self.scroll_y)
+        self.scroll_target_y = self.scroll_y = max(0, row)
+        if not self._follow:
+            # Selections count rows from an origin that moves along with the text.
+            self._origin += round(self.scroll_y) - before
+        self._placing = False
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """The reader scrolled, or text was put in place."""
+        super().watch_scroll_y(old_value, new_value)
+        if self._placing or round(old_value) == round(new_value):
+            return
+        self.follow = round(new_value) >= self.max_scroll_y
+        self._arrange(self._place())
+
+    def _scroll_to(self, *args: object, **options: object) -> bool:
+        options["animate"] = False
+        return super()._scroll_to(*args, **options)  # type: ignore[arg-type]
+
+    def on_resize(self) -> None:
+        """Wrap to the new width around the reading position."""
+        place = self._place() if self._column.width else None
+        self._column.width = max(8, min(MAX_TEXT_WIDTH, self.scrollable_content_region.width - GUTTER - 1))
+        self._column.measure()
+        self._arrange(place)
+
+    def notify_style_update(self) -> None:
+        """Draw with the theme's colours anew."""
+        super().notify_style_update()
+        self._palette = None
+
+    # drawing
+
+    def render_line(self, y: int) -> Strip:
+        """Draw row `y` of the view."""
+        palette = self._colours()
+        row = round(self.scroll_y) + y
+        width = self.scrollable_content_region.width
+        base = palette.component("text")
+        found = self._column.line(row)
+        if found is None:
+            strip = Strip.blank(width, base)
+        else:
+            strip = self._paint(*found, palette)
+            selection = self.text_selection
+            if selection is not None:
+                strip = self._select(strip, selection, row - self._origin)
+            strip = strip.crop_extend(0, width, base).apply_offsets(0, row - self._origin)
+        if y == self._view_height - 1 and not self._follow:
+            strip = self._with_chip(strip, width, palette)
+        return strip
+
+    def _colours(self) -> Palette:
+        if self._palette is None:
+            self._generation += 1
+            self._palette = Palette(self, self._generation)
+        return self._palette
+
+    def _paint(self, item: MessageRows, line: Line, palette: Palette) -> Strip:
+        """Return the line's strip: gutter, runs, and the background of code to the text's width."""
+        if line.strip is not None and line.painted == palette.generation:
+            return line.strip
+        bare = item.role == "assistant" or line.mark[0] > FOOTER
+        gutter = "  " if bare else "▌ "
+        segments = [Segment(gutter, palette.style(Look(f"gutter-{item.role}")))]
+        segments += [Segment(run.text, palette.style(run.look)) for run in line.runs if run.text]
+        length = sum(cells(segment.text) for segment in segments)
+        if line.fill and (missing := self._column.width + GUTTER - length) > 0:
+            segments.append(Segment(" " * missing, palette.component(line.fill)))
+            length += missing
+        line.strip, line.painted = Strip(segments, length), palette.generation
+        return line.strip
+
+    def _with_chip(self, strip: Strip, width: int, palette: Palette) -> Strip:
+        if not self._new_lines:
+            self._chip_span = (0, 0)
+            return strip
+        text = f" {self._new_lines:,} new line{'' if self._new_lines == 1 else 's'} ↓  (End) "
+        start = max(0, (min(width, self._column.width + GUTTER) - cells(text)) // 2)
+        self._chip_span = (start, start + cells(text))
+        chip = Strip([Segment(text, palette.component("chip"))], cells(text))
+        return Strip.join([strip.crop(0, start), chip, strip.crop(start + cells(text), width)])
+
+    # selection
+
+    def _select(self, strip: Strip, selection: Selection, row: int) -> Strip:
+        span = selection.get_span(row)
+        if span is None:
+            return strip
+        text = strip.text
+        start = cells(text[: max(GUTTER, span[0])])
+        end = cells(text) if span[1] == -1 else cells(text[: span[1]])
+        if end <= start:
+            return strip
+        style: Style = self.screen.get_component_rich_style("screen--selection")
+        left, middle, right = strip.divide([start, end, max(end, strip.cell_length)])
+        return Strip.join([left, middle.apply_style(style), right])
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """Return the selected text, wrapped rows joined again; all of it is the markdown source."""
+        if selection.start is None and selection.end is None:
+            return "\n\n".join(item.text for item in self._column.items), "\n"
+        first = selection.start.y if selection.start else -self._origin
+        last = selection.end.y if selection.end else self._column.height - self._origin - 1
+        result = ""
+        for row in range(first, last + 1):
+            found = self._column.line(row + self._origin)
+            if found is None:
+                continue
+            start, end = selection.get_span(row) or (0, -1)
+            text = found[1].text
+            text = text[max(0, start - GUTTER) : len(text) if end == -1 else max(0, end - GUTTER)].rstrip()
+            joint = "" if row == first else found[1].glue if found[1].soft else "\n"
+            result += joint + text
+        return result, "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        """Draw the selection."""
+        del selection
+        self.refresh()
