@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.errors import RequestError
-from engine.kv_cache import BlockManager
+from engine.kv_cache import BlockManager, InvariantError
 from engine.request import Request
 from engine.sequence import HEAD_START, Sequence
 
@@ -113,46 +113,43 @@ class WaitingQueue:
             return 0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class PrefixHit:
     """What of a sequence's tokens has its KV in blocks already."""
 
     blocks: list[int]
     tokens: int
     """May end inside the last block: that one is copied before it is written."""
+    missing: int
+    """Blocks to allocate for the other known tokens, a copied one included."""
 
 
 def find_prefix(sequence: Sequence, parent: Sequence | None, blocks: BlockManager) -> PrefixHit:
     """The longest prefix of `sequence` in the index or in its living parent's table."""
-    found = blocks.match_prefix(sequence.token_ids)
-    hit = PrefixHit(found, len(found) * blocks.block_size)
-    if parent is None or parent.model != sequence.model:
-        return hit
-    most = min(parent.num_computed, sequence.num_target - 1)
-    common = _common_length(sequence.token_ids, parent.token_ids, most)
-    if common > hit.tokens:
-        return PrefixHit(parent.block_table[: blocks.blocks_for(common)], common)
-    return hit
+    table = blocks.match_prefix(sequence.token_ids)
+    tokens = len(table) * blocks.block_size
+    if parent is not None and parent.model == sequence.model:
+        most = min(parent.num_computed, sequence.num_target - 1)
+        common = _common_length(sequence.token_ids, parent.token_ids, most)
+        if common > tokens:
+            table, tokens = parent.block_table[: blocks.blocks_for(common)], common
+    missing = blocks.blocks_for(sequence.num_target) - tokens // blocks.block_size
+    return PrefixHit(table, tokens, missing)
 
 
-def take_blocks(
-    sequence: Sequence, hit: PrefixHit, blocks: BlockManager, reserve: int
-) -> tuple[int, int] | None | bool:
-    """Give `sequence` its table for all known tokens; False, with nothing changed, if too little is free.
+def take_blocks(sequence: Sequence, hit: PrefixHit, blocks: BlockManager) -> tuple[int, int] | None:
+    """Give `sequence` a table for all known tokens; returns the copy to make before it is written.
 
-    Otherwise the copy that the tick has to make first, or None. `reserve` blocks must stay free.
+    Needs `blocks.fits(hit.missing, hit.blocks)`; raises `InvariantError` otherwise.
     """
-    own = blocks.blocks_for(sequence.num_target) - hit.tokens // blocks.block_size
-    if not blocks.fits(own + reserve, hit.blocks):
-        return False
     table = blocks.fork(hit.blocks)
-    copy = None
-    if hit.tokens % blocks.block_size:
-        copy = blocks.copy_on_write(table, len(table) - 1)
-    grown = blocks.allocate(blocks.blocks_for(sequence.num_target) - len(table), table[-1] if table else None)
+    partial = hit.tokens % blocks.block_size > 0
+    copy = blocks.copy_on_write(table, len(table) - 1) if partial else None
+    grown = blocks.allocate(hit.missing - partial, table[-1] if table else None)
     if grown is None:
-        blocks.release(table)
-        return False
+        raise InvariantError(
+            f"scheduler: no blocks for sequence {sequence.sequence_id}, which was said to fit"
+        )
     sequence.block_table = table + grown
     sequence.num_computed = hit.tokens
     return copy

@@ -3,11 +3,33 @@
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 
+from engine.admission import SchedulerConfig
+from engine.cost_model import CostModel, Load
 from engine.sequence import SHARE, Sequence
 from engine.tick_plan import PrefillChunk
 
 Price = Callable[[Sequence, float], float]
 """Cost of one token of a chunk of about the given length, in the budget's unit."""
+
+
+def plan_chunks(
+    reading: Items[Sequence], loads: dict[int, Load], cost: CostModel, config: SchedulerConfig
+) -> list[PrefillChunk]:
+    """Chunks for `reading`, oldest first, beside the decode rows `loads`, by model key.
+
+    With decode rows the budget is milliseconds, whatever the models cost; else it is tokens.
+    """
+    if not loads:
+        return share_prefill(reading, config.max_prefill_tokens, lambda _sequence, _length: 1.0, 1)
+    idle = cost.idle_ms(loads)
+    spare = max(config.tick_factor * idle, idle + config.tick_extra_ms) - idle
+    for model in {sequence.model for sequence in reading} - loads.keys():
+        spare -= cost.fixed_ms(model)
+
+    def price(sequence: Sequence, length: float) -> float:
+        return cost.token_ms(sequence.model, sequence.num_computed, length)
+
+    return share_prefill(reading, spare, price, config.min_prefill_tokens)
 
 
 def share_prefill(reading: Items[Sequence], budget: float, price: Price, floor: int) -> list[PrefillChunk]:

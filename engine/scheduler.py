@@ -11,10 +11,10 @@ from bisect import insort
 from collections.abc import Mapping
 
 from engine.admission import ModelSlot, SchedulerConfig, WaitingQueue, find_prefix, take_blocks
-from engine.cost_model import CostModel, Load
+from engine.cost_model import CostModel
 from engine.errors import RequestError
 from engine.kv_cache import BlockManager, InvariantError
-from engine.prefill_share import share_prefill
+from engine.prefill_share import plan_chunks
 from engine.request import FinishReason, Request
 from engine.sequence import Sequence
 from engine.stats import SequenceState
@@ -46,7 +46,7 @@ class Scheduler:
         self._ending: dict[int, tuple[FinishReason, str | None]] = {}
         """What ended while a tick was in flight."""
         self._copies: dict[int, tuple[int, int]] = {}
-        """Copies for this tick by sequence: those of a sequence preempted again are dropped."""
+        """Copies that this tick's admissions need, by sequence."""
         self._blocked: tuple[int, int, int] | None = None
         """(sequence, KV version, running) of the last failed admission: the same would fail again."""
 
@@ -272,13 +272,13 @@ class Scheduler:
             return False
         parent = self._sequences.get(sequence.parent) if sequence.parent is not None else None
         hit = find_prefix(sequence, parent, blocks)
-        copy = take_blocks(sequence, hit, blocks, self._reserve(sequence, blocks))
-        if copy is False:
+        if not blocks.fits(hit.missing + self._reserve(sequence, blocks), hit.blocks):
             self._blocked = situation
             if sequence.state is SequenceState.QUEUED:
                 sequence.note = f"waits for KV memory for {sequence.num_target} tokens"
             return False
-        if isinstance(copy, tuple):
+        copy = take_blocks(sequence, hit, blocks)
+        if copy is not None:
             self._copies[sequence.sequence_id] = copy
         if not sequence.preemptions:
             sequence.cached_tokens = hit.tokens
@@ -307,11 +307,7 @@ class Scheduler:
         if not reading:
             return
         loads = {key: batch.load for key, batch in batches.items() if batch.decode}
-        if loads:
-            chunks = self._share_bounded(reading, loads)
-        else:
-            tokens = self.config.max_prefill_tokens
-            chunks = share_prefill(reading, tokens, lambda _sequence, _length: 1.0, 1)
+        chunks = plan_chunks(reading, loads, self.cost, self.config)
         for chunk in chunks:
             sequence, batch = chunk.sequence, batches[chunk.sequence.model]
             if sequence.admitted_at is None:
@@ -320,19 +316,6 @@ class Scheduler:
         for sequence_id, copy in self._copies.items():
             batches[self._sequences[sequence_id].model].copies.append(copy)
         self._copies.clear()
-
-    def _share_bounded(self, reading: list[Sequence], loads: dict[int, Load]) -> list[PrefillChunk]:
-        """Chunks that keep the tick within its limit, in milliseconds whatever the models cost."""
-        idle = self.cost.idle_ms(loads)
-        spare = max(self.config.tick_factor * idle, idle + self.config.tick_extra_ms) - idle
-        for model in {sequence.model for sequence in reading} - loads.keys():
-            spare -= self.cost.fixed_ms(model)
-
-        def price(sequence: Sequence, length: float) -> float:
-            return self.cost.token_ms(sequence.model, sequence.num_computed, length)
-
-        chunks = share_prefill(reading, spare, price, self.config.min_prefill_tokens)
-        return chunks
 
     def _advance(
         self,
