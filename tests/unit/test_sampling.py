@@ -1,0 +1,144 @@
+"""Sampling against plain per-row arithmetic, and its independence of batch mates."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from engine.request import Request, SamplingParams
+from engine.sampler import sample_rows, uniform
+from engine.sequence import Sequence
+
+VOCAB = 97
+
+
+def sequence(params: SamplingParams, prompt=(1, 2, 3), answer=(), seed: int = 5, sequence_id: int = 1) -> Sequence:
+    made = Sequence(sequence_id, 1, Request(tuple(prompt), params), arrival=0.0, seed=seed)
+    made.token_ids += answer
+    return made
+
+
+def logits(rows: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(seed)) * 3
+
+
+def reference_choice(row: np.ndarray, params: SamplingParams, drawn: float) -> int:
+    """One row in float64 numpy, following the documented order step by step."""
+    order = np.argsort(-row, kind="stable")
+    weight = np.exp((row[order] - row[order[0]]) / params.temperature)
+    keep = np.ones(len(row), bool)
+    if params.top_k:
+        keep[params.top_k :] = False
+    weight = np.where(keep, weight, 0)
+    share = weight / weight.sum()
+    nucleus = np.cumsum(share) - share < params.top_p
+    likely = weight >= params.min_p * weight[0]
+    keep = nucleus & likely
+    keep[0] = True
+    weight = np.where(keep, weight, 0)
+    cumulative = np.cumsum(weight)
+    index = int(np.searchsorted(cumulative, drawn * cumulative[-1], side="right"))
+    return int(order[min(index, np.nonzero(weight)[0][-1])])
+
+
+def choose(rows: torch.Tensor, sequences: list[Sequence]) -> list[int]:
+    result = sample_rows(rows, sequences)
+    assert not result.failed
+    return [result.ids[s.sequence_id] for s in sequences]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(temperature=0.8, top_k=0, top_p=1.0, min_p=0.0),
+        SamplingParams(temperature=1.3, top_k=5, top_p=1.0, min_p=0.0),
+        SamplingParams(temperature=1.0, top_k=0, top_p=0.6, min_p=0.0),
+        SamplingParams(temperature=2.0, top_k=0, top_p=1.0, min_p=0.2),
+        SamplingParams(temperature=0.7, top_k=40, top_p=0.95, min_p=0.05),
+        SamplingParams(temperature=1.0, top_k=1, top_p=0.0, min_p=1.0),
+    ],
+)
+def test_each_row_is_what_the_documented_order_gives(params: SamplingParams):
+    rows = logits(40, seed=3)
+    sequences = [sequence(params, seed=100 + i, sequence_id=i) for i in range(40)]
+    expected = [
+        reference_choice(row.double().numpy(), params, uniform(s.seed, len(s.token_ids)))
+        for row, s in zip(rows, sequences, strict=True)
+    ]
+    assert choose(rows, sequences) == expected
+
+
+def test_greedy_takes_the_largest():
+    rows = logits(4)
+    sequences = [sequence(SamplingParams(temperature=0.0), sequence_id=i) for i in range(4)]
+    assert choose(rows, sequences) == rows.argmax(-1).tolist()
+
+
+def test_a_row_does_not_depend_on_its_batch():
+    mixed = [
+        SamplingParams(temperature=0.0),
+        SamplingParams(temperature=0.9, top_k=3),
+        SamplingParams(temperature=1.5, top_k=0, top_p=0.9),
+        SamplingParams(temperature=0.7, repetition_penalty=1.3),
+        SamplingParams(temperature=0.7, top_k=20, frequency_penalty=0.5, logit_bias={7: 4.0}),
+    ]
+    rows = logits(5, seed=9)
+    sequences = [sequence(p, answer=(4, 4, 7), seed=i, sequence_id=i) for i, p in enumerate(mixed)]
+    together = choose(rows, sequences)
+    apart = [choose(rows[i : i + 1], [s])[0] for i, s in enumerate(sequences)]
+    assert together == apart
+
+
+def test_the_same_seed_and_position_draw_the_same_number():
+    assert uniform(7, 3) == uniform(7, 3)
+    drawn = [uniform(seed, position) for seed in range(40) for position in range(50)]
+    assert len(set(drawn)) == len(drawn)
+    assert abs(float(np.mean(drawn)) - 0.5) < 0.02
+    assert all(0 <= value < 1 for value in drawn)
+
+
+def test_frequencies_follow_the_probabilities():
+    row = torch.log(torch.tensor([[0.5, 0.3, 0.2]]))
+    params = SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+    count = 4000
+    sequences = [sequence(params, seed=i, sequence_id=i) for i in range(count)]
+    share = np.bincount(choose(row.expand(count, 3), sequences), minlength=3) / count
+    assert np.abs(share - [0.5, 0.3, 0.2]).max() < 4 * math.sqrt(0.25 / count)
+
+
+def test_penalties_and_bias():
+    flat = torch.zeros(1, VOCAB)
+    flat[0, 5], flat[0, 6] = 2.0, 1.9
+    greedy = {"temperature": 0.0}
+    assert choose(flat, [sequence(SamplingParams(**greedy))]) == [5]
+    repeated = sequence(SamplingParams(**greedy, repetition_penalty=1.2), prompt=(5,))
+    assert choose(flat, [repeated]) == [6]
+    frequent = sequence(SamplingParams(**greedy, frequency_penalty=0.06), answer=(5, 5))
+    assert choose(flat, [frequent]) == [6]
+    in_prompt_only = sequence(SamplingParams(**greedy, frequency_penalty=0.06), prompt=(5, 5))
+    assert choose(flat, [in_prompt_only]) == [5]
+    present = sequence(SamplingParams(**greedy, presence_penalty=0.2), answer=(5,))
+    assert choose(flat, [present]) == [6]
+    biased = sequence(SamplingParams(**greedy, logit_bias={9: 3.0}))
+    assert choose(flat, [biased]) == [9]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_row_of_bad_numbers_fails_alone(bad: float):
+    rows = logits(3)
+    clean = choose(rows, [sequence(SamplingParams(), seed=i, sequence_id=i) for i in range(3)])
+    rows[1, 17] = bad
+    result = sample_rows(rows, [sequence(SamplingParams(), seed=i, sequence_id=i) for i in range(3)])
+    assert set(result.failed) == {1}
+    assert "not numbers" in result.failed[1]
+    assert [result.ids[0], result.ids[2]] == [clean[0], clean[2]]
+
+
+def test_an_exception_while_sampling_fails_its_own_row():
+    rows = logits(3)
+    sequences = [sequence(SamplingParams(temperature=0.0), sequence_id=i) for i in range(3)]
+    object.__setattr__(sequences[1].request.sampling, "temperature", "broken")
+    result = sample_rows(rows, sequences)
+    assert set(result.failed) == {1}
+    assert result.ids == {0: int(rows[0].argmax()), 2: int(rows[2].argmax())}
