@@ -308,13 +308,24 @@ class Scheduler:
             return
         loads = {key: batch.load for key, batch in batches.items() if batch.decode}
         chunks = plan_chunks(reading, loads, self.cost, self.config)
+        if self._copies:
+            self._add_copies(batches, chunks)
         for chunk in chunks:
-            sequence, batch = chunk.sequence, batches[chunk.sequence.model]
-            if sequence.admitted_at is None:
-                sequence.admitted_at = now
-            batch.prefill.append(chunk)
+            if chunk.sequence.admitted_at is None:
+                chunk.sequence.admitted_at = now
+            batches[chunk.sequence.model].prefill.append(chunk)
+
+    def _add_copies(self, batches: dict[int, ModelBatch], chunks: list[PrefillChunk]) -> None:
+        """Copies of this tick's admissions, each with a chunk of at least one token.
+
+        The source may be written or freed after this tick, so no copy can wait for a share.
+        """
+        planned = {chunk.sequence.sequence_id for chunk in chunks}
         for sequence_id, copy in self._copies.items():
-            batches[self._sequences[sequence_id].model].copies.append(copy)
+            sequence = self._sequences[sequence_id]
+            batches[sequence.model].copies.append(copy)
+            if sequence_id not in planned:
+                chunks.append(PrefillChunk(sequence, sequence.num_computed, 1))
         self._copies.clear()
 
     def _advance(
