@@ -4,7 +4,7 @@ from collections import deque
 
 from engine.errors import EngineError
 from engine.generation import Generation
-from engine.request import FinishReason, Finished, TextDelta
+from engine.request import Finished, FinishReason, TextDelta
 from engine.sequence import Sequence
 from engine.text.detokenizer import Detokenizer
 from engine.text.stops import StopMatcher
@@ -39,11 +39,9 @@ class RateMeter:
 class Answer:
     """Turns one sequence's sampled ids into events of its generation."""
 
-    def __init__(self, sequence: Sequence, generation: Generation, tokenizer: Tokenizer, limit: int) -> None:
+    def __init__(self, sequence: Sequence, generation: Generation, tokenizer: Tokenizer) -> None:
         self.sequence = sequence
         self.generation = generation
-        self.limit = limit
-        """Most tokens of prompt and answer together."""
         self.rate = RateMeter()
         self._eog_ids = frozenset() if sequence.request.ignore_eog else tokenizer.eog_ids
         self._detokenizer = Detokenizer(tokenizer)
@@ -62,7 +60,7 @@ class Answer:
         self.generation.push(TextDelta(text, (token_id,)))
         if stop is not None:
             return FinishReason.STOP_STRING, stop
-        if len(self.sequence.token_ids) >= self.limit:
+        if self.sequence.at_limit:
             return FinishReason.LENGTH, None
         return None
 
@@ -98,3 +96,10 @@ class Answer:
             tok_s=(self._delivered - 1) / seconds if self._delivered > 1 and seconds > 0 else 0.0,
             stop_string=stop,
         )
+
+
+def never_started(sequence: Sequence, error: str) -> Finished:
+    """The only event of a request that was refused after it was handed over."""
+    return Finished(
+        FinishReason.ERROR, error, sequence.prompt_len, 0, 0, queue_ms=0.0, ttft_ms=None, tok_s=0.0
+    )

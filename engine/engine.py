@@ -19,15 +19,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine.cost_model import CostModel
-from engine.errors import EngineClosedError, EngineError, RequestError
+from engine.errors import EngineError, RequestError
 from engine.generation import Generation
-from engine.host import HostOptions, ModelInfo, ProgressCallback, ResidentModel, build_model
-from engine.kv_budget import KVBudget
+from engine.host import HostOptions, ModelInfo, ResidentModel, build_model
 from engine.loop import EngineLoop
 from engine.memory import default_kv_budget
+from engine.model.weights import Progress
 from engine.request import Request
-from engine.scheduler import Scheduler, SchedulerConfig
+from engine.scheduler import SchedulerConfig
 from engine.sequence import Sequence
 from engine.stats import EngineStats
 from engine.text.chat_template import ChatTemplate
@@ -67,17 +66,16 @@ class Engine:
         except ValueError as error:
             raise EngineError(f"engine options: {error}") from None
         self.device = name
-        self._budget = KVBudget(kv_budget_bytes or default_kv_budget(self._ops.device))
+        self._kv_budget_bytes = kv_budget_bytes or default_kv_budget(self._ops.device)
         config = SchedulerConfig(tick_factor=tick_factor, max_prefill_tokens=max_prefill_tokens, debug=debug)
-        self._scheduler = Scheduler(CostModel(), config)
-        self._loop = EngineLoop(self._scheduler, self._ops, self._budget, BLOCK_SIZE)
+        self._loop = EngineLoop(config, self._ops, self._kv_budget_bytes, BLOCK_SIZE)
         self._model_keys = itertools.count(1)
         self._sequence_ids = itertools.count(1)
         self._loading = threading.Lock()
         self._loop.start()
 
     def load(
-        self, path: str | Path, *, context_length: int | None = None, progress: ProgressCallback | None = None
+        self, path: str | Path, *, context_length: int | None = None, progress: Progress | None = None
     ) -> "Model":
         """Load a GGUF file beside the models that are resident; their ticks go on meanwhile.
 
@@ -91,7 +89,7 @@ class Engine:
                 Path(path).expanduser(),
                 context_length,
                 self._host_options(),
-                progress or (lambda fraction, what: None),
+                progress or _ignore_progress,
             )
             self._loop.call(lambda: self._loop.add_model(resident))
         return Model(self, resident)
@@ -115,7 +113,7 @@ class Engine:
         weight_dtype: torch.dtype = getattr(self._ops, "weight_dtype", torch.float32)
         return HostOptions(
             ops=self._ops,
-            budget=self._budget,
+            kv_budget_bytes=self._kv_budget_bytes,
             block_size=BLOCK_SIZE,
             kv_element_bytes=kv_dtype.itemsize,
             kv_dtype=str(kv_dtype).removeprefix("torch."),
@@ -126,7 +124,7 @@ class Engine:
     def _submit(self, resident: ResidentModel, request: Request) -> Generation:
         self._loop.check_open()
         _check_ids(request.prompt_ids, resident.config.vocab_size)
-        self._scheduler.check_fits(request, resident.key)
+        self._loop.scheduler.check_fits(request, resident.key)
         seed = request.sampling.seed
         sequence = Sequence(
             sequence_id=next(self._sequence_ids),
@@ -174,6 +172,10 @@ class Model:
         self._engine._loop.call(lambda: self._engine._loop.remove_model(self._resident.key))
 
 
+def _ignore_progress(_fraction: float, _what: str) -> None:
+    return
+
+
 def _device_name(device: str) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -186,7 +188,7 @@ def _device_name(device: str) -> str:
 
 
 def _check_ids(ids: tuple[int, ...], vocab_size: int) -> None:
-    if ids and not (0 <= min(ids) and max(ids) < vocab_size):
+    if ids and not (min(ids) >= 0 and max(ids) < vocab_size):
         bad = next(i for i in ids if not 0 <= i < vocab_size)
         raise RequestError(
             f"prompt_ids: {bad} is not a token of this model; ids go from 0 to {vocab_size - 1}"

@@ -1,8 +1,7 @@
 """Which models are resident, and how a file becomes one."""
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.gguf.file import GGUFFile, open_gguf
@@ -49,8 +48,19 @@ class ResidentModel:
     tokenizer: Tokenizer
     template: ChatTemplate
     runner: ModelRunner
-    blocks: BlockManager
+    num_blocks: int
+    block_bytes: int
+    salt: bytes
+    """Keys the prefix index: KV of another file, element type or rope choice must never match."""
     warnings: list[str]
+    blocks: BlockManager = field(init=False)
+
+    def open_blocks(self, budget: KVBudget) -> BlockManager:
+        """Start with empty books; on the engine's thread, which owns the budget."""
+        self.blocks = BlockManager(
+            self.num_blocks, self.runner.block_size, self.block_bytes, budget, self.salt
+        )
+        return self.blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +68,7 @@ class HostOptions:
     """What every model of one engine shares."""
 
     ops: Operations
-    budget: KVBudget
+    kv_budget_bytes: int
     block_size: int
     kv_element_bytes: int
     kv_dtype: str
@@ -87,13 +97,25 @@ def build_model(
     length = min(context_length or config.context_length, config.context_length)
     block_bytes = info.kv_bytes_per_token * options.block_size
     num_blocks = 1 + min(
-        options.budget.total_bytes // block_bytes, SLOTS_PER_CONTEXT * -(-length // options.block_size)
+        options.kv_budget_bytes // block_bytes, SLOTS_PER_CONTEXT * -(-length // options.block_size)
     )
-    blocks = BlockManager(num_blocks, options.block_size, block_bytes, options.budget, salt)
     runner = ModelRunner(Decoder(config, weights, options.ops), num_blocks, options.block_size)
     warnings = [text for text in (tokenizer.warning, template.warning) if text]
-    name = path.stem
-    return ResidentModel(key, name, path, info, config, length, tokenizer, template, runner, blocks, warnings)
+    return ResidentModel(
+        key=key,
+        name=path.stem,
+        path=path,
+        info=info,
+        config=config,
+        context_length=length,
+        tokenizer=tokenizer,
+        template=template,
+        runner=runner,
+        num_blocks=num_blocks,
+        block_bytes=block_bytes,
+        salt=salt,
+        warnings=warnings,
+    )
 
 
 def _parameters(file: GGUFFile) -> int:
@@ -122,12 +144,8 @@ def _info(
 
 
 def _salt(file: GGUFFile, options: HostOptions) -> bytes:
-    """Keys the prefix index: KV of another file, element type or rope choice must never match."""
     stat = file.path.stat()
     identity = (
         f"{file.path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{options.kv_dtype}|{options.weight_dtype}"
     )
     return hashlib.blake2b(identity.encode(), digest_size=16).digest()
-
-
-ProgressCallback = Callable[[float, str], None]

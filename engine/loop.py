@@ -13,14 +13,15 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from engine.answer import Answer
+from engine.answer import Answer, never_started
+from engine.cost_model import CostModel
 from engine.errors import EngineClosedError
 from engine.generation import Generation
 from engine.host import ResidentModel
 from engine.kv_budget import KVBudget
 from engine.request import FinishReason
 from engine.sampler import Sampled
-from engine.scheduler import ModelBatch, Scheduler, TickPlan
+from engine.scheduler import ModelBatch, Scheduler, SchedulerConfig, TickPlan
 from engine.sequence import Sequence
 from engine.snapshot import SnapshotTaker
 from engine.stats import EngineStats
@@ -35,14 +36,19 @@ Command = Callable[[], None]
 class EngineLoop:
     """Owns the scheduler, the resident models and the answers in flight."""
 
-    def __init__(self, scheduler: Scheduler, ops: Operations, budget: KVBudget, block_size: int) -> None:
-        self._scheduler = scheduler
+    def __init__(
+        self, config: SchedulerConfig, ops: Operations, kv_budget_bytes: int, block_size: int
+    ) -> None:
+        self._config = config
+        self._kv_budget_bytes = kv_budget_bytes
+        self._budget = KVBudget(kv_budget_bytes)
+        self.scheduler = Scheduler(CostModel(), config)
         self._models: dict[int, ResidentModel] = {}
         self._answers: dict[int, Answer] = {}
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._closed = False
-        self._snapshots = SnapshotTaker(scheduler, ops, budget, block_size)
+        self._snapshots = SnapshotTaker(ops, kv_budget_bytes, block_size)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -98,16 +104,17 @@ class EngineLoop:
     def add_model(self, resident: ResidentModel) -> None:
         """Make a loaded model schedulable; on the engine's thread."""
         self._models[resident.key] = resident
-        self._scheduler.add_model(resident.key, resident.blocks, resident.context_length)
-        self._snapshots.take(self._models, self._answers, time.monotonic())
+        blocks = resident.open_blocks(self._budget)
+        self.scheduler.add_model(resident.key, blocks, resident.context_length)
+        self._take_snapshot()
 
     def remove_model(self, key: int) -> None:
         """End a model's sequences and forget it; on the engine's thread."""
         if self._models.pop(key, None) is None:
             return
-        for sequence in self._scheduler.remove_model(key):
+        for sequence in self.scheduler.remove_model(key):
             self._end(sequence, FinishReason.CANCELLED, "the model was unloaded")
-        self._snapshots.take(self._models, self._answers, time.monotonic())
+        self._take_snapshot()
 
     def _run(self) -> None:
         while not self._closing.is_set():
@@ -118,13 +125,13 @@ class EngineLoop:
                 self._tick()
             except Exception as error:
                 log.exception("a tick failed outside any model's step")
-                self._fail_all(f"the engine failed inside: {type(error).__name__}: {error}")
+                self._start_over(f"the engine failed inside: {type(error).__name__}: {error}")
         self._shut()
 
     def _drain_inbox(self) -> None:
         """Run waiting commands; without running sequences, wait for the next one."""
         if not self._answers:
-            self._snapshots.take(self._models, self._answers, time.monotonic())
+            self._take_snapshot()
             self._inbox.get()()
         while True:
             try:
@@ -136,17 +143,18 @@ class EngineLoop:
     def _tick(self) -> None:
         if not self._answers:
             return
-        plan = self._scheduler.plan(time.monotonic())
+        plan = self.scheduler.plan(time.monotonic())
         if plan.empty:
             raise RuntimeError("no sequence can make progress")
         started = time.perf_counter()
         sampled, failed = self._run_batches(plan)
         seconds = time.perf_counter() - started
         now = time.monotonic()
-        self._scheduler.commit(plan, sampled, failed, now)
-        self._deliver(sampled, failed, now)
+        ended = self.scheduler.commit(plan, sampled, failed, now)
+        self._deliver(sampled, ended, now)
         self._snapshots.tick(plan, seconds, now)
-        self._snapshots.take_if_due(self._models, self._answers, now)
+        if self._snapshots.due(now):
+            self._take_snapshot()
 
     def _run_batches(self, plan: TickPlan) -> tuple[dict[int, int], dict[int, str]]:
         sampled: dict[int, int] = {}
@@ -165,18 +173,16 @@ class EngineLoop:
             log.exception("a step of model %s failed", batch.model)
             cause = f"the model's step failed: {type(error).__name__}: {error}"
             return Sampled({}, {sequence.sequence_id: cause for sequence in batch.sequences})
-        self._scheduler.observe(batch, (time.perf_counter() - started) * 1e3)
+        self.scheduler.observe(batch, (time.perf_counter() - started) * 1e3)
         return result
 
-    def _deliver(self, sampled: dict[int, int], failed: dict[int, str], now: float) -> None:
+    def _deliver(self, sampled: dict[int, int], ended: list[Sequence], now: float) -> None:
+        for sequence in ended:
+            self._end(sequence, sequence.finish_reason or FinishReason.ERROR, sequence.error)
         for sequence_id, token_id in sampled.items():
             answer = self._answers.get(sequence_id)
             if answer is not None:
                 self._deliver_one(answer, token_id, now)
-        for sequence_id, cause in failed.items():
-            answer = self._answers.get(sequence_id)
-            if answer is not None:
-                self._end(answer.sequence, FinishReason.ERROR, cause)
 
     def _deliver_one(self, answer: Answer, token_id: int, now: float) -> None:
         try:
@@ -190,19 +196,13 @@ class EngineLoop:
             self._end(answer.sequence, reason, None, stop)
 
     def _admit(self, sequence: Sequence, generation: Generation) -> None:
-        model = self._models.get(sequence.model)
-        limit = self._scheduler.limit_for(sequence.request, sequence.model) if model else 0
-        tokenizer = model.tokenizer if model else None
-        answer = Answer(sequence, generation, tokenizer, limit)
-        if model is None:
-            answer.finish(FinishReason.ERROR, time.monotonic(), "the model was unloaded")
-            return
-        self._answers[sequence.sequence_id] = answer
         try:
-            self._scheduler.submit(sequence)
+            self.scheduler.submit(sequence)
         except Exception as error:
-            self._answers.pop(sequence.sequence_id)
-            answer.finish(FinishReason.ERROR, time.monotonic(), str(error))
+            generation.push(never_started(sequence, str(error)))
+            return
+        tokenizer = self._models[sequence.model].tokenizer
+        self._answers[sequence.sequence_id] = Answer(sequence, generation, tokenizer)
 
     def _cancel(self, sequence_id: int) -> None:
         answer = self._answers.get(sequence_id)
@@ -216,15 +216,23 @@ class EngineLoop:
         answer = self._answers.pop(sequence.sequence_id, None)
         if answer is None:
             return
-        self._scheduler.finish(sequence)
+        self.scheduler.finish(sequence)
         answer.finish(reason, time.monotonic(), error, stop)
 
-    def _fail_all(self, cause: str) -> None:
-        for answer in list(self._answers.values()):
-            try:
-                self._end(answer.sequence, FinishReason.ERROR, cause)
-            except Exception:
-                log.exception("ending sequence %s failed", answer.sequence.sequence_id)
+    def _start_over(self, cause: str) -> None:
+        """End everything and open new books: after a failure outside a step the old ones may be wrong."""
+        answers, self._answers = self._answers, {}
+        self.scheduler = Scheduler(CostModel(), self._config)
+        self._budget = KVBudget(self._kv_budget_bytes)
+        for resident in self._models.values():
+            blocks = resident.open_blocks(self._budget)
+            self.scheduler.add_model(resident.key, blocks, resident.context_length)
+        now = time.monotonic()
+        for answer in answers.values():
+            answer.finish(FinishReason.ERROR, now, cause)
+
+    def _take_snapshot(self) -> None:
+        self._snapshots.take(self.scheduler, self._models, self._answers, time.monotonic())
 
     def _shut(self) -> None:
         for answer in list(self._answers.values()):

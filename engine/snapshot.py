@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 from engine.answer import Answer, RateMeter
 from engine.host import ResidentModel
-from engine.kv_budget import KVBudget
 from engine.memory import process_bytes
 from engine.scheduler import Scheduler, TickPlan
 from engine.sequence import Sequence
@@ -20,10 +19,9 @@ _SMOOTHING = 0.1
 class SnapshotTaker:
     """Accumulates what ticks did and publishes `EngineStats`."""
 
-    def __init__(self, scheduler: Scheduler, ops: Operations, budget: KVBudget, block_size: int) -> None:
-        self._scheduler = scheduler
+    def __init__(self, ops: Operations, kv_budget_bytes: int, block_size: int) -> None:
         self._ops = ops
-        self._budget = budget
+        self._kv_budget_bytes = kv_budget_bytes
         self._block_size = block_size
         self._ticks = 0
         self._tick_ms = 0.0
@@ -33,7 +31,7 @@ class SnapshotTaker:
         self._prefill_rate = RateMeter()
         self._taken_at = 0.0
         self._memory = (0.0, 0)
-        self.latest = self._build({}, {}, time.monotonic())
+        self.latest = self._build(None, {}, {}, time.monotonic())
 
     def tick(self, plan: TickPlan, seconds: float, now: float) -> None:
         """Account one tick."""
@@ -46,25 +44,32 @@ class SnapshotTaker:
         if self._prefill_tokens:
             self._prefill_rate.add(now, self._prefill_tokens)
 
-    def take_if_due(
-        self, models: Mapping[int, ResidentModel], answers: Mapping[int, Answer], now: float
-    ) -> None:
-        """Publish a snapshot unless the last one is recent."""
-        if now - self._taken_at >= _INTERVAL:
-            self.take(models, answers, now)
+    def due(self, now: float) -> bool:
+        """Whether the last snapshot is old enough."""
+        return now - self._taken_at >= _INTERVAL
 
-    def take(self, models: Mapping[int, ResidentModel], answers: Mapping[int, Answer], now: float) -> None:
+    def take(
+        self,
+        scheduler: Scheduler,
+        models: Mapping[int, ResidentModel],
+        answers: Mapping[int, Answer],
+        now: float,
+    ) -> None:
         """Publish a snapshot."""
         self._taken_at = now
         if not answers:
             self._rows = self._prefill_tokens = 0
-        self.latest = self._build(models, answers, now)
+        self.latest = self._build(scheduler, models, answers, now)
 
     def _build(
-        self, models: Mapping[int, ResidentModel], answers: Mapping[int, Answer], now: float
+        self,
+        scheduler: Scheduler | None,
+        models: Mapping[int, ResidentModel],
+        answers: Mapping[int, Answer],
+        now: float,
     ) -> EngineStats:
         residents = list(models.values())
-        sequences = tuple(self._sequence(answer, models, now) for answer in answers.values())
+        sequences = tuple(self._sequence(scheduler, answer, models, now) for answer in answers.values())
         used = sum(m.blocks.held * m.blocks.block_bytes for m in residents)
         cached = sum(m.blocks.cached * m.blocks.block_bytes for m in residents)
         return EngineStats(
@@ -72,7 +77,7 @@ class SnapshotTaker:
             kernels=self._ops.name,
             kv_dtype=str(getattr(self._ops, "kv_dtype", "")).removeprefix("torch."),
             block_size=self._block_size,
-            kv_bytes_total=self._budget.total_bytes,
+            kv_bytes_total=self._kv_budget_bytes,
             kv_bytes_used=used,
             kv_bytes_cached=cached,
             blocks_used=sum(m.blocks.held for m in residents),
@@ -85,17 +90,23 @@ class SnapshotTaker:
             decode_tok_s=self._decode_rate.rate(now),
             prefill_tok_s=self._prefill_rate.rate(now),
             process_bytes=self._process_bytes(now),
-            preemptions=self._scheduler.preemptions,
+            preemptions=scheduler.preemptions if scheduler else 0,
             sequences=sequences,
             models=tuple(_model(m) for m in residents),
             fallbacks=tuple(self._ops.fallbacks),
         )
 
-    def _sequence(self, answer: Answer, models: Mapping[int, ResidentModel], now: float) -> SequenceStats:
+    def _sequence(
+        self,
+        scheduler: Scheduler | None,
+        answer: Answer,
+        models: Mapping[int, ResidentModel],
+        now: float,
+    ) -> SequenceStats:
         sequence: Sequence = answer.sequence
         model = models[sequence.model]
         shared = model.blocks.count_shared(sequence.block_table)
-        position = self._scheduler.queue_position(sequence) or 0
+        position = scheduler.queue_position(sequence) if scheduler else 0
         return SequenceStats(
             sequence_id=sequence.sequence_id,
             model=model.name,
@@ -109,7 +120,7 @@ class SnapshotTaker:
             blocks_shared=shared,
             tok_s=answer.rate.rate(now),
             queue_position=position,
-            note=f"number {position} in the queue" if position else "",
+            note=sequence.note,
         )
 
     def _process_bytes(self, now: float) -> int:

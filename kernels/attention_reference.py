@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kernels.ops import PassLayout
-from kernels.paged_kv import PagedKV
 
 GATHER_LIMIT = 192
 """Decode rows with at most this many context tokens are gathered into one batch.
@@ -162,7 +161,9 @@ def _attend_single(
         assert single.slots is not None
         kv = layer.index_select(1, single.slots)
     kv = kv.to(q.dtype)
-    grouped = q.view(tokens, kv_heads, groups, dim).permute(1, 2, 0, 3).reshape(1, kv_heads, groups * tokens, dim)
+    grouped = (
+        q.view(tokens, kv_heads, groups, dim).permute(1, 2, 0, 3).reshape(1, kv_heads, groups * tokens, dim)
+    )
     out = F.scaled_dot_product_attention(
         grouped, kv[None, :kv_heads], kv[None, kv_heads:], attn_mask=single.mask, scale=scale
     )

@@ -125,7 +125,9 @@ class Operations(Protocol):
         ...
 
 
-def operations_for(device: str, weight_dtype: str = "auto", kv_dtype: str = "auto", block_size: int = 32) -> Operations:
+def operations_for(
+    device: str, weight_dtype: str = "auto", kv_dtype: str = "auto", block_size: int = 32
+) -> Operations:
     """The implementation that serves a device.
 
     device: "cpu", "cuda", … ; weight_dtype: "auto", "float32" or "bfloat16" (auto is probed);

@@ -23,7 +23,12 @@ class PagedKV:
 
 
 def make_paged_kv(
-    num_layers: int, num_blocks: int, kv_heads: int, head_dim: int, block_size: int, dtype: torch.dtype,
+    num_layers: int,
+    num_blocks: int,
+    kv_heads: int,
+    head_dim: int,
+    block_size: int,
+    dtype: torch.dtype,
     device: torch.device,
 ) -> PagedKV:
     """Reserve KV for `num_blocks` blocks; the scratch block 0 is zeroed, others are never read unwritten."""

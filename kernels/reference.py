@@ -56,7 +56,9 @@ class TorchOperations:
     def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:
         """Raise ValueError naming an option that is not one of its choices."""
         self.device = device
-        self.weight_dtype = _choose("weight_dtype", weight_dtype, WEIGHT_DTYPES) or fastest_weight_dtype(device)
+        self.weight_dtype = _choose("weight_dtype", weight_dtype, WEIGHT_DTYPES) or fastest_weight_dtype(
+            device
+        )
         self.kv_dtype = _choose("kv_dtype", kv_dtype, KV_DTYPES) or torch.float32
         self.block_size = block_size
         self.name = f"torch {str(self.weight_dtype).removeprefix('torch.')}"
@@ -65,7 +67,10 @@ class TorchOperations:
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> DenseLinear:
         """Dequantise, stack and pack."""
         weight = torch.empty(
-            sum(part.shape[0] for part in parts), parts[0].shape[1], dtype=self.weight_dtype, device=self.device
+            sum(part.shape[0] for part in parts),
+            parts[0].shape[1],
+            dtype=self.weight_dtype,
+            device=self.device,
         )
         row = 0
         for part in parts:

@@ -151,7 +151,9 @@ class _Keys:
 def _refuse_unsupported(reader: _Keys, head_dim: int) -> None:
     value_dim = reader.positive("attention.value_length", head_dim)
     if value_dim != head_dim:
-        raise reader.unsupported("attention.value_length", f"{value_dim} differs from the key length {head_dim}")
+        raise reader.unsupported(
+            "attention.value_length", f"{value_dim} differs from the key length {head_dim}"
+        )
     if head_dim % 2:
         raise reader.error("attention.key_length", f"{head_dim} is odd and cannot be rotated in pairs")
     rope_dim = reader.positive("rope.dimension_count", head_dim)
@@ -178,7 +180,8 @@ def _rope(reader: _Keys) -> RopeConfig:
     except ValueError:
         supported = ", ".join(RopeScaling)
         raise reader.unsupported(
-            "rope.scaling.type", f"'{name}' is not supported; supported are {supported} and rope_freqs tensors"
+            "rope.scaling.type",
+            f"'{name}' is not supported; supported are {supported} and rope_freqs tensors",
         ) from None
     if reader.number("rope.scaling.yarn_log_multiplier", 0.0):
         raise reader.unsupported("rope.scaling.yarn_log_multiplier", "is not supported")

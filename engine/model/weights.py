@@ -17,7 +17,7 @@ from engine.gguf.file import GGUFFile
 from engine.model.config import ModelConfig
 from engine.model.rope import inverse_frequencies
 from kernels.ops import Operations, QuantizedMatrix
-from kernels.quant.dequant import dequantize
+from kernels.quant.dequant import as_tensor, dequantize
 
 Progress = Callable[[float, str], None]
 
@@ -68,7 +68,9 @@ def load_weights(file: GGUFFile, config: ModelConfig, ops: Operations, progress:
     inv_freq, magnitude = inverse_frequencies(config.rope, config.head_dim, divisors)
     head_name = "output.weight" if "output.weight" in file.tensors else "token_embd.weight"
     weights = ModelWeights(
-        embedding=ops.make_embedding(loader.matrix("token_embd.weight", config.vocab_size, config.hidden_size)),
+        embedding=ops.make_embedding(
+            loader.matrix("token_embd.weight", config.vocab_size, config.hidden_size)
+        ),
         layers=layers,
         output_norm=ops.make_vector(loader.vector("output_norm.weight", config.hidden_size)),
         head=loader.linear([(head_name, config.vocab_size)], config.hidden_size),
@@ -131,7 +133,10 @@ class _Loader:
             attn_output=self.linear([(f"{prefix}.attn_output.weight", hidden)], config.q_size),
             ffn_norm=self.ops.make_vector(self.vector(f"{prefix}.ffn_norm.weight", hidden)),
             gate_up=self.linear(
-                [(f"{prefix}.ffn_gate.weight", config.ffn_size), (f"{prefix}.ffn_up.weight", config.ffn_size)],
+                [
+                    (f"{prefix}.ffn_gate.weight", config.ffn_size),
+                    (f"{prefix}.ffn_up.weight", config.ffn_size),
+                ],
                 hidden,
             ),
             ffn_down=self.linear([(f"{prefix}.ffn_down.weight", hidden)], config.ffn_size),
@@ -169,8 +174,7 @@ class _Loader:
         """Stack matrices (name, rows) and their biases, rows reordered by `orders`."""
         orders = orders or [None] * len(names)
         parts = [
-            self.matrix(name, rows, columns, order)
-            for (name, rows), order in zip(names, orders, strict=True)
+            self.matrix(name, rows, columns, order) for (name, rows), order in zip(names, orders, strict=True)
         ]
         biases = []
         for (name, rows), order in zip(names, orders, strict=True):
@@ -199,9 +203,7 @@ class _Loader:
         return self.vector(name, size) if name in self.file.tensors else None
 
     def _raw(self, name: str) -> Tensor:
-        # The map is read-only and the tensor is only read.
-        array = self.file.tensor_bytes(name)
-        return torch.frombuffer(memoryview(array), dtype=torch.uint8)
+        return as_tensor(self.file.tensor_bytes(name))
 
     def _info(self, name: str, shape: tuple[int, ...] | None = None) -> Any:
         info = self.file.tensors.get(name)
@@ -218,7 +220,14 @@ class _Loader:
 def _total_bytes(weights: ModelWeights, ops: Operations) -> int:
     handles: list[Any] = [weights.embedding, weights.output_norm, weights.head]
     for layer in weights.layers:
-        handles += [layer.attn_norm, layer.qkv, layer.attn_output, layer.ffn_norm, layer.gate_up, layer.ffn_down]
+        handles += [
+            layer.attn_norm,
+            layer.qkv,
+            layer.attn_output,
+            layer.ffn_norm,
+            layer.gate_up,
+            layer.ffn_down,
+        ]
         if layer.qk_norm is not None:
             handles.append(layer.qk_norm)
     return sum(ops.weight_bytes(handle) for handle in handles)

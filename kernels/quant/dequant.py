@@ -104,7 +104,7 @@ def _reinterpret(raw: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _through_gguf(type: GGMLType) -> Callable[[Tensor, Tensor], None]:
-    import gguf  # noqa: PLC0415 - slow to import and rarely needed
+    import gguf
     from gguf import quants
 
     reference = gguf.GGMLQuantizationType(int(type))
