@@ -39,6 +39,11 @@ class Pump:
         return min(SLOWEST, max(FASTEST, self._cost / _SHARE))
 
     @property
+    def closed(self) -> bool:
+        """Whether it has delivered its last."""
+        return self._closed
+
+    @property
     def sleeping(self) -> bool:
         """Whether no flush is planned."""
         return self._timer is None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from app.conversation import AnswerStats, Conversation, MessageNode, Role, Status
+from app.draft import Draft
 from app.engine_port import GenerationPort, ModelPort
 from app.engine_service import EngineService, LoadJob
 from app.prompt import prompt_messages, prompt_too_long
@@ -115,6 +116,8 @@ class ChatSession:
     ) -> None:
         self.conversation = conversation
         self.model: ModelPort | None = None
+        self.draft = Draft.folded(conversation.draft)
+        self.editing: str | None = None
         self.unread = False
         self.queued: list[str] = []
         self.warnings: list[str] = []
@@ -244,6 +247,24 @@ class ChatSession:
         self.conversation.title = title
         self._save()
         self._tell(Changed())
+
+    def settings_changed(self) -> None:
+        """Save the conversation after its settings were changed; the next answer uses them."""
+        self._save()
+        self._tell(Changed())
+
+    def shut_down(self) -> None:
+        """Leave: an answer that is being written is kept as stopped; nothing is reported any more."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+        if self._generation is not None and self._answer is not None:
+            self._generation.cancel()
+            self.conversation.finish(self._answer, Status.STOPPED)
+            self._generation = self._answer = None
+        waiting = [*self.queued, self.conversation.draft]
+        self.conversation.draft = "\n\n".join(text for text in waiting if text.strip())
+        self._save()
 
     def close(self) -> None:
         """Stop everything of this tab and give its model back."""

@@ -1,37 +1,15 @@
 """Where messages are written: several lines, growing; Enter sends; big pastes fold into chips."""
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from textual import events
 from textual.message import Message
 from textual.widgets import TextArea
 
+from app.draft import Draft, chip, is_big
+
 _NEWLINE_KEYS = frozenset({"shift+enter", "ctrl+j", "alt+enter", "ctrl+enter"})
-_FOLD_LINES, _FOLD_CHARACTERS = 30, 3_000
 _MOST_LINES = 10
-_CHIP = re.compile(r"\[pasted #(\d+): [\d,]+ (?:lines|characters)\]")
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A message being written; `pastes` are the texts that chips stand for, by number."""
-
-    text: str = ""
-    pastes: Mapping[int, str] = field(default_factory=dict)
-
-    @property
-    def expanded(self) -> str:
-        """The whole message, chips replaced by what they stand for."""
-        return _CHIP.sub(lambda match: self.pastes.get(int(match[1]), match[0]), self.text)
-
-    @classmethod
-    def folded(cls, text: str) -> "Draft":
-        """Make a draft of a whole text; a big one becomes a chip."""
-        if not _is_big(text):
-            return cls(text)
-        return cls(_chip(1, text), {1: text})
 
 
 class Composer(TextArea):
@@ -124,10 +102,10 @@ class Composer(TextArea):
         event.stop()
         event.prevent_default()
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
-        if _is_big(text):
+        if is_big(text):
             number = max(self._pastes, default=0) + 1
             self._pastes[number] = text
-            text = _chip(number, text)
+            text = chip(number, text)
         self._replace_via_keyboard(text, *self.selection)
 
     def _enter(self) -> None:
@@ -154,13 +132,3 @@ class Composer(TextArea):
             self.draft = Draft.folded(self._past[position])
             self._recalled = position
         return True
-
-
-def _is_big(text: str) -> bool:
-    return len(text) > _FOLD_CHARACTERS or text.count("\n") >= _FOLD_LINES
-
-
-def _chip(number: int, text: str) -> str:
-    lines = text.count("\n") + 1
-    size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
-    return f"[pasted #{number}: {size}]"

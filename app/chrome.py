@@ -1,0 +1,97 @@
+"""From sessions and the engine's numbers to what tab bar, panel, status line and notices show."""
+
+from collections.abc import Sequence
+
+from app.session import ChatSession, TabState
+from app.widgets.deck import model_title
+from app.widgets.lines import Row, bar, fit
+from app.widgets.live_panel import PanelTab
+from app.widgets.sparkline import SpeedHistory
+from app.widgets.status_line import StatusItem
+from app.widgets.tab_bar import TabItem
+from engine.stats import EngineStats
+
+_BAR = 20
+
+
+def assign_stats(sessions: Sequence[ChatSession], stats: EngineStats | None) -> None:
+    """Give every session the numbers of its own running answer."""
+    by_id = {sequence.sequence_id: sequence for sequence in stats.sequences} if stats else {}
+    for session in sessions:
+        number = session.sequence_id
+        session.observe(by_id.get(number) if number is not None else None)
+
+
+def tab_item(session: ChatSession) -> TabItem:
+    """Return a tab as the bar shows it."""
+    state = session.state
+    fraction = session.load_progress[0] if state is TabState.LOADING else session.reading_fraction
+    return TabItem(session.conversation.id, session.conversation.title, state, session.unread, fraction)
+
+
+def panel_tab(session: ChatSession, active: bool, speeds: SpeedHistory | None) -> PanelTab:
+    """Return a tab as the live panel shows it."""
+    values = tuple(speeds.values) if speeds is not None else ()
+    return PanelTab(tab_item(session), active, session.stats, values, context_use(session))
+
+
+def context_use(session: ChatSession) -> tuple[int, int] | None:
+    """Return (used, most) tokens of a tab's context, or None without a model."""
+    if session.model is None:
+        return None
+    most = session.model.context_length
+    if session.stats is not None:
+        return session.stats.context_tokens, most
+    answer = session.conversation.last_answer()
+    if answer is None or answer.stats is None:
+        return 0, most
+    return answer.stats.prompt_tokens + answer.stats.tokens, most
+
+
+def status_item(session: ChatSession, stats: EngineStats | None) -> StatusItem:
+    """Return what the status line shows of the active tab."""
+    speed = session.stats.tok_s if session.stats is not None else 0.0
+    if not speed and not session.busy:
+        answer = session.conversation.last_answer()
+        speed = answer.stats.tok_s if answer is not None and answer.stats is not None else 0.0
+    kv = stats.kv_bytes_used / stats.kv_bytes_total if stats is not None and stats.kv_bytes_total else None
+    if session.model is None:
+        loading = session.loading_path
+        name = model_title(loading) if loading is not None else "no model"
+        return StatusItem(name, note="loading" if loading is not None else "Ctrl+O opens one", kv=kv)
+    note = f"reading {session.reading_fraction:.0%}" if session.state is TabState.READING else ""
+    return StatusItem(
+        model=model_title(session.model.path),
+        quantization=str(session.model.info.quantization),
+        context=context_use(session),
+        tok_s=speed,
+        kv=kv,
+        note=note,
+    )
+
+
+def notice_rows(session: ChatSession, width: int) -> list[Row]:
+    """Return the lines above the composer."""
+    rows: list[Row] = []
+    if session.loading_path is not None:
+        fraction, what = session.load_progress
+        keeps = f"Esc keeps {session.model.name}" if session.model is not None else "Esc stops"
+        name = fit_short(model_title(session.loading_path), 32)
+        meter = bar(_BAR, [(fraction, "reading")])
+        rows.append(((f"Opening {name} ", "text"), *meter, (f" {fraction:4.0%} {what}  ", "dim"), (keeps, "accent")))
+    elif session.load_error is not None and session.model is None:
+        rows.append(((fit_short(session.load_error, width), "error"),))
+    if session.editing is not None:
+        rows.append((("Editing your last message. ", "accent"), ("Enter asks again, Esc leaves it.", "dim")))
+    for warning in session.warnings[:1]:
+        rows.append(((fit_short(warning, width), "warning"),))
+    if session.queued:
+        first = fit_short(session.queued[0], max(10, width - 30))
+        more = f" and {len(session.queued) - 1} more" if len(session.queued) > 1 else ""
+        rows.append((("Waits its turn: ", "queued"), (first, "dim"), (more, "dim")))
+    return rows
+
+
+def fit_short(text: str, width: int) -> str:
+    """Cut a text to at most `width` cells."""
+    return fit(text, width).rstrip()

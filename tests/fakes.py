@@ -1,0 +1,252 @@
+"""An engine without a model: tests drive every token, or let a thread stream at a given pace."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from engine.errors import ModelFileError, RequestError
+from engine.request import Event, Finished, FinishReason, Request, TextDelta
+from engine.stats import EngineStats, ModelStats, SequenceState, SequenceStats
+
+STATS = EngineStats(
+    device="cpu",
+    kernels="torch float32",
+    kv_dtype="bf16",
+    block_size=16,
+    kv_bytes_total=2_000_000_000,
+    kv_bytes_used=0,
+    kv_bytes_cached=0,
+    blocks_used=0,
+    blocks_cached=0,
+    rows=0,
+    prefill_tokens=0,
+    tick_ms=12.0,
+    ticks=0,
+    queue_length=0,
+    decode_tok_s=0.0,
+    prefill_tok_s=0.0,
+    process_bytes=1_100_000_000,
+    preemptions=0,
+)
+
+
+@dataclass
+class FakeInfo:
+    architecture: str = "qwen3"
+    quantization: str = "Q4_K_M"
+    parameters: int = 44_000_000
+    weight_bytes: int = 88_000_000
+    weight_dtype: str = "bfloat16"
+    kv_dtype: str = "bfloat16"
+    kv_bytes_per_token: int = 2048
+    size_bytes: int = 32_000_000
+
+
+@dataclass
+class FakeTokenizer:
+    warning: str | None = None
+
+
+@dataclass
+class FakeTemplate:
+    """One token a word; keeps what it was asked to encode."""
+
+    warning: str | None = None
+    opened: bool = False
+    calls: list[tuple[list[tuple[str, str]], Mapping[int, object]]] = field(default_factory=list)
+    gate: threading.Event | None = None
+
+    def encode(self, messages: Sequence[object], *, kept: Mapping[int, object]) -> list[int]:
+        if self.gate is not None:
+            self.gate.wait(10)
+        self.calls.append(([(m.role, m.content) for m in messages], dict(kept)))
+        return list(range(sum(len(m.content.split()) + 2 for m in messages)))
+
+    def starts_in_reasoning(self, enable_thinking: bool | None) -> bool:
+        return self.opened
+
+
+class FakeGeneration:
+    """A stream that a test feeds: `feed(text)`, then `finish()`."""
+
+    def __init__(self, model: "FakeModel", sequence_id: int, request: Request) -> None:
+        self.model = model
+        self.sequence_id = sequence_id
+        self.request = request
+        self.finished: Finished | None = None
+        self.state = SequenceState.QUEUED
+        self.computed = 0
+        self.tokens = 0
+        self.tok_s = 30.0
+        self.note = ""
+        self.cancel_on_request = True
+        self._events: deque[Event] = deque()
+        self._listener: Callable[[], None] | None = None
+
+    def cancel(self) -> None:
+        if self.cancel_on_request:
+            self.finish(FinishReason.CANCELLED)
+
+    def poll(self) -> list[Event]:
+        events: list[Event] = []
+        while self._events:
+            events.append(self._events.popleft())
+        return events
+
+    def set_listener(self, listener: Callable[[], None] | None) -> None:
+        self._listener = listener
+        if listener is not None and self._events:
+            listener()
+
+    def read(self, tokens: int) -> None:
+        self.state = SequenceState.PREFILL
+        self.computed = tokens
+
+    def feed(self, text: str) -> None:
+        self.state = SequenceState.DECODE
+        self.computed = len(self.request.prompt_ids) + self.tokens
+        ids = tuple(range(self.tokens, self.tokens + max(1, len(text.split()))))
+        self.tokens += len(ids)
+        self._push(TextDelta(text, ids))
+
+    def finish(self, reason: FinishReason = FinishReason.STOP, error: str | None = None) -> None:
+        if self.finished is not None:
+            return
+        self.finished = Finished(
+            reason, error, len(self.request.prompt_ids), 0, self.tokens, 1.0, 12.0, self.tok_s
+        )
+        self._push(self.finished)
+
+    def _push(self, event: Event) -> None:
+        first = not self._events
+        self._events.append(event)
+        if first and self._listener is not None:
+            self._listener()
+
+    def stats(self) -> SequenceStats:
+        prompt = len(self.request.prompt_ids)
+        return SequenceStats(
+            sequence_id=self.sequence_id,
+            model=self.model.name,
+            label=self.request.label,
+            state=self.state,
+            prompt_tokens=prompt,
+            computed_tokens=self.computed,
+            context_tokens=prompt + self.tokens,
+            context_length=self.model.context_length,
+            blocks_own=(prompt + self.tokens) // 16 + 1,
+            blocks_shared=2,
+            tok_s=self.tok_s if self.state is SequenceState.DECODE else 0.0,
+            queue_position=1 if self.state is SequenceState.QUEUED else 0,
+            note=self.note,
+        )
+
+
+class FakeModel:
+    def __init__(self, engine: "FakeEngine", path: Path, context_length: int) -> None:
+        self.engine = engine
+        self.name = path.stem
+        self.path = path
+        self.context_length = context_length
+        self.tokenizer = FakeTokenizer()
+        self.template = FakeTemplate()
+        self.info = FakeInfo()
+        self.unloaded = False
+
+    def submit(self, request: Request) -> FakeGeneration:
+        if self.engine.refuse is not None:
+            raise RequestError(self.engine.refuse)
+        generation = FakeGeneration(self, len(self.engine.generations) + 1, request)
+        self.engine.generations.append(generation)
+        if self.engine.on_submit is not None:
+            self.engine.on_submit(generation)
+        return generation
+
+    def unload(self) -> None:
+        self.unloaded = True
+
+
+class FakeEngine:
+    """`generations` holds every stream in order of submission."""
+
+    def __init__(self, context_length: int = 2048) -> None:
+        self.context_length = context_length
+        self.generations: list[FakeGeneration] = []
+        self.models: list[FakeModel] = []
+        self.failures: dict[str, str] = {}
+        self.load_gates: dict[str, threading.Event] = {}
+        self.warnings: dict[str, str] = {}
+        self.refuse: str | None = None
+        self.closed = False
+        self.base = STATS
+        self.on_submit: Callable[[FakeGeneration], None] | None = None
+
+    def load(self, path: Path, *, context_length: int | None = None, progress=None) -> FakeModel:
+        if path.name in self.failures:
+            raise ModelFileError(self.failures[path.name])
+        gate = self.load_gates.get(path.name)
+        for step in range(1, 11):
+            if progress is not None:
+                progress(step / 10, "reading weights")
+            while gate is not None and step == 5 and not gate.wait(0.01):
+                if progress is not None:
+                    progress(step / 10, "reading weights")
+        model = FakeModel(self, path, context_length or self.context_length)
+        model.template.warning = self.warnings.get(path.name)
+        self.models.append(model)
+        return model
+
+    def stats(self) -> EngineStats:
+        live = [generation for generation in self.generations if generation.finished is None]
+        rows = sum(generation.state is SequenceState.DECODE for generation in live)
+        used = sum(len(g.request.prompt_ids) + g.tokens for g in live) * 200_000
+        return replace(
+            self.base,
+            rows=rows,
+            kv_bytes_used=used,
+            kv_bytes_cached=150_000_000 if self.generations else 0,
+            decode_tok_s=sum(g.tok_s for g in live if g.state is SequenceState.DECODE),
+            queue_length=sum(g.state is SequenceState.QUEUED for g in live),
+            sequences=tuple(generation.stats() for generation in live),
+            models=tuple(
+                ModelStats(m.name, str(m.path), 88_000_000, 2048, m.context_length) for m in self.models
+            ),
+        )
+
+    def close(self, timeout: float = 5.0) -> None:
+        self.closed = True
+
+
+class Streamer:
+    """Feeds every new generation at `tok_s` on a thread, like an engine's tick does."""
+
+    def __init__(self, engine: FakeEngine, words: Sequence[str], tok_s: float, tokens: int) -> None:
+        self.engine, self.words, self.tok_s, self.tokens = engine, words, tok_s, tokens
+        self.ticks = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "Streamer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        due = time.perf_counter()
+        while not self._stop.is_set():
+            for generation in self.engine.generations:
+                if generation.finished is not None:
+                    continue
+                if generation.tokens >= self.tokens:
+                    generation.finish()
+                else:
+                    generation.feed(self.words[generation.tokens % len(self.words)])
+            self.ticks += 1
+            due += 1 / self.tok_s
+            time.sleep(max(0.0, due - time.perf_counter()))

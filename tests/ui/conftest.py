@@ -1,0 +1,34 @@
+"""Fixtures of the UI tests: an app over a fake engine, in a home of its own."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.chat_app import ChatApp
+from app.paths import HOME_VARIABLE, locations
+from app.settings import GeneralSettings, Settings
+from tests.fakes import FakeEngine
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    return tmp_path
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture
+def make_app(home: Path, engine: FakeEngine) -> Callable[..., ChatApp]:
+    def make(settings: Settings | None = None, **options) -> ChatApp:
+        settings = settings or Settings(general=GeneralSettings(restore_tabs=True))
+        app = ChatApp(settings, engine_factory=lambda: engine, places=locations(), **options)
+        app.animation_level = "none"
+        return app
+
+    return make

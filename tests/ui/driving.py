@@ -1,0 +1,50 @@
+"""How UI tests wait and look: by conditions, never by time."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from textual.pilot import Pilot
+
+from app.chat_app import ChatApp
+from app.screens.chat import ChatScreen
+from app.widgets.tab_bar import TabBar
+
+
+async def wait_until(pilot: Pilot, condition: Callable[[], object], seconds: float = 8.0) -> None:
+    """Return once `condition()` is true; fail after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        await pilot.pause()
+        if condition():
+            return
+        assert time.monotonic() < deadline, f"never came true: {condition}"
+        await asyncio.sleep(0.005)
+
+
+def chat(app: ChatApp) -> ChatScreen:
+    screen = app.chat_screen
+    assert screen is not None
+    return screen
+
+
+def bar_text(app: ChatApp) -> str:
+    return chat(app).query_one(TabBar).plain
+
+
+async def ready(pilot: Pilot) -> ChatScreen:
+    """Wait until the first tab's model is there."""
+    app = pilot.app
+    assert isinstance(app, ChatApp)
+    await wait_until(pilot, lambda: app.chat_screen is not None)
+    screen = chat(app)
+    await wait_until(pilot, lambda: all(s.model is not None for s in screen.sessions))
+    return screen
+
+
+async def say(pilot: Pilot, text: str) -> None:
+    """Write a message and send it."""
+    screen = chat(pilot.app)  # type: ignore[arg-type]
+    screen.composer.focus()
+    screen.composer.insert(text)
+    await pilot.press("enter")
