@@ -152,18 +152,20 @@ def _answer_stream() -> Iterator[TextIO]:
     """Give the real stdout to the answer alone: what libraries print to it goes to stderr."""
     sys.stdout.flush()
     try:
-        private = os.dup(sys.stdout.fileno())
+        descriptor = sys.stdout.fileno()
+        private = os.dup(descriptor)
     except (OSError, ValueError):
         yield sys.stdout
         return
-    descriptor = sys.stdout.fileno()
-    os.dup2(sys.stderr.fileno() if sys.stderr is not None else os.open(os.devnull, os.O_WRONLY), descriptor)
-    stream = os.fdopen(private, "w", encoding="utf-8", errors="replace")
+    elsewhere = os.dup(sys.stderr.fileno()) if sys.stderr else os.open(os.devnull, os.O_WRONLY)
+    os.dup2(elsewhere, descriptor)
+    os.close(elsewhere)
+    stream = os.fdopen(os.dup(private), "w", encoding="utf-8", errors="replace")
     try:
         yield stream
     finally:
         sys.stdout.flush()
         with suppress(OSError):
             stream.close()
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+        os.dup2(private, descriptor)
+        os.close(private)

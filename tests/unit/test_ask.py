@@ -1,0 +1,223 @@
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from app import cli
+from app.commands import ask
+from engine.errors import ModelFileError
+from engine.request import Finished, FinishReason, TextDelta
+
+ROOT = Path(__file__).parents[2]
+
+
+class FakeTemplate:
+    warning = None
+
+    def __init__(self, opened=False):
+        self.opened = opened
+        self.messages = None
+
+    def encode(self, messages, **_):
+        self.messages = list(messages)
+        return [1, 2, 3]
+
+    def starts_in_reasoning(self, enable_thinking):
+        return self.opened
+
+
+class FakeModel:
+    """A model, its tokenizer and its generation in one."""
+
+    name = "fake"
+    warning = None
+
+    def __init__(self, texts, reason=FinishReason.STOP, opened=False, error=None):
+        self.texts, self.reason, self.error = texts, reason, error
+        self.template = FakeTemplate(opened)
+        self.tokenizer = self
+        self.request = None
+        self.cancelled = False
+
+    def submit(self, request):
+        self.request = request
+        return self
+
+    def cancel(self):
+        self.cancelled = True
+
+    def events(self):
+        for number, text in enumerate(self.texts):
+            if isinstance(text, BaseException):
+                raise text
+            yield TextDelta(text, (number,))
+        yield Finished(self.reason, self.error, 3, 0, len(self.texts), 0.1, 2.0, 50.0)
+
+
+class FakeEngine:
+    def __init__(self, model):
+        self.model = model
+        self.closed = False
+
+    def load(self, path):
+        if isinstance(self.model, Exception):
+            raise self.model
+        return self.model
+
+    def close(self):
+        self.closed = True
+
+
+class Piped(io.TextIOWrapper):
+    def __init__(self, data):
+        super().__init__(io.BytesIO(data))
+
+
+class Terminal(Piped):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TUI_CHAT_HOME", str(tmp_path))
+
+    def run_it(model, *arguments, stdin=None):
+        engine = FakeEngine(model)
+        started = []
+        monkeypatch.setattr(ask, "_engine", lambda settings: started.append(engine) or engine)
+        monkeypatch.setattr("sys.stdin", Terminal(b"") if stdin is None else Piped(stdin))
+        code = cli.main(["ask", *arguments])
+        out, err = capsys.readouterr()
+        assert engine.closed is bool(started)
+        return code, out, err
+
+    return run_it
+
+
+def test_only_the_answer_is_on_stdout(run):
+    model = FakeModel(["<think>", "hm", "</think>", "\n\nYes", "."])
+    assert run(model, "Is it?") == (0, "Yes.\n", "")
+    assert model.request.prompt_ids == (1, 2, 3)
+    assert model.template.messages[-1].content == "Is it?"
+
+
+def test_options_reach_the_request(run):
+    model = FakeModel(["a"])
+    arguments = ["q", "--system", "Be brief.", "--temperature", "0", "--seed", "5", "--max-tokens", "9"]
+    assert run(model, *arguments)[0] == 0
+    assert [(m.role, m.content) for m in model.template.messages] == [("system", "Be brief."), ("user", "q")]
+    assert model.request.sampling.temperature == 0
+    assert model.request.sampling.seed == 5
+    assert model.request.max_tokens == 9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "expected"),
+    [
+        (["Sum up:"], "a é\n".encode(), "Sum up:\n\na é"),
+        ([], b"only piped\n\n", "only piped"),
+        (["-"], b"piped", "piped"),
+        (["alone"], b"", "alone"),
+        ([], b"bad \xff byte", "bad � byte"),
+    ],
+)
+def test_piped_text_is_the_prompt_or_stands_behind_it(run, arguments, stdin, expected):
+    model = FakeModel(["a"])
+    assert run(model, *arguments, stdin=stdin)[0] == 0
+    assert model.template.messages[-1].content == expected
+
+
+@pytest.mark.parametrize("stdin", [None, b"", b"\n"])
+def test_nothing_to_ask_is_wrong_usage(run, stdin):
+    code, out, err = run(FakeModel(["a"]), stdin=stdin)
+    assert (code, out) == (2, "")
+    assert "nothing to ask" in err
+
+
+def test_json(run):
+    model = FakeModel(["hm", "</think>", "Yes"], reason=FinishReason.LENGTH, opened=True)
+    code, out, _ = run(model, "q", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["text"], found["reasoning"]) == ("Yes", "hm")
+    assert (found["finish_reason"], found["completion_tokens"]) == ("length", 3)
+
+
+def test_an_answer_that_is_all_reasoning_is_explained(run):
+    code, out, err = run(FakeModel(["hm"], opened=True), "q")
+    assert (code, out.strip()) == (0, "")
+    assert "--max-tokens" in err
+
+
+def test_errors_are_one_line(run):
+    failed = FakeModel(["half"], reason=FinishReason.ERROR, error="the logits are not numbers")
+    assert run(failed, "q") == (1, "half\n", "tui-chat: the logits are not numbers\n")
+    broken = ModelFileError("x.gguf: offset 3 is outside of the file")
+    assert run(broken, "q") == (1, "", "tui-chat: x.gguf: offset 3 is outside of the file\n")
+    code, _, err = run(FakeModel(["a"]), "q", "--temperature", "-1")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "temperature" in err
+    code, _, err = run(FakeModel(["a"]), "q", "--max-tokens", "0")
+    assert "max_tokens" in err
+
+
+def test_an_interruption_keeps_what_was_written_and_ends_with_130(run):
+    model = FakeModel(["half", KeyboardInterrupt()])
+    code, out, _ = run(model, "q")
+    assert (code, out) == (130, "half")
+    assert model.cancelled
+
+
+NOISY = """
+import os
+from app.commands.ask import _answer_stream
+with _answer_stream() as out:
+    os.write(1, b"noise of a library\\n")
+    print("more noise")
+    out.write("answer")
+print(" and after")
+"""
+
+
+def test_libraries_cannot_write_into_the_answer():
+    done = subprocess.run([sys.executable, "-c", NOISY], capture_output=True, cwd=ROOT, check=True)
+    assert done.stdout == b"answer and after\n"
+    assert done.stderr == b"noise of a library\nmore noise\n"
+
+
+@pytest.fixture
+def environment(tmp_path):
+    return os.environ | {"TUI_CHAT_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+
+
+def test_the_builtin_model_answers(environment):
+    command = [sys.executable, "-m", "app", "ask", "--temperature", "0", "--max-tokens", "8", "--json"]
+    options = {"cwd": ROOT, "env": environment, "capture_output": True, "timeout": 120, "check": True}
+    first, second = (json.loads(subprocess.run(command, input=b"Hello", **options).stdout) for _ in range(2))
+    assert first["text"].strip()
+    assert first["text"] == second["text"]
+    assert 1 <= first["completion_tokens"] <= 8
+    assert first["tok_s"] > 0
+
+
+def test_a_closed_pipe_and_an_interrupt_end_it_quietly(environment):
+    command = [sys.executable, "-m", "app", "ask", "Tell me a long story.", "--max-tokens", "1500"]
+    options = {"cwd": ROOT, "env": environment, "stdin": subprocess.DEVNULL}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **options, **pipes) as reader_gone:
+        assert reader_gone.stdout.read(1)
+        reader_gone.stdout.close()
+        assert (reader_gone.wait(60), reader_gone.stderr.read()) == (0, b"")
+    with subprocess.Popen(command, **options, **pipes) as interrupted:
+        assert interrupted.stdout.read(1)
+        interrupted.send_signal(signal.SIGINT)
+        begin = time.monotonic()
+        assert (interrupted.wait(60), interrupted.stderr.read()) == (130, b"")
+        assert time.monotonic() - begin < 10
