@@ -8,6 +8,7 @@ imports no torch.
 """
 
 from dataclasses import dataclass, field
+from operator import mul
 from typing import NamedTuple
 
 FORGETTING = 0.88
@@ -22,7 +23,15 @@ SURPRISE = 2.5
 CLIPPED = 1.3
 """What a single surprising tick may count as, relative to the prediction."""
 
+DRIFT = 1.25
+"""Two ticks in a row off by this in the same direction are believed: the machine has changed."""
+
+TRUST = 0.3
+"""Weight that everything learned before such a change keeps."""
+
 SWEEPS = 12
+CONVERGED = 1e-6
+"""Squared relative error that another sweep would remove."""
 
 UNITS = (1.0, 4.0, 64.0, 1000.0, 1e5)
 """Features are counted in these: of similar size, so that stiffness treats them alike."""
@@ -62,50 +71,59 @@ class _Fit:
     gram: list[list[float]] = field(default_factory=lambda: [[0.0] * len(UNITS) for _ in UNITS])
     moment: list[float] = field(default_factory=lambda: [0.0] * len(UNITS))
     seen: list[int] = field(default_factory=lambda: [0] * len(UNITS))
-    surprises: int = 0
-    """Surprising ticks in a row; negative when they were faster than predicted."""
+    last_ratio: float = 1.0
+    """Measured against predicted time of the last tick."""
 
     def predict(self, x: tuple[float, ...]) -> float:
-        return sum(t * v for t, v in zip(self.theta, x, strict=True))
+        return sum(map(mul, self.theta, x))
 
     def observe(self, x: tuple[float, ...], ms: float) -> None:
-        expected = self.predict(x)
         if not self.seen[0]:
-            self.theta = [t * ms / expected for t in self.theta]
-            expected = ms
-        ms = self._credible(x, ms, expected)
+            self._scale(ms / self.predict(x))
+        ms = self._credible(x, ms)
         for i, value in enumerate(x):
             self.seen[i] += value > 0
         weight = 1.0 / (ms * ms)
         for i, row in enumerate(self.gram):
-            for j in range(len(x)):
-                row[j] = FORGETTING * row[j] + weight * x[i] * x[j]
-            self.moment[i] = FORGETTING * self.moment[i] + weight * x[i] * ms
+            part = weight * x[i]
+            self.gram[i] = [FORGETTING * old + part * value for old, value in zip(row, x, strict=True)]
+            self.moment[i] = FORGETTING * self.moment[i] + part * ms
         self._solve(STIFFNESS * weight)
 
-    def _credible(self, x: tuple[float, ...], ms: float, expected: float) -> float:
-        """Clip a lone surprise; believe the second one in a row, and forget what it contradicts."""
-        slower = ms > expected
-        if expected / SURPRISE <= ms <= expected * SURPRISE:
-            self.surprises = 0
-            return ms
+    def _credible(self, x: tuple[float, ...], ms: float) -> float:
+        """Clip a lone surprise; two ticks off in the same direction mean that the machine changed."""
+        expected = self.predict(x)
+        ratio = ms / expected
+        last, self.last_ratio = self.last_ratio, ratio
         if any(value > 0 and seen < 2 for value, seen in zip(x, self.seen, strict=True)):
             return ms
-        self.surprises = (max(self.surprises, 0) + 1) if slower else (min(self.surprises, 0) - 1)
-        if abs(self.surprises) < 2:
-            return expected * CLIPPED if slower else expected / CLIPPED
-        self.gram = [[0.1 * value for value in row] for row in self.gram]
-        self.moment = [0.1 * value for value in self.moment]
-        return ms
+        if min(ratio, last) > DRIFT or max(ratio, last) < 1.0 / DRIFT:
+            self._scale(min(ratio, last) if ratio > 1.0 else max(ratio, last))
+            self.last_ratio = 1.0
+            return ms
+        if ratio > SURPRISE:
+            return expected * CLIPPED
+        return max(ms, expected / CLIPPED) if ratio < 1.0 / SURPRISE else ms
+
+    def _scale(self, factor: float) -> None:
+        """The machine became `factor` times slower: so did all coefficients; trust the past less."""
+        self.theta = [t * factor for t in self.theta]
+        self.gram = [[TRUST * value / factor**2 for value in row] for row in self.gram]
+        self.moment = [TRUST * value / factor for value in self.moment]
 
     def _solve(self, stiffness: float) -> None:
         """Coordinate descent with coefficients ≥ 0, held to the last solution by `stiffness`."""
-        last = list(self.theta)
+        theta, last = self.theta, list(self.theta)
         for _ in range(SWEEPS):
+            change = 0.0
             for i, row in enumerate(self.gram):
-                others = sum(row[j] * t for j, t in enumerate(self.theta) if j != i)
-                value = (self.moment[i] - others + stiffness * last[i]) / (row[i] + stiffness)
-                self.theta[i] = max(value, 0.0)
+                own = row[i] + stiffness
+                slope = self.moment[i] - sum(map(mul, row, theta)) + stiffness * (last[i] - theta[i])
+                step = max(slope / own, -theta[i])
+                theta[i] += step
+                change = max(change, step * step * own)
+            if change < CONVERGED:
+                return
 
 
 class CostModel:
