@@ -3,7 +3,8 @@
 A pre-tokenizer is a list of regular expressions applied one after another. Each isolates its matches
 inside the pieces that the one before left, and the gaps stay pieces of their own. The syntax is
 Oniguruma's, the meaning is llama.cpp's: where its splitters deviate from a model's original
-expression, they are followed, so that ids are equal.
+expression, they are followed, so that ids are equal; only where it joins digits to the text before
+them (afmoe, tiny_aya) the models' own rule stays.
 """
 
 from dataclasses import dataclass, replace
@@ -34,14 +35,14 @@ _DEEPSEEK3_WORDS = (
 )
 _KANA_HAN = "[一-龥぀-ゟ゠-ヿ]+"
 _DIGIT_GROUPS = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
-_HAN = r"[一-鿿㐀-䶿\x{20000}-\x{2a6df}\x{2a700}-\x{2ebef}豈-\x{faff}\x{2f800}-\x{2fa1f}]"
+_HAN = r"[一-鿿㐀-䶿\x{20000}-\x{2a6df}\x{2a700}-\x{2ebef}\x{f900}-\x{faff}\x{2f800}-\x{2fa1f}]"
 _KIMI_LETTER = rf"[\p{{L}}&&[^{_HAN[1:-1]}]]"
 _KIMI = rf"{_HAN}+|[^\r\n\p{{L}}\p{{N}}]?{_KIMI_LETTER}+{_CONTRACTION}?|\p{{N}}{{1,3}}|{_SIGNS}|{_SPACES}"
 _FINNISH = r" ?[^(\s|.,!?…。，、।۔،)]+"
 _DEEPSEEK_LETTERS = (
-    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴ"
-    "ᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ"
-    "𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+    r"A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ"
+    r"-ὗὙὛὝὟ-\x{1f7d}ᾀ-ᾴᾶ-ᾼ\x{1fbe}ῂ-ῄῆ-ῌῐ-\x{1fd3}ῖ-\x{1fdb}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\x{2126}ℨ\x{212a}"
+    r"-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
 )
 
 
@@ -126,14 +127,14 @@ _FAMILIES: dict[str, PreTokenizer] = {
         (_GPT4O.replace(r"[\p{L}&&", r"[[\p{L}\p{M}]&&"),), ignore_merges=True
     ),
     "tiny_aya cohere2moe": _tiny_aya,
-    "superbpe": PreTokenizer((r"\p{N}+", r"[0-9]{1,3}(?=(?:[0-9]{3})*(?![0-9]))")),
+    "superbpe": PreTokenizer((r"\p{N}+", r"\p{N}+?(?=(?:[0-9]{3})+(?![0-9]))")),
     "bailingmoe bailingmoe2 llada-moe": _bailing,
     "seed-coder": PreTokenizer((rf"{_CONTRACTION}|{_WORD}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}",)),
     "kimi-k2": PreTokenizer((_KIMI,)),
     "afmoe": PreTokenizer(
         (
             _DIGIT_GROUPS,
-            "[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+",
+            r"[一-鿿㐀-䶿\x{f900}-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+",
             _DEEPSEEK3_WORDS,
         )
     ),
