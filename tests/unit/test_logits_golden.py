@@ -9,7 +9,8 @@ from engine.engine import Engine
 from app.builtin_model import builtin_model_path
 from engine.request import Request, SamplingParams
 from tests.goldens import BUILTIN_NAME, FOLDER, Golden, best_differs, golden_names, model_file, nmse
-from tests.tiny_gguf import dequantised_f32_copy, weights_hash
+from tests.tiny_blocks import TYPES
+from tests.tiny_gguf import dequantised_f32_copy, make_tiny, weights_hash
 
 NMSE_LIMIT = 1e-8
 
@@ -41,6 +42,16 @@ def test_logits_equal_llama_cpp(name: str, engine: Engine, tmp_path):
     on_quantised = engine_logits(engine, quantised, golden.tokens)
     assert nmse(on_quantised, ours) <= 1e-12
     assert best_differs(on_quantised, ours) == []
+
+
+@pytest.mark.parametrize("quant", [kind for kind in TYPES if kind not in ("F32", "F16", "BF16")])
+def test_every_type_computes_what_its_dequantised_values_do(quant: str, engine: Engine, tmp_path):
+    tokens = list(range(7, 40))
+    quantised = make_tiny(tmp_path / "quantised.gguf", "qwen3", quant=quant, layers=1, tied=True)
+    plain = dequantised_f32_copy(quantised, tmp_path / "plain.gguf")
+    expected = engine_logits(engine, plain, tokens)
+    assert expected.std() > 0.1
+    assert nmse(engine_logits(engine, quantised, tokens), expected) <= 1e-12
 
 
 def test_the_comparison_notices_another_model(engine: Engine, tmp_path):
