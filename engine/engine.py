@@ -144,6 +144,7 @@ class Model:
     def __init__(self, engine: Engine, resident: ResidentModel) -> None:
         self._engine = engine
         self._resident = resident
+        self._unloaded = False
         self.name: str = resident.name
         self.path: Path = resident.path
         self.context_length: int = resident.context_length
@@ -158,6 +159,8 @@ class Model:
         Raises `RequestError` with numbers when it can never fit and `EngineClosedError` after
         `unload` or `close`.
         """
+        if self._unloaded:
+            raise EngineClosedError(f"{self.name}: the model was unloaded; load it again")
         return self._engine._submit(self._resident, request)
 
     def logits(self, token_ids: list[int]) -> Tensor:
@@ -169,7 +172,9 @@ class Model:
 
     def unload(self) -> None:
         """Cancel the model's requests and free its weights and KV."""
-        self._engine._loop.call(lambda: self._engine._loop.remove_model(self._resident.key))
+        self._unloaded = True
+        loop, key = self._engine._loop, self._resident.key
+        loop.call(lambda: loop.remove_model(key))
 
 
 def _ignore_progress(_fraction: float, _what: str) -> None:

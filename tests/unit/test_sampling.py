@@ -13,7 +13,9 @@ from engine.sequence import Sequence
 VOCAB = 97
 
 
-def sequence(params: SamplingParams, prompt=(1, 2, 3), answer=(), seed: int = 5, sequence_id: int = 1) -> Sequence:
+def sequence(
+    params: SamplingParams, prompt=(1, 2, 3), answer=(), seed: int = 5, sequence_id: int = 1
+) -> Sequence:
     made = Sequence(sequence_id, 1, Request(tuple(prompt), params), arrival=0.0, seed=seed)
     made.token_ids += answer
     return made
