@@ -30,6 +30,7 @@ class GGUFFile:
         self.size_bytes: int = sum(header.source.size for header in headers)
         self._metadata = first.metadata
         self._maps: list[np.ndarray] = [header.source.bytes for header in headers]
+        self._overlaps = {name: other for header in headers for name, other in header.overlaps.items()}
         self.tensors: Mapping[str, TensorInfo] = _merge(headers)
 
     @property
@@ -83,12 +84,23 @@ class GGUFFile:
         return self._metadata.numbers(key)
 
     def tensor_bytes(self, name: str) -> np.ndarray:
-        """The raw bytes of a tensor: uint8 [nbytes], mapped, read-only."""
+        """The raw bytes of a tensor: uint8 [nbytes], mapped, read-only.
+
+        Raises ModelFileError when there is no such tensor, when it shares bytes with another one, or
+        when the file was closed.
+        """
         info = self.tensors.get(name)
         if info is None:
             raise ModelFileError(f"{self.path}: the file has no tensor {name!r}.")
+        if name in self._overlaps:
+            raise ModelFileError(
+                f"{self.parts[info.part]}: tensor {name!r} at byte {info.offset}: overlaps tensor "
+                f"{self._overlaps[name]!r}; the file is damaged, download it again."
+            )
         if not self._maps:
-            raise ModelFileError(f"{self.path}: tensor {name!r} was asked for after the file had been closed.")
+            raise ModelFileError(
+                f"{self.path}: tensor {name!r} was asked for after the file had been closed."
+            )
         return self._maps[info.part][info.offset : info.offset + info.nbytes]
 
     def close(self) -> None:
@@ -156,8 +168,8 @@ def _check_part(header: Header, name: PartName, number: int) -> None:
     index = header.metadata.integer("split.no", -1)
     if index != number - 1:
         raise ModelFileError(
-            f"{header.source.path}: split.no is {index} but part {number} must have {number - 1}; the part was "
-            "renamed or is damaged."
+            f"{header.source.path}: split.no is {index} but part {number} must have {number - 1}; the part "
+            "was renamed or is damaged."
         )
 
 

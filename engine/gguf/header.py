@@ -5,7 +5,7 @@ the tensor descriptions, padding, tensor data.
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
@@ -52,13 +52,17 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A checked header; every tensor's bytes lie within `source`."""
+    """A checked header; every tensor's bytes lie within `source`.
+
+    `overlaps` maps a tensor that shares bytes with another one to that one's name.
+    """
 
     source: Source
     version: int
     alignment: int
     metadata: Metadata
     tensors: dict[str, TensorInfo]
+    overlaps: dict[str, str]
 
 
 def parse_header(path: str | Path, part: int = 0) -> Header:
@@ -76,7 +80,7 @@ def parse_header(path: str | Path, part: int = 0) -> Header:
     metadata, offset = _parse_metadata(source, n_entries)
     alignment = _alignment(source, metadata)
     tensors = _parse_tensors(source, offset, n_tensors, alignment, part)
-    return Header(source, version, alignment, metadata, tensors)
+    return Header(source, version, alignment, metadata, tensors, _find_overlaps(tensors))
 
 
 def _check_count(source: Source, field: str, offset: int, count: int, limit: int, smallest: int) -> None:
@@ -86,50 +90,56 @@ def _check_count(source: Source, field: str, offset: int, count: int, limit: int
 
 def _parse_metadata(source: Source, count: int) -> tuple[Metadata, int]:
     values: dict[str, object] = {}
+    offsets: dict[str, int] = {}
     budget = Budget()
     offset = _FIXED.size
     for index in range(count):
         key, behind = source.name(f"metadata key {index}", offset, MAX_KEY_BYTES)
         if key in values:
             source.fail(f"metadata key {key!r}", offset, "occurs twice")
+        offsets[key] = behind
         values[key], offset = parse_value(source, key, behind, budget)
-    return Metadata(source, values), offset
+    return Metadata(source, values, offsets), offset
 
 
 def _alignment(source: Source, metadata: Metadata) -> int:
     alignment = metadata.integer("general.alignment", DEFAULT_ALIGNMENT)
     if alignment < 1 or alignment & (alignment - 1):
-        source.fail("general.alignment", 0, f"{alignment} is not a power of two")
+        at = metadata.offset("general.alignment")
+        source.fail("general.alignment", at, f"{alignment} is not a power of two")
     return alignment
 
 
 def _parse_tensors(
     source: Source, offset: int, count: int, alignment: int, part: int
 ) -> dict[str, TensorInfo]:
-    raw: dict[str, tuple[int, tuple[int, ...], GGMLType, int]] = {}
+    described: dict[str, tuple[int, tuple[int, ...], GGMLType, int]] = {}
     for index in range(count):
         name, behind = source.name(f"name of tensor {index}", offset, MAX_TENSOR_NAME_BYTES)
-        if name in raw:
+        if name in described:
             source.fail(f"tensor {name!r}", offset, "occurs twice")
-        shape, tensor_type, start, end = _parse_tensor(source, name, behind)
+        shape, tensor_type, start, offset = _parse_tensor(source, name, behind)
         if start % alignment:
-            source.fail(f"offset of tensor {name!r}", end - 8, f"{start} is not a multiple of {alignment}")
-        raw[name] = (end - 8, shape, tensor_type, start)
-        offset = end
+            source.fail(f"offset of tensor {name!r}", offset - 8, f"{start} is not a multiple of {alignment}")
+        described[name] = (offset - 8, shape, tensor_type, start)
     data_start = -(-offset // alignment) * alignment
-    tensors = {}
-    for name, (at, shape, tensor_type, start) in raw.items():
-        nbytes = _tensor_bytes(source, name, at, shape, tensor_type)
-        if nbytes > source.size - data_start - start:
-            source.fail(
-                f"offset of tensor {name!r}",
-                at,
-                f"its {nbytes} bytes from byte {data_start + start} on leave the file of {source.size} bytes; "
-                "the file is truncated or damaged, download it again",
-            )
-        tensors[name] = TensorInfo(name, shape, tensor_type, data_start + start, nbytes, part)
-    _check_overlap(source, tensors)
-    return tensors
+    return {
+        name: _place(source, TensorInfo(name, shape, tensor_type, data_start + start, 0, part), at)
+        for name, (at, shape, tensor_type, start) in described.items()
+    }
+
+
+def _place(source: Source, info: TensorInfo, at: int) -> TensorInfo:
+    """`info` with its size, after checking that its bytes lie in the file; `at`: its offset field."""
+    nbytes = _tensor_bytes(source, info, at)
+    if nbytes > source.size - info.offset:
+        source.fail(
+            f"offset of tensor {info.name!r}",
+            at,
+            f"its {nbytes} bytes from byte {info.offset} on leave the file of {source.size} bytes; "
+            "the file is truncated or damaged, download it again",
+        )
+    return replace(info, nbytes=nbytes)
 
 
 def _parse_tensor(source: Source, name: str, offset: int) -> tuple[tuple[int, ...], GGMLType, int, int]:
@@ -153,22 +163,27 @@ def _parse_tensor(source: Source, name: str, offset: int) -> tuple[tuple[int, ..
     return tuple(reversed(dims)), tensor_type, start, offset + 4 + 8 * n_dims + 12
 
 
-def _tensor_bytes(source: Source, name: str, at: int, shape: tuple[int, ...], tensor_type: GGMLType) -> int:
-    block = FORMATS[tensor_type]
-    row = shape[-1] if shape else 1
+def _tensor_bytes(source: Source, info: TensorInfo, at: int) -> int:
+    block = FORMATS[info.type]
+    row = info.shape[-1] if info.shape else 1
     if row % block.elements:
         source.fail(
-            f"tensor {name!r}",
+            f"tensor {info.name!r}",
             at,
-            f"rows of {row} elements do not divide into {tensor_type.name} blocks of {block.elements}",
+            f"rows of {row} elements do not divide into {info.type.name} blocks of {block.elements}",
         )
-    return prod(shape) // block.elements * block.nbytes
+    return prod(info.shape) // block.elements * block.nbytes
 
 
-def _check_overlap(source: Source, tensors: dict[str, TensorInfo]) -> None:
+def _find_overlaps(tensors: dict[str, TensorInfo]) -> dict[str, str]:
+    overlaps: dict[str, str] = {}
     ordered = sorted(tensors.values(), key=lambda info: info.offset)
-    for first, second in zip(ordered, ordered[1:], strict=False):
-        if first.offset + first.nbytes > second.offset:
-            source.fail(
-                f"tensor {second.name!r}", second.offset, f"overlaps tensor {first.name!r} before it"
-            )
+    furthest = ordered[0] if ordered else None
+    for info in ordered[1:]:
+        assert furthest is not None
+        if furthest.offset + furthest.nbytes > info.offset:
+            overlaps[info.name] = furthest.name
+            overlaps.setdefault(furthest.name, info.name)
+        if info.offset + info.nbytes > furthest.offset + furthest.nbytes:
+            furthest = info
+    return overlaps

@@ -101,10 +101,11 @@ class LazyArray:
 class Metadata(Mapping[str, object]):
     """Key to value. Arrays are decoded on first access and kept; `len` and `in` decode nothing."""
 
-    def __init__(self, source: Source, values: dict[str, object]) -> None:
+    def __init__(self, source: Source, values: dict[str, object], offsets: dict[str, int]) -> None:
         self._source: Source | None = source
         self._path = source.path
         self._values = values
+        self._offsets = offsets
 
     def __getitem__(self, key: str) -> object:
         value = self._values[key]
@@ -127,6 +128,10 @@ class Metadata(Mapping[str, object]):
     def close(self) -> None:
         """Let go of the file; what was decoded stays readable."""
         self._source = None
+
+    def offset(self, key: str) -> int:
+        """Byte offset of the value at `key`, for error messages; 0 when the key is absent."""
+        return self._offsets.get(key, 0)
 
     def array_length(self, key: str) -> int | None:
         """Number of elements of an array, without decoding it; None when the key is no array."""
@@ -203,7 +208,9 @@ class Metadata(Mapping[str, object]):
 
     def _wrong(self, key: str, wanted: str, value: object) -> NoReturn:
         kind = "an array" if isinstance(value, list | np.ndarray) else type(value).__name__
-        raise ModelFileError(f"{self._path}: {key} must be {wanted} but the file holds {kind}.")
+        raise ModelFileError(
+            f"{self._path}: {key} at byte {self.offset(key)}: must be {wanted} but the file holds {kind}."
+        )
 
 
 def parse_value(source: Source, key: str, offset: int, budget: Budget) -> tuple[object, int]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.gguf.source import Source
 
-_WINDOW = 1 << 18
+_WINDOW = 1 << 16
 _FEW = 64
 _U64 = struct.Struct("<Q")
 

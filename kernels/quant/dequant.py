@@ -59,7 +59,9 @@ def dequantize(raw: Tensor, type: GGMLType, shape: tuple[int, ...]) -> Tensor:
     type is not in SUPPORTED or the number of bytes does not belong to the shape.
     """
     if type not in SUPPORTED:
-        raise ValueError(f"{type.name} cannot be dequantised; supported are {sorted(t.name for t in SUPPORTED)}")
+        raise ValueError(
+            f"{type.name} cannot be dequantised; supported are {sorted(t.name for t in SUPPORTED)}"
+        )
     block = FORMATS[type]
     count, rest = divmod(prod(shape), block.elements)
     if rest or raw.dtype != torch.uint8 or raw.shape != (count * block.nbytes,):
