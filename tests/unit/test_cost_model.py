@@ -1,0 +1,106 @@
+from random import Random
+
+import pytest
+
+from engine.cost_model import CostModel, Load, chunk_pairs
+
+
+def truth(load, slower=1.0):
+    """Milliseconds of a simulated machine; small prefill chunks cost a constant besides."""
+    extra = 2.0 if load.prefill_tokens > 8 else 0.0
+    return slower * (
+        6.0
+        + 0.14 * load.rows
+        + 0.075 * load.prefill_tokens
+        + extra
+        + 0.12 * load.context / 1000
+        + 5.0 * load.prefill_pairs / 1e6
+    )
+
+
+def mixed(tick, rows=7):
+    tokens = 0 if tick % 3 == 0 else 40 + 10 * (tick % 5)
+    return Load(rows, 500 * rows + tick * rows, tokens, chunk_pairs(300 + tick, tokens))
+
+
+def error(model, load, slower=1.0):
+    return abs(model.predict(1, load) / truth(load, slower) - 1.0)
+
+
+@pytest.mark.parametrize("slower", [0.1, 1.0, 30.0])
+def test_converges_in_ten_ticks(slower):
+    random, model = Random(1), CostModel()
+    for tick in range(10):
+        model.observe(1, mixed(tick), truth(mixed(tick), slower) * random.uniform(0.95, 1.05))
+    assert max(error(model, mixed(tick), slower) for tick in range(10, 30)) < 0.2
+
+
+def test_sane_before_any_observation():
+    model = CostModel()
+    assert 1.0 < model.predict(1, Load(rows=1)) < 50.0
+    assert model.predict(1, Load()) == 0.0
+    assert model.predict(1, Load(rows=8)) > model.predict(1, Load(rows=1))
+    assert model.prefill_budget(1, Load(rows=4), 2 * model.idle_ms({1: Load(rows=4)})) > 0
+
+
+@pytest.mark.parametrize("slower", [0.4, 2.0, 5.0])
+def test_adapts_within_three_ticks_of_a_change(slower):
+    random, model = Random(2), CostModel()
+    for tick in range(40):
+        model.observe(1, mixed(tick), truth(mixed(tick)) * random.uniform(0.97, 1.03))
+    for tick in range(40, 43):
+        model.observe(1, mixed(tick), truth(mixed(tick), slower) * random.uniform(0.97, 1.03))
+    assert max(error(model, mixed(tick), slower) for tick in range(43, 50)) < 0.25
+
+
+def test_one_slow_tick_changes_little():
+    model = CostModel()
+    for tick in range(30):
+        model.observe(1, mixed(tick), truth(mixed(tick)))
+    model.observe(1, mixed(30), 10 * truth(mixed(30)))
+    assert max(error(model, mixed(tick)) for tick in range(31, 40)) < 0.2
+
+
+def test_prefill_stays_learned_while_everybody_decodes():
+    model = CostModel()
+    for tick in range(30):
+        model.observe(1, mixed(tick), truth(mixed(tick)))
+    for tick in range(3000):
+        load = Load(7, 3500 + 7 * tick)
+        model.observe(1, load, truth(load))
+    load = Load(7, 3500 + 21000, 60, chunk_pairs(300, 60))
+    assert error(model, load) < 0.25
+
+
+def test_coefficients_are_never_negative():
+    random, model = Random(3), CostModel()
+    for _ in range(300):
+        load = Load(random.randrange(9), random.randrange(9000), random.randrange(600))
+        model.observe(1, load, random.uniform(1.0, 100.0))
+        assert model.fixed_ms(1) >= 0.0
+        assert model.token_ms(1, 0, 1) > 0.0
+        assert model.predict(1, Load(1, 10)) <= model.predict(1, Load(2, 10))
+
+
+def test_budget_keeps_the_limit():
+    model = CostModel()
+    for tick in range(60):
+        model.observe(1, mixed(tick), truth(mixed(tick)))
+    rows = Load(7, 3600)
+    limit = 2 * model.idle_ms({1: rows})
+    tokens = model.prefill_budget(1, rows, limit, start=300)
+    planned = Load(7, 3600, tokens, chunk_pairs(300, tokens))
+    assert model.predict(1, planned) == pytest.approx(limit, rel=0.05)
+    assert truth(planned) < 1.2 * 2 * truth(rows)
+    assert model.prefill_budget(1, rows, 1.0) == 0
+
+
+def test_models_are_told_apart():
+    model = CostModel()
+    for _ in range(10):
+        model.observe(1, Load(rows=1), 5.0)
+        model.observe(2, Load(rows=1), 50.0)
+    loads = {1: Load(rows=1), 2: Load(rows=1)}
+    assert model.idle_ms(loads) == pytest.approx(55.0, rel=0.1)
+    model.forget(2)
+    assert model.predict(2, Load(rows=1)) < 20.0
