@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine.errors import EngineError, RequestError
+from engine.errors import EngineClosedError, EngineError, RequestError
 from engine.generation import Generation
 from engine.host import HostOptions, ModelInfo, ResidentModel, build_model
 from engine.loop import EngineLoop

@@ -9,7 +9,7 @@ import torch
 
 from engine.engine import Engine, Model
 from engine.errors import EngineClosedError, EngineError, ModelFileError, RequestError
-from engine.request import FinishReason, Finished, Request, SamplingParams, TextDelta
+from engine.request import Finished, FinishReason, Request, SamplingParams, TextDelta
 from engine.stats import SequenceState
 from tests.tiny_gguf import make_tiny
 
@@ -267,7 +267,7 @@ def test_bad_options_and_files_are_named(engine: Engine, tmp_path):
     other = make_tiny(tmp_path / "other.gguf", "qwen3", quant="F32")
     raw = other.read_bytes().replace(b"qwen3", b"quux3")
     (tmp_path / "quux.gguf").write_bytes(raw)
-    with pytest.raises(ModelFileError, match="quux3.*llama, qwen2, qwen3"):
+    with pytest.raises(ModelFileError, match=r"quux3.*llama, qwen2, qwen3"):
         engine.load(tmp_path / "quux.gguf")
 
 

@@ -80,7 +80,7 @@ def test_packed_prefill_then_batched_decode_equals_alone(decoder: Decoder):
     passes.run(*((name, len(ids)) for name, ids in sequences.items()))
     answers = passes.greedy(*sequences, steps=STEPS)
     for name, ids in sequences.items():
-        logits, expected = alone(decoder, ids, STEPS)
+        _, expected = alone(decoder, ids, STEPS)
         assert answers[name] == expected
     lone = Passes(decoder, {"s3": passes.tokens["s3"]}, scattered=False)
     lone.run(("s3", len(passes.tokens["s3"])))
