@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from engine.engine import Engine
 
 from app.builtin_model import builtin_model_path
+from engine.engine import Engine
 from engine.request import Request, SamplingParams
 from tests.goldens import BUILTIN_NAME, FOLDER, Golden, best_differs, golden_names, model_file, nmse
 from tests.tiny_blocks import TYPES
