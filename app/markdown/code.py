@@ -45,22 +45,20 @@ class Highlighter:
     """
 
     def __init__(self, language: str) -> None:
-        self.lexer = find_lexer(language)
+        self._language = language
+        self._failed = False
         self._stack = ["root"]
 
     def line(self, text: str, commit: bool = True) -> list[Run]:
         """Return the runs of the next line; with `commit` the state moves on behind it."""
-        if (
-            not isinstance(self.lexer, RegexLexer)
-            or len(text) > LINE_LIMIT
-            or "root" not in self.lexer._tokens
-        ):
+        lexer = None if self._failed or len(text) > LINE_LIMIT else find_lexer(self._language)
+        if not isinstance(lexer, RegexLexer):
             return [Run(clean(text), PLAIN)]
         # Expanded first: where a tab ends depends on its column, which a token does not know.
         text = text.expandtabs(4)
         context = LexerContext(text + "\n", 0, stack=list(self._stack), end=len(text) + 1)
         try:
-            tokens = ExtendedRegexLexer.get_tokens_unprocessed(self.lexer, context=context)
+            tokens = ExtendedRegexLexer.get_tokens_unprocessed(lexer, context=context)
             runs = [
                 Run(clean(value.rstrip("\n")), _look(token))
                 for _, token, value in tokens
@@ -68,16 +66,16 @@ class Highlighter:
             ]
         except Exception:
             # Lexers with callbacks of their own do not take a context.
-            _log.debug("no line by line highlighting for %s", self.lexer.name)
-            self.lexer = None
+            _log.debug("no line by line highlighting for %s", self._language)
+            self._failed = True
             return [Run(clean(text), PLAIN)]
         if commit:
             self._stack = list(context.stack) or ["root"]
         return runs
 
-    def whole(self, source: str, language: str) -> Iterator[list[list[Run]]]:
+    def whole(self, source: str) -> Iterator[list[list[Run]]]:
         """Highlight the whole block a few lines at a time: yields batches of lines, in order."""
-        lexer = find_lexer(language)
+        lexer = find_lexer(self._language)
         if lexer is None or len(source) > WHOLE_LIMIT:
             return
         batch: list[list[Run]] = []

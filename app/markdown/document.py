@@ -10,6 +10,8 @@ from app.markdown.splitter import Splitter
 from app.markdown.text import Line
 
 Growing = CodeElement | TableElement
+# Of a large piece of text only the last code lines are coloured at once.
+LIVE_LINES = 60
 
 
 class Document:
@@ -26,34 +28,34 @@ class Document:
         self._starts: dict[int, int] = {}
         self.unpolished: list[CodeElement] = []
 
-    def feed(self, text: str) -> None:
-        """Append text."""
-        self._apply(self._splitter.feed(text))
+    def feed(self, text: str, live: bool = True) -> None:
+        """Append text. Code that is not `live` gets its colours later, by `polish`."""
+        self._apply(self._splitter.feed(text), LIVE_LINES if live else 0)
 
     def finish(self) -> None:
         """Close the last block; nothing may be fed after it."""
         if self._finished:
             return
-        self._apply(self._splitter.finish())
+        self._apply(self._splitter.finish(), LIVE_LINES)
         self._finished = True
 
     def _open(self) -> Growing | None:
         last = self.elements[-1] if self.elements else None
         return last if isinstance(last, (CodeElement, TableElement)) and not last.closed else None
 
-    def _apply(self, events: list[Event]) -> None:
-        for event in events:
+    def _apply(self, events: list[Event], coloured: int) -> None:
+        for left, event in zip(range(len(events), 0, -1), events, strict=True):
             if isinstance(event, Block):
                 self.elements.append(make_element(len(self.elements), event))
                 continue
             element = self._open()
             if isinstance(event, CodeLine) and isinstance(element, CodeElement):
-                element.add(event.text, event.more)
+                element.add(event.text, event.more, left <= coloured)
             elif isinstance(event, Row) and isinstance(element, TableElement):
                 element.add(event.cells)
             elif isinstance(event, End) and element is not None:
                 element.closed = True
-                if isinstance(element, CodeElement) and element.highlighter.lexer is not None:
+                if isinstance(element, CodeElement) and element.language:
                     self.unpolished.append(element)
 
     def layout(self, width: int) -> int:

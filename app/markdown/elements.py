@@ -115,8 +115,8 @@ class CodeElement(Element):
         self.language = words[0].strip("{}.").lower() if words else ""
         self.highlighter = Highlighter(self.language)
 
-    def add(self, text: str, more: bool) -> None:
-        """Append a source line, or the rest of one."""
+    def add(self, text: str, more: bool, coloured: bool = True) -> None:
+        """Append a source line, or the rest of one; its colours may wait until the block is closed."""
         if more and self.source:
             self.source[-1] += text
             self.runs[-1] = [*self.runs[-1], Run(clean(text), PLAIN)]
@@ -124,7 +124,7 @@ class CodeElement(Element):
                 self._relay_last()
             return
         self.source.append(text)
-        self.runs.append(self.highlighter.line(text))
+        self.runs.append(self.highlighter.line(text) if coloured else [Run(clean(text), PLAIN)])
 
     def _relay_last(self) -> None:
         self.laid -= 1
@@ -135,7 +135,7 @@ class CodeElement(Element):
         """Highlight the closed block as a whole, in small steps; rows change colours, never places."""
         index = 0
         try:
-            for batch in self.highlighter.whole("\n".join(self.source), self.language):
+            for batch in self.highlighter.whole("\n".join(self.source)):
                 for runs in batch:
                     if index < len(self.runs) and "".join(run.text for run in runs) == clean(
                         self.source[index]

@@ -50,6 +50,7 @@ class MessageRows:
         self.rows: list[Line] = []
         self._parts = [view.text]
         self._length = len(view.text)
+        self._breaks = view.text.count("\n")
         self._document: Document | None = None
         self._fed = 0
         self._width = 0
@@ -77,13 +78,13 @@ class MessageRows:
         else:
             self._parts.append(text)
             self._length += len(text)
+            self._breaks += text.count("\n")
 
     def height(self, width: int) -> int:
         """Rows at `width` cells: counted where laid out at that width, else estimated."""
         if self._width == width:
             return len(self.rows)
-        source = self._parts[0] if len(self._parts) == 1 else self.text
-        return 3 + bool(self.reasoning.text) + source.count("\n") + self._length // max(8, width)
+        return 3 + self.reasoning.present + self._breaks + self._length // max(8, width)
 
     def layout(self, width: int) -> None:
         """Make the rows at `width` cells, from what came since the last time."""
@@ -120,7 +121,7 @@ class MessageRows:
             self._document = Document(markdown)
             self._fed = 0
         if self._fed < len(self._parts):
-            self._document.feed("".join(self._parts[self._fed :]))
+            self._document.feed("".join(self._parts[self._fed :]), live=self.streaming or self._fed > 0)
             self._fed = len(self._parts)
         if not self.streaming:
             self._document.finish()

@@ -29,6 +29,11 @@ class ReasoningRows:
         self.append(text)
 
     @property
+    def present(self) -> bool:
+        """Whether there is any."""
+        return bool(self._parts)
+
+    @property
     def text(self) -> str:
         """The whole reasoning."""
         if len(self._parts) > 1:
