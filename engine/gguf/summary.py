@@ -128,7 +128,7 @@ def _describe(file: GGUFFile) -> ModelSummary:
         name=_printable(file.string("general.name", "")),
         architecture=_printable(file.architecture),
         size_bytes=file.size_bytes,
-        quantization=_quantization(file),
+        quantization=quantization_label(file),
         context_length=context if context is not None else _positive(file, "context_length"),
         parameters=sum(prod(info.shape) for info in file.tensors.values()),
         kv_bytes_per_token_f16=kv_bytes,
@@ -152,7 +152,7 @@ def _problem(file: GGUFFile) -> str | None:
     return None
 
 
-def _quantization(file: GGUFFile) -> str:
+def quantization_label(file: GGUFFile) -> str:
     number = file.integer("general.file_type")
     label = LLAMA_FTYPE.get(number & ~_GUESSED_FILE_TYPE) if number is not None and number >= 0 else None
     return label or _main_type(file)
