@@ -11,7 +11,6 @@ from app.settings import Settings
 if TYPE_CHECKING:
     from engine.gguf.summary import ModelSummary
 
-_SUFFIX = ".gguf"
 _SHOWN = 5
 
 
@@ -66,20 +65,9 @@ def _by_name(name: str, candidates: list[Path], folders: Sequence[Path]) -> Path
 
 def _model_files(folders: Iterable[Path]) -> list[Path]:
     """All model files of the folders, only the first part of a split one, the built-in one last."""
-    found: list[Path] = []
-    for folder in folders:
-        try:
-            found += sorted(p for p in folder.rglob("*") if p.suffix.lower() == _SUFFIX and p.is_file())
-        except OSError:
-            continue
-    builtin = builtin_model_path()
-    return [path for path in found if not _later_part(path)] + [builtin]
+    from engine.library import list_models
 
-
-def _later_part(path: Path) -> bool:
-    stem, _, total = path.stem.rpartition("-of-")
-    number = stem[-5:]
-    return len(total) == 5 and total.isdigit() and number.isdigit() and int(number) > 1
+    return [model.path for model in list_models(folders)] + [builtin_model_path()]
 
 
 def _names(paths: Sequence[Path]) -> str:

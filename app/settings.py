@@ -37,9 +37,7 @@ class GeneralSettings:
         "live panel: auto shows it from 120 columns",
         choices=("auto", "on", "off"),
     )
-    markdown: bool = _option(True, "render answers as markdown")
     confirm_close: bool = _option(True, "ask before closing a tab that is generating")
-    show_reasoning: bool = _option(False, "show a model's reasoning unfolded")
     restore_tabs: bool = _option(True, "open the tabs of the last time")
     enter_sends: bool = _option(True, "Enter sends; otherwise it begins a new line and Ctrl+J sends")
 
@@ -54,7 +52,7 @@ class EngineSettings:
         "auto", "type of stored keys and values", choices=("auto", "float32", "bfloat16", "float16")
     )
     weight_dtype: str = _option(
-        "auto", "type that weights are computed in", choices=("auto", "float32", "bfloat16", "float16")
+        "auto", "type that weights are computed in", choices=("auto", "float32", "bfloat16")
     )
     threads: int = _option(0, "processor threads of the engine; 0 chooses", low=0, high=1024)
     tick_factor: float = _option(

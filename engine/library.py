@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def list_models(folders: Iterable[Path], files: Iterable[Path] = ()) -> list["ModelSummary"]:
-    """Describe the single files first, then every folder's models, by name within a folder.
+    """Describe the single files first, then every folder's models, by path within a folder.
 
     A folder that does not exist or cannot be read holds no models; a file that is reached twice is
     listed once. A broken file is listed with its problem.
@@ -19,7 +19,7 @@ def list_models(folders: Iterable[Path], files: Iterable[Path] = ()) -> list["Mo
     found = [summarize(path) for path in files]
     for folder in folders:
         if folder.is_dir():
-            found += sorted(scan_folder(folder), key=lambda model: model.name.lower())
+            found += scan_folder(folder)
     unique = {_identity(model.path): model for model in reversed(found)}
     return list(unique.values())[::-1]
 

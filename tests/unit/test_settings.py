@@ -1,5 +1,7 @@
+import re
 import tomllib
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,11 +10,21 @@ from hypothesis import strategies as st
 from app.settings import Settings, SettingsError, load_settings, parse_size, save_settings
 from app.toml_text import edit_toml, toml_value
 
+APP = Path(__file__).parents[2] / "app"
+
 
 def write(tmp_path, text):
     path = tmp_path / "settings.toml"
     path.write_text(text)
     return path
+
+
+@pytest.mark.parametrize("section", ["general", "engine", "models"])
+def test_every_setting_is_used_somewhere(section):
+    code = "\n".join(path.read_text() for path in APP.rglob("*.py"))
+    for option in fields(getattr(Settings(), section)):
+        uses = len(re.findall(rf"\.{option.name}\b", code))
+        assert uses, f"{section}.{option.name} changes nothing"
 
 
 def test_missing_file_gives_defaults(tmp_path):
@@ -22,14 +34,14 @@ def test_missing_file_gives_defaults(tmp_path):
 def test_values_are_read(tmp_path):
     path = write(
         tmp_path,
-        '[general]\ntheme = "linen"\nmarkdown = false\n[engine]\nkv_budget = "2 GiB"\ntick_factor = 3\n'
+        '[general]\ntheme = "linen"\nrestore_tabs = false\n[engine]\nkv_budget = "2 GiB"\ntick_factor = 3\n'
         '[sampling]\ntemperature = 0\nseed = 7\n[models]\nfolders = ["/a", "/b"]\n'
         '[keys]\nnew_tab = "ctrl+n"\n',
     )
     settings, warnings = load_settings(path)
     assert warnings == []
     assert settings.general.theme == "linen"
-    assert settings.general.markdown is False
+    assert settings.general.restore_tabs is False
     assert settings.engine.kv_budget_bytes == 2 << 30
     assert settings.engine.tick_factor == 3.0
     assert settings.sampling.params().temperature == 0.0
@@ -45,7 +57,7 @@ def test_values_are_read(tmp_path):
         ("[genral]\ntheme = 1", ["genral", "did you mean general?"]),
         ("[general]\ntheme = 1", ["general.theme", "text in quotes", "a whole number", "'ink'"]),
         ('[general]\npanel = "maybe"', ["general.panel", "auto, on, off", "maybe"]),
-        ('[general]\nmarkdown = "yes"', ["general.markdown", "true or false", "default true"]),
+        ('[general]\nrestore_tabs = "yes"', ["general.restore_tabs", "true or false", "default true"]),
         ("[sampling]\ntop_p = 1.5", ["sampling.top_p", "between 0.0 and 1.0", "1.5"]),
         ("[sampling]\ntop_k = 1.5", ["sampling.top_k", "a whole number"]),
         ("[sampling]\ntop_k = true", ["sampling.top_k", "a whole number", "true or false"]),
@@ -88,7 +100,7 @@ def test_save_keeps_comments_and_unknown_keys(tmp_path):
     settings, _ = load_settings(path)
     changed = replace(
         settings,
-        general=replace(settings.general, theme="frost", markdown=False),
+        general=replace(settings.general, theme="frost", restore_tabs=False),
         models=replace(settings.models, folders=("/a", '/b "q"\n')),
         sampling=replace(settings.sampling, temperature=0.1),
         keys={"new_tab": "ctrl+n"},
