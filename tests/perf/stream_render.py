@@ -159,8 +159,10 @@ def main() -> int:
             bad = cost.cpu_percent > CPU_BAR or cost.lag_p95_ms > LAG_BAR_MS or not cost.identical
             failed |= bad
             print(
-                f"{kind:6} from {head:.0%}: UI CPU {cost.cpu_percent:5.1f} %  "
-                f"lag p95 {cost.lag_p95_ms:5.1f} ms  max {cost.lag_max_ms:6.1f} ms  identical {cost.identical}{'  MISSED' if bad else ''}"
+                f"{kind:6} from {head:.0%}: UI CPU {cost.cpu_percent:5.1f} %",
+                f"lag p95 {cost.lag_p95_ms:5.1f} ms, max {cost.lag_max_ms:6.1f} ms",
+                f"identical {cost.identical}{'  MISSED' if bad else ''}",
+                sep="  ",
             )
     opened, resized, home = asyncio.run(opening(options.count))
     print(
