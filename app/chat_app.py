@@ -184,9 +184,10 @@ class ChatApp(App[int]):
         """Leave; everything is saved on the way out."""
         self.exit(0)
 
-    def on_unmount(self) -> None:
-        """Save what is open."""
+    async def _shutdown(self) -> None:
+        # Every way out comes through here, and the widgets are still there: the draft can be read.
         self.save_all()
+        await super()._shutdown()
 
     def save_all(self) -> None:
         """Carry the last text over and save every chat. Calling it again does nothing."""

@@ -149,7 +149,7 @@ class ChatScreen(Screen[None]):
             self.refresh_chrome()
 
     async def _show_transcript(self) -> None:
-        await self.deck.show(self.active, "")
+        await self.deck.show(self.active)
 
     def _take_back(self, session: ChatSession, text: str) -> None:
         if session is self.active:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from textual.app import ComposeResult
 from textual.containers import Container
+from textual.content import Content
 from textual.widgets import Static
 
 from app.builtin_model import BUILTIN_TITLE, is_builtin
@@ -47,10 +48,16 @@ class TranscriptDeck(Container):
         card = self._cards.get(self._active.conversation.id) if self._active else None
         return card.transcript if card else None
 
-    async def show(self, session: ChatSession, welcome: str) -> None:
+    def footer_of(self, node_id: str) -> str:
+        """Return the line under a message of the active chat."""
+        assert self._active is not None
+        return message_view(self._active, self._active.conversation.nodes[node_id]).footer
+
+    async def show(self, session: ChatSession, welcome: Content | None = None) -> None:
         """Bring a chat to the front; `welcome` is what an empty one says."""
         self._active = session
-        self.query_one("#welcome", Static).update(welcome)
+        if welcome is not None:
+            self.query_one("#welcome", Static).update(welcome)
         key = session.conversation.id
         card = self._cards.get(key)
         if card is None and session.conversation.leaf is not None:

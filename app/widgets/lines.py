@@ -1,13 +1,14 @@
 """A widget that draws rows of styled spans itself and repaints only the rows that changed.
 
-A span is `(text, style)`; a style is one or several names of `STYLES`, separated by blanks, whose
-colours stand in lines.tcss. One such widget costs what a hundred small widgets would not.
+A span is `(text, style)`; a style is a name of `STYLES`, whose colours stand in lines.tcss, and may be
+followed by a blank and the name of another background. One such widget costs what a hundred small widgets would not.
 """
 
 from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
+from rich.style import Style
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -34,7 +35,6 @@ STYLES = (
     "free",
     "spark",
     "active",
-    "hover",
 )
 FULL, ELLIPSIS = "━", "…"
 
@@ -86,10 +86,15 @@ class LineWidget(Widget, can_focus=False):
         segments = [Segment(text, self._style(style)) for text, style in self._rows[y] if text]
         return Strip(segments).adjust_cell_length(width, base)
 
-    def _style(self, names: str) -> object:
+    def _style(self, names: str) -> Style:
+        """Colours of the first name, on the background of the second."""
         if not names:
             return self.rich_style
-        return self.get_component_rich_style(*(f"line--{name}" for name in names.split()))
+        name, _, ground = names.partition(" ")
+        style = self.get_component_rich_style(f"line--{name}")
+        if ground:
+            style += Style(bgcolor=self.get_component_rich_style(f"line--{ground}").bgcolor)
+        return style
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:

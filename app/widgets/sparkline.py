@@ -4,12 +4,13 @@ from collections import deque
 from collections.abc import Iterable
 
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
+_HEADROOM = 1.4
 
 
 def sparkline(values: Iterable[float], width: int) -> str:
-    """Draw the newest `width` values, scaled to the largest of them; newest at the right."""
+    """Draw the newest `width` values, the largest a little below the top; newest at the right."""
     shown = list(values)[-width:]
-    top = max(shown, default=0.0)
+    top = max(shown, default=0.0) * _HEADROOM
     if top <= 0:
         return " " * width
     bars = "".join(_EIGHTHS[0 if value <= 0 else max(1, round(value / top * 8))] for value in shown)
