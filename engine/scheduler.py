@@ -146,10 +146,8 @@ class Scheduler:
         """
         if self._in_flight is not None:
             raise InvariantError("scheduler: plan was called while a tick is in flight")
-        before = self.preemptions
         self._grow_decode_rows()
-        if self.preemptions == before:
-            self._admit()
+        self._admit()
         batches = self._decode_batches()
         self._add_prefill(batches, now)
         plan = TickPlan([batch for batch in batches.values() if batch.decode or batch.prefill])

@@ -235,6 +235,25 @@ def test_another_models_newest_sequence_makes_room_in_the_shared_budget():
     assert (old.preemptions, old.state) == (0, SequenceState.DECODE)
 
 
+def test_a_model_out_of_block_numbers_leaves_other_models_alone():
+    bench = Bench(num_blocks=10, models=(0, 1), total_bytes=1000)
+    bench.submit(12, model=0)
+    newer = bench.submit(12, model=0)
+    newest = bench.submit(12, model=1)
+    while not newer.preemptions:
+        bench.tick()
+    assert newest.preemptions == 0
+
+
+def test_a_request_waits_until_those_that_run_have_room_to_grow():
+    bench = Bench(num_blocks=10)
+    bench.submit(11)
+    bench.tick()
+    second = bench.submit(28)
+    bench.tick()
+    assert second.state is SequenceState.QUEUED
+
+
 def test_requests_wait_while_kv_is_full():
     bench = Bench(num_blocks=10)
     bench.submit(28)
@@ -283,6 +302,16 @@ def test_a_failed_sequence_ends_alone_and_its_blocks_are_forgotten():
     assert bench.commit(plan, failed={1: "NaN logits"}) == [victim]
     assert (victim.finish_reason, victim.error) == (FinishReason.ERROR, "NaN logits")
     assert other.state is SequenceState.DECODE
+    again = bench.submit(list(victim.request.prompt_ids))
+    bench.tick()
+    assert again.cached_tokens == 0
+
+
+def test_blocks_filled_before_a_failure_are_forgotten_too():
+    bench = Bench()
+    victim = bench.submit(9)
+    bench.tick()
+    bench.commit(bench.plan(), failed={1: "NaN logits"})
     again = bench.submit(list(victim.request.prompt_ids))
     bench.tick()
     assert again.cached_tokens == 0
