@@ -153,6 +153,7 @@ def _problem(file: GGUFFile) -> str | None:
 
 
 def quantization_label(file: GGUFFile) -> str:
+    """Such as "Q4_K_M": what `general.file_type` says, else the type of most bytes; "" without weights."""
     number = file.integer("general.file_type")
     label = LLAMA_FTYPE.get(number & ~_GUESSED_FILE_TYPE) if number is not None and number >= 0 else None
     return label or _main_type(file)

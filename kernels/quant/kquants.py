@@ -10,7 +10,7 @@ neighbour, and the mask after it drops them.
 import torch
 from torch import Tensor
 
-from kernels.quant.legacy import half
+from kernels.quant.legacy import aligned, half
 
 _EACH_BYTE = 0x0101010101010101
 
@@ -68,7 +68,7 @@ def unpack_q6_k(blocks: Tensor, out: Tensor) -> None:
 
 def _words(blocks: Tensor, start: int, end: int) -> Tensor:
     """Bytes `start` to `end` of each block as 64-bit words [n, (end - start) / 8]."""
-    return blocks[:, start:end].contiguous().view(torch.int64)
+    return aligned(blocks[:, start:end]).view(torch.int64)
 
 
 def _bits(words: Tensor, shift: int, mask: int) -> Tensor:
@@ -83,7 +83,7 @@ def _bytes(words: Tensor) -> Tensor:
 
 def _scale_and_shift(blocks: Tensor, out: Tensor) -> None:
     """Turn q into d * scale * q - dmin * minimum, per sub-block of 32; bytes 0 to 15 hold all four."""
-    first, second, both = blocks[:, 4:16].contiguous().view(torch.int32).unbind(1)
+    first, second, both = aligned(blocks[:, 4:16]).view(torch.int32).unbind(1)
     low, top = 0x0F0F0F0F, 0x30303030
     scales = torch.stack([first & (low | top), (both & low) | ((first >> 2) & top)], dim=1)
     minima = torch.stack([second & (low | top), ((both >> 4) & low) | ((second >> 2) & top)], dim=1)

@@ -8,9 +8,17 @@ import torch
 from torch import Tensor
 
 
+def aligned(part: Tensor) -> Tensor:
+    """A copy that may be viewed as a wider type.
+
+    `contiguous()` would not do: it hands a single block back as it lies, at an odd address.
+    """
+    return part.clone(memory_format=torch.contiguous_format)
+
+
 def half(blocks: Tensor, start: int) -> Tensor:
     """The float16 at byte `start` of each block, as float32 [n, 1]."""
-    return blocks[:, start : start + 2].contiguous().view(torch.float16).float()
+    return aligned(blocks[:, start : start + 2]).view(torch.float16).float()
 
 
 def unpack_q4_0(blocks: Tensor, out: Tensor) -> None:
