@@ -56,7 +56,9 @@ def _piece(rng: random.Random, specials: list[str]) -> str:
     return "".join(chr(rng.randrange(low, high)) for _ in range(rng.randint(1, 7)))
 
 
-def write_bpe(path: Path, pre: str | None, template: str | None = None) -> Path:
+def write_bpe(
+    path: Path, pre: str | None, template: str | None = None, controls: tuple[str, ...] = ()
+) -> Path:
     """A vocabulary-only `gpt2` file whose merges join any two of many characters."""
     alphabet = byte_alphabet()
     common = "".join(alphabet[byte] for byte in b" \n\r\t'stremvldaBZTH0195.,!/(<|>[]_-")
@@ -67,6 +69,7 @@ def write_bpe(path: Path, pre: str | None, template: str | None = None) -> Path:
     tokens = [*alphabet.values(), *(left + right for left, right in pairs)]
     special = [("<|endoftext|>", CONTROL), *((text, CONTROL) for text in _CHATML)]
     special += [("<think>", USER_DEFINED), ("</think>", USER_DEFINED), ("[UNUSED]", USER_DEFINED)]
+    special += [(text, CONTROL) for text in controls]
     types = [NORMAL] * len(tokens) + [kind for _, kind in special]
     tokens += [text for text, _ in special]
     writer = _writer(path, "gpt2", tokens, types, template)

@@ -214,7 +214,7 @@ def _weigh(value: Any, total: list[int]) -> None:
     elif isinstance(value, list | tuple | set | frozenset):
         for item in value:
             _weigh(item, total)
-    total[0] += 4
+    total[0] += 64
     _measure("", total[0])
 
 
