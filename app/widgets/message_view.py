@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from app.markdown.document import Document, plain_lines
 from app.markdown.text import Line, Look, Run, clean
-from app.widgets.reasoning import ReasoningRows
+from app.widgets.reasoning import REASONING_END, ReasoningRows
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +95,10 @@ class MessageRows:
             self._plain = True
             body = self._plain_body(width)
         self._width = width
-        rows = [self._header(), *self.reasoning.rows(width, self.streaming and not self._length), *body]
+        reasoning = self.reasoning.rows(width, self.streaming and not self._length)
+        if reasoning and body:
+            reasoning.append(Line((), REASONING_END))
+        rows = [self._header(), *reasoning, *body]
         if self.streaming:
             last = rows.pop() if body else Line((), (0, 0))
             cursor = Run("▌", Look("cursor"))

@@ -8,6 +8,7 @@ from app.markdown.document import plain_lines
 from app.markdown.text import Line, Look, Run, break_text, clean
 
 REASONING = -2
+REASONING_END = (-1, 0)
 _LOOK = Look("reasoning", italic=True)
 _WORD = re.compile(r"\S+")
 _LAST_LINE = 400

@@ -20,9 +20,9 @@ Transcript {
     scrollbar-size-vertical: 1;
     &:focus { background-tint: $foreground 2%; }
     & > .transcript--text { color: $foreground; }
-    & > .transcript--code { color: $text-accent; background: $surface-lighten-1; }
-    & > .transcript--codeblock { color: $foreground; background: $surface; }
-    & > .transcript--codelabel { color: $text-muted; background: $surface-lighten-1; }
+    & > .transcript--code { color: $text-accent; background: $foreground 8%; }
+    & > .transcript--codeblock { color: $foreground; background: $foreground 5%; }
+    & > .transcript--codelabel { color: $text-muted; background: $foreground 10%; }
     & > .transcript--link { color: $text-primary; text-style: underline; }
     & > .transcript--muted { color: $text-muted; }
     & > .transcript--quote { color: $secondary; }

@@ -225,7 +225,7 @@ async def test_reasoning_is_one_live_line_that_expands_and_collapses_in_place() 
         ]
         transcript.action_toggle_reasoning()
         await settle(pilot)
-        assert "Answer." in screen_rows(transcript)[2]
+        assert "Answer." in screen_rows(transcript)[3]
 
 
 async def test_collapsing_above_does_not_move_the_reader() -> None:
