@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import gc
 import logging
 import signal
@@ -25,6 +26,7 @@ from app.pump import Pump
 from app.screens.chat import ChatScreen
 from app.session import Services
 from app.settings import DEFAULT_THEME, EngineSettings, Settings, SettingsError, save_settings
+from app.terminal_keys import read_alt_digits
 from app.theming import textual_themes, variable_defaults
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ class ChatApp(App[int]):
         copy: Copy | None = None,
         find_models: Finder | None = None,
     ) -> None:
+        read_alt_digits()
         super().__init__()
         self.settings = settings
         self.places = places or locations()
@@ -104,10 +107,13 @@ class ChatApp(App[int]):
         self.call_after_refresh(self._after_first_frame)
 
     def _make_context(self, loop: asyncio.AbstractEventLoop) -> AppContext:
+        # What is delivered from the loader's thread must find the app in its context variables.
+        variables = contextvars.copy_context()
+
         def deliver(work: Callable[[], None]) -> None:
             # The loop may be closed while a load still reports progress.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(work)
+                loop.call_soon_threadsafe(work, context=variables)
 
         def warn(message: str) -> None:
             deliver(lambda: self.notify(message, severity="warning", markup=False))

@@ -57,8 +57,10 @@ def status_item(session: ChatSession, stats: EngineStats | None) -> StatusItem:
     kv = stats.kv_bytes_used / stats.kv_bytes_total if stats is not None and stats.kv_bytes_total else None
     if session.model is None:
         loading = session.loading_path
-        name = model_title(loading) if loading is not None else "no model"
-        return StatusItem(name, note="loading" if loading is not None else "Ctrl+O opens one", kv=kv)
+        name = model_title(loading) if loading is not None else ""
+        if session.load_error is None:
+            return StatusItem(name or "tui-chat", note="starting", kv=kv)
+        return StatusItem("no model", note="Ctrl+O opens one", kv=kv)
     note = f"reading {session.reading_fraction:.0%}" if session.state is TabState.READING else ""
     return StatusItem(
         model=model_title(session.model.path),

@@ -20,7 +20,10 @@ def guarded_descriptors(log_file: Path) -> Iterator[None]:
     before = (sys.__stdout__, sys.__stderr__)
     kept = (os.dup(1), os.dup(2))
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    terminals = [os.fdopen(os.dup(fd), "w", encoding="utf-8", errors="replace") for fd in kept]
+    # `tui-chat 2>file` must still draw on the terminal.
+    screens = [fd for fd in kept if os.isatty(fd)]
+    targets = kept if len(screens) != 1 else (screens[0], screens[0])
+    terminals = [os.fdopen(os.dup(fd), "w", encoding="utf-8", errors="replace") for fd in targets]
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)

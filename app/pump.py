@@ -6,6 +6,7 @@ where none waited. While text flows the pump runs at up to 30 Hz, and slower whe
 """
 
 import asyncio
+import contextvars
 import time
 from collections.abc import Callable
 
@@ -27,6 +28,8 @@ class Pump:
         """`after_flush` runs once after every flush that carried something."""
         self._loop = loop
         self._after_flush = after_flush
+        # Woken from the engine's thread a callback would lack the app's context variables.
+        self._context = contextvars.copy_context()
         self._streams: dict[GenerationPort, Sink] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._woken = False
@@ -60,7 +63,7 @@ class Pump:
             return
         self._woken = True
         try:
-            self._loop.call_soon_threadsafe(self._plan)
+            self._loop.call_soon_threadsafe(self._plan, context=self._context)
         except RuntimeError:
             # The loop has closed between the check and the call: nobody is left to show anything to.
             self._closed = True
@@ -89,7 +92,8 @@ class Pump:
 
     def _plan(self) -> None:
         if self._timer is None and not self._closed:
-            self._timer = self._loop.call_later(self.interval, self._tick, self._loop.time() + self.interval)
+            due = self._loop.time() + self.interval
+            self._timer = self._loop.call_at(due, self._tick, due, context=self._context)
 
     def _tick(self, due: float) -> None:
         # The flag falls before the streams are drained: events that appear later wake again.
