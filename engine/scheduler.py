@@ -146,8 +146,11 @@ class Scheduler:
         """
         if self._in_flight is not None:
             raise InvariantError("scheduler: plan was called while a tick is in flight")
+        before = self.preemptions
         self._grow_decode_rows()
-        self._admit()
+        if self.preemptions == before:
+            # Who was paused sits this tick out, even if sharing another's copies would let it back at once.
+            self._admit()
         batches = self._decode_batches()
         self._add_prefill(batches, now)
         plan = TickPlan([batch for batch in batches.values() if batch.decode or batch.prefill])
