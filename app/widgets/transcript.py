@@ -6,8 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
@@ -18,15 +16,15 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from app.markdown.code import spend
-from app.markdown.text import Line, Look, cells
-from app.widgets.message_view import FOOTER, MessageRows, MessageView
+from app.markdown.text import cells
+from app.widgets.message_view import MessageRows, MessageView
 from app.widgets.palette import Palette
+from app.widgets.transcript_paint import GUTTER, highlight, paint, with_chip
 from app.widgets.transcript_rows import Column, Place
 from app.widgets.transcript_style import COMPONENTS, CSS
 
 __all__ = ["MessageView", "Transcript"]
 
-GUTTER = 2
 MAX_TEXT_WIDTH = 100
 # Frames: at most 20 a second, fewer when a frame costs more than 18 % of the time between two.
 FRAME_SECONDS = 0.05
@@ -79,6 +77,7 @@ class Transcript(ScrollView, can_focus=True):
         self._last_flush = 0.0
         self._frame_cost = 0.0
         self._polishing: Iterator[None] | None = None
+        self._polish_due = False
         self._chip_span = (0, 0)
         self._view_width = 0
         self._view_height = 0
@@ -243,6 +242,7 @@ class Transcript(ScrollView, can_focus=True):
 
     def _polish(self) -> None:
         """Spend a little time on the final colours of code that was closed."""
+        self._polish_due = False
         if self._polishing is None:
             item = next((item for item in reversed(self._column.items) if item.unpolished), None)
             if item is None:
@@ -251,12 +251,13 @@ class Transcript(ScrollView, can_focus=True):
         if spend(self._polishing, POLISH_SECONDS):
             self._polishing = None
             self.refresh()
-            self._polish_later()
-        else:
-            self.set_timer(POLISH_SECONDS * 6, self._polish)
+        self._polish_later()
 
     def _polish_later(self) -> None:
-        if self._polishing is None and any(item.unpolished for item in self._column.items):
+        if self._polish_due:
+            return
+        if self._polishing is not None or any(item.unpolished for item in self._column.items):
+            self._polish_due = True
             self.set_timer(POLISH_SECONDS * 6, self._polish)
 
     # the reading position
@@ -336,13 +337,14 @@ class Transcript(ScrollView, can_focus=True):
         if found is None:
             strip = Strip.blank(width, base)
         else:
-            strip = self._paint(*found, palette)
+            strip = paint(*found, palette, self._column.width)
             selection = self.text_selection
             if selection is not None:
-                strip = self._select(strip, selection, row - self._origin)
+                style = self.screen.get_component_rich_style("screen--selection")
+                strip = highlight(strip, selection.get_span(row - self._origin), style)
             strip = strip.crop_extend(0, width, base).apply_offsets(0, row - self._origin)
         if y == self._view_height - 1 and not self._follow:
-            strip = self._with_chip(strip, width, palette)
+            strip, self._chip_span = with_chip(strip, self._new_lines, width, palette)
         return strip
 
     def _colours(self) -> Palette:
@@ -351,45 +353,7 @@ class Transcript(ScrollView, can_focus=True):
             self._palette = Palette(self, self._generation)
         return self._palette
 
-    def _paint(self, item: MessageRows, line: Line, palette: Palette) -> Strip:
-        """Return the line's strip: gutter, runs, and the background of code to the text's width."""
-        if line.strip is not None and line.painted == palette.generation:
-            return line.strip
-        bare = item.role == "assistant" or line.mark[0] > FOOTER
-        gutter = "  " if bare else "▌ "
-        segments = [Segment(gutter, palette.style(Look(f"gutter-{item.role}")))]
-        segments += [Segment(run.text, palette.style(run.look)) for run in line.runs if run.text]
-        length = sum(cells(segment.text) for segment in segments)
-        if line.fill and (missing := self._column.width + GUTTER - length) > 0:
-            segments.append(Segment(" " * missing, palette.component(line.fill)))
-            length += missing
-        line.strip, line.painted = Strip(segments, length), palette.generation
-        return line.strip
-
-    def _with_chip(self, strip: Strip, width: int, palette: Palette) -> Strip:
-        if not self._new_lines:
-            self._chip_span = (0, 0)
-            return strip
-        text = f" {self._new_lines:,} new line{'' if self._new_lines == 1 else 's'} ↓  (End) "
-        start = max(0, (min(width, self._column.width + GUTTER) - cells(text)) // 2)
-        self._chip_span = (start, start + cells(text))
-        chip = Strip([Segment(text, palette.component("chip"))], cells(text))
-        return Strip.join([strip.crop(0, start), chip, strip.crop(start + cells(text), width)])
-
     # selection
-
-    def _select(self, strip: Strip, selection: Selection, row: int) -> Strip:
-        span = selection.get_span(row)
-        if span is None:
-            return strip
-        text = strip.text
-        start = cells(text[: max(GUTTER, span[0])])
-        end = cells(text) if span[1] == -1 else cells(text[: span[1]])
-        if end <= start:
-            return strip
-        style: Style = self.screen.get_component_rich_style("screen--selection")
-        left, middle, right = strip.divide([start, end, max(end, strip.cell_length)])
-        return Strip.join([left, middle.apply_style(style), right])
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """Return the selected text, wrapped rows joined again; all of it is the markdown source."""
