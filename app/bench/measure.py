@@ -177,7 +177,10 @@ class Bench:
         streams = [Stream(self.model, context, limit) for context in contexts]
         for stream in streams:
             stream.wait()
-        return tokens_per_second([stream.arrivals for stream in streams])
+        try:
+            return tokens_per_second([stream.arrivals for stream in streams])
+        except ValueError as error:
+            raise EngineError(f"bench: {rows} rows at depth {depth}: {error}") from None
 
     def _read_all(self, packed: Prompts, *, at_once: bool) -> float:
         fresh = [self.prompts.make(packed.tokens) for _ in range(packed.count)]

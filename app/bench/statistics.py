@@ -64,7 +64,9 @@ def common_window(rows: Sequence[Sequence[Arrival]]) -> tuple[float, float]:
     start = max(arrivals[0].time for arrivals in rows)
     end = min(arrivals[-1].time for arrivals in rows)
     if end <= start:
-        raise ValueError("the rows never ran at the same time; ask for more new tokens")
+        raise ValueError(
+            "the rows never ran at the same time; KV memory may not hold them all, or --new is too small"
+        )
     return start, end
 
 

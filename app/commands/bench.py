@@ -75,6 +75,7 @@ def measure(engine: "Engine", model: "Model", workload: Workload) -> "Figures":
     from app.bench.measure import Bench
     from app.bench.workload import RandomPrompts
 
+    _check_fits(workload, model.context_length)
     tokenizer = model.tokenizer
     bench = Bench(model, RandomPrompts(tokenizer.vocab_size, tokenizer.is_control), say)
     bench.warm_up(max(workload.rows, default=1))
@@ -109,6 +110,21 @@ def _workload(args: argparse.Namespace) -> Workload:
     if args.new < 2:
         raise CommandError("--new: a speed needs at least 2 tokens", code=2)
     return Workload(args.rows, args.depth, args.prefill, args.packed, args.new, args.stall, args.repeat)
+
+
+def _check_fits(workload: Workload, context: int) -> None:
+    """Refuse before anything is measured what the model's context cannot hold."""
+    needs = {"--depth": workload.depth + 2}
+    if workload.packed:
+        needs["--packed"] = workload.packed.tokens + 1
+    if workload.stall:
+        needs["--stall"] = workload.stall.tokens + 1
+    for option, tokens in needs.items():
+        if tokens > context:
+            raise CommandError(
+                f"{option}: {tokens} tokens are needed at once, but the model's context holds {context}",
+                code=2,
+            )
 
 
 def _versions() -> dict[str, str]:

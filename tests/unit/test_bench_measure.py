@@ -12,6 +12,7 @@ from app.bench.measure import Bench
 from app.bench.report import render
 from app.bench.workload import Prompts, RandomPrompts, Workload
 from app.commands import bench as command
+from app.commands.common import CommandError
 from engine.errors import EngineError
 from engine.generation import Generation
 from engine.request import Finished, FinishReason, Request, TextDelta
@@ -186,6 +187,27 @@ def test_json_has_the_promised_keys_and_the_table_shows_them(pretended):
     text = render(figures)
     assert "slower than it could be: op x" in text
     assert f"{stall['loaded_ms']['max']:.1f}" in text and "process 500 MB" in text
+
+
+@pytest.mark.parametrize(
+    ("workload", "option"),
+    [
+        (Workload(stall=Prompts(1, 100)), "--stall: 101"),
+        (Workload(packed=Prompts(8, 100)), "--packed: 101"),
+        (Workload(depth=99), "--depth: 101"),
+    ],
+)
+def test_what_the_context_cannot_hold_is_refused_first(pretended, workload: Workload, option: str):
+    _, model = pretended(context_length=100)
+    with pytest.raises(CommandError, match=f"{option} tokens are needed at once.*holds 100"):
+        command.measure(SimpleNamespace(), model, workload)
+    assert model.requests == []
+
+
+def test_rows_that_never_run_together_are_an_error_in_words(pretended):
+    bench, _ = pretended(context_length=3)
+    with pytest.raises(EngineError, match="2 rows at depth 2: the rows never ran at the same time"):
+        bench.decode(rows=2, depth=2, new=4, repeat=1)
 
 
 def test_parts_left_out_are_null_or_empty(pretended):
