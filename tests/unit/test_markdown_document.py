@@ -180,3 +180,24 @@ def test_closed_code_keeps_its_rows_when_coloured_as_a_whole() -> None:
     assert {run.look.kind for run in document.lines[2].runs if run.text.strip()} == {
         "token:Token.Comment.Multiline"
     }
+
+
+@pytest.mark.parametrize(
+    ("head", "line"),
+    [
+        ("```python\n", "value_{0} = compute({0})\n"),
+        ("", "- item {0} with **bold** text\n"),
+        ("|a|b|\n|-|-|\n", "| {0} | text |\n"),
+        ("", "paragraph {0}\n\n"),
+    ],
+)
+def test_a_frame_costs_the_new_rows_and_not_the_old_ones(head: str, line: str) -> None:
+    document = Document()
+    document.feed(head)
+    document.layout(80)
+    for number in range(300):
+        before = list(document.lines)
+        document.feed(line.format(number))
+        document.layout(80)
+        kept = sum(old is new for old, new in zip(before, document.lines, strict=False))
+        assert len(before) - kept <= 30
