@@ -13,7 +13,12 @@ from typing import Any
 from engine.errors import TemplateError
 from engine.gguf.file import GGUFFile
 from engine.text.default_templates import default_template
-from engine.text.sandbox import TemplateEnvironment, compile_template, render_limited
+from engine.text.sandbox import (
+    TemplateEnvironment,
+    TemplateLimitError,
+    compile_template,
+    render_limited,
+)
 from engine.text.shield import Shield, signal_characters
 from engine.text.tokenizer import Tokenizer
 
@@ -72,9 +77,12 @@ class _Source:
         self.supports_system = self._shows_system()
 
     def render(self, messages: list[dict[str, Any]], **variables: Any) -> str:
-        """Rendered text; TemplateError when the template fails."""
+        """Rendered text; TemplateError when the template fails or asks for too much."""
         given = {"tools": None, "documents": None, **self._variables, **variables, "messages": messages}
-        return render_limited(self._template, given)
+        text = render_limited(self._template, given)
+        if not text:
+            raise TemplateError("it renders nothing")
+        return text
 
     def _keeps_inline_reasoning(self) -> bool:
         if "reasoning_content" in self.text:
@@ -82,6 +90,8 @@ class _Source:
         turns = [_say("user", "a"), _say("assistant", "<think>\nkept?\n</think>\n\nb"), _say("user", "c")]
         try:
             return "kept?" in self.render(turns, add_generation_prompt=True)
+        except TemplateLimitError:
+            raise
         except TemplateError:
             return False
 
@@ -89,6 +99,8 @@ class _Source:
         turns = [_say("system", "shown?"), _say("user", "a")]
         try:
             return "shown?" in self.render(turns, add_generation_prompt=True)
+        except TemplateLimitError:
+            raise
         except TemplateError:
             return False
 
