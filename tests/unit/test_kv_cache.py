@@ -145,6 +145,16 @@ def test_budget_evicts_the_oldest_of_any_manager():
     budget.check()
 
 
+def test_budget_eviction_does_not_depend_on_the_order_of_registration():
+    budget = KVBudget(80)
+    first, second = manager(11, budget), manager(11, budget)
+    older, newer = fill(second, [2] * 16), fill(first, [1] * 16)
+    second.release(older)
+    first.release(newer)
+    assert first.allocate(2) is not None
+    assert (first.cached, second.cached) == (4, 2)
+
+
 def test_capacity_is_bounded_by_the_budget():
     blocks = manager(101, KVBudget(55))
     assert blocks.capacity == 5
