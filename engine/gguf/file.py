@@ -120,14 +120,14 @@ class GGUFFile:
         self.close()
 
 
-def open_gguf(path: str | Path) -> GGUFFile:
-    """Open a model; of a split model any part may be named.
+def open_gguf(path: str | Path, *, skim: bool = False) -> GGUFFile:
+    """Open a model; of a split model any part may be named. `skim`: see `parse_header`.
 
     Raises ModelFileError, which names file, field and byte offset, when the file or one of its parts
     is missing, broken or no GGUF file.
     """
     path = Path(path).expanduser()
-    header = parse_header(path)
+    header = parse_header(path, skim=skim)
     count = _split_count(header)
     if count <= 1:
         return GGUFFile([header])
@@ -138,7 +138,7 @@ def open_gguf(path: str | Path) -> GGUFFile:
             f"-00001-of-{count:05d}.gguf or the like; give all parts their original names."
         )
     _check_part(header, name, name.number)
-    headers = [_open_part(name, number) for number in range(1, count + 1)]
+    headers = [_open_part(name, number, skim) for number in range(1, count + 1)]
     _check_total(headers)
     return GGUFFile(headers)
 
@@ -147,13 +147,13 @@ def _split_count(header: Header) -> int:
     return header.metadata.integer("split.count", 0)
 
 
-def _open_part(name: PartName, number: int) -> Header:
+def _open_part(name: PartName, number: int, skim: bool) -> Header:
     part = name.sibling(number)
     if not part.exists():
         raise ModelFileError(
             f"{part}: part {number} of {name.count} is missing; download it into the same folder."
         )
-    header = parse_header(part, part=number - 1)
+    header = parse_header(part, part=number - 1, skim=skim)
     _check_part(header, name, number)
     return header
 

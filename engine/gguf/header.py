@@ -5,7 +5,7 @@ the tensor descriptions, padding, tensor data.
 """
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
@@ -65,11 +65,13 @@ class Header:
     overlaps: dict[str, str]
 
 
-def parse_header(path: str | Path, part: int = 0) -> Header:
+def parse_header(path: str | Path, part: int = 0, *, skim: bool = False) -> Header:
     """Read and check the header of one file; `part` is noted in its tensors.
 
-    Array values are located but not decoded. Raises ModelFileError for a file that is broken or no
-    GGUF file, UnsupportedModelError for a version or tensor type not supported here.
+    Array values are located but not decoded. With `skim` the ends of long string arrays are guessed,
+    which is quick and usually right; a header that must be right is read without it. Raises
+    ModelFileError for a file that is broken or no GGUF file, UnsupportedModelError for a version or
+    tensor type not supported here.
     """
     source = open_source(path)
     refuse_foreign(source)
@@ -77,7 +79,7 @@ def parse_header(path: str | Path, part: int = 0) -> Header:
     _, version, n_tensors, n_entries = _FIXED.unpack_from(source.map, 0)
     _check_count(source, "number of tensors", 8, n_tensors, MAX_TENSORS, _SMALLEST_TENSOR)
     _check_count(source, "number of metadata entries", 16, n_entries, MAX_ENTRIES, _SMALLEST_ENTRY)
-    metadata, offset = _parse_metadata(source, n_entries)
+    metadata, offset = _parse_metadata(source, n_entries, Budget(skim=skim))
     alignment = _alignment(source, metadata)
     tensors = _parse_tensors(source, offset, n_tensors, alignment, part)
     return Header(source, version, alignment, metadata, tensors, _find_overlaps(tensors))
@@ -88,10 +90,9 @@ def _check_count(source: Source, field: str, offset: int, count: int, limit: int
         source.fail(field, offset, f"{count} is more than the file or the limit of {limit} allows")
 
 
-def _parse_metadata(source: Source, count: int) -> tuple[Metadata, int]:
+def _parse_metadata(source: Source, count: int, budget: Budget) -> tuple[Metadata, int]:
     values: dict[str, object] = {}
     offsets: dict[str, int] = {}
-    budget = Budget()
     offset = _FIXED.size
     for index in range(count):
         key, behind = source.name(f"metadata key {index}", offset, MAX_KEY_BYTES)
@@ -124,22 +125,38 @@ def _parse_tensors(
         described[name] = (offset - 8, shape, tensor_type, start)
     data_start = -(-offset // alignment) * alignment
     return {
-        name: _place(source, TensorInfo(name, shape, tensor_type, data_start + start, 0, part), at)
+        name: _place(source, name, at, shape, tensor_type, data_start + start, part)
         for name, (at, shape, tensor_type, start) in described.items()
     }
 
 
-def _place(source: Source, info: TensorInfo, at: int) -> TensorInfo:
-    """`info` with its size, after checking that its bytes lie in the file; `at`: its offset field."""
-    nbytes = _tensor_bytes(source, info, at)
-    if nbytes > source.size - info.offset:
+def _place(
+    source: Source,
+    name: str,
+    at: int,
+    shape: tuple[int, ...],
+    tensor_type: GGMLType,
+    offset: int,
+    part: int,
+) -> TensorInfo:
+    """The tensor at `offset`, after checking that its bytes lie in the file; `at`: its offset field."""
+    block = FORMATS[tensor_type]
+    row = shape[-1] if shape else 1
+    if row % block.elements:
         source.fail(
-            f"offset of tensor {info.name!r}",
+            f"tensor {name!r}",
             at,
-            f"its {nbytes} bytes from byte {info.offset} on leave the file of {source.size} bytes; "
+            f"rows of {row} elements do not divide into {tensor_type.name} blocks of {block.elements}",
+        )
+    nbytes = prod(shape) // block.elements * block.nbytes
+    if nbytes > source.size - offset:
+        source.fail(
+            f"offset of tensor {name!r}",
+            at,
+            f"its {nbytes} bytes from byte {offset} on leave the file of {source.size} bytes; "
             "the file is truncated or damaged, download it again",
         )
-    return replace(info, nbytes=nbytes)
+    return TensorInfo(name, shape, tensor_type, offset, nbytes, part)
 
 
 def _parse_tensor(source: Source, name: str, offset: int) -> tuple[tuple[int, ...], GGMLType, int, int]:
@@ -161,18 +178,6 @@ def _parse_tensor(source: Source, name: str, offset: int) -> tuple[tuple[int, ..
             f"{', '.join(member.name for member in GGMLType)}."
         )
     return tuple(reversed(dims)), tensor_type, start, offset + 4 + 8 * n_dims + 12
-
-
-def _tensor_bytes(source: Source, info: TensorInfo, at: int) -> int:
-    block = FORMATS[info.type]
-    row = info.shape[-1] if info.shape else 1
-    if row % block.elements:
-        source.fail(
-            f"tensor {info.name!r}",
-            at,
-            f"rows of {row} elements do not divide into {info.type.name} blocks of {block.elements}",
-        )
-    return prod(info.shape) // block.elements * block.nbytes
 
 
 def _find_overlaps(tensors: dict[str, TensorInfo]) -> dict[str, str]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.errors import ModelFileError
 from engine.gguf.source import Source
-from engine.gguf.strings import decode_strings, string_fields
+from engine.gguf.strings import decode_strings, guess_end, string_fields
 
 MAX_KEY_BYTES = 65_535
 MAX_TEXT_BYTES = 1 << 26
@@ -18,6 +18,7 @@ MAX_ARRAY_STRINGS = 1 << 22
 MAX_NESTED_ARRAYS = 1 << 16
 MAX_NESTING = 4
 _EAGER_TEXT_BYTES = 1 << 16
+_SKIM_FROM = 1000
 
 
 class ValueType(IntEnum):
@@ -56,10 +57,14 @@ _SCALARS = {
 
 @dataclass(slots=True)
 class Budget:
-    """What the arrays of one header may still contain, so that parsing time stays bounded."""
+    """What the arrays of one header may still contain, so that parsing time stays bounded.
+
+    With `skim` the ends of string arrays are guessed (`strings.guess_end`).
+    """
 
     strings: int = MAX_ARRAY_STRINGS
     arrays: int = MAX_NESTED_ARRAYS
+    skim: bool = False
 
 
 @dataclass(slots=True)
@@ -76,11 +81,15 @@ class LazyText:
 
 @dataclass(slots=True)
 class LazyArray:
-    """An array value whose place in the file has been checked, decoded when first asked for."""
+    """An array value whose place in the file has been checked, decoded when first asked for.
+
+    `end` is the offset behind it, `fields` what `string_fields` found, unless its end was guessed.
+    """
 
     type: ValueType
     count: int
     offset: int
+    end: int
     fields: np.ndarray | None = None
     children: list["LazyArray"] = field(default_factory=list)
 
@@ -89,8 +98,10 @@ class LazyArray:
         if self.type is ValueType.ARRAY:
             return [child.decode(source) for child in self.children]
         if self.type is ValueType.STRING:
-            assert self.fields is not None
-            return decode_strings(source, self.fields)
+            fields = self.fields
+            if fields is None:
+                fields = string_fields(source, "array of strings", self.offset, self.count)
+            return decode_strings(source, fields)
         dtype = np.dtype(_SCALARS[self.type].format)
         raw = np.frombuffer(source.map, dtype=dtype, count=self.count, offset=self.offset)
         array = raw != 0 if self.type is ValueType.BOOL else raw.copy()
@@ -219,7 +230,7 @@ def parse_value(source: Source, key: str, offset: int, budget: Budget) -> tuple[
     offset += 4
     if value_type is ValueType.ARRAY:
         array = _parse_array(source, key, offset, budget, depth=1)
-        return array, array_end(array)
+        return array, array.end
     if value_type is ValueType.STRING:
         return _parse_text(source, key, offset)
     layout = _SCALARS[value_type]
@@ -230,16 +241,6 @@ def parse_value(source: Source, key: str, offset: int, budget: Budget) -> tuple[
             source.fail(key, offset, f"a boolean is 0 or 1, not {value}")
         value = bool(value)
     return value, offset + layout.size
-
-
-def array_end(array: LazyArray) -> int:
-    """Offset of the first byte behind an array."""
-    if array.type is ValueType.ARRAY:
-        return array_end(array.children[-1]) if array.children else array.offset
-    if array.type is ValueType.STRING:
-        assert array.fields is not None
-        return int(array.fields[-1])
-    return array.offset + array.count * _SCALARS[array.type].size
 
 
 def _value_type(source: Source, key: str, offset: int) -> ValueType:
@@ -265,19 +266,29 @@ def _parse_array(source: Source, key: str, offset: int, budget: Budget, depth: i
     item_type = _value_type(source, key, offset)
     count = source.u64(key, offset + 4)
     offset += 12
-    array = LazyArray(item_type, count, offset)
     smallest = 12 if item_type is ValueType.ARRAY else 8
     smallest = _SCALARS[item_type].size if item_type in _SCALARS else smallest
     if count > (source.size - offset) // smallest:
         source.fail(key, offset - 8, f"an array of {count} elements cannot fit into the rest of the file")
+    array = LazyArray(item_type, count, offset, offset + count * smallest)
     if item_type is ValueType.STRING:
         budget.strings -= count
         if budget.strings < 0:
             source.fail(key, offset - 8, f"the file has more than {MAX_ARRAY_STRINGS} strings in arrays")
-        array.fields = string_fields(source, key, offset, count)
+        _find_strings(source, key, array, budget.skim)
     elif item_type is ValueType.ARRAY:
         array.children = _parse_nested(source, key, array, budget, depth)
+        array.end = array.children[-1].end if array.children else offset
     return array
+
+
+def _find_strings(source: Source, key: str, array: LazyArray, skim: bool) -> None:
+    guess = guess_end(source, array.offset, array.count) if skim and array.count >= _SKIM_FROM else None
+    if guess is not None:
+        array.end = guess
+        return
+    array.fields = string_fields(source, key, array.offset, array.count)
+    array.end = int(array.fields[-1])
 
 
 def _parse_nested(source: Source, key: str, array: LazyArray, budget: Budget, depth: int) -> list[LazyArray]:
@@ -291,5 +302,5 @@ def _parse_nested(source: Source, key: str, array: LazyArray, budget: Budget, de
     for _ in range(array.count):
         child = _parse_array(source, key, offset, budget, depth + 1)
         children.append(child)
-        offset = array_end(child)
+        offset = child.end
     return children

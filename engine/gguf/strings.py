@@ -16,6 +16,11 @@ from engine.gguf.source import Source
 _WINDOW = 1 << 16
 _FEW = 64
 _U64 = struct.Struct("<Q")
+# The upper bytes of a key's length, and how the keys begin that writers put behind string arrays.
+_USUAL_KEYS = (bytes(7) + b"tokenizer.", bytes(7) + b"general.")
+_GUESS_WINDOW = 1 << 16
+_GUESS_OVERLAP = 32
+_GUESS_REACH = 1 << 26
 
 
 def string_fields(source: Source, field: str, offset: int, count: int) -> np.ndarray:
@@ -45,6 +50,22 @@ def string_fields(source: Source, field: str, offset: int, count: int) -> np.nda
             done += stretch
     fields[count] = offset
     return fields
+
+
+def guess_end(source: Source, offset: int, count: int) -> int | None:
+    """Where an array of `count` strings from `offset` on seems to end: before the next well-known key.
+
+    Many times faster than walking, but a guess: a text in the array may look like a key. The caller
+    must be content with that, and must walk when what follows makes no sense. None when no such key
+    is near.
+    """
+    start = offset + 8 * count
+    for place in range(start, min(source.size, start + _GUESS_REACH), _GUESS_WINDOW):
+        window = source.map[place : place + _GUESS_WINDOW + _GUESS_OVERLAP]
+        found = [at for at in (window.find(key) for key in _USUAL_KEYS) if at > 0]
+        if found:
+            return place + min(found) - 1
+    return None
 
 
 def decode_strings(source: Source, fields: np.ndarray) -> list[str]:

@@ -1,7 +1,9 @@
 """What a model picker shows about a file, read from its header only.
 
-Vocabulary arrays are walked but never decoded, tensors never touched. Summaries are remembered by
-file identity, size and time of change, so that showing a folder again costs one `stat` a file.
+Vocabulary arrays are skipped, tensors never touched. Headers are skimmed: what a picker shows of a
+file made to deceive may be wrong, and loading, which reads all of the header, then refuses it.
+Summaries are remembered by file identity, size and time of change, so that showing a folder again
+costs one `stat` a file.
 """
 
 import os
@@ -102,12 +104,21 @@ def _identity(path: Path) -> _Identity | None:
 
 def _read(path: Path) -> ModelSummary:
     try:
-        with open_gguf(path) as file:
-            return _describe(file)
+        return _describe_file(path, skim=True)
+    except ModelFileError:
+        # A skimmed header may be wrong about a good file, and its error wrong about a bad one.
+        pass
+    try:
+        return _describe_file(path, skim=False)
     except ModelFileError as error:
         size = (_identity(path) or (0, 0, 0, 0))[2]
         text = _without_path(str(error), path)
         return ModelSummary(path, "", "", size, "", None, 0, None, False, text, 1)
+
+
+def _describe_file(path: Path, *, skim: bool) -> ModelSummary:
+    with open_gguf(path, skim=skim) as file:
+        return _describe(file)
 
 
 def _describe(file: GGUFFile) -> ModelSummary:

@@ -3,7 +3,9 @@ import shutil
 
 import pytest
 
+from engine.gguf import metadata
 from engine.gguf import summary as module
+from engine.gguf.file import open_gguf
 from engine.gguf.summary import LLAMA_FTYPE, scan_folder, summarize
 from tests.gguf_bytes import entry, gguf, tensor
 from tests.tiny_gguf import make_tiny
@@ -108,3 +110,40 @@ def test_folder(tmp_path):
 
 def test_absent_folder_is_empty(tmp_path):
     assert scan_folder(tmp_path / "absent") == []
+
+
+def large_vocabulary(words, *, tail=()):
+    entries = [
+        entry("general.architecture", 8, "llama"),
+        entry("tokenizer.ggml.tokens", 9, (8, words)),
+        *tail,
+    ]
+    return gguf(entries, [tensor("token_embd.weight", [32, 8], 8, 0)], b"\0" * 288)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [f"w{i}" for i in range(2000)],
+        [f"w{i}" for i in range(2000)] + ["tokenizer.", "general.name", "x" * 400, "y" * 12],
+        ["tokenizer.ggml.x\x04\0\0\0\1\0\0\0"] * 2000,
+    ],
+)
+@pytest.mark.parametrize("tail", [(), (entry("tokenizer.ggml.pre", 8, "x"),), (entry("zzz.key", 4, 1),)])
+def test_skimmed_vocabulary_gives_the_same_summary(tmp_path, monkeypatch, words, tail):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(large_vocabulary(words, tail=tail))
+    skimmed = summarize(path)
+    monkeypatch.setattr(module, "open_gguf", lambda path, skim: open_gguf(path))
+    assert summarize(path) == skimmed
+    assert skimmed.parameters == 256
+    assert open_gguf(path).strings("tokenizer.ggml.tokens") == words
+
+
+def test_skimming_walks_no_strings(tmp_path, monkeypatch):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(
+        large_vocabulary([f"w{i}" for i in range(2000)], tail=[entry("general.file_type", 4, 7)])
+    )
+    monkeypatch.setattr(metadata, "string_fields", lambda *_: pytest.fail("walked"))
+    assert summarize(path).quantization == "Q8_0"
