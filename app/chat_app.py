@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 from textual.app import App, SystemCommand
 from textual.screen import Screen
@@ -26,7 +27,7 @@ from app.pump import Pump
 from app.screens.chat import ChatScreen
 from app.session import Services
 from app.settings import DEFAULT_THEME, EngineSettings, Settings, SettingsError, save_settings
-from app.terminal_keys import read_alt_digits
+from app.terminal_keys import read_alt_keys
 from app.theming import textual_themes, variable_defaults
 
 log = logging.getLogger(__name__)
@@ -40,9 +41,8 @@ class ChatApp(App[int]):
     """Makes the services on start and ends them on exit."""
 
     TITLE = "tui-chat"
-    CSS_PATH = ["chat_app.tcss", *(f"widgets/{name}.tcss" for name in _WIDGETS)]
+    CSS_PATH: ClassVar = ["chat_app.tcss", *(f"widgets/{name}.tcss" for name in _WIDGETS)]
     ENABLE_COMMAND_PALETTE = True
-    BINDINGS = []
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class ChatApp(App[int]):
         copy: Copy | None = None,
         find_models: Finder | None = None,
     ) -> None:
-        read_alt_digits()
+        read_alt_keys()
         super().__init__()
         self.settings = settings
         self.places = places or locations()
@@ -149,14 +149,16 @@ class ChatApp(App[int]):
         return next((screen for screen in self.screen_stack if isinstance(screen, ChatScreen)), None)
 
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:
-        """Offer every action of the registry."""
+        """Offer every action of the registry over the chat screen."""
         chat = self.chat_screen
-        if chat is None:
+        if chat is None or screen is not chat:
             return
         for action in actions.ACTIONS:
             if action.palette:
                 key = actions.key_label(actions.keys_of(action, self.settings.keys))
-                yield SystemCommand(action.title, f"{action.help} ({key})", getattr(chat, f"action_{action.id}"))
+                yield SystemCommand(
+                    action.title, f"{action.help} ({key})", getattr(chat, f"action_{action.id}")
+                )
 
     def _on_theme_changed(self, theme: Theme) -> None:
         if theme.name == self.settings.general.theme:
@@ -179,12 +181,6 @@ class ChatApp(App[int]):
     def _on_signal(self, number: int) -> None:
         self.signalled = number
         self.exit(128 + number)
-
-    def write_terminal(self, sequence: str) -> None:
-        """Send an escape sequence to the terminal."""
-        if self._driver is not None:
-            self._driver.write(sequence)
-            self._driver.flush()
 
     async def action_quit(self) -> None:
         """Leave; everything is saved on the way out."""

@@ -80,13 +80,15 @@ def notice_rows(session: ChatSession, width: int) -> list[Row]:
         keeps = f"Esc keeps {session.model.name}" if session.model is not None else "Esc stops"
         name = fit_short(model_title(session.loading_path), 32)
         meter = bar(_BAR, [(fraction, "reading")])
-        rows.append(((f"Opening {name} ", "text"), *meter, (f" {fraction:4.0%} {what}  ", "dim"), (keeps, "accent")))
+        rows.append(
+            ((f"Opening {name} ", "text"), *meter, (f" {fraction:4.0%} {what}  ", "dim"), (keeps, "accent"))
+        )
     elif session.load_error is not None and session.model is None:
         rows.append(((fit_short(session.load_error, width), "error"),))
     if session.editing is not None:
         rows.append((("Editing your last message. ", "accent"), ("Enter asks again, Esc leaves it.", "dim")))
-    for warning in session.warnings[:1]:
-        rows.append(((fit_short(warning, width), "warning"),))
+    if session.warnings:
+        rows.append(((fit_short(session.warnings[0], width), "warning"),))
     if session.queued:
         first = fit_short(session.queued[0], max(10, width - 30))
         more = f" and {len(session.queued) - 1} more" if len(session.queued) > 1 else ""

@@ -64,7 +64,9 @@ def copy_text(
     if in_tmux and _run(["tmux", "load-buffer", "-w", "-"], text):
         return CopyResult(True, f"Copied {size} to the tmux buffer and, if it allows it, the terminal.")
     if len(text.encode()) > _LARGEST_OSC52:
-        return CopyResult(False, f"Not copied: {size} are too many for the terminal, and no clipboard tool works.")
+        return CopyResult(
+            False, f"Not copied: {size} are too many for the terminal, and no clipboard tool works."
+        )
     write(osc52(text, in_tmux))
     return CopyResult(True, f"Sent {size} to the terminal's clipboard; some terminals ignore this.")
 

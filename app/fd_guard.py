@@ -27,7 +27,7 @@ def guarded_descriptors(log_file: Path) -> Iterator[None]:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    sys.__stdout__, sys.__stderr__ = terminals  # type: ignore[misc, assignment]
+    sys.__stdout__, sys.__stderr__ = terminals  # type: ignore[misc]
     try:
         yield
     finally:

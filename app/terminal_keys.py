@@ -1,13 +1,18 @@
-"""Makes Alt+digit arrive as that.
+"""Makes Alt+digit and Alt+Enter arrive as that.
 
 Textual reads ESC 1 as "¡" (and so on), which macOS's Option key would type; ordinary terminals send
-ESC 1 for Alt+1, and "¡" typed on a keyboard arrives as itself, never as ESC 1.
+ESC 1 for Alt+1, and "¡" typed on a keyboard arrives as itself, never as ESC 1. ESC Return it reads as
+Enter alone, which would send a message that the reader wants to go on with.
 """
+
+from typing import Any, cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 
 
-def read_alt_digits() -> None:
-    """Take Textual's reading of ESC and a digit away; its parser then reports `alt+1`."""
+def read_alt_keys() -> None:
+    """Correct Textual's table: ESC and a digit become `alt+1`, ESC Return a new line."""
+    table = cast(dict[str, Any], ANSI_SEQUENCES_KEYS)
     for digit in "0123456789":
-        ANSI_SEQUENCES_KEYS.pop(f"\x1b{digit}", None)
+        table.pop(f"\x1b{digit}", None)
+    table["\x1b\r"] = "\n"

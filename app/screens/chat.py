@@ -1,14 +1,12 @@
 """The chat screen: tabs, transcript, live panel, composer and status line, and every action."""
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import TextArea
 
@@ -16,6 +14,7 @@ from app import actions, chrome
 from app.context import AppContext
 from app.conversation import Conversation, Role
 from app.draft import Draft
+from app.screens.answer_actions import AnswerActions
 from app.session import (
     AnswerFinished,
     ChatSession,
@@ -41,23 +40,19 @@ _DRAFT_SECONDS = 0.8
 _PANEL_FROM = 120
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(AnswerActions):
     """Owns the tabs. Sessions report here; nobody else touches the widgets."""
 
-    BINDINGS = actions.bindings()
+    BINDINGS: ClassVar = [*actions.bindings()]
     AUTO_FOCUS = "Composer"
 
     def __init__(self, context: AppContext) -> None:
-        super().__init__()
-        self.context = context
-        self.sessions: list[ChatSession] = []
-        self._active = 0
+        super().__init__(context)
         self._frame = 0
         self._beat: Timer | None = None
         self._draft_timer: Timer | None = None
         self._panel_choice: bool | None = {"on": True, "off": False}.get(context.settings.general.panel)
         self._speeds: dict[str, SpeedHistory] = {}
-        self._code_block = 0
 
     def compose(self) -> ComposeResult:
         """Lay the screen out."""
@@ -82,21 +77,6 @@ class ChatScreen(Screen[None]):
         self._apply_panel()
         self.call_later(self._show_active)
 
-    @property
-    def active(self) -> ChatSession:
-        """The chat in front."""
-        return self.sessions[self._active]
-
-    @property
-    def composer(self) -> Composer:
-        """Where the reader writes."""
-        return self.query_one("#composer", Composer)
-
-    @property
-    def deck(self) -> TranscriptDeck:
-        """Where the transcript is."""
-        return self.query_one("#deck", TranscriptDeck)
-
     def start_models(self) -> None:
         """Open every tab's model; called once the first frame is on the screen."""
         for session in [self.active, *self.sessions]:
@@ -116,7 +96,7 @@ class ChatScreen(Screen[None]):
         await self.deck.show(session, welcome)
         self.composer.draft = session.draft
         self._refresh_past()
-        self._code_block = 0
+        self.code_block = 0
         self.refresh_chrome()
 
     async def _activate(self, index: int) -> None:
@@ -162,12 +142,6 @@ class ChatScreen(Screen[None]):
         path = self.active.conversation.path()
         self.composer.set_past([node.text for node in path if node.role is Role.USER])
 
-    def say(self, text: str, severity: str = "information", title: str = "") -> None:
-        """Show a toast; the text is never read as markup."""
-        level = {"error": "error", "warning": "warning"}.get(severity, "information")
-        seconds = 10 if level != "information" else 4
-        self.notify(text, title=title, severity=level, timeout=seconds, markup=False)  # type: ignore[arg-type]
-
     def refresh_chrome(self) -> None:
         """Bring everything around the transcript up to date and keep the beat going while tabs work."""
         if not self.is_mounted or not self.sessions:
@@ -210,15 +184,6 @@ class ChatScreen(Screen[None]):
         panel.display = shown
         panel.set_class(not wide, "-over")
         self.call_after_refresh(self.refresh_chrome)
-
-    def keep_draft(self) -> None:
-        """Remember and save what is being written in the active tab."""
-        session = self.active
-        session.draft = self.composer.draft
-        draft = "" if session.editing is not None else session.draft.expanded
-        if draft != session.conversation.draft:
-            session.conversation.draft = draft
-            self.context.history.save(session.conversation)
 
     @on(TextArea.Changed, "#composer")
     def _on_typed(self) -> None:
@@ -289,7 +254,7 @@ class ChatScreen(Screen[None]):
 
         question = f"“{session.conversation.title}” is still answering. Stop it and close the tab?"
         screen = ConfirmScreen(question, "Stop and close", "Keep it open")
-        self._ask(screen, lambda yes: self.call_later(self._close, session) if yes else None)
+        self.ask(screen, lambda yes: self.call_later(self._close, session) if yes else None)
 
     async def _close(self, session: ChatSession) -> None:
         if session not in self.sessions:
@@ -315,7 +280,7 @@ class ChatScreen(Screen[None]):
         from app.screens.rename import RenameScreen
 
         session = self.active
-        self._ask(RenameScreen(session.conversation.title), lambda title: title and session.rename(title))
+        self.ask(RenameScreen(session.conversation.title), session.rename)
 
     async def action_previous_tab(self) -> None:
         """Go one tab left, round the end."""
@@ -336,102 +301,19 @@ class ChatScreen(Screen[None]):
         session = self.active
         current = Path(session.conversation.model_path) if session.conversation.model_path else None
         picker = ModelPicker(self.context.model_folders(), current, self.context.find_models)
-        self._ask(picker, lambda path: path and session.open_model(path))
+        self.ask(picker, session.open_model)
 
     def action_tab_settings(self) -> None:
         """Show the chat's system prompt and sampling settings."""
         from app.screens.tab_settings import TabSettings
 
         session = self.active
-        self._ask(TabSettings(session.conversation), lambda changed: changed and session.settings_changed())
+        self.ask(TabSettings(session.conversation), lambda _: session.settings_changed())
 
     def action_toggle_panel(self) -> None:
         """Show or hide the live panel."""
         self._panel_choice = not self.query_one("#panel", LivePanel).display
         self._apply_panel()
-
-    def action_stop(self) -> None:
-        """Leave editing, stop the answer, or stop the loading: the first that applies."""
-        session = self.active
-        if session.editing is not None:
-            session.editing = None
-            self.composer.remove_class("-editing")
-            self.composer.draft = Draft.folded(session.conversation.draft)
-            self.refresh_chrome()
-        elif not session.stop():
-            session.cancel_load()
-
-    def action_regenerate(self) -> None:
-        """Write the last answer again."""
-        self.active.regenerate()
-
-    def action_edit_last(self) -> None:
-        """Put the last message into the composer to ask differently."""
-        session = self.active
-        node = session.conversation.last_user()
-        if node is None or session.busy:
-            self.say("Press Esc to stop the answer first." if session.busy else "There is no message to edit yet.")
-            return
-        self.keep_draft()
-        session.editing = node.id
-        self.composer.add_class("-editing")
-        self.composer.draft = Draft.folded(node.text)
-        self.composer.focus()
-        self.refresh_chrome()
-
-    def action_previous_answer(self) -> None:
-        """Show the alternative before this one."""
-        self.active.show_sibling(-1)
-
-    def action_next_answer(self) -> None:
-        """Show the alternative after this one."""
-        self.active.show_sibling(1)
-
-    def action_copy_answer(self) -> None:
-        """Copy the last answer's source text."""
-        node = self.active.conversation.last_answer()
-        if node is None or not node.text:
-            self.say("There is no answer to copy yet.")
-        else:
-            self.copy(node.text)
-
-    def action_copy_code(self) -> None:
-        """Copy the last answer's next code block."""
-        node = self.active.conversation.last_answer()
-        transcript = self.deck.transcript
-        blocks = transcript.code_blocks(node.id) if transcript is not None and node is not None else []
-        if not blocks:
-            self.say("The last answer has no code block.")
-            return
-        index = self._code_block % len(blocks)
-        self._code_block += 1
-        self.copy(blocks[index], f"Code block {index + 1} of {len(blocks)}. ")
-
-    def copy(self, text: str, prefix: str = "") -> None:
-        """Copy off the UI's thread and say what came of it."""
-        self.run_worker(self._copy(text, prefix), group="copy", exit_on_error=False)
-
-    async def _copy(self, text: str, prefix: str) -> None:
-        result = await asyncio.to_thread(self.context.copy, text, self._write_terminal)
-        self.say(prefix + result.message, "information" if result.ok else "warning")
-
-    def _write_terminal(self, sequence: str) -> None:
-        self.app.call_from_thread(self.app.write_terminal, sequence)  # type: ignore[attr-defined]
-
-    def action_scroll_up(self) -> None:
-        """Scroll the transcript up a page."""
-        if self.deck.transcript is not None:
-            self.deck.transcript.scroll_page_up(animate=False)
-
-    def action_scroll_down(self) -> None:
-        """Scroll the transcript down a page."""
-        if self.deck.transcript is not None:
-            self.deck.transcript.scroll_page_down(animate=False)
-
-    def action_scroll_end(self) -> None:
-        """Go to the end and follow it."""
-        if self.deck.transcript is not None:
-            self.deck.transcript.jump_to_end()
 
     def action_choose_theme(self) -> None:
         """Search the themes."""
@@ -459,11 +341,3 @@ class ChatScreen(Screen[None]):
         self._save_tabs()
         for session in self.sessions:
             session.shut_down()
-
-    def _ask(self, screen: Screen, answer: Callable) -> None:
-        self.app.push_screen(screen, partial(_if_given, answer))
-
-
-def _if_given(answer: Callable, value: object) -> None:
-    if value is not None:
-        answer(value)

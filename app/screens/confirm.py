@@ -1,5 +1,7 @@
 """A question with two answers."""
 
+from typing import ClassVar
+
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -7,11 +9,15 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 
-class ConfirmScreen(ModalScreen[bool]):
+class ConfirmScreen(ModalScreen[bool | None]):
     """Returns True for the first answer; Escape is the second."""
 
-    CSS_PATH = "dialog.tcss"
-    BINDINGS = [("escape", "dismiss(False)", "No"), ("left", "app.focus_previous"), ("right", "app.focus_next")]
+    CSS_PATH: ClassVar = "dialog.tcss"
+    BINDINGS: ClassVar = [
+        ("escape", "dismiss(False)", "No"),
+        ("left", "app.focus_previous"),
+        ("right", "app.focus_next"),
+    ]
     AUTO_FOCUS = "#no"
 
     def __init__(self, question: str, yes: str, no: str) -> None:

@@ -1,6 +1,7 @@
 """The help screen: every key, from the action registry."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
@@ -21,8 +22,8 @@ _WRITING = (
 class HelpScreen(ModalScreen[None]):
     """Lists the keys; `overrides` are those of the settings."""
 
-    CSS_PATH = ["dialog.tcss", "help.tcss"]
-    BINDINGS = [("escape,f1,q,enter", "dismiss", "Close")]
+    CSS_PATH: ClassVar = ["dialog.tcss", "help.tcss"]
+    BINDINGS: ClassVar = [("escape,f1,q,enter", "dismiss", "Close")]
 
     def __init__(self, overrides: Mapping[str, str]) -> None:
         super().__init__()
@@ -36,7 +37,9 @@ class HelpScreen(ModalScreen[None]):
                 yield Static(self._table("Writing", _WRITING))
                 for group, rows in in_groups(self._overrides):
                     yield Static(self._table(group, rows))
-            yield Static("Keys can be changed in the settings file, section [keys] · Esc closes", classes="foot")
+            yield Static(
+                "Keys can be changed in the settings file, section [keys] · Esc closes", classes="foot"
+            )
 
     def _table(self, group: str, rows: object) -> Content:
         parts: list[tuple[str, str] | str] = [(f"{group}\n", "bold $primary")]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -33,8 +34,8 @@ _COLUMNS = (_Column(9, True), _Column(9), _Column(9, True))
 class ModelPicker(ModalScreen[Path | None]):
     """Returns the path of the chosen file."""
 
-    CSS_PATH = ["dialog.tcss", "model_picker.tcss"]
-    BINDINGS = [("escape", "dismiss(None)", "Cancel")]
+    CSS_PATH: ClassVar = ["dialog.tcss", "model_picker.tcss"]
+    BINDINGS: ClassVar = [("escape", "dismiss(None)", "Cancel")]
 
     def __init__(self, folders: Sequence[Path], current: Path | None, finder: Finder) -> None:
         super().__init__()
@@ -95,9 +96,13 @@ class ModelPicker(ModalScreen[Path | None]):
         options = self.query_one(OptionList)
         width = max(40, options.size.width - 3)
         name_width = width - sum(column.width + 2 for column in _COLUMNS) - 2
-        header = "  " + fit("Name", name_width) + "".join(
-            "  " + fit(name, column.width, right=column.right)
-            for name, column in zip(("Size", "Type", "Context"), _COLUMNS, strict=True)
+        header = (
+            "  "
+            + fit("Name", name_width)
+            + "".join(
+                "  " + fit(name, column.width, right=column.right)
+                for name, column in zip(("Size", "Type", "Context"), _COLUMNS, strict=True)
+            )
         )
         self.query_one("#columns", Static).update(Content(header))
         options.clear_options()
@@ -142,7 +147,7 @@ class ModelPicker(ModalScreen[Path | None]):
             moves[event.key]()
 
     @on(Input.Submitted)
-    def _on_enter(self) -> None:
+    def _on_submitted(self) -> None:
         self._choose(self.query_one(OptionList).highlighted)
 
     @on(OptionList.OptionSelected)

@@ -1,5 +1,7 @@
 """Asking for a chat's title."""
 
+from typing import ClassVar
+
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -10,8 +12,8 @@ from textual.widgets import Input, Static
 class RenameScreen(ModalScreen[str | None]):
     """Returns the new title, or None."""
 
-    CSS_PATH = "dialog.tcss"
-    BINDINGS = [("escape", "dismiss(None)", "Cancel")]
+    CSS_PATH: ClassVar = "dialog.tcss"
+    BINDINGS: ClassVar = [("escape", "dismiss(None)", "Cancel")]
 
     def __init__(self, title: str) -> None:
         super().__init__()

@@ -1,6 +1,7 @@
 """A chat's own settings: system prompt and sampling."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -28,8 +29,8 @@ _FIELDS: tuple[tuple[str, str, Callable[[str], float | int]], ...] = (
 class TabSettings(ModalScreen[bool | None]):
     """Writes the changes into the conversation; returns True when it did."""
 
-    CSS_PATH = ["dialog.tcss", "tab_settings.tcss"]
-    BINDINGS = [("escape", "dismiss(None)", "Cancel"), ("ctrl+s,f8", "save", "Save")]
+    CSS_PATH: ClassVar = ["dialog.tcss", "tab_settings.tcss"]
+    BINDINGS: ClassVar = [("escape", "dismiss(None)", "Cancel"), ("ctrl+s,f8", "save", "Save")]
 
     def __init__(self, conversation: Conversation) -> None:
         super().__init__()
@@ -86,7 +87,7 @@ class TabSettings(ModalScreen[bool | None]):
             raise ValueError(f"{name.replace('_', ' ')}: {text!r} is not {what}") from error
 
     @on(Input.Submitted)
-    def _on_enter(self) -> None:
+    def _on_submitted(self) -> None:
         self.action_save()
 
     @on(Button.Pressed)

@@ -1,10 +1,12 @@
 """A widget that draws rows of styled spans itself and repaints only the rows that changed.
 
 A span is `(text, style)`; a style is a name of `STYLES`, whose colours stand in lines.tcss, and may be
-followed by a blank and the name of another background. One such widget costs what a hundred small widgets would not.
+followed by a blank and the name of another background. One such widget does the work of a hundred small
+ones, at the cost of one.
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -42,7 +44,7 @@ FULL, ELLIPSIS = "━", "…"
 class LineWidget(Widget, can_focus=False):
     """Base of the tab bar, the live panel and the status lines. Its text cannot be selected."""
 
-    COMPONENT_CLASSES = {f"line--{name}" for name in STYLES}
+    COMPONENT_CLASSES: ClassVar = {f"line--{name}" for name in STYLES}
     ALLOW_SELECT = False
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
@@ -73,8 +75,8 @@ class LineWidget(Widget, can_focus=False):
         if changed:
             self.refresh(*changed)
 
-    def get_content_height(self, container: object, viewport: object, width: int) -> int:
-        """One line a row."""
+    def get_content_height(self, *_: object) -> int:
+        """One line a row, whatever the width."""
         return len(self._rows)
 
     def render_line(self, y: int) -> Strip:

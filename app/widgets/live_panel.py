@@ -99,7 +99,7 @@ def tab_rows(tab: PanelTab, width: int, frame: int) -> list[Row]:
     elif sequence.note:
         rows.append(((_INDENT, ""), (fit(sequence.note, inner), "dim")))
     rows.append(_context_row(sequence.context_tokens, sequence.context_length, width))
-    rows.append(_blocks_row(sequence, width))
+    rows.append(_blocks_row(sequence))
     rows.append(())
     return rows
 
@@ -128,7 +128,9 @@ def total_rows(stats: EngineStats | None, width: int) -> list[Row]:
         legend,
         (),
         _numbers(("rows", f"{stats.rows}"), ("tick", f"{stats.tick_ms:.0f} ms"), width),
-        _numbers(("writing", f"{stats.decode_tok_s:.0f}/s"), ("reading", f"{stats.prefill_tok_s:.0f}/s"), width),
+        _numbers(
+            ("writing", f"{stats.decode_tok_s:.0f}/s"), ("reading", f"{stats.prefill_tok_s:.0f}/s"), width
+        ),
         _numbers(("queue", f"{stats.queue_length}"), ("memory", size_text(stats.process_bytes)), width),
         (),
         ((" " + fit(f"{stats.device} · {stats.kernels} · kv {stats.kv_dtype}", width - 2), "faint"),),
@@ -159,7 +161,7 @@ def _context_row(used: int, most: int, width: int) -> Row:
     return tuple(spans)
 
 
-def _blocks_row(sequence: SequenceStats, width: int) -> Row:
+def _blocks_row(sequence: SequenceStats) -> Row:
     left: Row = ((_INDENT, ""), ("blocks  ", "dim"), (f"{sequence.blocks_own:,}", "text"), (" own", "dim"))
     if not sequence.blocks_shared:
         return left

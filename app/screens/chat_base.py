@@ -1,0 +1,65 @@
+"""What every part of the chat screen stands on: the open chats, the way to the widgets, toasts."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from textual.screen import Screen
+
+from app.context import AppContext
+from app.session import ChatSession
+from app.widgets.composer import Composer
+from app.widgets.deck import TranscriptDeck
+
+_Answer = TypeVar("_Answer")
+
+
+class ChatBase(Screen[None]):
+    """State and small services of the chat screen."""
+
+    def __init__(self, context: AppContext) -> None:
+        super().__init__()
+        self.context = context
+        self.sessions: list[ChatSession] = []
+        self._active = 0
+
+    @property
+    def active(self) -> ChatSession:
+        """The chat in front."""
+        return self.sessions[self._active]
+
+    @property
+    def composer(self) -> Composer:
+        """Where the reader writes."""
+        return self.query_one("#composer", Composer)
+
+    @property
+    def deck(self) -> TranscriptDeck:
+        """Where the transcript is."""
+        return self.query_one("#deck", TranscriptDeck)
+
+    def refresh_chrome(self) -> None:
+        """Bring everything around the transcript up to date."""
+
+    def say(self, text: str, severity: str = "information", title: str = "") -> None:
+        """Show a toast; the text is never read as markup."""
+        level = {"error": "error", "warning": "warning"}.get(severity, "information")
+        seconds = 10 if level != "information" else 4
+        self.notify(text, title=title, severity=level, timeout=seconds, markup=False)  # type: ignore[arg-type]
+
+    def keep_draft(self) -> None:
+        """Remember and save what is being written in the active tab."""
+        session = self.active
+        session.draft = self.composer.draft
+        draft = "" if session.editing is not None else session.draft.expanded
+        if draft != session.conversation.draft:
+            session.conversation.draft = draft
+            self.context.history.save(session.conversation)
+
+    def ask(self, screen: Screen[_Answer | None], use: Callable[[_Answer], object]) -> None:
+        """Show a dialog and use its answer, if it gives one."""
+
+        def answered(answer: _Answer | None) -> None:
+            if answer is not None:
+                use(answer)
+
+        self.app.push_screen(screen, answered)
