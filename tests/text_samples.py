@@ -92,6 +92,7 @@ def write_spm(
         pieces += ["".join(rng.choice(letters[1:]) for _ in range(length)) for _ in range(count)]
         pieces += ["▁" + "".join(rng.choice(letters[1:]) for _ in range(length - 1)) for _ in range(count)]
     pieces += ["▁▁", "▁▁▁▁", "aa", "aaaa", "</", "</s", "<s", "im", "<|", "|>", "_end"]
+    pieces += ["<t", "ink>", "h", "<th"] if reachable_controls else []
     pieces += ["a▁t", "o▁", "▁i▁"] if inner_space else []
     # llama.cpp lets plain text merge into a control token where the vocabulary has its halves; we never do.
     halves = {"<s", "s>", "</", "</s", "/s>", "/s"}

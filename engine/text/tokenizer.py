@@ -1,5 +1,6 @@
 """Text ↔ token ids, from the tokenizer that a GGUF file carries."""
 
+import re
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Protocol
@@ -17,6 +18,9 @@ _KEY = "tokenizer.ggml."
 _SUPPORTED = "gpt2 (byte-level BPE) and llama (SentencePiece)"
 _WHITE_SPACE = " \t\n\v\f\r"
 _BRACKETS = frozenset("<>[]{}|｜⟨⟩«»")
+_HTML = re.compile(
+    r"</?(?:table|caption|thead|tbody|tfoot|tr|th|td|h[1-6]|blockquote|ul|ol|li|strong|em|code|sub|sup|br|p)>"
+)
 _ALWAYS_SHOWN = ("<think>", "</think>")
 
 
@@ -28,7 +32,8 @@ class Tokenizer:
     """A model's tokenizer. Safe to use from several threads.
 
     Plain text never becomes a control token: those are not among the tokens that merging can reach,
-    and their text is only looked for with `special=True`.
+    and their text is only looked for with `special=True`. User-defined tokens are cut out of plain
+    text, as in llama.cpp; in contents of a conversation those that look like markup are not.
     """
 
     def __init__(self, vocabulary: Vocabulary, encoder: _Encoder, *, model: str) -> None:
@@ -232,7 +237,7 @@ def _from_spm(file: GGUFFile) -> Tokenizer:
     vocabulary = read_vocabulary(file, "llama")
     scores = _scores(file, len(vocabulary.tokens))
     mergeable = dict(vocabulary.ids)
-    for text in vocabulary.controls:
+    for text in (*vocabulary.controls, *vocabulary.user_defined):
         del mergeable[text]
     encoder = SentencePieceEncoder(mergeable, scores, _byte_ids(vocabulary))
     tokenizer = Tokenizer(vocabulary, encoder, model="llama")
@@ -274,7 +279,8 @@ def _byte_of(text: str) -> int | None:
 
 
 def _looks_like_markup(text: str) -> bool:
-    return not _BRACKETS.isdisjoint(text)
+    """Whether a user-defined token could steer a chat: brackets, but neither HTML nor a mere sign."""
+    return len(text) > 2 and not _BRACKETS.isdisjoint(text) and not _HTML.fullmatch(text)
 
 
 def _clean(text: str) -> str:

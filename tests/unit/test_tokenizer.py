@@ -118,6 +118,16 @@ def test_plain_text_never_becomes_a_control_token(tmp_path):
                 assert tokenizer.control_tokens[text] in tokenizer.encode(text, special=True)
 
 
+def test_user_defined_tokens_in_contents():
+    texts = ["a", "<", "b", "<table>", "<tool>", "t", "o", "l", ">", "  "]
+    tokenizer = Tokenizer.from_gguf(
+        bpe_fake(tokens=texts, token_type=[1, 4, 1, 4, 4, 1, 1, 1, 1, 4], merges=["a b"])
+    )
+    assert tokenizer.encode("a<table><tool>") == [0, 3, 4]
+    assert tokenizer.encode_content("a<table>  <b") == [0, 3, 9, 1, 2]
+    assert 4 not in tokenizer.encode_content("<tool>") and set(tokenizer.control_tokens) == {"<tool>"}
+
+
 def test_space_prefix_follows_special_tokens(tmp_path):
     tokenizer = Tokenizer.from_gguf(open_gguf(write_spm(tmp_path / "s.gguf")))
     space = tokenizer.encode("a")
