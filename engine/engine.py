@@ -11,6 +11,7 @@ and the last step of `load`.
 """
 
 import itertools
+import os
 import secrets
 import threading
 import time
@@ -58,8 +59,7 @@ class Engine:
         threads: processor threads (process-wide); debug checks every invariant each tick. Raises
         `EngineError` naming an option that cannot be served.
         """
-        if threads:
-            torch.set_num_threads(threads)
+        torch.set_num_threads(threads or min(torch.get_num_threads(), _usable_cores()))
         name = _device_name(device)
         try:
             self._ops = operations_for(name, weight_dtype, kv_dtype, BLOCK_SIZE)
@@ -175,6 +175,13 @@ class Model:
         self._unloaded = True
         loop, key = self._engine._loop, self._resident.key
         loop.call(lambda: loop.remove_model(key))
+
+
+def _usable_cores() -> int:
+    """Cores that this process may run on; torch counts all of the machine's."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _ignore_progress(_fraction: float, _what: str) -> None:

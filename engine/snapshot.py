@@ -14,6 +14,7 @@ from kernels.ops import Operations
 _INTERVAL = 0.05
 _MEMORY_INTERVAL = 0.5
 _SMOOTHING = 0.1
+_WAITING = (SequenceState.QUEUED, SequenceState.PAUSED)
 
 
 class SnapshotTaker:
@@ -86,7 +87,7 @@ class SnapshotTaker:
             prefill_tokens=self._prefill_tokens,
             tick_ms=self._tick_ms,
             ticks=self._ticks,
-            queue_length=sum(s.state is SequenceState.QUEUED for s in sequences),
+            queue_length=sum(s.state in _WAITING for s in sequences),
             decode_tok_s=self._decode_rate.rate(now),
             prefill_tok_s=self._prefill_rate.rate(now),
             process_bytes=self._process_bytes(now),
