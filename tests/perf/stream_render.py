@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 
 from textual.app import App, ComposeResult
+from textual.events import Resize
+from textual.geometry import Size
 
 from app.widgets.transcript import MessageView, Transcript
 
@@ -135,7 +137,10 @@ async def opening(count: int) -> tuple[float, float, float]:
         opened = time.perf_counter() - start
         await pilot.pause(0.3)
         start = time.perf_counter()
-        await pilot.resize_terminal(90, 40)
+        size, before = Size(90, 40), transcript.size
+        app.post_message(Resize(size, size))
+        while transcript.size == before:
+            await asyncio.sleep(0)
         await _painted(transcript)
         resized = time.perf_counter() - start
         await pilot.pause(0.3)
