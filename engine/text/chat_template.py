@@ -6,7 +6,7 @@ a template that fails is replaced by a stated default instead of failing the cha
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -21,40 +21,12 @@ from engine.text.sandbox import (
 )
 from engine.text.shield import Shield, signal_characters
 from engine.text.tokenizer import Tokenizer
+from engine.text.turns import KeptAnswer, Message, Turn, fold_system, merge_neighbours, turn_of
 
-ROLES = ("system", "user", "assistant", "tool", "developer")
-_THINK = re.compile(r"\s*<think>(.*?)</think>\s*(.*)", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message of a conversation, as text."""
-
-    role: str
-    content: str
-    reasoning: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KeptAnswer:
-    """The ids that the model sampled for an answer."""
-
-    ids: tuple[int, ...]
-    reasoning_ids: int = 0
-    """How many leading ids are reasoning, its closing tag included."""
+__all__ = ["ChatTemplate", "KeptAnswer", "Message"]
 
 
 _NOTHING_KEPT: Mapping[int, KeptAnswer] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """A message on its way through the template; `index` is its place in the conversation."""
-
-    role: str
-    content: str
-    reasoning: str | None
-    index: int
 
 
 @dataclass(slots=True)
@@ -190,12 +162,12 @@ class ChatTemplate:
     def _render_safely(
         self, messages: Sequence[Message], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
     ) -> _Rendered:
-        turns = [_turn(message, index) for index, message in enumerate(messages)]
+        turns = [turn_of(message, index) for index, message in enumerate(messages)]
         try:
             return self._render_kept(self._source, turns, kept, options)
         except TemplateError as error:
             cause = error
-        merged = _merge_neighbours(turns, kept)
+        merged = merge_neighbours(turns, kept)
         if merged != turns:
             try:
                 return self._render_kept(self._source, merged, kept, options)
@@ -205,11 +177,11 @@ class ChatTemplate:
         return self._render_kept(self._default, turns, kept, options)
 
     def _render_kept(
-        self, source: _Source, turns: list[_Turn], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
+        self, source: _Source, turns: list[Turn], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
     ) -> _Rendered:
         """Render with kept answers; those that the template cuts up are rendered as text instead."""
         if not source.supports_system:
-            turns = _fold_system(turns)
+            turns = fold_system(turns)
         kept = {turn.index: kept[turn.index] for turn in turns if turn.index in kept}
         while True:
             rendered, lost = self._render_once(source, turns, kept, options)
@@ -218,7 +190,7 @@ class ChatTemplate:
             kept = {index: answer for index, answer in kept.items() if index not in lost}
 
     def _render_once(
-        self, source: _Source, turns: list[_Turn], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
+        self, source: _Source, turns: list[Turn], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
     ) -> tuple[_Rendered, set[int]]:
         shield = Shield(self._signals, _all_texts(source, turns, options))
         marks = {index: (shield.mark(), shield.mark()) for index in kept}
@@ -305,46 +277,7 @@ def _options(
     return options
 
 
-def _turn(message: Message, index: int) -> _Turn:
-    if message.role not in ROLES:
-        raise TemplateError(f"message {index}: the role {message.role!r} is not one of {', '.join(ROLES)}.")
-    turn = _Turn(message.role, message.content, message.reasoning or None, index)
-    found = _THINK.fullmatch(turn.content) if turn.role == "assistant" and not turn.reasoning else None
-    if found:
-        return replace(turn, reasoning=found[1].strip("\n"), content=found[2])
-    return turn
-
-
-def _fold_system(turns: list[_Turn]) -> list[_Turn]:
-    """Without system messages: their text goes in front of the next user's message."""
-    out: list[_Turn] = []
-    waiting: list[str] = []
-    for turn in turns:
-        if turn.role in ("system", "developer"):
-            waiting.append(turn.content)
-        elif turn.role == "user" and waiting:
-            out.append(replace(turn, content="\n\n".join([*waiting, turn.content])))
-            waiting = []
-        else:
-            out.append(turn)
-    if waiting:
-        out.append(_Turn("user", "\n\n".join(waiting), None, len(turns)))
-    return out
-
-
-def _merge_neighbours(turns: list[_Turn], kept: Mapping[int, KeptAnswer]) -> list[_Turn]:
-    """Neighbours of one role as one message, for templates that want roles to alternate."""
-    out: list[_Turn] = []
-    for turn in turns:
-        last = out[-1] if out else None
-        if last and last.role == turn.role and not {last.index, turn.index} & kept.keys():
-            out[-1] = replace(last, content=f"{last.content}\n\n{turn.content}")
-        else:
-            out.append(turn)
-    return out
-
-
-def _all_texts(source: _Source, turns: list[_Turn], options: dict[str, Any]) -> list[str]:
+def _all_texts(source: _Source, turns: list[Turn], options: dict[str, Any]) -> list[str]:
     texts = [source.text, str(options.get("tools", ""))]
     for turn in turns:
         texts += (turn.content, turn.reasoning or "")
@@ -352,7 +285,7 @@ def _all_texts(source: _Source, turns: list[_Turn], options: dict[str, Any]) -> 
 
 
 def _variables_of(
-    turn: _Turn,
+    turn: Turn,
     source: _Source,
     shield: Shield,
     marks: tuple[str, str] | None,
