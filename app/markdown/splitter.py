@@ -205,7 +205,7 @@ class Splitter:
 
     def _open_containers(self, rest: str, matched: int) -> tuple[str, bool]:
         opened = False
-        while len(self._containers) < MAX_DEPTH or matched < len(self._containers):
+        while (len(self._containers) if opened else matched) < MAX_DEPTH:
             interrupting = not opened and self._leaf == "paragraph" and matched == len(self._containers)
             match = _QUOTE.match(rest)
             item = None if match else self._item_match(rest, interrupting)

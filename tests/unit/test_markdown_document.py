@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 
 from app.markdown.document import Document
 from app.markdown.inline import close_open_marks, parse_inline
-from app.markdown.splitter import TAIL_LIMIT
+from app.markdown.splitter import MAX_DEPTH, TAIL_LIMIT
 from app.markdown.text import break_text, cells, clean
 
 
@@ -201,3 +201,11 @@ def test_a_frame_costs_the_new_rows_and_not_the_old_ones(head: str, line: str) -
         document.layout(80)
         kept = sum(old is new for old, new in zip(before, document.lines, strict=False))
         assert len(before) - kept <= 30
+
+
+@pytest.mark.parametrize("source", ["> " * 3000, "- " * 3000, "1. " * 900])
+def test_nesting_is_bounded(source: str) -> None:
+    document = Document()
+    document.feed(source)
+    document.finish()
+    assert max(len(element.block.prefixes) for element in document.elements) == MAX_DEPTH
