@@ -90,7 +90,7 @@ def build_model(
         tokenizer = Tokenizer.from_gguf(file)
         template = ChatTemplate.from_gguf(file, tokenizer)
         parameters = _parameters(file)
-        check_weights_fit(file.path.name, parameters * options.weight_element_bytes, options.ops.device)
+        check_weights_fit(file.path.name, parameters, options.weight_element_bytes, options.ops.device)
         weights = load_weights(file, config, options.ops, progress)
         info = _info(file, config, parameters, weights.nbytes, options)
         salt = _salt(file, options)

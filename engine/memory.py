@@ -32,14 +32,21 @@ def default_kv_budget(device: torch.device) -> int:
     return int(free_bytes(device) * KV_SHARE)
 
 
-def check_weights_fit(name: str, needed: int, device: torch.device) -> None:
+def check_weights_fit(name: str, parameters: int, element_bytes: int, device: torch.device) -> None:
     """Raise `EngineError` with numbers when weights would not leave the margin free."""
-    free = free_bytes(device)
-    if needed + LOAD_MARGIN > free:
-        raise EngineError(
-            f"{name}: its weights need {format_bytes(needed)} and {format_bytes(free)} are free; close other "
-            "models or programs, or choose a smaller model."
-        )
+    needed, free = parameters * element_bytes, free_bytes(device)
+    if needed + LOAD_MARGIN <= free:
+        return
+    halved = parameters * 2
+    smaller = (
+        f'; with engine.weight_dtype = "bfloat16" it would need {format_bytes(halved)}'
+        if element_bytes > 2 and halved + LOAD_MARGIN <= free
+        else ""
+    )
+    raise EngineError(
+        f"{name}: its weights need {format_bytes(needed)} and {format_bytes(free)} are free; close other "
+        f"models or programs, or choose a smaller model{smaller}."
+    )
 
 
 def format_bytes(count: float) -> str:
