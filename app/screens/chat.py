@@ -34,8 +34,12 @@ from app.widgets.sparkline import SpeedHistory
 from app.widgets.status_line import StatusLine
 from app.widgets.tab_bar import TabBar
 from app.widgets.transcript import Transcript
+from engine.stats import EngineStats
 
-_BEAT = 0.1
+_BEAT = 0.125
+_PANEL_BEATS = 2
+_LINGER = 20
+"""Beats after the last work: the engine's speeds are over the last second and have to run out."""
 _DRAFT_SECONDS = 0.8
 _PANEL_FROM = 120
 
@@ -49,6 +53,7 @@ class ChatScreen(AnswerActions):
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
         self._frame = 0
+        self._beats = self._linger = 0
         self._beat: Timer | None = None
         self._draft_timer: Timer | None = None
         self._panel_choice: bool | None = {"on": True, "off": False}.get(context.settings.general.panel)
@@ -153,25 +158,35 @@ class ChatScreen(AnswerActions):
         self.query_one("#status", StatusLine).show(chrome.status_item(self.active, stats))
         notices = self.query_one("#notices", NoticeBar)
         notices.show(chrome.notice_rows(self.active, self.size.width - 2))
-        panel = self.query_one("#panel", LivePanel)
-        if panel.display:
-            now = asyncio.get_running_loop().time()
-            for session in self.sessions:
-                if session.state is TabState.GENERATING and session.stats is not None:
-                    self._speeds[session.conversation.id].add(session.stats.tok_s, now)
-            tabs = [
-                chrome.panel_tab(session, session is self.active, self._speeds[session.conversation.id])
-                for session in self.sessions
-            ]
-            panel.show(tabs, stats, self._frame)
+        if self._beats % _PANEL_BEATS == 0:
+            self._show_panel(stats)
         working = any(item.state not in (TabState.IDLE, TabState.ERROR) for item in items)
+        self._linger = _LINGER if working else max(0, self._linger - 1)
         if self._beat is not None:
-            (self._beat.resume if working else self._beat.pause)()
+            (self._beat.resume if self._linger else self._beat.pause)()
+
+    def _show_panel(self, stats: EngineStats | None) -> None:
+        panel = self.query_one("#panel", LivePanel)
+        if not panel.display:
+            return
+        now = asyncio.get_running_loop().time()
+        for session in self.sessions:
+            if session.state is TabState.GENERATING and session.stats is not None:
+                self._speeds[session.conversation.id].add(session.stats.tok_s, now)
+        tabs = [
+            chrome.panel_tab(session, session is self.active, self._speeds[session.conversation.id])
+            for session in self.sessions
+        ]
+        panel.show(tabs, stats, self._frame)
 
     def _on_beat(self) -> None:
+        self._beats += 1
         if self.app.animation_level != "none":
             self._frame += 1
         self.refresh_chrome()
+        if not self._linger:
+            self._beats = 0
+            self._show_panel(self.context.engine.stats())
 
     def on_resize(self) -> None:
         """Show the live panel where there is room for it."""

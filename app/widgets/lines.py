@@ -50,6 +50,7 @@ class LineWidget(Widget, can_focus=False):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._rows: tuple[Row, ...] = ()
+        self._cached: dict[str, Style] = {}
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -82,14 +83,25 @@ class LineWidget(Widget, can_focus=False):
     def render_line(self, y: int) -> Strip:
         """Draw row `y`."""
         width = self.size.width
-        base = self.rich_style
+        base = self._style("")
         if y >= len(self._rows):
             return Strip.blank(width, base)
         segments = [Segment(text, self._style(style)) for text, style in self._rows[y] if text]
         return Strip(segments).adjust_cell_length(width, base)
 
+    def notify_style_update(self) -> None:
+        """Forget colours that a theme or a class has changed."""
+        self._cached.clear()
+        super().notify_style_update()
+
     def _style(self, names: str) -> Style:
-        """Colours of the first name, on the background of the second."""
+        """Colours of the first name, on the background of the second; computing them is slow."""
+        style = self._cached.get(names)
+        if style is None:
+            style = self._cached[names] = self._compute_style(names)
+        return style
+
+    def _compute_style(self, names: str) -> Style:
         if not names:
             return self.rich_style
         name, _, ground = names.partition(" ")

@@ -1,0 +1,99 @@
+"""The live panel's and status line's contents, as text."""
+
+from dataclasses import replace
+
+from app.session import TabState
+from app.widgets.live_panel import PanelTab, panel_rows
+from app.widgets.sparkline import SpeedHistory, sparkline
+from app.widgets.tab_bar import TabItem
+from engine.stats import SequenceState, SequenceStats
+from tests.fakes import STATS
+from tests.ui.driving import ready, say, wait_until
+
+SEQUENCE = SequenceStats(1, "m", "t", SequenceState.DECODE, 10, 60, 70, 2048, 5, 3, 31.25, 0)
+
+
+def text_of(rows) -> str:
+    return "\n".join("".join(text for text, _ in row) for row in rows)
+
+
+def test_it_shows_every_number_that_is_asked_of_it():
+    writing = PanelTab(TabItem("1", "Foxes", TabState.GENERATING), True, SEQUENCE, (10.0, 20.0, 31.0))
+    reading = PanelTab(TabItem("2", "Report", TabState.READING, fraction=0.42), False, SEQUENCE)
+    waiting = PanelTab(
+        TabItem("3", "Later", TabState.QUEUED),
+        False,
+        replace(SEQUENCE, queue_position=2, note="no KV blocks"),
+    )
+    stats = replace(STATS, kv_bytes_used=500_000_000, kv_bytes_cached=300_000_000, rows=2, queue_length=1)
+    text = text_of(panel_rows([writing, reading, waiting], stats, 40, 40))
+    for expected in (
+        "31.2 tok/s",
+        "reading 42%",
+        "waiting, 2 in line",
+        "no KV blocks",
+        "70 / 2,048",
+        "5 own + 3 shared",
+        "used 500 MB",
+        "kept 300 MB",
+        "1.2 GB",
+        "12 ms",
+        "1.1 GB",
+        "cpu · torch float32 · kv bf16",
+    ):
+        assert expected in text, f"{expected!r} is missing:\n{text}"
+    assert all(len(line) <= 40 for line in text.splitlines())
+
+
+def test_more_tabs_than_fit_are_counted_and_the_active_one_is_always_there():
+    tabs = [
+        PanelTab(TabItem(str(i), f"tab {i}", TabState.GENERATING), i == 19, SEQUENCE, (1.0,))
+        for i in range(20)
+    ]
+    rows = panel_rows(tabs, STATS, 40, 30)
+    text = text_of(rows)
+    assert len(rows) <= 30
+    assert "tab 19" in text and "more" in text
+
+
+def test_sparkline_scales_and_keeps_the_newest_at_the_right():
+    assert sparkline([], 4) == "    "
+    drawn = sparkline([1, 2, 4], 5)
+    assert drawn[:2] == "  " and drawn[2] < drawn[3] < drawn[4]
+    history = SpeedHistory(seconds_per_value=0.5)
+    for now in (0.0, 0.1, 0.6, 0.7, 1.2):
+        history.add(now, now)
+    assert list(history.values) == [0.0, 0.6, 1.2]
+
+
+async def test_the_panel_is_there_from_120_columns_and_a_key_toggles_it(make_app):
+    app = make_app()
+    async with app.run_test(size=(119, 30)) as pilot:
+        screen = await ready(pilot)
+        panel = screen.query_one("#panel")
+        assert not panel.display
+        await pilot.resize_terminal(120, 30)
+        await wait_until(pilot, lambda: panel.display)
+        await pilot.press("f3")
+        await wait_until(pilot, lambda: not panel.display)
+        await pilot.resize_terminal(80, 24)
+        await pilot.press("f3")
+        await wait_until(pilot, lambda: panel.display and panel.has_class("-over"))
+
+
+async def test_reading_and_writing_are_shown_and_nothing_ticks_when_idle(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(140, 40)) as pilot:
+        screen = await ready(pilot)
+        await say(pilot, "one two three four five six seven eight")
+        await wait_until(pilot, lambda: engine.generations)
+        engine.generations[0].read(5)
+        panel, status = screen.query_one("#panel"), screen.query_one("#status")
+        await wait_until(pilot, lambda: "reading 50%" in panel.plain and "reading 50%" in status.plain)
+        engine.generations[0].feed("word")
+        await wait_until(pilot, lambda: "30.0 tok/s" in panel.plain and "30.0 tok/s" in status.plain)
+        engine.generations[0].finish()
+        await wait_until(pilot, lambda: "idle" in panel.plain)
+        assert "30.0 tok/s" in status.plain
+        await wait_until(pilot, lambda: not screen._beat._active.is_set())
+        assert app.context.services.pump.sleeping

@@ -1,0 +1,92 @@
+"""What the screens look like; after an intended change run it once with `--snapshot-update`."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.model_files import ModelFile
+from app.settings import GeneralSettings, Settings
+from tests.ui.driving import chat, ready, say, wait_until
+
+MODELS = [
+    ModelFile(Path("/m/pocket-44m-q5_k_m.gguf"), "pocket-44m-q5_k_m", 32_000_000, "Q5_K_M", 2048),
+    ModelFile(Path("/m/Qwen3-0.6B-Q4_K_M.gguf"), "Qwen3-0.6B-Q4_K_M", 484_000_000, "Q4_K_M", 40960),
+    ModelFile(Path("/m/large.gguf"), "Llama-70B", 42_000_000_000, "Q4_K_M", 131072, caution="needs 140 GB"),
+    ModelFile(Path("/m/odd.gguf"), "gemma-3-4b", 2_500_000_000, "Q4_0", 131072, problem="not supported"),
+]
+ANSWER = """Paris is the **capital** of France.
+
+- on the Seine
+- two million people
+
+```python
+print('Paris')
+```
+"""
+
+
+def two_chats(engine):
+    async def run(pilot):
+        screen = await ready(pilot)
+        screen.composer.cursor_blink = False
+        await say(pilot, "What is the capital of France?")
+        await wait_until(pilot, lambda: len(engine.generations) == 1)
+        await wait_until(pilot, lambda: screen.active.sequence_id == 1)
+        engine.generations[0].feed(ANSWER)
+        engine.generations[0].finish()
+        await wait_until(pilot, lambda: not screen.active.busy)
+        await pilot.press("ctrl+t")
+        await ready(pilot)
+        await say(pilot, "A long report to be read first")
+        await wait_until(pilot, lambda: len(engine.generations) == 2)
+        await wait_until(pilot, lambda: screen.active.sequence_id == 2)
+        engine.generations[1].read(4)
+        await pilot.press("alt+1")
+        await wait_until(
+            pilot, lambda: "reading" in screen.query_one("#panel").plain or pilot.app.size.width < 120
+        )
+        await wait_until(pilot, lambda: "◔" in screen.query_one("#tabs").plain)
+        screen._beat.stop()
+        await pilot.pause()
+
+    return run
+
+
+@pytest.mark.parametrize("theme", ["ink", "linen"])
+@pytest.mark.parametrize("size", [(140, 40), (80, 24)])
+def test_main_screen(snap_compare, make_app, engine, theme, size):
+    app = make_app(Settings(general=GeneralSettings(theme=theme)))
+    assert snap_compare(app, run_before=two_chats(engine), terminal_size=size)
+
+
+def test_model_picker(snap_compare, make_app):
+    app = make_app(find_models=lambda folders: MODELS)
+
+    async def run(pilot):
+        await ready(pilot)
+        app.context.locations = replace(app.context.locations, models=Path("/models"))
+        await pilot.press("ctrl+o")
+        await wait_until(pilot, lambda: app.screen is not chat(app))
+        await wait_until(pilot, lambda: app.screen.query_one("#models").option_count == 4)
+        app.screen.query_one("Input").cursor_blink = False
+        await pilot.pause()
+
+    assert snap_compare(app, run_before=run, terminal_size=(110, 30))
+
+
+@pytest.mark.parametrize("key", ["f1", "f8"])
+def test_dialogs(snap_compare, make_app, key):
+    app = make_app()
+
+    async def run(pilot):
+        screen = await ready(pilot)
+        app.context.locations = replace(app.context.locations, models=Path("/models"))
+        await screen._show_active()
+        await pilot.press(key)
+        await wait_until(pilot, lambda: app.screen is not screen)
+        for field in app.screen.query("Input, TextArea"):
+            field.cursor_blink = False
+        await pilot.pause()
+
+    assert snap_compare(app, run_before=run, terminal_size=(120, 40))
