@@ -35,9 +35,9 @@ class Generation:
 
     def poll(self) -> list[Event]:
         """Events since the last call, without waiting."""
-        events: list[Event] = []
-        while self._events:
-            events.append(self._events.popleft())
+        with self._arrived:
+            events = list(self._events)
+            self._events.clear()
         return events
 
     def set_listener(self, listener: Listener | None) -> None:
@@ -92,8 +92,10 @@ class Generation:
 
     def push(self, event: Event) -> None:
         """Hand an event to the consumer; called on the engine's thread only."""
-        first = not self._events
         with self._arrived:
+            # Under the same lock as `poll`: a drain between the test and the append would leave
+            # the event without a wake-up.
+            first = not self._events
             self._events.append(event)
             if isinstance(event, Finished):
                 self.finished = event

@@ -1,0 +1,56 @@
+"""The stream handle between the engine's thread and its consumer."""
+
+import sys
+import threading
+
+import pytest
+
+from engine.generation import Generation
+from engine.request import Finished, FinishReason, Request, TextDelta
+
+END = Finished(FinishReason.STOP, None, 1, 0, 1, queue_ms=0.0, ttft_ms=0.0, tok_s=0.0)
+
+
+@pytest.fixture
+def eager_switching():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_no_wake_up_is_lost(eager_switching):
+    for _ in range(60):
+        generation = Generation(1, Request((1,)), lambda _id: None)
+        wake = threading.Event()
+        generation.set_listener(wake.set)
+        producer = threading.Thread(
+            target=lambda: [*(generation.push(TextDelta("x", (1,))) for _ in range(50)), generation.push(END)]
+        )
+        producer.start()
+        received = 0
+        while received < 51:
+            assert wake.wait(5), f"no wake-up although {51 - received} events are to come"
+            wake.clear()
+            received += len(generation.poll())
+        producer.join()
+
+
+def test_the_result_waits_and_times_out():
+    generation = Generation(1, Request((1,)), lambda _id: None)
+    with pytest.raises(TimeoutError):
+        generation.result(0.01)
+    generation.push(TextDelta("he", (1,)))
+    assert generation.poll() == [TextDelta("he", (1,))]
+    generation.push(TextDelta("llo", (2,)))
+    generation.push(END)
+    assert generation.result(1) == ("llo", END)
+
+
+def test_cancel_after_the_end_asks_nobody():
+    asked: list[int] = []
+    generation = Generation(7, Request((1,)), asked.append)
+    generation.cancel()
+    generation.push(END)
+    generation.cancel()
+    assert asked == [7]
