@@ -12,8 +12,8 @@ from textual.widgets import Static
 from app.actions import in_groups
 
 _WRITING = (
-    ("Enter", "Send", "Sends the message; while the chat is answering it waits its turn"),
-    ("Ctrl+J", "New line", "Also Shift+Enter or Alt+Enter where the terminal has them, or \\ before Enter"),
+    ("Enter", "Send", "While the chat is answering the message waits its turn"),
+    ("Ctrl+J", "New line", "Also Shift+Enter, Alt+Enter, or \\ before Enter"),
     ("↑  ↓", "Earlier messages", "In the first and last line of the composer"),
     ("Alt+1 … 9", "Go to chat", "Or click its tab; the wheel over the tabs moves along"),
 )

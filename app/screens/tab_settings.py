@@ -22,7 +22,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[str], float | int]], ...] = (
     ("frequency_penalty", "0 is off", float),
     ("presence_penalty", "0 is off", float),
     ("seed", "empty draws a new one each time", int),
-    ("max_tokens", "most tokens of an answer; empty: to the end", int),
+    ("max_tokens", "most tokens of an answer; empty is no limit", int),
 )
 
 
