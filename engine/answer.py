@@ -1,5 +1,6 @@
 """One sequence's way from token ids to text events: detokenizer, stop strings, rates."""
 
+import logging
 from collections import deque
 
 from engine.errors import EngineError
@@ -9,6 +10,8 @@ from engine.sequence import Sequence
 from engine.text.detokenizer import Detokenizer
 from engine.text.stops import StopMatcher
 from engine.text.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
 
 _RATE_WINDOW = 1.0
 
@@ -67,18 +70,25 @@ class Answer:
     def finish(
         self, reason: FinishReason, now: float, error: str | None = None, stop: str | None = None
     ) -> None:
-        """Flush held-back text, then push the `Finished` event."""
+        """Flush held-back text, then push the `Finished` event, whatever the text does."""
         if self.generation.finished is not None:
             raise EngineError(f"sequence {self.sequence.sequence_id} would finish twice")
         if stop is None:
-            text, late_stop = self._stops.push(self._detokenizer.flush())
-            if late_stop is not None:
-                reason, stop = FinishReason.STOP_STRING, late_stop
-            else:
-                text += self._stops.flush()
+            try:
+                text, stop = self._rest()
+            except Exception:
+                log.exception("the end of the text of sequence %s is lost", self.sequence.sequence_id)
+                text = ""
+            if stop is not None and error is None:
+                reason = FinishReason.STOP_STRING
             if text:
                 self.generation.push(TextDelta(text, ()))
         self.generation.push(self._summary(reason, now, error, stop))
+
+    def _rest(self) -> tuple[str, str | None]:
+        """Text held back so far, and the stop string that an unfinished character completed."""
+        text, stop = self._stops.push(self._detokenizer.flush())
+        return (text, stop) if stop is not None else (text + self._stops.flush(), None)
 
     def _summary(self, reason: FinishReason, now: float, error: str | None, stop: str | None) -> Finished:
         sequence = self.sequence

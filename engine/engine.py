@@ -15,7 +15,9 @@ import os
 import secrets
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor
@@ -59,19 +61,22 @@ class Engine:
         threads: processor threads (process-wide); debug checks every invariant each tick. Raises
         `EngineError` naming an option that cannot be served.
         """
-        torch.set_num_threads(threads or min(torch.get_num_threads(), _usable_cores()))
         name = _device_name(device)
+        _check_options(kv_budget_bytes, tick_factor, max_prefill_tokens, threads)
+        torch.set_num_threads(threads or min(torch.get_num_threads(), _usable_cores()))
         try:
             self._ops = operations_for(name, weight_dtype, kv_dtype, BLOCK_SIZE)
         except ValueError as error:
             raise EngineError(f"engine options: {error}") from None
         self.device = name
-        self._kv_budget_bytes = kv_budget_bytes or default_kv_budget(self._ops.device)
+        self._kv_budget_bytes = (
+            default_kv_budget(self._ops.device) if kv_budget_bytes is None else kv_budget_bytes
+        )
         config = SchedulerConfig(tick_factor=tick_factor, max_prefill_tokens=max_prefill_tokens, debug=debug)
         self._loop = EngineLoop(config, self._ops, self._kv_budget_bytes, BLOCK_SIZE)
         self._model_keys = itertools.count(1)
         self._sequence_ids = itertools.count(1)
-        self._loading = threading.Lock()
+        self._loading = threading.RLock()
         self._loop.start()
 
     def load(
@@ -79,19 +84,29 @@ class Engine:
     ) -> "Model":
         """Load a GGUF file beside the models that are resident; their ticks go on meanwhile.
 
+        context_length: most tokens of a sequence, at least 1; the file's own when that is less.
         progress: called with (fraction, what) on the caller's thread; raising from it abandons the
-        load. Raises `ModelFileError`, `UnsupportedModelError`, `TokenizerError` or `EngineError`.
+        load, and so does `close`. Raises `ModelFileError`, `UnsupportedModelError`,
+        `TokenizerError` or `EngineError`.
         """
-        self._loop.check_open()
+        if context_length is not None and context_length < 1:
+            raise EngineError(f"context_length: {context_length} is not at least 1")
+
+        def report(fraction: float, what: str) -> None:
+            self._loop.check_open()
+            if progress is not None:
+                progress(fraction, what)
+
         with self._loading:
-            resident = build_model(
-                next(self._model_keys),
-                Path(path).expanduser(),
-                context_length,
-                self._host_options(),
-                progress or _ignore_progress,
-            )
-            self._loop.call(lambda: self._loop.add_model(resident))
+            key = next(self._model_keys)
+            file = Path(path).expanduser()
+            resident = build_model(key, file, context_length, self._host_options(), report)
+            try:
+                self._loop.call(lambda: self._loop.add_model(resident))
+            except BaseException:
+                # Interrupted while waiting: nobody would hold the model that is added all the same.
+                self._loop.drop_model(key)
+                raise
         return Model(self, resident)
 
     def stats(self) -> EngineStats:
@@ -121,14 +136,14 @@ class Engine:
             weight_dtype=str(weight_dtype).removeprefix("torch."),
         )
 
-    def _submit(self, resident: ResidentModel, request: Request) -> Generation:
+    def _submit(self, key: int, vocab_size: int, request: Request) -> Generation:
         self._loop.check_open()
-        _check_ids(request.prompt_ids, resident.config.vocab_size)
-        self._loop.scheduler.check_fits(request, resident.key)
+        _check_ids(request.prompt_ids, vocab_size)
+        self._loop.scheduler.check_fits(request, key)
         seed = request.sampling.seed
         sequence = Sequence(
             sequence_id=next(self._sequence_ids),
-            model=resident.key,
+            model=key,
             request=request,
             arrival=time.monotonic(),
             seed=secrets.randbits(64) if seed is None else seed,
@@ -142,8 +157,10 @@ class Model:
     """A resident model: submit requests to it until it is unloaded."""
 
     def __init__(self, engine: Engine, resident: ResidentModel) -> None:
+        # The loop alone holds the resident model: a handle that outlives `unload` keeps no weights.
         self._engine = engine
-        self._resident = resident
+        self._key = resident.key
+        self._vocab_size = resident.config.vocab_size
         self._unloaded = False
         self.name: str = resident.name
         self.path: Path = resident.path
@@ -159,22 +176,31 @@ class Model:
         Raises `RequestError` with numbers when it can never fit and `EngineClosedError` after
         `unload` or `close`.
         """
-        if self._unloaded:
-            raise EngineClosedError(f"{self.name}: the model was unloaded; load it again")
-        return self._engine._submit(self._resident, request)
+        self._check_loaded()
+        return self._engine._submit(self._key, self._vocab_size, request)
 
     def logits(self, token_ids: list[int]) -> Tensor:
-        """float32 [T, vocab] of every position of one prompt, computed between ticks."""
-        _check_ids(tuple(token_ids), self._resident.config.vocab_size)
-        if not token_ids:
-            raise RequestError("token_ids: give at least one token")
-        return self._engine._loop.call(lambda: self._resident.runner.logits(list(token_ids)))
+        """float32 [T, vocab] of every position of one prompt, computed between ticks.
+
+        Raises `RequestError` for ids that the model does not have or more than its context holds.
+        """
+        self._check_loaded()
+        ids, loop = list(token_ids), self._engine._loop
+        _check_ids(tuple(ids), self._vocab_size)
+        if not 1 <= len(ids) <= self.context_length:
+            raise RequestError(f"token_ids: give 1 to {self.context_length} tokens, not {len(ids)}")
+        return loop.call(lambda: loop.resident(self._key).runner.logits(ids))
 
     def unload(self) -> None:
-        """Cancel the model's requests and free its weights and KV."""
+        """Cancel the model's requests and free its weights and KV; harmless when it was closed."""
         self._unloaded = True
-        loop, key = self._engine._loop, self._resident.key
-        loop.call(lambda: loop.remove_model(key))
+        loop = self._engine._loop
+        with suppress(EngineClosedError):
+            loop.call(lambda: loop.remove_model(self._key))
+
+    def _check_loaded(self) -> None:
+        if self._unloaded:
+            raise EngineClosedError(f"{self.name}: the model was unloaded; load it again")
 
 
 def _usable_cores() -> int:
@@ -184,15 +210,24 @@ def _usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _ignore_progress(_fraction: float, _what: str) -> None:
-    return
+def _check_options(
+    kv_budget_bytes: int | None, tick_factor: float, max_prefill_tokens: int, threads: int | None
+) -> None:
+    if kv_budget_bytes is not None and kv_budget_bytes < 1:
+        raise EngineError(f"engine options: kv_budget_bytes: {kv_budget_bytes} is not at least 1")
+    if not 1.0 <= tick_factor < float("inf"):
+        raise EngineError(f"engine options: tick_factor: {tick_factor} is not a number from 1 on")
+    if max_prefill_tokens < 1:
+        raise EngineError(f"engine options: max_prefill_tokens: {max_prefill_tokens} is not at least 1")
+    if threads is not None and threads < 1:
+        raise EngineError(f"engine options: threads: {threads} is not at least 1")
 
 
 def _device_name(device: str) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    kind = device.split(":")[0]
-    if kind not in ("cpu", "cuda"):
+    kind, _, number = device.partition(":")
+    if kind not in ("cpu", "cuda") or (kind != device and (kind == "cpu" or not number.isdecimal())):
         raise EngineError(f"engine options: device: '{device}' is not one of auto, cpu, cuda, cuda:N")
     if kind == "cuda" and not torch.cuda.is_available():
         raise EngineError("engine options: device: no CUDA device is usable here; choose cpu or auto")
@@ -200,6 +235,9 @@ def _device_name(device: str) -> str:
 
 
 def _check_ids(ids: tuple[int, ...], vocab_size: int) -> None:
+    odd = [kind.__name__ for kind in set(map(type, ids)) if not issubclass(kind, SupportsIndex)]
+    if odd:
+        raise RequestError(f"prompt_ids: token ids are whole numbers, not {odd[0]}")
     if ids and not (min(ids) >= 0 and max(ids) < vocab_size):
         bad = next(i for i in ids if not 0 <= i < vocab_size)
         raise RequestError(

@@ -6,12 +6,15 @@ and nothing else.
 """
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from engine.request import Event, Finished, Request, TextDelta
+
+log = logging.getLogger(__name__)
 
 Listener = Callable[[], None]
 
@@ -43,34 +46,40 @@ class Generation:
     def set_listener(self, listener: Listener | None) -> None:
         """Have the engine's thread call `listener` when events appear where there were none.
 
-        It must return at once and must not call the engine. It is called right away when events
-        are already waiting.
+        It must return at once and must not wait for the engine (`Model.logits`, `Model.unload`,
+        `Engine.load`). It is called right away when events are already waiting.
         """
         self._listener = listener
         if listener is not None and self._events:
             listener()
 
     def events(self) -> Iterator[Event]:
-        """Iterate until the `Finished` event, waiting for each."""
+        """Iterate until the `Finished` event, waiting for each; at once over when it was consumed.
+
+        Who stops early loses nothing: the next consumer goes on with the next event.
+        """
         while True:
             with self._arrived:
-                self._arrived.wait_for(lambda: bool(self._events))
-            for event in self.poll():
+                self._arrived.wait_for(lambda: bool(self._events) or self.finished is not None)
+                event = self._events.popleft() if self._events else None
+            if event is not None:
                 yield event
-                if isinstance(event, Finished):
-                    return
+            if event is None or isinstance(event, Finished):
+                return
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        """Iterate asynchronously until the `Finished` event."""
+        """Iterate asynchronously until the `Finished` event, like `events`."""
         loop = asyncio.get_running_loop()
         wake = asyncio.Event()
         self.set_listener(lambda: _wake(loop, wake))
         try:
             while True:
-                for event in self.poll():
+                while (event := self._pop()) is not None:
                     yield event
                     if isinstance(event, Finished):
                         return
+                if self.finished is not None and not self._events:
+                    return
                 await wake.wait()
                 wake.clear()
         finally:
@@ -89,6 +98,10 @@ class Generation:
         text = "".join(event.text for event in self.poll() if isinstance(event, TextDelta))
         assert self.finished is not None
         return text, self.finished
+
+    def _pop(self) -> Event | None:
+        with self._arrived:
+            return self._events.popleft() if self._events else None
 
     def push(self, event: Event) -> None:
         """Hand an event to the consumer; called on the engine's thread only."""
@@ -111,7 +124,9 @@ class Generation:
             listener()
         except Exception:
             # A consumer whose event loop has gone must not take the engine's tick with it.
-            self._listener = None
+            log.warning("the listener of generation %s failed", self.sequence_id, exc_info=True)
+            if self._listener is listener:
+                self._listener = None
 
 
 def _wake(loop: asyncio.AbstractEventLoop, wake: asyncio.Event) -> None:

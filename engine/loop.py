@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from engine.answer import Answer, never_started
 from engine.cost_model import CostModel
-from engine.errors import EngineClosedError
+from engine.errors import EngineClosedError, EngineError
 from engine.generation import Generation
 from engine.host import ResidentModel
 from engine.kv_budget import KVBudget
@@ -28,6 +28,8 @@ from engine.stats import EngineStats
 from kernels.ops import Operations
 
 log = logging.getLogger(__name__)
+
+_CLOSED = "the engine is closed; create a new one"
 
 T = TypeVar("T")
 Command = Callable[[], None]
@@ -46,8 +48,10 @@ class EngineLoop:
         self._models: dict[int, ResidentModel] = {}
         self._answers: dict[int, Answer] = {}
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._posting = threading.Lock()
         self._closing = threading.Event()
         self._closed = False
+        """Set under `_posting` before the inbox is drained for the last time."""
         self._snapshots = SnapshotTaker(ops, kv_budget_bytes, block_size)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -59,43 +63,58 @@ class EngineLoop:
         """Cancel everything and end the thread."""
         if not self._closing.is_set():
             self._closing.set()
-            self._inbox.put(lambda: None)
+            self._post(lambda: None)
         if self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
     def check_open(self) -> None:
         """Raise `EngineClosedError` after `stop`."""
         if self._closing.is_set():
-            raise EngineClosedError("the engine is closed; create a new one")
+            raise EngineClosedError(_CLOSED)
 
     def call(self, work: Callable[[], T]) -> T:
-        """Run `work` on the engine's thread between ticks and wait for its result."""
+        """Run `work` on the engine's thread between ticks and wait for its result.
+
+        Raises `EngineClosedError` after `stop`, and `EngineError` on the engine's own thread.
+        """
         self.check_open()
+        if self._thread is threading.current_thread():
+            raise EngineError(
+                "a generation's listener runs on the engine's thread and cannot wait for the engine; "
+                "call from another thread"
+            )
         future: Future[T] = Future()
 
         def command() -> None:
             try:
+                self.check_open()
                 future.set_result(work())
             except BaseException as error:
                 future.set_exception(error)
 
-        self._inbox.put(command)
-        while True:
-            try:
-                return future.result(timeout=1.0)
-            except TimeoutError:
-                if future.done():
-                    raise
-                if self._closed:
-                    raise EngineClosedError("the engine was closed before it could answer") from None
+        if not self._post(command):
+            raise EngineClosedError(_CLOSED)
+        return future.result()
 
     def submit(self, sequence: Sequence, generation: Generation) -> None:
-        """Hand over a checked request."""
-        self._inbox.put(lambda: self._admit(sequence, generation))
+        """Hand over a checked request; raises `EngineClosedError` after the end."""
+        if not self._post(lambda: self._admit(sequence, generation)):
+            raise EngineClosedError(_CLOSED)
 
     def cancel(self, sequence_id: int) -> None:
-        """End one sequence at the next tick."""
-        self._inbox.put(lambda: self._cancel(sequence_id))
+        """End one sequence at the next tick; nothing is left to do after the end."""
+        self._post(lambda: self._cancel(sequence_id))
+
+    def drop_model(self, key: int) -> None:
+        """Unload a model without waiting for it."""
+        self._post(lambda: self.remove_model(key))
+
+    def _post(self, command: Command) -> bool:
+        """Queue a command; False when the thread takes no more. Every queued command is run."""
+        with self._posting:
+            if not self._closed:
+                self._inbox.put(command)
+            return not self._closed
 
     def stats(self) -> EngineStats:
         """The latest snapshot."""
@@ -116,17 +135,29 @@ class EngineLoop:
             self._end(sequence, FinishReason.CANCELLED, "the model was unloaded")
         self._take_snapshot()
 
+    def resident(self, key: int) -> ResidentModel:
+        """A resident model; on the engine's thread. Raises `EngineClosedError` once it is removed."""
+        model = self._models.get(key)
+        if model is None:
+            raise EngineClosedError("the model was unloaded; load it again")
+        return model
+
     def _run(self) -> None:
-        while not self._closing.is_set():
-            try:
-                self._drain_inbox()
-                if self._closing.is_set():
-                    break
+        try:
+            while not self._closing.is_set():
+                self._round()
+        finally:
+            self._closing.set()
+            self._shut()
+
+    def _round(self) -> None:
+        try:
+            self._drain_inbox()
+            if not self._closing.is_set():
                 self._tick()
-            except Exception as error:
-                log.exception("a tick failed outside any model's step")
-                self._start_over(f"the engine failed inside: {type(error).__name__}: {error}")
-        self._shut()
+        except Exception as error:
+            log.exception("a tick failed outside any model's step")
+            self._start_over(f"the engine failed inside: {type(error).__name__}: {error}")
 
     def _drain_inbox(self) -> None:
         """Run waiting commands; without running sequences, wait for the next one."""
@@ -197,12 +228,12 @@ class EngineLoop:
 
     def _admit(self, sequence: Sequence, generation: Generation) -> None:
         try:
+            answer = Answer(sequence, generation, self.resident(sequence.model).tokenizer)
             self.scheduler.submit(sequence)
         except Exception as error:
             generation.push(never_started(sequence, str(error)))
             return
-        tokenizer = self._models[sequence.model].tokenizer
-        self._answers[sequence.sequence_id] = Answer(sequence, generation, tokenizer)
+        self._answers[sequence.sequence_id] = answer
 
     def _cancel(self, sequence_id: int) -> None:
         answer = self._answers.get(sequence_id)
@@ -216,33 +247,47 @@ class EngineLoop:
         answer = self._answers.pop(sequence.sequence_id, None)
         if answer is None:
             return
-        self.scheduler.finish(sequence)
-        answer.finish(reason, time.monotonic(), error, stop)
+        try:
+            self.scheduler.finish(sequence)
+        finally:
+            answer.finish(reason, time.monotonic(), error, stop)
 
     def _start_over(self, cause: str) -> None:
         """End everything and open new books: after a failure outside a step the old ones may be wrong."""
         answers, self._answers = self._answers, {}
-        self.scheduler = Scheduler(CostModel(), self._config)
+        try:
+            self._open_books()
+        finally:
+            now = time.monotonic()
+            for answer in answers.values():
+                answer.finish(FinishReason.ERROR, now, cause)
+
+    def _open_books(self) -> None:
+        scheduler = Scheduler(CostModel(), self._config)
         self._budget = KVBudget(self._kv_budget_bytes)
         for resident in self._models.values():
-            blocks = resident.open_blocks(self._budget)
-            self.scheduler.add_model(resident.key, blocks, resident.context_length)
-        now = time.monotonic()
-        for answer in answers.values():
-            answer.finish(FinishReason.ERROR, now, cause)
+            scheduler.add_model(resident.key, resident.open_blocks(self._budget), resident.context_length)
+        # Submitting threads read it: they must never see one that lacks a resident model.
+        self.scheduler = scheduler
 
     def _take_snapshot(self) -> None:
-        self._snapshots.take(self.scheduler, self._models, self._answers, time.monotonic())
+        try:
+            self._snapshots.take(self.scheduler, self._models, self._answers, time.monotonic())
+        except Exception:
+            log.exception("taking the statistics failed")
 
     def _shut(self) -> None:
-        for answer in list(self._answers.values()):
-            self._end(answer.sequence, FinishReason.CANCELLED, "the engine was closed")
-        self._models.clear()
-        self._closed = True
-        while True:
+        with self._posting:
+            self._closed = True
+        while not self._inbox.empty():
             try:
                 self._inbox.get_nowait()()
-            except queue.Empty:
-                return
             except Exception:
                 log.exception("a command failed while closing")
+        for answer in list(self._answers.values()):
+            try:
+                self._end(answer.sequence, FinishReason.CANCELLED, "the engine was closed")
+            except Exception:
+                log.exception("ending a sequence failed while closing")
+        self._models.clear()
+        self._take_snapshot()

@@ -9,6 +9,7 @@ import torch
 
 from engine.engine import Engine, Model
 from engine.errors import EngineClosedError, EngineError, ModelFileError, RequestError
+from engine.host import ResidentModel
 from engine.request import Finished, FinishReason, Request, SamplingParams, TextDelta
 from engine.stats import SequenceState
 from tests.tiny_gguf import make_tiny
@@ -38,6 +39,10 @@ def model(engine: Engine, files) -> Model:
 
 def request(prompt=range(20, 60), tokens: int = 16, sampling: SamplingParams = GREEDY, **more) -> Request:
     return Request(tuple(prompt), sampling, max_tokens=tokens, ignore_eog=True, **more)
+
+
+def resident(model: Model) -> ResidentModel:
+    return model._engine._loop.resident(model._key)
 
 
 def answer_ids(generation) -> list[int]:
@@ -80,7 +85,7 @@ def test_logits_agree_with_the_greedy_answer(model: Model):
     prompt = list(range(20, 60))
     ids = answer_ids(model.submit(request(prompt, tokens=6)))
     logits = model.logits(prompt + ids)
-    assert logits.shape == (46, model._resident.config.vocab_size)
+    assert logits.shape == (46, resident(model).config.vocab_size)
     assert logits[39:45].argmax(-1).tolist() == ids
 
 
@@ -136,7 +141,7 @@ def test_cancel_at_every_phase_frees_everything(engine: Engine, model: Model):
 
 def test_a_failing_step_ends_its_sequences_and_the_engine_serves_the_next(model: Model, monkeypatch):
     expected = answer_ids(model.submit(request()))
-    runner = model._resident.runner
+    runner = resident(model).runner
     real = runner.decoder.forward
 
     def broken(*args, **kwargs):
@@ -151,7 +156,7 @@ def test_a_failing_step_ends_its_sequences_and_the_engine_serves_the_next(model:
 
 def test_nan_logits_end_one_sequence_and_spare_the_others(model: Model, monkeypatch):
     expected = answer_ids(model.submit(request(tokens=20)))
-    real = model._resident.runner.decoder.forward
+    real = resident(model).runner.decoder.forward
 
     def poisoned(ids, layout, kv, rows):
         logits = real(ids, layout, kv, rows)
@@ -161,7 +166,7 @@ def test_nan_logits_end_one_sequence_and_spare_the_others(model: Model, monkeypa
 
     keeper = model.submit(request(tokens=20))
     next(iter(keeper.events()))
-    monkeypatch.setattr(model._resident.runner.decoder, "forward", poisoned)
+    monkeypatch.setattr(resident(model).runner.decoder, "forward", poisoned)
     victim = model.submit(request(range(70, 110), tokens=400)).result(20)[1]
     assert victim.reason is FinishReason.ERROR and "not numbers" in (victim.error or "")
     keeper.result(20)
