@@ -8,7 +8,7 @@ from engine.gguf.file import GGUFFile, open_gguf
 from engine.gguf.summary import quantization_label
 from engine.kv_budget import KVBudget
 from engine.kv_cache import BlockManager
-from engine.memory import check_weights_fit
+from engine.memory import check_block_fits, check_weights_fit, kv_room
 from engine.model.config import ModelConfig, read_config
 from engine.model.decoder import Decoder
 from engine.model.weights import Progress, load_weights
@@ -90,15 +90,14 @@ def build_model(
         tokenizer = Tokenizer.from_gguf(file)
         template = ChatTemplate.from_gguf(file, tokenizer)
         parameters = _parameters(file)
+        block_bytes = _kv_bytes_per_token(config, options) * options.block_size
+        check_block_fits(file.path.name, block_bytes, options.block_size, options.kv_budget_bytes)
         check_weights_fit(file.path.name, parameters, options.weight_element_bytes, options.ops.device)
         weights = load_weights(file, config, options.ops, progress)
         info = _info(file, config, parameters, weights.nbytes, options)
         salt = _salt(file, options)
     length = min(context_length or config.context_length, config.context_length)
-    block_bytes = info.kv_bytes_per_token * options.block_size
-    num_blocks = 1 + min(
-        options.kv_budget_bytes // block_bytes, SLOTS_PER_CONTEXT * -(-length // options.block_size)
-    )
+    num_blocks = _num_blocks(path.name, length, block_bytes, options)
     runner = ModelRunner(Decoder(config, weights, options.ops), num_blocks, options.block_size)
     warnings = [text for text in (tokenizer.warning, template.warning) if text]
     return ResidentModel(
@@ -116,6 +115,17 @@ def build_model(
         salt=salt,
         warnings=warnings,
     )
+
+
+def _num_blocks(name: str, length: int, block_bytes: int, options: HostOptions) -> int:
+    """Blocks to reserve, scratch included: what the budget and the memory left by the weights hold."""
+    room = kv_room(options.kv_budget_bytes, options.ops.device)
+    check_block_fits(name, block_bytes, options.block_size, room)
+    return 1 + min(room // block_bytes, SLOTS_PER_CONTEXT * -(-length // options.block_size))
+
+
+def _kv_bytes_per_token(config: ModelConfig, options: HostOptions) -> int:
+    return 2 * config.num_layers * config.kv_size * options.kv_element_bytes
 
 
 def _parameters(file: GGUFFile) -> int:
@@ -139,7 +149,7 @@ def _info(
         weight_bytes=weight_bytes,
         weight_dtype=options.weight_dtype,
         kv_dtype=options.kv_dtype,
-        kv_bytes_per_token=2 * config.num_layers * config.kv_size * options.kv_element_bytes,
+        kv_bytes_per_token=_kv_bytes_per_token(config, options),
     )
 
 

@@ -1,11 +1,15 @@
 """How much memory there is, what a model takes of it, and how much is left for KV."""
 
+from pathlib import Path
+
 import torch
 
 from engine.errors import EngineError
 
 KV_SHARE = 0.5
 """Part of the free memory that KV may take on a computer that others use too."""
+
+_CGROUP = Path("/sys/fs/cgroup")
 
 LOAD_MARGIN = 256 << 20
 """Bytes that must stay free after a model's weights are loaded."""
@@ -17,7 +21,20 @@ def free_bytes(device: torch.device) -> int:
         return int(torch.cuda.mem_get_info(device)[0])
     import psutil
 
-    return int(psutil.virtual_memory().available)
+    free = int(psutil.virtual_memory().available)
+    allowed = _allowed_bytes()
+    return free if allowed is None else min(free, allowed)
+
+
+def _allowed_bytes() -> int | None:
+    """What a container's own limit leaves (cgroup v2), or None without one."""
+    try:
+        limit = int((_CGROUP / "memory.max").read_text())
+        used = int((_CGROUP / "memory.current").read_text())
+        pages = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+        return max(0, limit - used + int(pages.get("inactive_file", 0)))
+    except (OSError, ValueError):
+        return None
 
 
 def process_bytes() -> int:
@@ -30,6 +47,20 @@ def process_bytes() -> int:
 def default_kv_budget(device: torch.device) -> int:
     """Bytes for KV when no setting caps it."""
     return int(free_bytes(device) * KV_SHARE)
+
+
+def kv_room(budget_bytes: int, device: torch.device) -> int:
+    """Bytes that one more model's KV may take: the budget, or less when less is free."""
+    return max(0, min(budget_bytes, free_bytes(device) - LOAD_MARGIN // 2))
+
+
+def check_block_fits(name: str, block_bytes: int, block_size: int, room: int) -> None:
+    """Raise `EngineError` with numbers when not even one block of KV would fit."""
+    if block_bytes > room:
+        raise EngineError(
+            f"{name}: {block_size} tokens need {format_bytes(block_bytes)} of KV memory and "
+            f"{format_bytes(room)} are there; raise the KV budget or close other models or programs."
+        )
 
 
 def check_weights_fit(name: str, parameters: int, element_bytes: int, device: torch.device) -> None:

@@ -8,9 +8,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from numbers import Integral, Real
 from types import MappingProxyType
 
 from engine.errors import RequestError
+
+MAX_BIAS = 1e6
+"""Largest logit bias: far above every logit, and no sum with one leaves float32."""
 
 
 class FinishReason(StrEnum):
@@ -49,11 +53,13 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+    """Added to the logits of tokens; -inf forbids one. Ids that a model lacks have no effect."""
     seed: int | None = None
 
     def __post_init__(self) -> None:
         """Raise `RequestError` for the first field out of range."""
         _in_range("temperature", self.temperature, 0.0, 100.0)
+        _whole("top_k", self.top_k)
         _in_range("top_k", self.top_k, 0, 1 << 30)
         _in_range("top_p", self.top_p, 0.0, 1.0)
         _in_range("min_p", self.min_p, 0.0, 1.0)
@@ -61,10 +67,12 @@ class SamplingParams:
         _in_range("frequency_penalty", self.frequency_penalty, -100.0, 100.0)
         _in_range("presence_penalty", self.presence_penalty, -100.0, 100.0)
         if self.seed is not None:
+            _whole("seed", self.seed)
             _in_range("seed", self.seed, 0, (1 << 64) - 1)
         for token_id, bias in self.logit_bias.items():
-            if token_id < 0 or math.isnan(bias):
-                raise RequestError(f"logit_bias: {token_id}: {bias} is not a token id and a number")
+            _whole("logit_bias", token_id)
+            _in_range("logit_bias", token_id, 0, (1 << 31) - 1)
+            _in_range(f"logit_bias: {token_id}", bias, -math.inf, MAX_BIAS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +95,13 @@ class Request:
         """Raise `RequestError` for an empty prompt or a bad limit."""
         if not self.prompt_ids:
             raise RequestError("prompt_ids: the prompt is empty; give at least one token")
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise RequestError(f"max_tokens: {self.max_tokens} is not at least 1")
+        if self.max_tokens is not None:
+            _whole("max_tokens", self.max_tokens)
+            if self.max_tokens < 1:
+                raise RequestError(f"max_tokens: {self.max_tokens} is not at least 1")
+        if self.priority not in set(Priority):
+            raise RequestError(f"priority: {self.priority!r} is not one of {', '.join(Priority)}")
+        _strings("stop", self.stop)
         if any(not s for s in self.stop):
             raise RequestError("stop: an empty stop string would end every answer at once")
 
@@ -128,6 +141,22 @@ class Finished:
 Event = TextDelta | Finished
 
 
+def _whole(name: str, value: object) -> None:
+    if not isinstance(value, Integral):
+        raise RequestError(f"{name}: {value!r} is not a whole number")
+
+
+def _strings(name: str, value: object) -> None:
+    if not isinstance(value, tuple | list) or not all(isinstance(item, str) for item in value):
+        raise RequestError(f"{name}: {value!r} is not a tuple of strings")
+
+
+def _number(name: str, value: object) -> None:
+    if not isinstance(value, Real):
+        raise RequestError(f"{name}: {value!r} is not a number")
+
+
 def _in_range(name: str, value: float, low: float, high: float) -> None:
+    _number(name, value)
     if not low <= value <= high:
         raise RequestError(f"{name}: {value} is not between {low} and {high}")

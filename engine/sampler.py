@@ -4,6 +4,7 @@ Random numbers are a function of (seed, position) alone, so a row's draw does no
 else is in the batch (splitmix64: Steele, Lea and Flood 2014).
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -65,10 +66,15 @@ def _sample_together(logits: Tensor, sequences: Seq[Sequence]) -> Sampled:
         if ok:
             result.ids[sequence.sequence_id] = token_id
         else:
-            result.failed[sequence.sequence_id] = (
-                "the model computed logits that are not numbers (NaN or infinity); the file may be damaged"
-            )
+            result.failed[sequence.sequence_id] = _cause(sequence.request.sampling)
     return result
+
+
+def _cause(params: SamplingParams) -> str:
+    cause = "the model computed logits that are not numbers (NaN or infinity); the file may be damaged"
+    if -math.inf in params.logit_bias.values():
+        return f"logit_bias forbids every token, or {cause}"
+    return cause
 
 
 def _batch(sequences: Seq[Sequence], vocab: int, device: torch.device) -> SamplingBatch:

@@ -49,11 +49,13 @@ class SamplingBatch:
 def sample(logits: Tensor, batch: SamplingBatch) -> tuple[Tensor, Tensor]:
     """logits float32 [R, vocab] → (token ids int64 [R], finite bool [R]).
 
-    Rows with a NaN or infinite logit are reported as not finite and their id is 0.
+    Rows with a NaN or infinite logit, or whose every token the edits forbid, are reported as not
+    finite and their id is 0.
     """
     finite = torch.isfinite(logits.sum(dim=-1))
     if batch.edits is not None:
         logits = _edit(logits, batch.edits)
+        finite &= torch.isfinite(logits.amax(dim=-1))
     greedy = logits.argmax(dim=-1)
     if batch.all_greedy:
         return torch.where(finite, greedy, 0), finite

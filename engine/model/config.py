@@ -7,6 +7,8 @@ honour are refused by name, never ignored.
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
 from engine.errors import ModelFileError, UnsupportedModelError
 from engine.gguf.file import GGUFFile
 from engine.model.arch import ARCHITECTURES, ArchSpec, supported_architectures
@@ -70,24 +72,27 @@ def read_config(file: GGUFFile) -> ModelConfig:
     """
     arch = _arch(file)
     reader = _Keys(file, arch.name)
-    heads = reader.positive("attention.head_count")
+    heads = reader.per_layer("attention.head_count")
     hidden = reader.positive("embedding_length")
-    kv_heads = reader.positive("attention.head_count_kv", heads)
+    kv_heads = reader.per_layer("attention.head_count_kv", heads)
     if heads % kv_heads:
         raise reader.error("attention.head_count_kv", f"{kv_heads} does not divide {heads} heads")
     head_dim = reader.positive("attention.key_length", hidden // heads)
     _refuse_unsupported(reader, head_dim)
     scale = reader.number("attention.scale", 0.0)
+    eps = reader.number("attention.layer_norm_rms_epsilon")
+    if eps < 0.0:
+        raise reader.error("attention.layer_norm_rms_epsilon", f"{eps} is negative")
     return ModelConfig(
         arch=arch,
-        num_layers=reader.positive("block_count"),
+        num_layers=_num_layers(reader),
         hidden_size=hidden,
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
-        ffn_size=reader.positive("feed_forward_length"),
+        ffn_size=reader.per_layer("feed_forward_length"),
         vocab_size=_vocab_size(file),
-        rms_eps=reader.number("attention.layer_norm_rms_epsilon"),
+        rms_eps=eps,
         attention_scale=scale or head_dim**-0.5,
         context_length=_context_length(reader),
         rope=_rope(reader),
@@ -115,6 +120,16 @@ def _vocab_size(file: GGUFFile) -> int:
     return info.shape[0]
 
 
+def _num_layers(reader: "_Keys") -> int:
+    """Checked against the file before anything is as large as this number says."""
+    layers, tensors = reader.positive("block_count"), len(reader.file.tensors)
+    if layers > tensors:
+        raise reader.error(
+            "block_count", f"{layers} layers cannot be in a file of {tensors} tensors; it is damaged"
+        )
+    return layers
+
+
 class _Keys:
     """Typed access to one architecture's keys with errors that name file and key."""
 
@@ -126,6 +141,19 @@ class _Keys:
         value = self.file.integer(f"{self.arch}.{key}", default)
         if value is None:
             raise self.error(key, "is missing")
+        return self._size(key, value)
+
+    def per_layer(self, key: str, default: int | None = None) -> int:
+        """A size that a file may give once for each layer, as long as it is the same for all."""
+        value = self.file.metadata.get(f"{self.arch}.{key}")
+        if not isinstance(value, np.ndarray):
+            return self.positive(key, default)
+        sizes = set(value.tolist())
+        if len(sizes) != 1 or value.dtype.kind not in "iu":
+            raise self.unsupported(key, "layers of different sizes are not supported")
+        return self._size(key, sizes.pop())
+
+    def _size(self, key: str, value: int) -> int:
         if not 0 < value <= 1 << 31:
             raise self.error(key, f"{value} is not a positive size")
         return value
@@ -202,8 +230,16 @@ def _rope(reader: _Keys) -> RopeConfig:
         original_context=reader.positive(
             "rope.scaling.original_context_length", reader.positive("context_length")
         ),
-        attn_factor=reader.number("rope.scaling.attn_factor", 1.0),
+        attn_factor=reader.number("rope.scaling.attn_factor", 1.0)
+        * reader.number("rope.scaling.yarn_attn_factor", 1.0),
         ext_factor=ext_factor if ext_factor >= 0 else float(scaling is RopeScaling.YARN),
-        beta_fast=reader.number("rope.scaling.yarn_beta_fast", 32.0),
-        beta_slow=reader.number("rope.scaling.yarn_beta_slow", 1.0),
+        beta_fast=_above_zero(reader, "rope.scaling.yarn_beta_fast", 32.0),
+        beta_slow=_above_zero(reader, "rope.scaling.yarn_beta_slow", 1.0),
     )
+
+
+def _above_zero(reader: _Keys, key: str, default: float) -> float:
+    value = reader.number(key, default)
+    if value <= 0.0:
+        raise reader.error(key, f"{value} is not above 0")
+    return value

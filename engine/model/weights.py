@@ -17,7 +17,7 @@ from engine.gguf.file import GGUFFile
 from engine.model.config import ModelConfig
 from engine.model.rope import inverse_frequencies
 from kernels.ops import Operations, QuantizedMatrix
-from kernels.quant.dequant import as_tensor, dequantize
+from kernels.quant.dequant import SUPPORTED, as_tensor, dequantize
 
 Progress = Callable[[float, str], None]
 
@@ -57,8 +57,8 @@ def load_weights(file: GGUFFile, config: ModelConfig, ops: Operations, progress:
 
     progress: called with the fraction done and what is being read.
     """
+    _check_tensors(file, config)
     loader = _Loader(file, config, ops)
-    loader.check_names()
     layers = []
     for index in range(config.num_layers):
         progress(index / (config.num_layers + 1), f"layer {index + 1} of {config.num_layers}")
@@ -108,21 +108,6 @@ class _Loader:
         self.q_order = head_row_order(config, config.num_heads, ops.rope_pairing)
         self.k_order = head_row_order(config, config.num_kv_heads, ops.rope_pairing)
 
-    def check_names(self) -> None:
-        known = {"token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight"}
-        per_layer = ["attn_norm.weight", "ffn_norm.weight"]
-        for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
-            per_layer += [f"{name}.weight", f"{name}.bias"]
-        if self.config.arch.qk_norm:
-            per_layer += ["attn_q_norm.weight", "attn_k_norm.weight"]
-        known.update(f"blk.{i}.{name}" for i in range(self.config.num_layers) for name in per_layer)
-        for name in self.file.tensors:
-            if name not in known and not any(part in name for part in _IGNORED):
-                raise UnsupportedModelError(
-                    f"{self.file.path}: tensor {name}: not known for architecture "
-                    f"'{self.config.arch.name}'; this variant of it is not supported."
-                )
-
     def layer(self, index: int) -> LayerWeights:
         config, prefix = self.config, f"blk.{index}"
         hidden = config.hidden_size
@@ -149,9 +134,6 @@ class _Loader:
             (f"{prefix}.attn_k.weight", config.kv_size),
             (f"{prefix}.attn_v.weight", config.kv_size),
         ]
-        if config.arch.qkv_bias:
-            for name, _ in names:
-                self._info(name.replace(".weight", ".bias"))
         return self.linear(names, config.hidden_size, [self.q_order, self.k_order, None])
 
     def qk_norm(self, prefix: str) -> Tensor | None:
@@ -192,12 +174,11 @@ class _Loader:
         return self.ops.make_linear(parts, joined)
 
     def matrix(self, name: str, rows: int, columns: int, order: Tensor | None = None) -> QuantizedMatrix:
-        info = self._info(name, (rows, columns))
+        info = self.file.tensors[name]
         return QuantizedMatrix(self._raw(name), info.type, (rows, columns), order)
 
     def vector(self, name: str, size: int) -> Tensor:
-        info = self._info(name, (size,))
-        return dequantize(self._raw(name), info.type, (size,))
+        return dequantize(self._raw(name), self.file.tensors[name].type, (size,))
 
     def optional_vector(self, name: str, size: int) -> Tensor | None:
         return self.vector(name, size) if name in self.file.tensors else None
@@ -205,16 +186,64 @@ class _Loader:
     def _raw(self, name: str) -> Tensor:
         return as_tensor(self.file.tensor_bytes(name))
 
-    def _info(self, name: str, shape: tuple[int, ...] | None = None) -> Any:
-        info = self.file.tensors.get(name)
-        if info is None:
-            raise ModelFileError(
-                f"{self.file.path}: tensor {name} is missing; the file is incomplete or not a "
-                f"'{self.config.arch.name}' model."
+
+def _check_tensors(file: GGUFFile, config: ModelConfig) -> None:
+    """Every tensor that the decoder needs is there, of its shape and a known type, and no other is."""
+    shapes = _shapes(config)
+    for name, info in file.tensors.items():
+        if name not in shapes and not any(part in name for part in _IGNORED):
+            raise UnsupportedModelError(
+                f"{file.path}: tensor {name}: not known for architecture '{config.arch.name}'; this "
+                "variant of it is not supported."
             )
-        if shape is not None and info.shape != shape:
-            raise ModelFileError(f"{self.file.path}: tensor {name}: shape {info.shape} is not {shape}.")
-        return info
+        if info.type not in SUPPORTED:
+            raise UnsupportedModelError(
+                f"{file.path}: tensor {name}: type {info.type.name} is not supported."
+            )
+    for name, shape in shapes.items():
+        found = file.tensors.get(name)
+        if found is not None and found.shape != shape:
+            raise ModelFileError(f"{file.path}: tensor {name}: shape {found.shape} is not {shape}.")
+        if found is None and not _optional(name, config):
+            raise ModelFileError(
+                f"{file.path}: tensor {name} is missing; the file is incomplete or not a "
+                f"'{config.arch.name}' model."
+            )
+
+
+def _optional(name: str, config: ModelConfig) -> bool:
+    if name in ("output.weight", "rope_freqs.weight"):
+        return True
+    required = config.arch.qkv_bias and name.endswith(("attn_q.bias", "attn_k.bias", "attn_v.bias"))
+    return name.endswith(".bias") and not required
+
+
+def _shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Every tensor that a file may have for this decoder."""
+    hidden, ffn = config.hidden_size, config.ffn_size
+    matrices = {
+        "attn_q": (config.q_size, hidden),
+        "attn_k": (config.kv_size, hidden),
+        "attn_v": (config.kv_size, hidden),
+        "attn_output": (hidden, config.q_size),
+        "ffn_gate": (ffn, hidden),
+        "ffn_up": (ffn, hidden),
+        "ffn_down": (hidden, ffn),
+    }
+    layer: dict[str, tuple[int, ...]] = {"attn_norm.weight": (hidden,), "ffn_norm.weight": (hidden,)}
+    for name, shape in matrices.items():
+        layer |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    if config.arch.qk_norm:
+        layer |= {"attn_q_norm.weight": (config.head_dim,), "attn_k_norm.weight": (config.head_dim,)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (config.vocab_size, hidden),
+        "output_norm.weight": (hidden,),
+        "output.weight": (config.vocab_size, hidden),
+        "rope_freqs.weight": (config.head_dim // 2,),
+    }
+    for index in range(config.num_layers):
+        shapes |= {f"blk.{index}.{name}": shape for name, shape in layer.items()}
+    return shapes
 
 
 def _total_bytes(weights: ModelWeights, ops: Operations) -> int:
