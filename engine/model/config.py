@@ -77,6 +77,8 @@ def read_config(file: GGUFFile) -> ModelConfig:
     kv_heads = reader.per_layer("attention.head_count_kv", heads)
     if heads % kv_heads:
         raise reader.error("attention.head_count_kv", f"{kv_heads} does not divide {heads} heads")
+    if heads > hidden:
+        raise reader.error("attention.head_count", f"{heads} heads are more than the width {hidden}")
     head_dim = reader.positive("attention.key_length", hidden // heads)
     _refuse_unsupported(reader, head_dim)
     scale = reader.number("attention.scale", 0.0)

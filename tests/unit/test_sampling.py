@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.request import Request, SamplingParams
+from engine.request import MAX_BIAS, Request, SamplingParams
 from engine.sampler import sample_rows, uniform
 from engine.sequence import Sequence
 
@@ -144,3 +144,60 @@ def test_an_exception_while_sampling_fails_its_own_row():
     result = sample_rows(rows, sequences)
     assert set(result.failed) == {1}
     assert result.ids == {0: int(rows[0].argmax()), 2: int(rows[2].argmax())}
+
+
+def test_forbidden_tokens_are_never_chosen_and_forbidding_all_fails_alone():
+    rows = logits(3, seed=2)
+    best = int(rows[0].argmax())
+    banned = SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, logit_bias={best: -math.inf})
+    nothing = SamplingParams(temperature=0.9, logit_bias=dict.fromkeys(range(VOCAB), -math.inf))
+    clean = SamplingParams(temperature=0.9)
+    made = [sequence(p, seed=i, sequence_id=i) for i, p in enumerate((banned, nothing, clean))]
+    result = sample_rows(rows, made)
+    assert set(result.failed) == {1} and "forbids every token" in result.failed[1]
+    assert result.ids[2] == choose(rows[2:], made[2:])[0]
+    many = [sequence(banned, seed=i, sequence_id=i) for i in range(300)]
+    assert best not in choose(rows[:1].expand(300, VOCAB), many)
+    only = SamplingParams(temperature=1.0, logit_bias={t: -math.inf for t in range(VOCAB) if t != 7})
+    assert choose(rows[:1], [sequence(only)]) == [7]
+    greedy = SamplingParams(temperature=0.0, logit_bias=dict.fromkeys(range(VOCAB), -math.inf))
+    assert set(sample_rows(rows[:1], [sequence(greedy)]).failed) == {1}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(temperature=1e-6, top_k=0, top_p=1.0, min_p=0.0),
+        SamplingParams(temperature=1e-30, top_k=0, top_p=1.0, min_p=0.0),
+        SamplingParams(temperature=1e-320),
+        SamplingParams(temperature=1.0, top_k=0, top_p=0.0),
+        SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=1.0),
+        SamplingParams(temperature=1.0, top_k=1),
+    ],
+)
+def test_settings_that_leave_only_the_best_take_it(params: SamplingParams):
+    rows = logits(30, seed=6)
+    made = [sequence(params, seed=i, sequence_id=i) for i in range(30)]
+    assert choose(rows, made) == rows.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("top_k", [VOCAB, VOCAB + 1, 2000, 1 << 30])
+def test_a_top_k_of_the_vocabulary_or_more_keeps_all(top_k: int):
+    rows = logits(30, seed=8)
+    chosen = []
+    for k in (0, top_k):
+        params = SamplingParams(temperature=3.0, top_k=k, top_p=1.0, min_p=0.0)
+        chosen.append(choose(rows, [sequence(params, seed=i, sequence_id=i) for i in range(30)]))
+    assert chosen[0] == chosen[1]
+
+
+def test_the_largest_bias_wins_and_penalties_stay_finite():
+    rows = logits(1, seed=1) * 50
+    strong = SamplingParams(
+        temperature=0.5,
+        repetition_penalty=100.0,
+        frequency_penalty=100.0,
+        presence_penalty=100.0,
+        logit_bias={11: MAX_BIAS},
+    )
+    assert choose(rows, [sequence(strong, answer=[3] * 5000)]) == [11]
