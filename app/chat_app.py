@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 _WIDGETS = ("lines", "tab_bar", "deck", "live_panel", "notice_bar", "composer", "status_line")
 _WARM_UP = 8.0
+_SWITCH_SECONDS = 0.0005
 _EXIT_SECONDS = 5.0
 
 
@@ -98,6 +99,9 @@ class ChatApp(App[int]):
 
     def on_mount(self) -> None:
         """Wire the services and show the chat screen."""
+        # The engine's thread asks for the interpreter lock hundreds of times a tick; at the default of
+        # 5 ms every frame that is being painted would hold it up that long.
+        sys.setswitchinterval(_SWITCH_SECONDS)
         loop = asyncio.get_running_loop()
         self.context = self._make_context(loop)
         screen = ChatScreen(self.context)
@@ -172,7 +176,7 @@ class ChatApp(App[int]):
             self.notify(str(error), severity="warning", markup=False)
 
     def _watch_signals(self, loop: asyncio.AbstractEventLoop) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if self.is_headless or threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGTERM, signal.SIGHUP):
             with contextlib.suppress(NotImplementedError, ValueError):

@@ -1,8 +1,8 @@
 """Carries text from the engine's streams to the conversations at frame rate.
 
 Nothing ticks while nothing streams: the engine's thread wakes the pump once when events appear
-where none waited. While text flows the pump runs at up to 24 Hz, and slower when carrying it out
-(and painting it) would take more than a quarter of the user interface's time.
+where none waited. While text flows the pump runs at up to 20 Hz, and slower when carrying it out
+(and painting it) would take more than a fifth of the user interface's time.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from engine.request import Event, Finished
 
 Sink = Callable[[list[Event]], None]
 
-FASTEST = 1 / 24
+FASTEST = 1 / 20
 SLOWEST = 0.5
-_SHARE = 0.25
+_SHARE = 0.2
 _SMOOTHING = 0.3
 
 

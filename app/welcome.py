@@ -30,7 +30,10 @@ def welcome_text(models_folder: Path, model: Path) -> Content:
             (folder, "$primary"),
         ]
     else:
-        parts += [(model.stem, "bold $foreground"), "\n\nA new chat. Whatever you write stays on this computer."]
+        parts += [
+            (model.stem, "bold $foreground"),
+            "\n\nA new chat. Whatever you write stays on this computer.",
+        ]
     parts.append("\n\n")
     for key, what in _KEYS:
         parts += [(f"\n{key:<9}", "$accent"), what]

@@ -36,9 +36,9 @@ from app.widgets.tab_bar import TabBar
 from app.widgets.transcript import Transcript
 from engine.stats import EngineStats
 
-_BEAT = 0.125
+_BEAT = 0.2
 _PANEL_BEATS = 2
-_LINGER = 20
+_LINGER = 12
 """Beats after the last work: the engine's speeds are over the last second and have to run out."""
 _DRAFT_SECONDS = 0.8
 _PANEL_FROM = 120
@@ -287,7 +287,7 @@ class ChatScreen(AnswerActions):
         if not session.conversation.nodes and not session.conversation.draft:
             self.context.history.delete(session.conversation.id)
         self._save_tabs()
-        await self.deck.forget(session)
+        self.deck.forget(session)
         await self._show_active()
 
     def action_rename_tab(self) -> None:

@@ -69,13 +69,18 @@ class TranscriptDeck(Container):
         for other_key, other in self._cards.items():
             other.transcript.display = other_key == key
         self.set_class(card is None, "-empty")
-        await self._drop_oldest()
+        self._drop_oldest()
 
-    async def forget(self, session: ChatSession) -> None:
+    def forget(self, session: ChatSession) -> None:
         """Drop a closed chat's transcript."""
         card = self._cards.pop(session.conversation.id, None)
         if card is not None:
-            await card.transcript.remove()
+            self._remove(card)
+
+    def _remove(self, card: _Card) -> None:
+        # A widget removed while the last layout still holds it would be painted without a screen.
+        card.transcript.display = False
+        self.call_after_refresh(card.transcript.remove)
 
     def apply(self, session: ChatSession, event: SessionEvent) -> None:
         """Take an event of any chat; only the active one's touches widgets."""
@@ -107,10 +112,9 @@ class TranscriptDeck(Container):
             card.transcript.jump_to_end()
         card.ids, card.stale = ids, False
 
-    async def _drop_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         while len(self._cards) > _KEPT:
-            _, card = self._cards.popitem(last=False)
-            await card.transcript.remove()
+            self._remove(self._cards.popitem(last=False)[1])
 
 
 def message_view(session: ChatSession, node: MessageNode) -> MessageView:
@@ -123,7 +127,9 @@ def message_view(session: ChatSession, node: MessageNode) -> MessageView:
         text=node.text,
         reasoning=node.reasoning,
         status=str(node.status),
-        footer=answer_footer(session.conversation, node) if answer and node.status is not Status.STREAMING else "",
+        footer=answer_footer(session.conversation, node)
+        if answer and node.status is not Status.STREAMING
+        else "",
         title=title,
     )
 

@@ -62,7 +62,9 @@ class StatusLine(LineWidget):
             style = "warning" if most and used / most >= _NEARLY_FULL else "text"
             parts.append((("ctx ", "dim"), (f"{used:,}", style), (f"/{most:,}", "dim")))
         if item.kv is not None:
-            parts.append((("kv ", "dim"), (f"{item.kv:.0%}", "text" if item.kv < _NEARLY_FULL else "warning")))
+            parts.append(
+                (("kv ", "dim"), (f"{item.kv:.0%}", "text" if item.kv < _NEARLY_FULL else "warning"))
+            )
         return parts
 
     def _hint_spans(self, room: int) -> Row:

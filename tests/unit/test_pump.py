@@ -42,11 +42,11 @@ async def test_every_event_arrives_in_order_whichever_thread_feeds_it():
             await asyncio.sleep(0.01)
 
 
-async def test_it_slows_down_when_showing_costs_more_than_a_quarter():
+async def test_it_slows_down_when_showing_costs_more_than_a_fifth():
     pump = Pump(asyncio.get_running_loop(), lambda: None)
     assert pump.interval == FASTEST
-    pump._cost = 0.05
-    assert pump.interval == 0.2
+    pump._cost = 0.04
+    assert round(pump.interval, 6) == 0.2
     pump._cost = 9.0
     assert pump.interval == SLOWEST
 
