@@ -26,7 +26,7 @@ from engine.errors import EngineClosedError, EngineError, RequestError
 from engine.generation import Generation
 from engine.host import HostOptions, ModelInfo, ResidentModel, build_model
 from engine.loop import EngineLoop
-from engine.memory import default_kv_budget
+from engine.memory import default_kv_budget, return_freed_memory
 from engine.model.weights import Progress
 from engine.request import Request
 from engine.scheduler import SchedulerConfig
@@ -197,6 +197,7 @@ class Model:
         loop = self._engine._loop
         with suppress(EngineClosedError):
             loop.call(lambda: loop.remove_model(self._key))
+            return_freed_memory()
 
     def _check_loaded(self) -> None:
         if self._unloaded:

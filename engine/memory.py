@@ -1,5 +1,7 @@
 """How much memory there is, what a model takes of it, and how much is left for KV."""
 
+import ctypes
+import sys
 from pathlib import Path
 
 import torch
@@ -42,6 +44,17 @@ def process_bytes() -> int:
     import psutil
 
     return int(psutil.Process().memory_info().rss)
+
+
+def return_freed_memory() -> None:
+    """Hand freed weights back to the system.
+
+    glibc keeps freed pieces below 32 MiB, which are all matrices of a small model: another load
+    would not find that memory free.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def default_kv_budget(device: torch.device) -> int:

@@ -1,6 +1,7 @@
 """Closing, unloading, abandoned loads and listeners: nobody waits for ever and no memory stays."""
 
 import gc
+import sys
 import threading
 import weakref
 
@@ -9,6 +10,7 @@ import pytest
 from engine.engine import Engine, Model
 from engine.errors import EngineClosedError, EngineError, RequestError
 from engine.host import ResidentModel
+from engine.memory import process_bytes
 from engine.request import Finished, FinishReason, Request, SamplingParams, TextDelta
 from tests.tiny_gguf import make_tiny
 
@@ -334,3 +336,19 @@ def test_every_generation_has_one_finished_event(model: Model):
         events = list(generation.events())
         assert [isinstance(event, Finished) for event in events].count(True) == 1
         assert isinstance(events[-1], Finished)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads and relies on glibc's heap")
+@pytest.mark.parametrize("weight_dtype", ["float32", "bfloat16"])
+def test_unloading_returns_the_memory_to_the_system(weight_dtype: str, tmp_path):
+    file = make_tiny(tmp_path / "wide.gguf", "qwen3", quant="Q8_0", layers=4, width=512, ffn=2048)
+    with new_engine(weight_dtype=weight_dtype) as engine:
+        model = engine.load(file)
+        model.unload()
+        before = process_bytes()
+        model = engine.load(file)
+        model.submit(request(range(20, 120))).result(20)
+        weights = model.info.weight_bytes
+        assert process_bytes() - before > 0.6 * weights
+        model.unload()
+        assert process_bytes() - before < 0.4 * weights
