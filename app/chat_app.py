@@ -25,7 +25,7 @@ from app.history import HistoryStore
 from app.paths import Locations, locations, private_directory
 from app.pump import Pump
 from app.screens.chat import ChatScreen
-from app.session import Services
+from app.services import Services
 from app.settings import DEFAULT_THEME, EngineSettings, Settings, SettingsError, save_settings
 from app.terminal_keys import read_alt_keys
 from app.theming import textual_themes, variable_defaults

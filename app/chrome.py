@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from app.session import ChatSession, TabState
+from app.session import ChatSession
+from app.session_events import TabState
 from app.widgets.deck import model_title
 from app.widgets.lines import Row, bar, fit
 from app.widgets.live_panel import PanelTab
@@ -25,7 +26,7 @@ def assign_stats(sessions: Sequence[ChatSession], stats: EngineStats | None) -> 
 def tab_item(session: ChatSession) -> TabItem:
     """Return a tab as the bar shows it."""
     state = session.state
-    fraction = session.load_progress[0] if state is TabState.LOADING else session.reading_fraction
+    fraction = session.models.progress[0] if state is TabState.LOADING else session.reading_fraction
     return TabItem(session.conversation.id, session.conversation.title, state, session.unread, fraction)
 
 
@@ -56,9 +57,9 @@ def status_item(session: ChatSession, stats: EngineStats | None) -> StatusItem:
         speed = answer.stats.tok_s if answer is not None and answer.stats is not None else 0.0
     kv = stats.kv_bytes_used / stats.kv_bytes_total if stats is not None and stats.kv_bytes_total else None
     if session.model is None:
-        loading = session.loading_path
+        loading = session.models.loading_path
         name = model_title(loading) if loading is not None else ""
-        if session.load_error is None:
+        if session.models.error is None:
             return StatusItem(name or "tui-chat", note="starting", kv=kv)
         return StatusItem("no model", note="Ctrl+O opens one", kv=kv)
     note = f"reading {session.reading_fraction:.0%}" if session.state is TabState.READING else ""
@@ -75,20 +76,20 @@ def status_item(session: ChatSession, stats: EngineStats | None) -> StatusItem:
 def notice_rows(session: ChatSession, width: int) -> list[Row]:
     """Return the lines above the composer."""
     rows: list[Row] = []
-    if session.loading_path is not None:
-        fraction, what = session.load_progress
+    if session.models.loading_path is not None:
+        fraction, what = session.models.progress
         keeps = f"Esc keeps {session.model.name}" if session.model is not None else "Esc stops"
-        name = fit_short(model_title(session.loading_path), 32)
+        name = fit_short(model_title(session.models.loading_path), 32)
         meter = bar(_BAR, [(fraction, "reading")])
         rows.append(
             ((f"Opening {name} ", "text"), *meter, (f" {fraction:4.0%} {what}  ", "dim"), (keeps, "accent"))
         )
-    elif session.load_error is not None and session.model is None:
-        rows.append(((fit_short(session.load_error, width), "error"),))
+    elif session.models.error is not None and session.model is None:
+        rows.append(((fit_short(session.models.error, width), "error"),))
     if session.editing is not None:
         rows.append((("Editing your last message. ", "accent"), ("Enter asks again, Esc leaves it.", "dim")))
-    if session.warnings:
-        rows.append(((fit_short(session.warnings[0], width), "warning"),))
+    if session.models.warnings:
+        rows.append(((fit_short(session.models.warnings[0], width), "warning"),))
     if session.queued:
         first = fit_short(session.queued[0], max(10, width - 30))
         more = f" and {len(session.queued) - 1} more" if len(session.queued) > 1 else ""

@@ -41,6 +41,10 @@ class GenerationPort(Protocol):
         """The id under which statistics show it."""
 
     @property
+    def request(self) -> Request:
+        """What was asked for."""
+
+    @property
     def finished(self) -> Finished | None:
         """The last event once it has ended."""
 

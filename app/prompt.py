@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from app.conversation import Conversation, MessageNode, Role, Status
 from app.engine_port import ModelPort
+from engine.request import Finished, FinishReason
 
 if TYPE_CHECKING:
     from engine.text.chat_template import KeptAnswer, Message
@@ -36,6 +37,19 @@ def prompt_too_long(tokens: int, model: ModelPort) -> str | None:
         f"{model.context_length:,}, answer included. Shorten the message, begin a new chat, or choose a "
         "model with a longer context."
     )
+
+
+def answer_outcome(finished: Finished, max_tokens: int | None) -> tuple[Status, str | None]:
+    """Return how an answer ended and, where that needs saying, what its footer says about it."""
+    if finished.reason is FinishReason.ERROR:
+        return Status.ERROR, finished.error or "The engine gave no reason."
+    if finished.reason is FinishReason.CANCELLED:
+        return Status.STOPPED, None
+    if finished.reason is not FinishReason.LENGTH:
+        return Status.COMPLETE, None
+    if max_tokens is not None and finished.completion_tokens >= max_tokens:
+        return Status.COMPLETE, "cut off at this chat's token limit, F8 changes it"
+    return Status.COMPLETE, "cut off, no room is left in the context"
 
 
 def answer_footer(conversation: Conversation, node: MessageNode) -> str:

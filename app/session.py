@@ -7,93 +7,27 @@ shows the tab turns them into widgets, and a tab that nobody looks at costs no p
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
 
-from app.conversation import AnswerStats, Conversation, MessageNode, Role, Status
+from app.conversation import AnswerStats, Conversation, Role, Status
 from app.draft import Draft
 from app.engine_port import GenerationPort, ModelPort
-from app.engine_service import EngineService, LoadJob
-from app.prompt import prompt_messages, prompt_too_long
-from app.pump import Pump
-from app.reasoning import Part
+from app.prompt import answer_outcome, prompt_messages, prompt_too_long
+from app.services import Services
+from app.session_events import (
+    AnswerFinished,
+    Changed,
+    Notice,
+    PathChanged,
+    SessionEvent,
+    TabState,
+    TextReturned,
+    TextStreamed,
+)
+from app.session_models import SessionModels
 from engine.errors import EngineError, RequestError
-from engine.request import Event, Finished, FinishReason, Request, TextDelta
+from engine.request import Event, Finished, Request, TextDelta
 from engine.stats import SequenceState, SequenceStats
-
-
-class TabState(StrEnum):
-    """What a tab is doing, as its glyph shows it."""
-
-    IDLE = "idle"
-    LOADING = "loading"
-    QUEUED = "queued"
-    READING = "reading"
-    GENERATING = "generating"
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """State, title, queue or model changed; nothing in the transcript."""
-
-
-@dataclass(frozen=True, slots=True)
-class PathChanged:
-    """The shown messages changed other than by streaming; show them anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class TextStreamed:
-    """Text was added to the end of an answer."""
-
-    node_id: str
-    pieces: tuple[tuple[Part, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerFinished:
-    """An answer ended; its node says how."""
-
-    node_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class TextReturned:
-    """Text that could not be sent goes back to the composer."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something to tell the reader."""
-
-    text: str
-    severity: str = "warning"
-
-
-SessionEvent = Changed | PathChanged | TextStreamed | AnswerFinished | TextReturned | Notice
-
-
-class HistoryPort(Protocol):
-    """The part of the history store that a session writes to."""
-
-    def save(self, conversation: Conversation) -> None:
-        """Save the whole conversation, soon."""
-
-    def append(self, conversation: Conversation, node_id: str) -> None:
-        """Save an answer that has grown, soon."""
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What every session shares."""
-
-    engine: EngineService
-    pump: Pump
-    history: HistoryPort
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,24 +49,23 @@ class ChatSession:
         report: Callable[["ChatSession", SessionEvent], None],
     ) -> None:
         self.conversation = conversation
-        self.model: ModelPort | None = None
+        self.models = SessionModels(services.engine, self._model_opened, self._return_queue, self._tell)
         self.draft = Draft.folded(conversation.draft)
         self.editing: str | None = None
         self.unread = False
         self.queued: list[str] = []
-        self.warnings: list[str] = []
-        self.load_error: str | None = None
-        self.load_progress: tuple[float, str] = (0.0, "")
-        self.loading_path: Path | None = None
         self.stats: SequenceStats | None = None
         self._services = services
         self._report = report
-        self._job: LoadJob | None = None
         self._generation: GenerationPort | None = None
         self._task: asyncio.Task[None] | None = None
         self._answer: str | None = None
-        self._retired: list[ModelPort] = []
         self._closed = False
+
+    @property
+    def model(self) -> ModelPort | None:
+        """The model that answers, None before one is open."""
+        return self.models.current
 
     @property
     def busy(self) -> bool:
@@ -156,10 +89,10 @@ class ChatSession:
             return TabState.GENERATING if node.token_ids else TabState.READING
         if self._task is not None:
             return TabState.READING
-        if self._job is not None:
+        if self.models.loading:
             return TabState.LOADING
         last = self.conversation.nodes.get(self.conversation.leaf or "")
-        failed = self.load_error is not None and self.model is None
+        failed = self.models.error is not None and self.model is None
         return TabState.ERROR if failed or (last and last.status is Status.ERROR) else TabState.IDLE
 
     @property
@@ -175,28 +108,15 @@ class ChatSession:
 
     def open_model(self, path: Path) -> None:
         """Load a model for this tab; the present one stays until the new one is there."""
-        self.cancel_load()
-        self.loading_path = path
-        self.load_error = None
-        self.load_progress = (0.0, "waiting")
-        self._job = self._services.engine.load(path, self._on_loaded, self._on_load_failed, self._on_progress)
-        self._tell(Changed())
+        self.models.open(path)
 
     def cancel_load(self) -> bool:
         """Give up a load that is under way; tell whether there was one."""
-        if self._job is None:
-            return False
-        self._job.cancel()
-        self._job = self.loading_path = None
-        if self.model is None:
-            self.load_error = "No model is open: loading was stopped. Press Ctrl+O to choose one."
-        self._return_queue()
-        self._tell(Changed())
-        return True
+        return self.models.cancel()
 
     def send(self, text: str) -> None:
         """Ask with a new message; while the tab is busy or loading the message waits its turn."""
-        if self.busy or (self.model is None and self._job is not None):
+        if self.busy or (self.model is None and self.models.loading):
             self.queued.append(text)
             self._tell(Changed())
         else:
@@ -272,7 +192,7 @@ class ChatSession:
         self.cancel_load()
         self.stop()
         if self._generation is None:
-            self._release()
+            self.models.release()
 
     def _refuse_while_busy(self, text: str | None) -> bool:
         if not self.busy:
@@ -284,7 +204,7 @@ class ChatSession:
 
     def _launch(self, turn: _Turn) -> None:
         if self.model is None:
-            self._turn_failed(turn, self.load_error or "No model is open; press Ctrl+O to choose one.")
+            self._turn_failed(turn, self.models.error or "No model is open; press Ctrl+O to choose one.")
             return
         self._task = asyncio.get_running_loop().create_task(self._run_turn(turn, self.model))
         self._tell(Changed())
@@ -354,7 +274,8 @@ class ChatSession:
             self._finish(answer, events[-1])
 
     def _finish(self, answer: str, finished: Finished) -> None:
-        status, error = _outcome(finished)
+        limit = self._generation.request.max_tokens if self._generation is not None else None
+        status, note = answer_outcome(finished, limit)
         stats = AnswerStats(
             tokens=finished.completion_tokens,
             tok_s=finished.tok_s,
@@ -363,14 +284,14 @@ class ChatSession:
             prompt_tokens=finished.prompt_tokens,
         )
         self._generation = self._answer = self.stats = None
-        pieces = self.conversation.finish(answer, status, error=error, stats=stats)
+        pieces = self.conversation.finish(answer, status, error=note, stats=stats)
         self._save()
         if pieces:
             self._tell(TextStreamed(answer, tuple(pieces)))
         self._tell(AnswerFinished(answer))
-        self._release_retired()
+        self.models.release_retired()
         if self._closed:
-            self._release()
+            self.models.release()
         elif status is Status.COMPLETE and self.queued:
             self.send(self.queued.pop(0))
         else:
@@ -381,46 +302,16 @@ class ChatSession:
             text, self.queued = "\n\n".join(self.queued), []
             self._tell(TextReturned(text))
 
-    def _on_progress(self, fraction: float, what: str) -> None:
-        self.load_progress = (fraction, what)
-
-    def _on_loaded(self, model: ModelPort) -> None:
-        self._job = self.loading_path = None
-        if self.model is not None:
-            self._retired.append(self.model)
-        self.model = model
+    def _model_opened(self, model: ModelPort) -> None:
         self.conversation.model_path = str(model.path)
-        found = (model.template.warning, model.tokenizer.warning)
-        self.warnings = [warning for warning in found if warning]
         self._save()
         if not self.busy:
-            self._release_retired()
+            self.models.release_retired()
         self._tell(Changed())
-        for warning in self.warnings:
+        for warning in self.models.warnings:
             self._tell(Notice(warning))
         if self.queued and not self.busy:
             self.send(self.queued.pop(0))
-
-    def _on_load_failed(self, reason: str) -> None:
-        self._job = self.loading_path = None
-        if self.model is not None:
-            reason = f"{reason} This chat goes on with {self.model.name}."
-        else:
-            self.load_error = reason
-            self._return_queue()
-        self._tell(Notice(reason, "error"))
-        self._tell(Changed())
-
-    def _release_retired(self) -> None:
-        for model in self._retired:
-            self._services.engine.release(model)
-        self._retired.clear()
-
-    def _release(self) -> None:
-        self._release_retired()
-        if self.model is not None:
-            self._services.engine.release(self.model)
-            self.model = None
 
     def _save(self) -> None:
         self._services.history.save(self.conversation)
@@ -434,17 +325,3 @@ def _cancel_when_submitted(running: "asyncio.Future[GenerationPort]") -> None:
     """Cancel an answer that was stopped while its prompt was still being encoded."""
     if not running.cancelled() and running.exception() is None:
         running.result().cancel()
-
-
-def _outcome(finished: Finished) -> tuple[Status, str | None]:
-    if finished.reason is FinishReason.ERROR:
-        return Status.ERROR, finished.error or "The engine gave no reason."
-    if finished.reason is FinishReason.CANCELLED:
-        return Status.STOPPED, None
-    return Status.COMPLETE, None
-
-
-def reached_limit(node: MessageNode, context_length: int) -> bool:
-    """Whether an answer ended because the context was full."""
-    stats = node.stats
-    return stats is not None and stats.prompt_tokens + stats.tokens >= context_length

@@ -15,9 +15,9 @@ from app.context import AppContext
 from app.conversation import Conversation, Role
 from app.draft import Draft
 from app.screens.answer_actions import AnswerActions
-from app.session import (
+from app.session import ChatSession
+from app.session_events import (
     AnswerFinished,
-    ChatSession,
     Notice,
     PathChanged,
     SessionEvent,
@@ -85,7 +85,7 @@ class ChatScreen(AnswerActions):
     def start_models(self) -> None:
         """Open every tab's model; called once the first frame is on the screen."""
         for session in [self.active, *self.sessions]:
-            if session.model is None and session.loading_path is None:
+            if session.model is None and not session.models.loading:
                 session.open_model(self.context.model_path(session.conversation))
 
     def _add(self, conversation: Conversation) -> ChatSession:

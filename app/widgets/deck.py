@@ -17,7 +17,8 @@ from app.builtin_model import BUILTIN_TITLE, is_builtin
 from app.conversation import MessageNode, Role, Status
 from app.prompt import answer_footer
 from app.reasoning import Part
-from app.session import AnswerFinished, ChatSession, PathChanged, SessionEvent, TextStreamed
+from app.session import ChatSession
+from app.session_events import AnswerFinished, PathChanged, SessionEvent, TextStreamed
 from app.widgets.transcript import MessageView, Transcript
 
 _KEPT = 3
@@ -126,7 +127,7 @@ def message_view(session: ChatSession, node: MessageNode) -> MessageView:
         role=str(node.role),
         text=node.text,
         reasoning=node.reasoning,
-        status=str(node.status),
+        status="limited" if node.status is Status.COMPLETE and node.error else str(node.status),
         footer=answer_footer(session.conversation, node)
         if answer and node.status is not Status.STREAMING
         else "",

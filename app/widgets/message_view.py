@@ -17,14 +17,19 @@ HEADER, FOOTER = -3, 1 << 30
 # Longer texts are shown without markdown, which costs ten times as much to open.
 MARKDOWN_LIMIT = 400_000
 _NAMES = {"user": "You", "assistant": "Assistant", "system": "System"}
-_FOOTERS = {"error": ("footererror", "✗ "), "stopped": ("footerstopped", "■ ")}
+_FOOTERS = {
+    "error": ("footererror", "✗ "),
+    "stopped": ("footerstopped", "■ "),
+    "limited": ("footerstopped", "■ "),
+}
 
 
 @dataclass(frozen=True)
 class MessageView:
     """One message of a conversation path, as the transcript shows it.
 
-    `role` is "user", "assistant" or "system"; `status` is "complete", "streaming", "stopped" or "error";
+    `role` is "user", "assistant" or "system"; `status` is "complete", "streaming", "stopped",
+    "limited" (cut off at a limit) or "error";
     `title` stands in the header (a model's name) and `footer` below the text (tok/s, tokens, a cause).
     """
 

@@ -1,5 +1,7 @@
 """Asking, stopping, asking again, and answers that fail."""
 
+import pytest
+
 from app.conversation import Status
 from engine.errors import TemplateError
 from engine.request import FinishReason
@@ -132,6 +134,25 @@ async def test_an_error_is_shown_in_the_message_and_can_be_tried_again(make_app,
         assert "NaN at position 7" in footer and "Ctrl+R" in footer
         await pilot.press("ctrl+r")
         await wait_until(pilot, lambda: len(engine.generations) == 2)
+
+
+@pytest.mark.parametrize(("limit", "note"), [(2, "token limit"), (3, "no room"), (None, "no room")])
+async def test_an_answer_that_a_limit_cut_off_says_which(make_app, engine, limit, note):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        screen.active.conversation.max_tokens = limit
+        generation = await ask(pilot, engine, "one")
+        generation.feed("a")
+        generation.feed("b")
+        generation.finish(FinishReason.LENGTH)
+        await wait_until(pilot, lambda: not screen.active.busy)
+        node = screen.active.conversation.last_answer()
+        assert node.status is Status.COMPLETE
+        assert note in screen.deck.footer_of(node.id)
+        transcript = screen.deck.transcript
+        rows = [transcript.render_line(y).text.strip() for y in range(transcript.size.height)]
+        assert any(row.startswith("■ cut off") and note in row for row in rows)
 
 
 async def test_a_prompt_that_does_not_fit_is_said_with_numbers_and_stays_in_the_composer(make_app, engine):

@@ -99,7 +99,7 @@ async def test_a_message_sent_while_loading_is_sent_when_it_is_there(make_app, e
     async with app.run_test(size=(100, 30)) as pilot:
         await wait_until(pilot, lambda: app.chat_screen and app.chat_screen.is_mounted)
         screen = app.chat_screen
-        await wait_until(pilot, lambda: screen.active.loading_path)
+        await wait_until(pilot, lambda: screen.active.models.loading_path)
         await say(pilot, "early")
         gate.set()
         await wait_until(pilot, lambda: engine.generations)
@@ -113,9 +113,9 @@ async def test_cancelling_a_load_keeps_the_old_model(make_app, engine):
         old = screen.active.model
         await open_picker(pilot)
         await pilot.press("enter")
-        await wait_until(pilot, lambda: screen.active.load_progress[0] == 0.5)
+        await wait_until(pilot, lambda: screen.active.models.progress[0] == 0.5)
         await pilot.press("escape")
-        assert screen.active.loading_path is None and screen.active.model is old
+        assert screen.active.models.loading_path is None and screen.active.model is old
         screen.active.open_model(LARGE.path)
         await wait_until(pilot, lambda: screen.active.model.path == LARGE.path)
         assert SMALL.path.stem not in [model.name for model in engine.models]
@@ -139,7 +139,7 @@ async def test_without_any_model_the_message_stays_with_its_writer(make_app, eng
     async with app.run_test(size=(100, 30)) as pilot:
         await wait_until(pilot, lambda: app.chat_screen and app.chat_screen.is_mounted)
         screen = app.chat_screen
-        await wait_until(pilot, lambda: screen.active.load_error)
+        await wait_until(pilot, lambda: screen.active.models.error)
         await say(pilot, "hello?")
         await wait_until(pilot, lambda: screen.composer.text == "hello?")
         assert "the file is broken" in screen.query_one("#notices").plain
@@ -175,5 +175,5 @@ async def test_an_engine_that_cannot_start_is_said(make_app, engine):
 
     app._factory = broken
     async with app.run_test(size=(100, 30)) as pilot:
-        await wait_until(pilot, lambda: app.chat_screen and app.chat_screen.active.load_error)
-        assert "libtorch is missing" in app.chat_screen.active.load_error
+        await wait_until(pilot, lambda: app.chat_screen and app.chat_screen.active.models.error)
+        assert "libtorch is missing" in app.chat_screen.active.models.error

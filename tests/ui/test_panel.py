@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from app.session import TabState
+from app.session_events import TabState
 from app.widgets.live_panel import PanelTab, panel_rows
 from app.widgets.sparkline import SpeedHistory, sparkline
 from app.widgets.tab_bar import TabItem

@@ -2,7 +2,7 @@
 
 from app.screens.confirm import ConfirmScreen
 from app.screens.rename import RenameScreen
-from app.session import TabState
+from app.session_events import TabState
 from tests.ui.driving import bar_text, chat, ready, say, wait_until
 
 

@@ -1,0 +1,27 @@
+"""What the sessions of all tabs share."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.conversation import Conversation
+from app.engine_service import EngineService
+from app.pump import Pump
+
+
+class HistoryPort(Protocol):
+    """The part of the history store that a session writes to."""
+
+    def save(self, conversation: Conversation) -> None:
+        """Save the whole conversation, soon."""
+
+    def append(self, conversation: Conversation, node_id: str) -> None:
+        """Save an answer that has grown, soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What every session shares."""
+
+    engine: EngineService
+    pump: Pump
+    history: HistoryPort
