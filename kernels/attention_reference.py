@@ -34,7 +34,7 @@ class GatheredRows:
     slots: Tensor
     """int64 [B * length], scratch slots behind each context's end."""
     mask: Tensor
-    """float32 [1, B, 1, length], 0 or -inf."""
+    """[1, B, 1, length], 0 or -inf."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class SingleSequence:
     """Slots as a contiguous run, or None: gathered by `slots`."""
     slots: Tensor | None
     mask: Tensor | None
-    """float32 [groups * query_len, context_len] for chunks, None for a single row."""
+    """[query_len, context_len], 0 or -inf; None for a single row or a whole prompt."""
 
 
 @dataclass(slots=True)
@@ -59,16 +59,16 @@ class AttentionPlan:
     singles: list[SingleSequence]
 
 
-def plan_attention(layout: PassLayout, block_size: int, groups: int, device: torch.device) -> AttentionPlan:
-    """Group the pass's sequences; groups = query heads per KV head."""
+def plan_attention(layout: PassLayout, block_size: int, like: Tensor) -> AttentionPlan:
+    """Group the pass's sequences; masks get the dtype and device of `like`."""
     short = [i for i in range(layout.num_decode) if layout.context_lens[i] <= GATHER_LIMIT]
-    gathered = _gather_rows(layout, short, block_size, device) if short else None
+    gathered = _gather_rows(layout, short, block_size, like) if short else None
     together = set(short)
     singles = []
     start = 0
     for i, query_len in enumerate(layout.query_lens):
         if i not in together:
-            singles.append(_single(layout, i, start, block_size, groups, device))
+            singles.append(_single(layout, i, start, block_size, like))
         start += query_len
     return AttentionPlan(gathered, singles)
 
@@ -104,7 +104,7 @@ def _contiguous_run(table: list[int], count: int, block_size: int) -> slice | No
     return slice(first * block_size, first * block_size + count)
 
 
-def _gather_rows(layout: PassLayout, rows: list[int], block_size: int, device: torch.device) -> GatheredRows:
+def _gather_rows(layout: PassLayout, rows: list[int], block_size: int, like: Tensor) -> GatheredRows:
     contexts = [layout.context_lens[i] for i in rows]
     length = max(contexts)
     slots: list[int] = []
@@ -115,27 +115,26 @@ def _gather_rows(layout: PassLayout, rows: list[int], block_size: int, device: t
     mask = torch.zeros(len(rows), length).masked_fill_(~valid, float("-inf"))
     leading = rows == list(range(len(rows)))
     return GatheredRows(
-        rows=None if leading else torch.tensor(rows, device=device),
+        rows=None if leading else torch.tensor(rows, device=like.device),
         count=len(rows),
         length=length,
-        slots=torch.tensor(slots, device=device),
-        mask=mask[None, :, None].to(device),
+        slots=torch.tensor(slots, device=like.device),
+        mask=mask[None, :, None].to(like),
     )
 
 
-def _single(
-    layout: PassLayout, i: int, start: int, block_size: int, groups: int, device: torch.device
-) -> SingleSequence:
+def _single(layout: PassLayout, i: int, start: int, block_size: int, like: Tensor) -> SingleSequence:
     query_len, context = layout.query_lens[i], layout.context_lens[i]
     table = layout.block_tables[i]
     run = _contiguous_run(table, context, block_size)
-    slots = None if run is not None else torch.tensor(_slot_list(table, context, block_size), device=device)
+    slots = None
+    if run is None:
+        slots = torch.tensor(_slot_list(table, context, block_size), device=like.device)
     mask = None
-    if query_len > 1:
-        newest = torch.arange(context - query_len, context, device=device)
-        hidden = torch.arange(context, device=device)[None] > newest[:, None]
-        mask = torch.zeros(query_len, context, device=device).masked_fill_(hidden, float("-inf"))
-        mask = mask.repeat(groups, 1)
+    if 1 < query_len < context:
+        newest = torch.arange(context - query_len, context, device=like.device)
+        hidden = torch.arange(context, device=like.device)[None] > newest[:, None]
+        mask = like.new_zeros(query_len, context).masked_fill_(hidden, float("-inf"))
     return SingleSequence(start, query_len, context, run, slots, mask)
 
 
@@ -154,17 +153,25 @@ def _attend_gathered(
 def _attend_single(
     q: Tensor, layer: Tensor, kv_heads: int, groups: int, single: SingleSequence, scale: float
 ) -> Tensor:
-    tokens, _, dim = q.shape
+    tokens, heads, dim = q.shape
     if single.run is not None:
         kv = layer[:, single.run]
     else:
         assert single.slots is not None
         kv = layer.index_select(1, single.slots)
-    kv = kv.to(q.dtype)
-    grouped = (
-        q.view(tokens, kv_heads, groups, dim).permute(1, 2, 0, 3).reshape(1, kv_heads, groups * tokens, dim)
-    )
+    kv = kv.to(q.dtype)[None]
+    keys, values = kv[:, :kv_heads], kv[:, kv_heads:]
+    if tokens == 1:
+        # A row's groups stand as queries: expanding K and V to all heads would copy the context.
+        grouped = q.view(1, kv_heads, groups, dim)
+        return F.scaled_dot_product_attention(grouped, keys, values, scale=scale).view(1, heads * dim)
     out = F.scaled_dot_product_attention(
-        grouped, kv[None, :kv_heads], kv[None, kv_heads:], attn_mask=single.mask, scale=scale
+        q.transpose(0, 1)[None],
+        keys,
+        values,
+        attn_mask=single.mask,
+        is_causal=single.mask is None,
+        scale=scale,
+        enable_gqa=True,
     )
-    return out.view(kv_heads, groups, tokens, dim).permute(2, 0, 1, 3).reshape(tokens, -1)
+    return out[0].transpose(0, 1).reshape(tokens, heads * dim)

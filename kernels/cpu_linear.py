@@ -51,8 +51,8 @@ def make_dense(weight: Tensor, bias: Tensor | None) -> DenseLinear:
 
 
 def apply_dense(x: Tensor, dense: DenseLinear) -> Tensor:
-    """float32 [T, in] → float32 [T, out]."""
-    y = dense.product(x.to(dense.dtype)).to(torch.float32)
+    """[T, in] → [T, out] in the weight's dtype."""
+    y = dense.product(x.to(dense.dtype))
     return y if dense.bias is None else y.add_(dense.bias)
 
 

@@ -70,8 +70,8 @@ class Operations(Protocol):
         """A row-gather handle."""
         ...
 
-    def make_vector(self, values: Tensor) -> Tensor:
-        """A norm weight or table as the kernels want it."""
+    def make_norm(self, weight: Tensor, eps: float) -> Any:
+        """An RMS norm's handle from its weight [dim] or [heads, dim]."""
         ...
 
     def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> Any:
@@ -90,25 +90,23 @@ class Operations(Protocol):
         """ids int64 [T] → float32 [T, hidden]."""
         ...
 
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    def rms_norm(self, x: Tensor, norm: Any) -> Tensor:
         """x float32 [T, hidden] → same shape."""
         ...
 
     def linear(self, x: Tensor, handle: Any) -> Tensor:
-        """x [T, in] → float32 [T, out]."""
+        """x [T, in] → [T, out], float32 or the type that the weights are computed in."""
         ...
 
     def add_linear(self, residual: Tensor, x: Tensor, handle: Any) -> Tensor:
         """residual float32 [T, out] + linear(x); may reuse residual's memory."""
         ...
 
-    def rope_and_store(
-        self, qkv: Tensor, prepared: Any, layer: int, qk_norm: Tensor | None, eps: float
-    ) -> Tensor:
+    def rope_and_store(self, qkv: Tensor, prepared: Any, layer: int, qk_norm: Any | None) -> Tensor:
         """Normalise and rotate q and k, write k and v to their slots; returns q.
 
-        qkv float32 [T, (q_heads + 2 kv_heads) * head_dim]; qk_norm float32 [q_heads + kv_heads,
-        head_dim] or None; returns q float32 [T, q_heads, head_dim].
+        qkv [T, (q_heads + 2 kv_heads) * head_dim] as `linear` gives it; qk_norm a handle for
+        [q_heads + kv_heads, head_dim] or None; returns q float32 [T, q_heads, head_dim].
         """
         ...
 
@@ -117,7 +115,7 @@ class Operations(Protocol):
         ...
 
     def silu_gate(self, gate_up: Tensor) -> Tensor:
-        """silu(gate) * up of float32 [T, 2 * ffn] → [T, ffn]."""
+        """silu(gate) * up of [T, 2 * ffn] as `linear` gives it → [T, ffn]."""
         ...
 
     def copy_blocks(self, kv: Any, pairs: Sequence[tuple[int, int]]) -> None:

@@ -4,6 +4,7 @@ It also runs CPU machines, so it is written for them: few, large calls, one prod
 all rows of a pass, float32 or bfloat16 weights by what the processor multiplies quickly.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,14 @@ class Embedding:
     hidden: int
 
 
+@dataclass(frozen=True, slots=True)
+class NormWeight:
+    """A norm's weight times sqrt(dim), and the length that eps adds to a vector."""
+
+    scaled: Tensor
+    eps_length: Tensor
+
+
 @dataclass(slots=True)
 class PreparedPass:
     """What all layers of one pass share."""
@@ -59,7 +68,9 @@ class TorchOperations:
         self.weight_dtype = _choose("weight_dtype", weight_dtype, WEIGHT_DTYPES) or fastest_weight_dtype(
             device
         )
-        self.kv_dtype = _choose("kv_dtype", kv_dtype, KV_DTYPES) or torch.float32
+        self.kv_dtype = _choose("kv_dtype", kv_dtype, KV_DTYPES) or self.weight_dtype
+        both_narrow = self.weight_dtype is self.kv_dtype is torch.bfloat16
+        self._attention_dtype = torch.bfloat16 if both_narrow else torch.float32
         self.block_size = block_size
         self.name = f"torch {str(self.weight_dtype).removeprefix('torch.')}"
         self.fallbacks: list[str] = []
@@ -94,18 +105,26 @@ class TorchOperations:
         """float32 on the device."""
         return values.to(self.device, torch.float32).contiguous()
 
+    def make_norm(self, weight: Tensor, eps: float) -> NormWeight:
+        """Fold the division by sqrt(dim) into the weight: three large calls instead of six."""
+        dim = weight.shape[-1]
+        scaled = self.make_vector(weight) * math.sqrt(dim)
+        return NormWeight(scaled, torch.tensor(math.sqrt(dim * eps), device=self.device))
+
     def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> paged_kv.PagedKV:
         """Reserve the paged KV of one model."""
         return paged_kv.make_paged_kv(
             num_layers, num_blocks, kv_heads, head_dim, self.block_size, self.kv_dtype, self.device
         )
 
-    def weight_bytes(self, handle: DenseLinear | Embedding | Tensor) -> int:
+    def weight_bytes(self, handle: DenseLinear | Embedding | NormWeight | Tensor) -> int:
         """Memory held by a handle; an embedding's raw bytes belong to the mapped file."""
         if isinstance(handle, DenseLinear):
             return handle.nbytes
         if isinstance(handle, Embedding):
             return handle.dense.nbytes if handle.dense is not None else 0
+        if isinstance(handle, NormWeight):
+            return handle.scaled.nbytes
         return handle.nbytes
 
     def prepare(
@@ -123,9 +142,10 @@ class TorchOperations:
         assert handle.raw is not None
         return dequantize(handle.raw[ids].reshape(-1), handle.type, (ids.shape[0], handle.hidden))
 
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """RMSNorm (Zhang and Sennrich 2019) over the last dimension."""
-        return F.rms_norm(x, (x.shape[-1],), weight, eps)
+    def rms_norm(self, x: Tensor, norm: NormWeight) -> Tensor:
+        """RMSNorm (Zhang and Sennrich 2019): x / sqrt(|x|² + dim · eps) · sqrt(dim) · weight."""
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return torch.div(x, torch.hypot(length, norm.eps_length)).mul_(norm.scaled)
 
     def linear(self, x: Tensor, handle: DenseLinear) -> Tensor:
         """One product over all rows."""
@@ -136,16 +156,17 @@ class TorchOperations:
         return residual.add_(apply_dense(x, handle))
 
     def rope_and_store(
-        self, qkv: Tensor, prepared: PreparedPass, layer: int, qk_norm: Tensor | None, eps: float
+        self, qkv: Tensor, prepared: PreparedPass, layer: int, qk_norm: NormWeight | None
     ) -> Tensor:
         """Rotate in place as complex numbers, then write k and v with one scatter."""
         kv = prepared.kv
+        qkv = qkv.to(torch.float32)
         tokens, dim = qkv.shape[0], kv.head_dim
         heads = qkv.view(tokens, -1, dim)
         q_heads = heads.shape[1] - 2 * kv.kv_heads
         rotated = heads[:, : q_heads + kv.kv_heads]
         if qk_norm is not None:
-            rotated.copy_(F.rms_norm(rotated, (dim,), None, eps).mul_(qk_norm))
+            rotated.copy_(self.rms_norm(rotated, qk_norm))
         torch.view_as_complex(rotated.unflatten(-1, (dim // 2, 2))).mul_(prepared.rotation)
         new = heads[:, q_heads:].transpose(0, 1)
         kv.layers[layer].index_copy_(1, prepared.slots, new.to(self.kv_dtype))
@@ -154,9 +175,9 @@ class TorchOperations:
     def attention(self, q: Tensor, prepared: PreparedPass, layer: int, scale: float) -> Tensor:
         """Planned at the first layer of a pass."""
         kv = prepared.kv
+        q = q.to(self._attention_dtype)
         if prepared.plan is None:
-            groups = q.shape[1] // kv.kv_heads
-            prepared.plan = plan_attention(prepared.layout, kv.block_size, groups, self.device)
+            prepared.plan = plan_attention(prepared.layout, kv.block_size, q)
         return attend(q, kv.layers[layer], kv.kv_heads, prepared.plan, scale)
 
     def silu_gate(self, gate_up: Tensor) -> Tensor:

@@ -35,16 +35,16 @@ class Decoder:
             x = self._layer(x, layer, prepared, index)
         if rows is not None:
             x = x[rows]
-        x = ops.rms_norm(x, weights.output_norm, self.config.rms_eps)
-        return ops.linear(x, weights.head)
+        x = ops.rms_norm(x, weights.output_norm)
+        return ops.linear(x, weights.head).to(torch.float32)
 
     def _layer(self, x: Tensor, layer: LayerWeights, prepared: Any, index: int) -> Tensor:
         ops, config = self.ops, self.config
-        normed = ops.rms_norm(x, layer.attn_norm, config.rms_eps)
+        normed = ops.rms_norm(x, layer.attn_norm)
         qkv = ops.linear(normed, layer.qkv)
-        q = ops.rope_and_store(qkv, prepared, index, layer.qk_norm, config.rms_eps)
+        q = ops.rope_and_store(qkv, prepared, index, layer.qk_norm)
         attended = ops.attention(q, prepared, index, config.attention_scale)
         x = ops.add_linear(x, attended, layer.attn_output)
-        normed = ops.rms_norm(x, layer.ffn_norm, config.rms_eps)
+        normed = ops.rms_norm(x, layer.ffn_norm)
         gated = ops.silu_gate(ops.linear(normed, layer.gate_up))
         return ops.add_linear(x, gated, layer.ffn_down)

@@ -29,11 +29,11 @@ _IGNORED = ("rope.freqs", "rot_embd", "attn_rot_embd")
 class LayerWeights:
     """One decoder layer."""
 
-    attn_norm: Tensor
+    attn_norm: Any
     qkv: Any
-    qk_norm: Tensor | None
+    qk_norm: Any | None
     attn_output: Any
-    ffn_norm: Tensor
+    ffn_norm: Any
     gate_up: Any
     ffn_down: Any
 
@@ -44,7 +44,7 @@ class ModelWeights:
 
     embedding: Any
     layers: list[LayerWeights]
-    output_norm: Tensor
+    output_norm: Any
     head: Any
     inv_freq: Tensor
     """float64 [head_dim / 2]."""
@@ -72,7 +72,7 @@ def load_weights(file: GGUFFile, config: ModelConfig, ops: Operations, progress:
             loader.matrix("token_embd.weight", config.vocab_size, config.hidden_size)
         ),
         layers=layers,
-        output_norm=ops.make_vector(loader.vector("output_norm.weight", config.hidden_size)),
+        output_norm=loader.norm("output_norm.weight", config.hidden_size),
         head=loader.linear([(head_name, config.vocab_size)], config.hidden_size),
         inv_freq=inv_freq.to(ops.device),
         rope_magnitude=magnitude,
@@ -112,11 +112,11 @@ class _Loader:
         config, prefix = self.config, f"blk.{index}"
         hidden = config.hidden_size
         return LayerWeights(
-            attn_norm=self.ops.make_vector(self.vector(f"{prefix}.attn_norm.weight", hidden)),
+            attn_norm=self.norm(f"{prefix}.attn_norm.weight", hidden),
             qkv=self.qkv(prefix),
             qk_norm=self.qk_norm(prefix),
             attn_output=self.linear([(f"{prefix}.attn_output.weight", hidden)], config.q_size),
-            ffn_norm=self.ops.make_vector(self.vector(f"{prefix}.ffn_norm.weight", hidden)),
+            ffn_norm=self.norm(f"{prefix}.ffn_norm.weight", hidden),
             gate_up=self.linear(
                 [
                     (f"{prefix}.ffn_gate.weight", config.ffn_size),
@@ -136,7 +136,7 @@ class _Loader:
         ]
         return self.linear(names, config.hidden_size, [self.q_order, self.k_order, None])
 
-    def qk_norm(self, prefix: str) -> Tensor | None:
+    def qk_norm(self, prefix: str) -> Any | None:
         if not self.config.arch.qk_norm:
             return None
         config = self.config
@@ -148,7 +148,7 @@ class _Loader:
             one = self.vector(f"{prefix}.attn_{which}_norm.weight", config.head_dim)
             repeated = one.repeat(heads)
             rows.append((repeated if order is None else repeated[order]).view(heads, config.head_dim))
-        return self.ops.make_vector(torch.cat(rows))
+        return self.ops.make_norm(torch.cat(rows), config.rms_eps)
 
     def linear(
         self, names: list[tuple[str, int]], columns: int, orders: list[Tensor | None] | None = None
@@ -179,6 +179,9 @@ class _Loader:
 
     def vector(self, name: str, size: int) -> Tensor:
         return dequantize(self._raw(name), self.file.tensors[name].type, (size,))
+
+    def norm(self, name: str, size: int) -> Any:
+        return self.ops.make_norm(self.vector(name, size), self.config.rms_eps)
 
     def optional_vector(self, name: str, size: int) -> Tensor | None:
         return self.vector(name, size) if name in self.file.tensors else None

@@ -146,7 +146,17 @@ def model_sizes(path: Path) -> tuple[int, int]:
 
 def _our_bench(setup: Setup, *options: object) -> dict[str, Any]:
     output = _run(
-        sys.executable, "-m", "app", "bench", "-m", setup.model, "--json", *options, threads=setup.threads
+        sys.executable,
+        "-m",
+        "app",
+        "bench",
+        "-m",
+        setup.model,
+        "--device",
+        "cpu",
+        "--json",
+        *options,
+        threads=setup.threads,
     )
     return json.loads(output)
 

@@ -209,18 +209,18 @@ def test_unload_and_close_free_weights_and_kv_though_handles_live(file):
 
 def test_an_abandoned_load_keeps_nothing(engine: Engine, file, monkeypatch):
     made: list[weakref.ref] = []
-    real = engine._ops.make_vector
+    real = engine._ops.make_norm
 
-    def noted(values):
-        vector = real(values)
-        made.append(weakref.ref(vector))
-        return vector
+    def noted(weight, eps):
+        norm = real(weight, eps)
+        made.append(weakref.ref(norm.scaled))
+        return norm
 
     def stop(fraction: float, what: str) -> None:
         if fraction > 0.5:
             raise ValueError("enough")
 
-    monkeypatch.setattr(engine._ops, "make_vector", noted)
+    monkeypatch.setattr(engine._ops, "make_norm", noted)
     with pytest.raises(ValueError, match="enough"):
         engine.load(file, progress=stop)
     gc.collect()
