@@ -9,9 +9,10 @@ from app.clipboard import CopyResult, copy_text
 from app.conversation import Conversation
 from app.engine_service import EngineService
 from app.history import HistoryStore
+from app.model_choice import ModelChoiceError, resolve_model
 from app.model_files import ModelFile, find_models
 from app.paths import Locations
-from app.session import Services
+from app.services import Services
 from app.settings import Settings
 
 Finder = Callable[[Sequence[Path]], list[ModelFile]]
@@ -47,8 +48,12 @@ class AppContext:
         if name == BUILTIN_NAME:
             return builtin_model_path()
         path = Path(name).expanduser()
-        found = [folder / name for folder in self.model_folders() if (folder / name).is_file()]
-        return found[0] if found and not path.is_file() else path
+        if path.is_file():
+            return path
+        try:
+            return resolve_model(name, self.model_folders())
+        except ModelChoiceError:
+            return path
 
     def model_path(self, conversation: Conversation) -> Path:
         """Return a conversation's model; one whose file has gone falls back to the default."""

@@ -5,12 +5,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from app import cli
 from app.builtin_model import BUILTIN_FILE, builtin_model_path
 from app.commands.common import CommandError
+from app.context import AppContext
 from app.model_choice import ModelChoiceError, model_folders, resolve_model
 from app.paths import locations
 from app.settings import ModelSettings, Settings
@@ -173,6 +175,18 @@ def test_models_are_chosen_by_path_name_or_beginning(tmp_path):
         resolve_model("./gamma.gguf", [folder])
     with pytest.raises(ModelChoiceError, match="is a folder"):
         resolve_model(str(folder), [])
+
+
+def test_the_default_model_of_the_settings_is_found_like_one_of_the_command_line(tmp_path):
+    (tmp_path / "alpha-q4.gguf").touch()
+
+    def default(name):
+        settings = Settings(models=ModelSettings(folders=(str(tmp_path),), default=name))
+        return AppContext(settings, locations(), *[mock.Mock()] * 3).default_model()
+
+    assert default("builtin") == builtin_model_path()
+    assert default("alpha") == default("alpha-q4") == tmp_path / "alpha-q4.gguf"
+    assert default("gone.gguf") == Path("gone.gguf")
 
 
 def test_model_folders_each_once(tmp_path):
