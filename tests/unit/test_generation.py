@@ -19,14 +19,18 @@ def eager_switching():
     sys.setswitchinterval(before)
 
 
+def push_fifty(generation: Generation) -> None:
+    for _ in range(50):
+        generation.push(TextDelta("x", (1,)))
+    generation.push(END)
+
+
 def test_no_wake_up_is_lost(eager_switching):
     for _ in range(60):
         generation = Generation(1, Request((1,)), lambda _id: None)
         wake = threading.Event()
         generation.set_listener(wake.set)
-        producer = threading.Thread(
-            target=lambda: [*(generation.push(TextDelta("x", (1,))) for _ in range(50)), generation.push(END)]
-        )
+        producer = threading.Thread(target=push_fifty, args=(generation,))
         producer.start()
         received = 0
         while received < 51:
