@@ -1,11 +1,8 @@
 """Free block numbers as runs, so that a sequence's blocks lie side by side.
 
 Attention on a CPU reads a run of neighbouring blocks without copying. Growth therefore takes the
-block after the last one. A new sequence starts at the lowest lane (equal stretches of the numbers,
-as long as a whole context) that is free from end to end: sequences in neighbouring lanes lie equally
-spaced, so a batch of them is one strided view. Without a free lane it starts in the middle of the
-longest run, where it and its left neighbour both have room to grow. Every call is O(log runs) per
-run touched, a start O(lanes + runs).
+block after the last one, and a new sequence starts in the middle of the longest run, where it and
+its left neighbour both have room to grow. Every call is O(log runs) per run touched.
 """
 
 from collections.abc import Iterator
@@ -16,18 +13,15 @@ SPACING = 32
 
 
 class FreeRuns:
-    """The free numbers of `[first, end)`; all are free at the start. `lane` 0 makes no lanes."""
+    """The free numbers of `[first, end)`; all are free at the start."""
 
-    def __init__(self, first: int, end: int, lane: int = 0) -> None:
+    def __init__(self, first: int, end: int) -> None:
         self.count = 0
         self._first = first
         self._end_of: dict[int, int] = {}
         self._start_of: dict[int, int] = {}
         self._longest: list[tuple[int, int]] = []
         """Heap of (-length, start). Entries of runs that changed are stale and skipped."""
-        self._lane = lane
-        self._lane_taken = [0] * ((end - first) // lane if lane else 0)
-        """Numbers of each lane that are not free."""
         if end > first:
             self._put(first, end)
 
@@ -37,7 +31,6 @@ class FreeRuns:
 
     def add(self, block: int) -> None:
         """Make `block` free and join it with its neighbours."""
-        self._count_lanes(block, block + 1, -1)
         start, end = block, block + 1
         if block in self._start_of:
             start = self._start_of[block]
@@ -53,8 +46,6 @@ class FreeRuns:
         taken: list[int] = []
         if after is not None and after + 1 in self._end_of:
             taken += self._cut(after + 1, after + 1, n)
-        elif after is None:
-            taken += self._start_lane(n)
         while len(taken) < n:
             start, end = self._longest_run()
             need = n - len(taken)
@@ -63,22 +54,6 @@ class FreeRuns:
                 at = (start + end) // 2
             taken += self._cut(start, at, need)
         return taken
-
-    def _start_lane(self, n: int) -> range:
-        """Take `n` blocks from the start of the lowest lane that is wholly free, if one is."""
-        if n > self._lane or 0 not in self._lane_taken:
-            return range(0)
-        at = self._first + self._lane_taken.index(0) * self._lane
-        run = next(start for start, end in self._end_of.items() if start <= at < end)
-        return self._cut(run, at, n)
-
-    def _count_lanes(self, start: int, stop: int, step: int) -> None:
-        if not self._lane:
-            return
-        for block in range(start, stop):
-            lane = (block - self._first) // self._lane
-            if lane < len(self._lane_taken):
-                self._lane_taken[lane] += step
 
     def _cut(self, start: int, at: int, n: int) -> range:
         """Take up to `n` blocks from `at` out of the run that begins at `start`."""
@@ -89,7 +64,6 @@ class FreeRuns:
             self._put(start, at)
         if stop < end:
             self._put(stop, end)
-        self._count_lanes(at, stop, 1)
         return range(at, stop)
 
     def _longest_run(self) -> tuple[int, int]:

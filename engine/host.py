@@ -57,9 +57,9 @@ class ResidentModel:
 
     def open_blocks(self, budget: KVBudget) -> BlockManager:
         """Start with empty books; on the engine's thread, which owns the budget."""
-        size = self.runner.block_size
-        lane = -(-self.context_length // size)
-        self.blocks = BlockManager(self.num_blocks, size, self.block_bytes, budget, self.salt, lane)
+        self.blocks = BlockManager(
+            self.num_blocks, self.runner.block_size, self.block_bytes, budget, self.salt
+        )
         return self.blocks
 
 

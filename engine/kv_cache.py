@@ -24,18 +24,11 @@ class BlockManager:
     """Hands out the blocks `1 .. num_blocks - 1`, of `block_size` tokens and `block_bytes` bytes each.
 
     `salt` names what KV depends on beside the tokens (model, KV dtype, rope choice); a sequence
-    with another rope choice passes its own salt to `match_prefix` and `commit_full`. `lane_blocks`
-    is what the longest sequence needs: new sequences start that far apart while there is room.
+    with another rope choice passes its own salt to `match_prefix` and `commit_full`.
     """
 
     def __init__(
-        self,
-        num_blocks: int,
-        block_size: int,
-        block_bytes: int,
-        budget: KVBudget,
-        salt: bytes = b"",
-        lane_blocks: int = 0,
+        self, num_blocks: int, block_size: int, block_bytes: int, budget: KVBudget, salt: bytes = b""
     ) -> None:
         self.block_size = block_size
         self.block_bytes = block_bytes
@@ -47,7 +40,7 @@ class BlockManager:
         self._nodes: list[PrefixNode | None] = [None] * num_blocks
         self._cached: OrderedDict[int, int] = OrderedDict()
         """Block → clock of its release, the least recently used first."""
-        self._runs = FreeRuns(1, num_blocks, lane_blocks)
+        self._runs = FreeRuns(1, num_blocks)
         self._index = PrefixIndex(block_size)
         self._spare = min(EVICTION_BATCH, num_blocks // 64)
         budget.register(self)
@@ -116,7 +109,7 @@ class BlockManager:
     def allocate(self, n: int, after: int | None = None) -> list[int] | None:
         """Take `n` blocks, those following `after` if they are free; None, with nothing changed, if short.
 
-        A new sequence (`after` None) starts at a free lane, else in the middle of the longest run.
+        A new sequence (`after` None) starts in the middle of the longest free run.
         """
         if not self.fits(n):
             return None

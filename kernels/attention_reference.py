@@ -1,13 +1,13 @@
 """Causal attention over paged KV in plain torch: the definition, and what CPUs run.
 
-A pass is planned once for all layers. Decode rows whose contexts are contiguous and equally spaced
-are read together as one strided view, without a copy; other rows with short contexts are gathered
-into one padded batch; a row with a long context, and every prefill chunk, is computed by itself, as
-a view where its blocks are contiguous. This is the one place where a loop over sequences is allowed.
+A pass is planned once for all layers. Decode rows with short contexts are gathered into one padded
+batch; a decode row with a long context, and every prefill chunk, is computed by itself, as a view
+where its blocks are contiguous. This is the one place where a loop over sequences is allowed.
+
+Padding is masked before the product with V: a gathered slot may never have been written.
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -38,18 +38,6 @@ class GatheredRows:
 
 
 @dataclass(slots=True)
-class StridedRows:
-    """The leading decode rows 0..B-1, row i's context starting at slot `first + i * stride`."""
-
-    count: int
-    length: int
-    first: int
-    stride: int
-    mask: Tensor
-    """[1, B, 1, length], 0 or -inf."""
-
-
-@dataclass(slots=True)
 class SingleSequence:
     """One sequence's tokens [start, start + query_len) of the pass over its own context."""
 
@@ -67,18 +55,14 @@ class SingleSequence:
 class AttentionPlan:
     """How one pass's attention is computed, shared by all layers."""
 
-    together: GatheredRows | StridedRows | None
+    gathered: GatheredRows | None
     singles: list[SingleSequence]
 
 
-def plan_attention(layout: PassLayout, block_size: int, num_slots: int, like: Tensor) -> AttentionPlan:
+def plan_attention(layout: PassLayout, block_size: int, like: Tensor) -> AttentionPlan:
     """Group the pass's sequences; masks get the dtype and device of `like`."""
-    strided = _strided_rows(layout, block_size, num_slots, like)
-    if strided is not None:
-        short = list(range(strided.count))
-    else:
-        short = [i for i in range(layout.num_decode) if layout.context_lens[i] <= GATHER_LIMIT]
-    gathered = _gather_rows(layout, short, block_size, like) if short and strided is None else None
+    short = [i for i in range(layout.num_decode) if layout.context_lens[i] <= GATHER_LIMIT]
+    gathered = _gather_rows(layout, short, block_size, like) if short else None
     together = set(short)
     singles = []
     start = 0
@@ -86,21 +70,20 @@ def plan_attention(layout: PassLayout, block_size: int, num_slots: int, like: Te
         if i not in together:
             singles.append(_single(layout, i, start, block_size, like))
         start += query_len
-    return AttentionPlan(strided or gathered, singles)
+    return AttentionPlan(gathered, singles)
 
 
 def attend(q: Tensor, layer: Tensor, kv_heads: int, plan: AttentionPlan, scale: float) -> Tensor:
     """q [T, q_heads, head_dim], layer [2 * kv_heads, slots, head_dim] → [T, q_heads * head_dim]."""
     tokens, heads, dim = q.shape
     groups = heads // kv_heads
-    together = plan.together
-    if together is not None and not plan.singles:
-        return _attend_together(q, layer, kv_heads, groups, together, scale)
+    if plan.gathered is not None and not plan.singles:
+        return _attend_gathered(q, layer, kv_heads, groups, plan.gathered, scale)
     out = torch.empty(tokens, heads * dim, dtype=q.dtype, device=q.device)
-    if together is not None:
-        rows = together.rows if isinstance(together, GatheredRows) else None
-        index = slice(0, together.count) if rows is None else rows
-        out[index] = _attend_together(q[index], layer, kv_heads, groups, together, scale)
+    if plan.gathered is not None:
+        rows = plan.gathered.rows
+        index = slice(0, plan.gathered.count) if rows is None else rows
+        out[index] = _attend_gathered(q[index], layer, kv_heads, groups, plan.gathered, scale)
     for single in plan.singles:
         span = slice(single.start, single.start + single.query_len)
         out[span] = _attend_single(q[span], layer, kv_heads, groups, single, scale)
@@ -128,40 +111,16 @@ def _gather_rows(layout: PassLayout, rows: list[int], block_size: int, like: Ten
     for i, context in zip(rows, contexts, strict=True):
         slots += _slot_list(layout.block_tables[i], context, block_size)
         slots += [0] * (length - context)
+    valid = torch.arange(length)[None] < torch.tensor(contexts)[:, None]
+    mask = torch.zeros(len(rows), length).masked_fill_(~valid, float("-inf"))
     leading = rows == list(range(len(rows)))
     return GatheredRows(
         rows=None if leading else torch.tensor(rows, device=like.device),
         count=len(rows),
         length=length,
         slots=torch.tensor(slots, device=like.device),
-        mask=_padding_mask(contexts, length, like),
+        mask=mask[None, :, None].to(like),
     )
-
-
-def _padding_mask(contexts: list[int], length: int, like: Tensor) -> Tensor:
-    padding = torch.arange(length)[None] >= torch.tensor(contexts)[:, None]
-    mask = torch.zeros(len(contexts), length).masked_fill_(padding, float("-inf"))
-    return mask[None, :, None].to(like)
-
-
-def _strided_rows(layout: PassLayout, block_size: int, num_slots: int, like: Tensor) -> StridedRows | None:
-    """All decode rows as one view, if they are spaced equally and not too unequal in length."""
-    count = layout.num_decode
-    if count < 2:
-        return None
-    contexts = layout.context_lens[:count]
-    runs = [_contiguous_run(layout.block_tables[i], contexts[i], block_size) for i in range(count)]
-    starts = [run.start for run in runs if run is not None]
-    if len(starts) < count:
-        return None
-    stride, length = starts[1] - starts[0], max(contexts)
-    if stride <= 0 or any(b - a != stride for a, b in pairwise(starts)):
-        return None
-    wasteful = count * length > 2 * sum(contexts)
-    if wasteful or starts[-1] + length > num_slots:
-        return None
-    mask = _padding_mask(contexts, length, like)
-    return StridedRows(count, length, starts[0], stride, mask)
 
 
 def _single(layout: PassLayout, i: int, start: int, block_size: int, like: Tensor) -> SingleSequence:
@@ -179,16 +138,11 @@ def _single(layout: PassLayout, i: int, start: int, block_size: int, like: Tenso
     return SingleSequence(start, query_len, context, run, slots, mask)
 
 
-def _attend_together(
-    q: Tensor, layer: Tensor, kv_heads: int, groups: int, rows: GatheredRows | StridedRows, scale: float
+def _attend_gathered(
+    q: Tensor, layer: Tensor, kv_heads: int, groups: int, rows: GatheredRows, scale: float
 ) -> Tensor:
     count, dim = rows.count, q.shape[-1]
-    shape = (2 * kv_heads, count, rows.length, dim)
-    if isinstance(rows, StridedRows):
-        strides = (layer.stride(0), rows.stride * dim, dim, 1)
-        kv = layer.as_strided(shape, strides, layer.storage_offset() + rows.first * dim).to(q.dtype)
-    else:
-        kv = layer.index_select(1, rows.slots).view(shape).to(q.dtype)
+    kv = layer.index_select(1, rows.slots).view(2 * kv_heads, count, rows.length, dim).to(q.dtype)
     grouped = q.view(count, kv_heads, groups, dim).transpose(0, 1)
     out = F.scaled_dot_product_attention(
         grouped, kv[:kv_heads], kv[kv_heads:], attn_mask=rows.mask, scale=scale

@@ -169,7 +169,7 @@ class TorchOperations:
             rotated.copy_(self.rms_norm(rotated, qk_norm))
         torch.view_as_complex(rotated.unflatten(-1, (dim // 2, 2))).mul_(prepared.rotation)
         new = heads[:, q_heads:].transpose(0, 1)
-        paged_kv.store(kv.layers[layer], prepared.slots, new)
+        kv.layers[layer].index_copy_(1, prepared.slots, new.to(self.kv_dtype))
         return heads[:, :q_heads]
 
     def attention(self, q: Tensor, prepared: PreparedPass, layer: int, scale: float) -> Tensor:
@@ -177,7 +177,7 @@ class TorchOperations:
         kv = prepared.kv
         q = q.to(self._attention_dtype)
         if prepared.plan is None:
-            prepared.plan = plan_attention(prepared.layout, kv.block_size, kv.layers[0].shape[1], q)
+            prepared.plan = plan_attention(prepared.layout, kv.block_size, q)
         return attend(q, kv.layers[layer], kv.kv_heads, prepared.plan, scale)
 
     def silu_gate(self, gate_up: Tensor) -> Tensor:

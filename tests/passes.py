@@ -46,7 +46,7 @@ class Passes:
         config = decoder.config
         self.kv = decoder.ops.make_kv(config.num_layers, total + 1, config.num_kv_heads, config.head_dim)
         for layer in self.kv.layers:
-            layer[:, BLOCK_SIZE:].fill_(1e4)
+            layer[:, BLOCK_SIZE:].fill_(float("nan"))
 
     def run(self, *spans: tuple[str, int]) -> None:
         """One packed pass: (sequence, how many of its next tokens), decode rows first."""

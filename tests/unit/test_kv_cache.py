@@ -258,19 +258,3 @@ class BlockMachine(RuleBasedStateMachine):
 
 TestBlockMachine = BlockMachine.TestCase
 TestBlockMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
-
-
-def test_new_sequences_start_at_the_lowest_lane_that_is_free_from_end_to_end():
-    budget = KVBudget(10_000)
-    blocks = BlockManager(21, SIZE, 10, budget, lane_blocks=5)
-    first, second = blocks.allocate(2), blocks.allocate(1)
-    assert first == [1, 2] and second == [6]
-    assert blocks.allocate(1, first[-1]) == [3]
-    third = blocks.allocate(5)
-    assert third == [11, 12, 13, 14, 15]
-    blocks.release(second)
-    assert blocks.allocate(3) == [6, 7, 8]
-    assert blocks.allocate(5) == [16, 17, 18, 19, 20]
-    left = blocks.allocate(blocks.free)
-    assert sorted(left or []) == [4, 5, 9, 10]
-    assert blocks.allocate(1) is None
