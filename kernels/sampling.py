@@ -59,7 +59,9 @@ def sample(logits: Tensor, batch: SamplingBatch) -> tuple[Tensor, Tensor]:
     greedy = logits.argmax(dim=-1)
     if batch.all_greedy:
         return torch.where(finite, greedy, 0), finite
-    drawn = _draw(torch.where(finite[:, None], logits, 0.0), batch)
+    if not bool(finite.all()):
+        logits = torch.where(finite[:, None], logits, 0.0)
+    drawn = _draw(logits, batch)
     chosen = torch.where(batch.temperature > 0, drawn, greedy)
     return torch.where(finite, chosen, 0), finite
 
