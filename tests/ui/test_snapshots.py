@@ -7,6 +7,7 @@ import pytest
 
 from app.model_files import ModelFile
 from app.settings import GeneralSettings, Settings
+from app.widgets.transcript import Transcript
 from tests.ui.driving import chat, ready, say, wait_until
 
 MODELS = [
@@ -24,6 +25,11 @@ ANSWER = """Paris is the **capital** of France.
 print('Paris')
 ```
 """
+
+
+def coloured(transcript: Transcript) -> bool:
+    """Whether code has its colours: they come in slices after the first paint."""
+    return transcript._polishing is None and not any(item.unpolished for item in transcript._column.items)
 
 
 def two_chats(engine):
@@ -47,6 +53,7 @@ def two_chats(engine):
             pilot, lambda: "reading" in screen.query_one("#panel").plain or pilot.app.size.width < 120
         )
         await wait_until(pilot, lambda: "◔" in screen.query_one("#tabs").plain)
+        await wait_until(pilot, lambda: all(coloured(view) for view in screen.query(Transcript)))
         screen._beat.stop()
         await pilot.pause()
 
