@@ -5,6 +5,7 @@ import contextlib
 import contextvars
 import gc
 import logging
+import os
 import signal
 import sys
 import threading
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 _WIDGETS = ("lines", "tab_bar", "deck", "live_panel", "notice_bar", "composer", "status_line")
 _WARM_UP = 8.0
-_SWITCH_SECONDS = 0.0005
+_SWITCH_SECONDS = 0.00005
 _EXIT_SECONDS = 5.0
 
 
@@ -226,6 +227,9 @@ def engine_factory(settings: EngineSettings) -> EngineFactory:
     """Return what makes the engine; torch is imported when it is called, not before."""
 
     def make() -> EnginePort:
+        # Read when torch's thread pool is loaded: workers that spin between products would keep
+        # the app's thread off its core.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         from engine.engine import Engine
 
         return Engine(
