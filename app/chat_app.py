@@ -20,6 +20,7 @@ from textual.theme import Theme
 
 from app import actions
 from app.context import AppContext, Copy, Finder
+from app.engine_options import make_engine
 from app.engine_port import EngineFactory, EnginePort
 from app.engine_service import EngineService
 from app.history import HistoryStore
@@ -230,16 +231,7 @@ def engine_factory(settings: EngineSettings) -> EngineFactory:
         # Read when torch's thread pool is loaded: workers that spin between products would keep
         # the app's thread off its core.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        from engine.engine import Engine
-
-        return Engine(
-            settings.device,
-            kv_budget_bytes=settings.kv_budget_bytes,
-            kv_dtype=settings.kv_dtype,
-            weight_dtype=settings.weight_dtype,
-            tick_factor=settings.tick_factor,
-            threads=settings.threads or None,
-        )
+        return make_engine(settings)
 
     return make
 

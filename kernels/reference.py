@@ -18,7 +18,7 @@ from kernels.cpu_linear import DenseLinear, apply_dense, make_dense
 from kernels.ops import Pairing, PassLayout, QuantizedMatrix
 from kernels.probe import fastest_weight_dtype
 from kernels.quant.dequant import dequantize
-from kernels.quant.formats import FORMATS, GGMLType
+from kernels.quant.formats import GGMLType
 
 WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 KV_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -188,12 +188,6 @@ class TorchOperations:
     def copy_blocks(self, kv: paged_kv.PagedKV, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy whole blocks."""
         paged_kv.copy_blocks(kv, pairs)
-
-
-def row_bytes(type: GGMLType, columns: int) -> int:
-    """Bytes of one matrix row."""
-    block = FORMATS[type]
-    return columns // block.elements * block.nbytes
 
 
 def _choose(option: str, name: str, choices: dict[str, torch.dtype]) -> torch.dtype | None:

@@ -10,12 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 from app.commands.common import CommandError, add_model_arguments, chosen_model, read_settings, say
+from app.engine_options import make_engine
 from app.reasoning import Part, ReasoningSplitter
 from app.settings import Settings
 from engine.request import Finished, FinishReason, Request, SamplingParams
 
 if TYPE_CHECKING:
-    from engine.engine import Engine, Model
+    from engine.engine import Model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     path = chosen_model(args, settings)
     sampling = _sampling(args, settings)
     with _answer_stream() as out:
-        engine = _engine(settings)
+        engine = make_engine(settings.engine)
         try:
             model = engine.load(path)
             request = _request(args, settings, sampling, model, prompt)
@@ -62,20 +63,6 @@ def _sampling(args: argparse.Namespace, settings: Settings) -> SamplingParams:
     if args.seed is not None:
         sampling = replace(sampling, seed=args.seed)
     return sampling
-
-
-def _engine(settings: Settings) -> "Engine":
-    from engine.engine import Engine
-
-    options = settings.engine
-    return Engine(
-        options.device,
-        kv_budget_bytes=options.kv_budget_bytes,
-        kv_dtype=options.kv_dtype,
-        weight_dtype=options.weight_dtype,
-        tick_factor=options.tick_factor,
-        threads=options.threads or None,
-    )
 
 
 def _request(

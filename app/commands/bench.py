@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.bench.workload import Workload, not_negative, positive, prompts, sizes
 from app.commands.common import CommandError, add_model_arguments, chosen_model, read_settings, say
+from app.engine_options import make_engine
 
 if TYPE_CHECKING:
     from app.bench.measure import Bench, Figures
@@ -50,17 +51,8 @@ def run(args: argparse.Namespace) -> int:
     settings = read_settings()
     path = chosen_model(args, settings)
     from app.bench.report import render
-    from engine.engine import Engine
 
-    options = settings.engine
-    engine = Engine(
-        args.device or options.device,
-        kv_budget_bytes=options.kv_budget_bytes,
-        kv_dtype=options.kv_dtype,
-        weight_dtype=options.weight_dtype,
-        tick_factor=options.tick_factor,
-        threads=options.threads or None,
-    )
+    engine = make_engine(settings.engine, args.device)
     try:
         say(f"loading {path.name}")
         figures = measure(engine, engine.load(path), workload)

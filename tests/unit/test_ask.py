@@ -91,7 +91,7 @@ def run(tmp_path, monkeypatch, capsys):
     def run_it(model, *arguments, stdin=None):
         engine = FakeEngine(model)
         started = []
-        monkeypatch.setattr(ask, "_engine", lambda settings: started.append(engine) or engine)
+        monkeypatch.setattr(ask, "make_engine", lambda settings: started.append(engine) or engine)
         monkeypatch.setattr("sys.stdin", Terminal(b"") if stdin is None else Piped(stdin))
         code = cli.main(["ask", *arguments])
         out, err = capsys.readouterr()

@@ -1,0 +1,25 @@
+"""The engine that the settings describe, for the app and every command."""
+
+from typing import TYPE_CHECKING
+
+from app.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
+
+
+def make_engine(settings: EngineSettings, device: str | None = None) -> "Engine":
+    """Start an engine; torch is imported by this call, not before.
+
+    device: overrides the settings' one. Raises `EngineError` naming an option.
+    """
+    from engine.engine import Engine
+
+    return Engine(
+        device or settings.device,
+        kv_budget_bytes=settings.kv_budget_bytes,
+        kv_dtype=settings.kv_dtype,
+        weight_dtype=settings.weight_dtype,
+        tick_factor=settings.tick_factor,
+        threads=settings.threads or None,
+    )
