@@ -59,7 +59,7 @@ class Operations(Protocol):
     """For people, e.g. "torch float32"."""
     device: torch.device
     rope_pairing: Pairing
-    """Order of head dimensions that `rope_and_store` expects; the loader permutes rows to it."""
+    """Order of head dimensions that `attend` expects; the loader permutes rows to it."""
     fallbacks: list[str]
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
@@ -90,32 +90,32 @@ class Operations(Protocol):
         """ids int64 [T] → float32 [T, hidden]."""
         ...
 
-    def rms_norm(self, x: Tensor, norm: Any) -> Tensor:
-        """x float32 [T, hidden] → same shape."""
-        ...
+    def add_norm(self, residual: Tensor, delta: Any | None, norm: Any, rows: Tensor | None = None) -> Any:
+        """residual float32 [T, hidden] += delta, in place; returns its RMS norm for `linear`.
 
-    def linear(self, x: Tensor, handle: Any) -> Tensor:
-        """x [T, in] → [T, out], float32 or the type that the weights are computed in."""
-        ...
-
-    def add_linear(self, residual: Tensor, x: Tensor, handle: Any) -> Tensor:
-        """residual float32 [T, out] + linear(x); may reuse residual's memory."""
-        ...
-
-    def rope_and_store(self, qkv: Tensor, prepared: Any, layer: int, qk_norm: Any | None) -> Tensor:
-        """Normalise and rotate q and k, write k and v to their slots; returns q.
-
-        qkv [T, (q_heads + 2 kv_heads) * head_dim] as `linear` gives it; qk_norm a handle for
-        [q_heads + kv_heads, head_dim] or None; returns q float32 [T, q_heads, head_dim].
+        delta: what `linear` gave, or None. rows: int64 [R], to norm these rows alone; the residual's
+        contents are undefined afterwards.
         """
         ...
 
-    def attention(self, q: Tensor, prepared: Any, layer: int, scale: float) -> Tensor:
-        """Causal attention over paged KV: q [T, q_heads, head_dim] → [T, q_heads * head_dim]."""
+    def linear(self, x: Any, handle: Any) -> Any:
+        """x as `add_norm`, `attend` or `gated_linear` gave it → what these take, [T, out]."""
         ...
 
-    def silu_gate(self, gate_up: Tensor) -> Tensor:
-        """silu(gate) * up of [T, 2 * ffn] as `linear` gives it → [T, ffn]."""
+    def gated_linear(self, x: Any, handle: Any) -> Any:
+        """silu(gate) * up, where the handle's rows are [gate; up]: [T, hidden] → [T, ffn]."""
+        ...
+
+    def attend(self, qkv: Any, prepared: Any, layer: int, qk_norm: Any | None, scale: float) -> Any:
+        """Normalise and rotate q and k, write k and v to their slots, attend causally over paged KV.
+
+        qkv [T, (q_heads + 2 kv_heads) * head_dim] as `linear` gives it; qk_norm a handle for
+        [q_heads + kv_heads, head_dim] or None; returns [T, q_heads * head_dim] for `linear`.
+        """
+        ...
+
+    def logits(self, x: Any, handle: Any) -> Tensor:
+        """The output matrix over what `add_norm` gave for R rows → float32 [R, vocab]."""
         ...
 
     def copy_blocks(self, kv: Any, pairs: Sequence[tuple[int, int]]) -> None:

@@ -142,23 +142,42 @@ class TorchOperations:
         assert handle.raw is not None
         return dequantize(handle.raw[ids].reshape(-1), handle.type, (ids.shape[0], handle.hidden))
 
-    def rms_norm(self, x: Tensor, norm: NormWeight) -> Tensor:
-        """RMSNorm (Zhang and Sennrich 2019): x / sqrt(|x|² + dim · eps) · sqrt(dim) · weight."""
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return torch.div(x, torch.hypot(length, norm.eps_length)).mul_(norm.scaled)
+    def add_norm(
+        self, residual: Tensor, delta: Tensor | None, norm: NormWeight, rows: Tensor | None = None
+    ) -> Tensor:
+        """Add in place, then norm all rows or the chosen ones."""
+        if delta is not None:
+            residual.add_(delta)
+        return _rms_norm(residual if rows is None else residual[rows], norm)
 
     def linear(self, x: Tensor, handle: DenseLinear) -> Tensor:
         """One product over all rows."""
         return apply_dense(x, handle)
 
-    def add_linear(self, residual: Tensor, x: Tensor, handle: DenseLinear) -> Tensor:
-        """In place on the residual."""
-        return residual.add_(apply_dense(x, handle))
+    def gated_linear(self, x: Tensor, handle: DenseLinear) -> Tensor:
+        """SwiGLU's gate (Shazeer 2020) over one product of both halves."""
+        gate_up = apply_dense(x, handle)
+        half = gate_up.shape[-1] // 2
+        return F.silu(gate_up[:, :half]).mul_(gate_up[:, half:])
 
-    def rope_and_store(
+    def attend(
+        self, qkv: Tensor, prepared: PreparedPass, layer: int, qk_norm: NormWeight | None, scale: float
+    ) -> Tensor:
+        """Planned at the first layer of a pass."""
+        kv = prepared.kv
+        q = self._rope_and_store(qkv, prepared, layer, qk_norm).to(self._attention_dtype)
+        if prepared.plan is None:
+            prepared.plan = plan_attention(prepared.layout, kv.block_size, q)
+        return attend(q, kv.layers[layer], kv.kv_heads, prepared.plan, scale)
+
+    def logits(self, x: Tensor, handle: DenseLinear) -> Tensor:
+        """One product over the rows to sample."""
+        return apply_dense(x, handle).to(torch.float32)
+
+    def _rope_and_store(
         self, qkv: Tensor, prepared: PreparedPass, layer: int, qk_norm: NormWeight | None
     ) -> Tensor:
-        """Rotate in place as complex numbers, then write k and v with one scatter."""
+        """Rotate in place as complex numbers, write k and v with one scatter; returns q [T, heads, dim]."""
         kv = prepared.kv
         qkv = qkv.to(torch.float32)
         tokens, dim = qkv.shape[0], kv.head_dim
@@ -166,28 +185,21 @@ class TorchOperations:
         q_heads = heads.shape[1] - 2 * kv.kv_heads
         rotated = heads[:, : q_heads + kv.kv_heads]
         if qk_norm is not None:
-            rotated.copy_(self.rms_norm(rotated, qk_norm))
+            rotated.copy_(_rms_norm(rotated, qk_norm))
         torch.view_as_complex(rotated.unflatten(-1, (dim // 2, 2))).mul_(prepared.rotation)
         new = heads[:, q_heads:].transpose(0, 1)
         kv.layers[layer].index_copy_(1, prepared.slots, new.to(self.kv_dtype))
         return heads[:, :q_heads]
 
-    def attention(self, q: Tensor, prepared: PreparedPass, layer: int, scale: float) -> Tensor:
-        """Planned at the first layer of a pass."""
-        kv = prepared.kv
-        q = q.to(self._attention_dtype)
-        if prepared.plan is None:
-            prepared.plan = plan_attention(prepared.layout, kv.block_size, q)
-        return attend(q, kv.layers[layer], kv.kv_heads, prepared.plan, scale)
-
-    def silu_gate(self, gate_up: Tensor) -> Tensor:
-        """SwiGLU's gate (Shazeer 2020)."""
-        half = gate_up.shape[-1] // 2
-        return F.silu(gate_up[:, :half]).mul_(gate_up[:, half:])
-
     def copy_blocks(self, kv: paged_kv.PagedKV, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy whole blocks."""
         paged_kv.copy_blocks(kv, pairs)
+
+
+def _rms_norm(x: Tensor, norm: NormWeight) -> Tensor:
+    """RMSNorm (Zhang and Sennrich 2019): x / sqrt(|x|² + dim · eps) · sqrt(dim) · weight."""
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return torch.div(x, torch.hypot(length, norm.eps_length)).mul_(norm.scaled)
 
 
 def _choose(option: str, name: str, choices: dict[str, torch.dtype]) -> torch.dtype | None:

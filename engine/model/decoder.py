@@ -30,21 +30,17 @@ class Decoder:
         """
         ops, weights = self.ops, self.weights
         prepared = ops.prepare(layout, kv, weights.inv_freq, weights.rope_magnitude)
-        x = ops.embed(ids, weights.embedding)
+        residual = ops.embed(ids, weights.embedding)
+        delta: Any = None
         for index, layer in enumerate(weights.layers):
-            x = self._layer(x, layer, prepared, index)
-        if rows is not None:
-            x = x[rows]
-        x = ops.rms_norm(x, weights.output_norm)
-        return ops.linear(x, weights.head).to(torch.float32)
+            delta = self._layer(residual, delta, layer, prepared, index)
+        return ops.logits(ops.add_norm(residual, delta, weights.output_norm, rows), weights.head)
 
-    def _layer(self, x: Tensor, layer: LayerWeights, prepared: Any, index: int) -> Tensor:
-        ops, config = self.ops, self.config
-        normed = ops.rms_norm(x, layer.attn_norm)
-        qkv = ops.linear(normed, layer.qkv)
-        q = ops.rope_and_store(qkv, prepared, index, layer.qk_norm)
-        attended = ops.attention(q, prepared, index, config.attention_scale)
-        x = ops.add_linear(x, attended, layer.attn_output)
-        normed = ops.rms_norm(x, layer.ffn_norm)
-        gated = ops.silu_gate(ops.linear(normed, layer.gate_up))
-        return ops.add_linear(x, gated, layer.ffn_down)
+    def _layer(self, residual: Tensor, delta: Any, layer: LayerWeights, prepared: Any, index: int) -> Any:
+        """Adds its attention to `residual`; returns its feed-forward part, which the next norm adds."""
+        ops = self.ops
+        x = ops.add_norm(residual, delta, layer.attn_norm)
+        qkv = ops.linear(x, layer.qkv)
+        attended = ops.attend(qkv, prepared, index, layer.qk_norm, self.config.attention_scale)
+        x = ops.add_norm(residual, ops.linear(attended, layer.attn_output), layer.ffn_norm)
+        return ops.linear(ops.gated_linear(x, layer.gate_up), layer.ffn_down)
