@@ -8,7 +8,7 @@ import pytest
 from gguf import GGUFReader
 from gguf.quants import dequantize
 
-from tests.perf import make_model
+from tests.perf import make_shapes
 from tests.tiny_blocks import TYPES, dequantised, random_tensor
 from tests.tiny_gguf import dequantised_f32_copy, make_tiny, weights_hash
 
@@ -43,14 +43,14 @@ def test_another_seed_makes_other_weights(tmp_path):
     assert first != second
 
 
-@pytest.mark.parametrize("quant", make_model.QUANTS)
-def test_real_size_maker_on_a_small_preset(quant: str, tmp_path, monkeypatch):
-    small = replace(make_model.PRESETS["qwen3-0.6b"], layers=8, width=256, ffn=512, heads=2, kv_heads=1)
-    monkeypatch.setitem(make_model.PRESETS, "small", replace(small, vocab_size=2048))
-    monkeypatch.setattr(make_model, "PIECE", 1 << 14)
-    reader = GGUFReader(str(make_model.make_model(tmp_path / "a.gguf", "small", quant)))
+@pytest.mark.parametrize("quant", make_shapes.QUANTS)
+def test_real_size_maker_on_a_small_shapes(quant: str, tmp_path, monkeypatch):
+    small = replace(make_shapes.SHAPES["qwen3-0.6b"], layers=8, width=256, ffn=512, heads=2, kv_heads=1)
+    monkeypatch.setitem(make_shapes.SHAPES, "small", replace(small, vocab_size=2048))
+    monkeypatch.setattr(make_shapes, "POOL", 1 << 14)
+    reader = GGUFReader(str(make_shapes.make_shapes(tmp_path / "a.gguf", "small", quant)))
     kinds = {tensor.name: tensor.tensor_type.name for tensor in reader.tensors}
-    better = make_model.QUANTS[quant][1]
+    better = make_shapes.QUANTS[quant][1]
     wanted = [0, 3, 6, 7] if quant.endswith("_k_m") else list(range(8))
     assert [layer for layer in range(8) if kinds[f"blk.{layer}.ffn_down.weight"] == better] == wanted
     assert kinds["token_embd.weight"] == better
@@ -61,18 +61,18 @@ def test_real_size_maker_on_a_small_preset(quant: str, tmp_path, monkeypatch):
 
 
 def test_qwen3_shapes_give_the_mix_of_a_real_file():
-    preset = make_model.PRESETS["qwen3-0.6b"]
+    shapes = make_shapes.SHAPES["qwen3-0.6b"]
     sizes: Counter[str] = Counter()
     bits = {"Q4_K": 4.5, "Q6_K": 6.5625}
-    for name, layer, rows, cols in make_model.matrices(preset):
-        kind = make_model.tensor_type(name, layer, preset, "q4_k_m")
+    for name, layer, rows, cols in make_shapes.matrices(shapes):
+        kind = make_shapes.tensor_type(name, layer, shapes, "q4_k_m")
         sizes[kind] += round(rows * cols * bits[kind] / 8)
     assert sizes["Q6_K"] / sizes.total() == pytest.approx(0.45, abs=0.01)
     assert sizes.total() == pytest.approx(0.36 * 2**30, rel=0.03)
 
 
 def test_wide_vocabulary_is_a_real_byte_level_vocabulary():
-    vocabulary = make_model.wide_vocabulary(151_936)
+    vocabulary = make_shapes.wide_vocabulary(151_936)
     assert len(vocabulary.tokens) == len(set(vocabulary.tokens)) == len(vocabulary.types) == 151_936
     known = set(vocabulary.tokens[:256])
     for merge in vocabulary.merges:
