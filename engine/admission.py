@@ -1,7 +1,7 @@
 """Who may run: limits of a request, the order of the queue, and what must be free to start."""
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from engine.errors import RequestError
@@ -159,3 +159,19 @@ def _common_length(a: list[int], b: list[int], most: int) -> int:
     if a[:most] == b[:most]:
         return most
     return next(i for i in range(most) if a[i] != b[i])
+
+
+def check_books(
+    models: Mapping[int, ModelSlot], running: Iterable[Sequence], waiting: Iterable[Sequence]
+) -> None:
+    """The costly invariants: every block's count, every sequence's tokens; raises `InvariantError`."""
+    holders = list(running)
+    for slot in models.values():
+        slot.blocks.check([s.block_table for s in holders if s.model == slot.key])
+    for sequence in waiting:
+        if sequence.block_table or sequence.num_computed:
+            raise InvariantError(f"scheduler: sequence {sequence.sequence_id} waits but holds blocks")
+    for sequence in holders:
+        capacity = len(sequence.block_table) * models[sequence.model].blocks.block_size
+        if not 0 <= sequence.num_computed <= capacity or sequence.remaining < 1:
+            raise InvariantError(f"scheduler: sequence {sequence.sequence_id} has lost count of its tokens")

@@ -20,6 +20,7 @@ from engine.generation import Generation
 from engine.host import ResidentModel
 from engine.kv_budget import KVBudget
 from engine.request import FinishReason
+from engine.run_ahead import rows_alone, run_ahead, step_failed
 from engine.sampler import Sampled
 from engine.scheduler import ModelBatch, Scheduler, SchedulerConfig, TickPlan
 from engine.sequence import Sequence
@@ -177,12 +178,29 @@ class EngineLoop:
         plan = self.scheduler.plan(time.monotonic())
         if plan.empty:
             raise RuntimeError("no sequence can make progress")
+        batch = rows_alone(plan)
+        if batch is not None and self._models[batch.model].runner.max_ahead:
+            self._run_ahead(plan, batch)
+            return
         started = time.perf_counter()
         sampled, failed = self._run_batches(plan)
-        seconds = time.perf_counter() - started
+        self._settle(plan, Sampled(sampled, failed), time.perf_counter() - started)
+
+    def _run_ahead(self, plan: TickPlan, batch: ModelBatch) -> None:
+        def settle(plan: TickPlan, sampled: Sampled, seconds: float, more: bool) -> None:
+            self.scheduler.observe(batch, seconds * 1e3)
+            self._settle(plan, sampled, seconds, more)
+
+        def interrupted() -> bool:
+            return self._closing.is_set() or not self._inbox.empty()
+
+        run_ahead(plan, self._models[batch.model].runner, self.scheduler, settle, interrupted)
+
+    def _settle(self, plan: TickPlan, sampled: Sampled, seconds: float, more: bool = False) -> None:
+        """Account and deliver one tick."""
         now = time.monotonic()
-        ended = self.scheduler.commit(plan, sampled, failed, now)
-        self._deliver(sampled, ended, now)
+        ended = self.scheduler.commit(plan, sampled.ids, sampled.failed, now, more=more)
+        self._deliver(sampled.ids, ended, now)
         self._snapshots.tick(plan, seconds, now)
         if self._snapshots.due(now):
             self._take_snapshot()
@@ -201,9 +219,7 @@ class EngineLoop:
         try:
             result = self._models[batch.model].runner.run(batch)
         except Exception as error:
-            log.exception("a step of model %s failed", batch.model)
-            cause = f"the model's step failed: {type(error).__name__}: {error}"
-            return Sampled({}, {sequence.sequence_id: cause for sequence in batch.sequences})
+            return step_failed(batch, error)
         self.scheduler.observe(batch, (time.perf_counter() - started) * 1e3)
         return result
 

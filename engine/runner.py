@@ -1,6 +1,6 @@
 """Runs planned batches of one model: pack, forward, sample."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -11,8 +11,38 @@ from engine.sampler import Sampled, sample_rows
 from engine.scheduler import ModelBatch
 
 
+class Runner(Protocol):
+    """Runs one model's passes; `ahead` and what follows it are for devices that queue work."""
+
+    block_size: int
+    max_ahead: int
+    """Ticks of decode rows that may be launched before the first one's ids are read; 0: none."""
+
+    def run(self, batch: ModelBatch) -> Sampled:
+        """Run one pass; returns an id or a cause for every sequence that reached its target."""
+        ...
+
+    def logits(self, token_ids: list[int]) -> Tensor:
+        """float32 [T, vocab] of a prompt by itself, in KV of its own."""
+        ...
+
+    def begin(self, batch: ModelBatch) -> None:
+        """Bring decode rows onto the device, to be run by `launch`."""
+        ...
+
+    def launch(self, batch: ModelBatch) -> None:
+        """Queue one more tick of the rows, without waiting; takes note of blocks they have got."""
+        ...
+
+    def collect(self) -> Sampled:
+        """Wait for the oldest tick launched and not yet collected; a row that has ended has no id."""
+        ...
+
+
 class ModelRunner:
-    """One model's decoder and its paged KV."""
+    """One model's decoder and its paged KV, a pass at a time: what a CPU runs."""
+
+    max_ahead = 0
 
     def __init__(self, decoder: Decoder, num_blocks: int, block_size: int) -> None:
         self.decoder = decoder
@@ -33,6 +63,18 @@ class ModelRunner:
         if not packed.sampled:
             return Sampled({}, {})
         return sample_rows(logits, packed.sampled)
+
+    def begin(self, batch: ModelBatch) -> None:
+        """Nothing: passes are run one by one."""
+        raise NotImplementedError("this runner computes no tick ahead")
+
+    def launch(self, batch: ModelBatch) -> None:
+        """Nothing: passes are run one by one."""
+        raise NotImplementedError("this runner computes no tick ahead")
+
+    def collect(self) -> Sampled:
+        """Nothing: passes are run one by one."""
+        raise NotImplementedError("this runner computes no tick ahead")
 
     @torch.inference_mode()
     def logits(self, token_ids: list[int]) -> Tensor:

@@ -10,7 +10,14 @@ Every sequence ends exactly once: either `finish` / `cancel` return True, or `co
 from bisect import insort
 from collections.abc import Mapping
 
-from engine.admission import ModelSlot, SchedulerConfig, WaitingQueue, find_prefix, take_blocks
+from engine.admission import (
+    ModelSlot,
+    SchedulerConfig,
+    WaitingQueue,
+    check_books,
+    find_prefix,
+    take_blocks,
+)
 from engine.cost_model import CostModel
 from engine.errors import RequestError
 from engine.kv_cache import BlockManager, InvariantError
@@ -43,8 +50,8 @@ class Scheduler:
         self._running: list[Sequence] = []
         """Sequences that hold blocks, by rank."""
         self._in_flight: TickPlan | None = None
-        self._ending: dict[int, tuple[FinishReason, str | None]] = {}
-        """What ended while a tick was in flight."""
+        self._ending: dict[int, tuple[FinishReason, str | None, bool]] = {}
+        """What ended while a tick was in flight: reason, error, whether its KV may be rubbish."""
         self._copies: dict[int, tuple[int, int]] = {}
         """Copies that this tick's admissions need, by sequence."""
         self._blocked: tuple[int, int, int] | None = None
@@ -125,9 +132,32 @@ class Scheduler:
         if self._sequences.get(sequence.sequence_id) is not sequence:
             return False
         if self._in_flight is not None and sequence.block_table:
-            self._ending.setdefault(sequence.sequence_id, (reason, error))
+            self._ending.setdefault(sequence.sequence_id, (reason, error, False))
             return False
         self._end(sequence, reason, error)
+        return True
+
+    def extend(self, plan: TickPlan, ahead: int) -> bool:
+        """Whether the plan in flight may run again before the ids of its last `ahead` ticks are known.
+
+        For a plan of decode rows of one model alone; takes the blocks that the tick writes to. False
+        once a row has ended or would reach its limit, or when no block is left.
+        """
+        if plan is not self._in_flight or self._ending:
+            return False
+        batch = plan.batches[0]
+        blocks = self._models[batch.model].blocks
+        missing = []
+        for sequence in batch.decode:
+            tokens = len(sequence.token_ids) + ahead
+            if tokens >= sequence.limit:
+                return False
+            if tokens > len(sequence.block_table) * blocks.block_size:
+                missing.append(sequence)
+        if missing and not blocks.fits(len(missing)):
+            return False
+        for sequence in missing:
+            sequence.block_table += blocks.allocate(1, sequence.block_table[-1]) or []
         return True
 
     def queue_position(self, sequence: Sequence) -> int:
@@ -165,8 +195,12 @@ class Scheduler:
         sampled: Mapping[int, int],
         failed: Mapping[int, str] = NO_FAILURES,
         now: float | None = None,
+        *,
+        more: bool = False,
     ) -> list[Sequence]:
         """Account a step: advance, append sampled ids, index full blocks; returns what ended here.
+
+        With `more` the plan stays in flight, run again: nothing ends before its last step.
 
         `sampled` has an id for every sequence whose known tokens are all computed now. `failed` gives
         the cause for sequences whose step failed: they end with `ERROR` and their blocks, which may
@@ -177,17 +211,19 @@ class Scheduler:
             return []
         if plan is not self._in_flight:
             raise InvariantError("scheduler: commit needs the plan that is in flight")
-        self._in_flight = None
-        ended: list[Sequence] = []
         for batch in plan.batches:
             slot = self._models[batch.model]
             for sequence in batch.decode:
-                self._advance(slot, sequence, 1, sampled, failed, now, ended)
+                self._advance(slot, sequence, 1, sampled, failed, now)
             for chunk in batch.prefill:
-                self._advance(slot, chunk.sequence, chunk.length, sampled, failed, now, ended)
-        for sequence_id, (reason, error) in self._ending.items():
+                self._advance(slot, chunk.sequence, chunk.length, sampled, failed, now)
+        if more:
+            return []
+        self._in_flight = None
+        ended: list[Sequence] = []
+        for sequence_id, (reason, error, discard) in self._ending.items():
             sequence = self._sequences[sequence_id]
-            self._end(sequence, reason, error)
+            self._end(sequence, reason, error, discard=discard)
             ended.append(sequence)
         self._ending.clear()
         self.check()
@@ -203,20 +239,7 @@ class Scheduler:
         for slot in self._models.values():
             slot.blocks.check_counts()
         if self.config.debug:
-            self._check_all()
-
-    def _check_all(self) -> None:
-        for slot in self._models.values():
-            slot.blocks.check([s.block_table for s in self._running if s.model == slot.key])
-        for sequence in self._queue:
-            if sequence.block_table or sequence.num_computed:
-                raise InvariantError(f"scheduler: sequence {sequence.sequence_id} waits but holds blocks")
-        for sequence in self._running:
-            capacity = len(sequence.block_table) * self._models[sequence.model].blocks.block_size
-            if not 0 <= sequence.num_computed <= capacity or sequence.remaining < 1:
-                raise InvariantError(
-                    f"scheduler: sequence {sequence.sequence_id} has lost count of its tokens"
-                )
+            check_books(self._models, self._running, self._queue)
 
     def _slot(self, model: int) -> ModelSlot:
         slot = self._models.get(model)
@@ -337,13 +360,14 @@ class Scheduler:
         sampled: Mapping[int, int],
         failed: Mapping[int, str],
         now: float | None,
-        ended: list[Sequence],
     ) -> None:
         sequence_id = sequence.sequence_id
         if sequence_id in failed:
-            reason, error = self._ending.pop(sequence_id, (FinishReason.ERROR, failed[sequence_id]))
-            self._end(sequence, reason, error, discard=True)
-            ended.append(sequence)
+            reason, error, _ = self._ending.get(sequence_id, (FinishReason.ERROR, failed[sequence_id], True))
+            self._ending[sequence_id] = (reason, error, True)
+            return
+        if not sequence.remaining:
+            # A surplus tick of a row that ended in an earlier one: its input was never kept.
             return
         before = sequence.num_computed
         sequence.num_computed = before + length
@@ -354,7 +378,8 @@ class Scheduler:
             return
         token_id = sampled.get(sequence_id)
         if token_id is None:
-            self._ending[sequence_id] = (FinishReason.ERROR, "the step gave no token for this sequence")
+            cause = "the step gave no token for this sequence"
+            self._ending[sequence_id] = (FinishReason.ERROR, cause, False)
             return
         sequence.token_ids.append(token_id)
         sequence.state = SequenceState.DECODE
