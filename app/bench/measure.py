@@ -20,7 +20,7 @@ from app.bench.statistics import (
     percentile,
     tokens_per_second,
 )
-from app.bench.workload import Prompts, RandomPrompts, Workload
+from app.bench.workload import Prompts, RandomPrompts, Rows, Workload
 from engine.errors import EngineError
 from engine.request import Finished, FinishReason, Request, SamplingParams
 
@@ -94,12 +94,20 @@ class Bench:
     prompts: RandomPrompts
     say: Say
 
-    def warm_up(self, rows: int) -> None:
+    def first_token(self) -> float:
+        """Seconds from submitting a short prompt to its first token."""
+        stream = Stream(self.model, self.prompts.make(32), 1)
+        seconds = stream.wait_first()
+        stream.wait()
+        return seconds
+
+    def warm_up(self, workload: Workload) -> None:
         """Run a little of everything once, so that first-use costs are in no figure."""
         self.say("warm-up")
-        streams = [Stream(self.model, self.prompts.make(32), 16) for _ in range(max(1, rows))]
-        for stream in streams:
-            stream.wait()
+        for count in sorted({1, *(rows.count for rows in workload.rows)}):
+            streams = [Stream(self.model, self.prompts.make(32), 16) for _ in range(count)]
+            for stream in streams:
+                stream.wait()
 
     def prefill(self, tokens: int, repeat: int) -> Figures:
         """Read fresh prompts one after another: tokens per second from submit to first token."""
@@ -115,11 +123,11 @@ class Bench:
         middle = median(seconds)
         return {"tokens": fitting, "tok_s": _round(fitting / middle), "ttft_ms": _ms(middle)}
 
-    def decode(self, rows: int, depth: int, new: int, repeat: int) -> Figures:
-        """Total decode speed of `rows` rows, each behind `depth` tokens of context."""
-        self.say(f"decode {rows} rows at depth {depth}")
-        speeds = [self._decode_once(rows, depth, new) for _ in range(repeat)]
-        return {"rows": rows, "depth": depth, "tok_s": _round(median(speeds))}
+    def decode(self, rows: Rows, new: int, repeat: int) -> Figures:
+        """Total decode speed of rows behind their context."""
+        self.say(f"decode {rows.count} rows at depth {rows.depth}")
+        speeds = [self._decode_once(rows.count, rows.depth, new) for _ in range(repeat)]
+        return {"rows": rows.count, "depth": rows.depth, "tok_s": _round(median(speeds))}
 
     def packed(self, packed: Prompts, repeat: int) -> Figures:
         """Prompts submitted at once against the same number one after another."""
@@ -137,8 +145,9 @@ class Bench:
             "ratio": _round(slow / fast),
         }
 
-    def stall(self, long: Prompts, rows: int, workload: Workload) -> Figures:
-        """How long running rows wait for a token while long prompts are read beside them."""
+    def stall(self, long: Prompts, workload: Workload) -> Figures:
+        """How long the most rows of the workload wait for a token while long prompts are read."""
+        rows = workload.most_rows
         idle: list[float] = []
         loaded: list[float] = []
         first: list[float] = []
@@ -200,7 +209,7 @@ class Bench:
     def _stall_once(
         self, long: Prompts, rows: int, workload: Workload
     ) -> tuple[list[float], list[float], float]:
-        depth = max(1, workload.depth)
+        depth = max(1, workload.stall_depth)
         # No tick reads fewer than one prompt token, so this many tokens cannot run out before the end.
         limit = min(self.model.context_length - depth, 2 * workload.new + long.count * long.tokens)
         fresh = [self.prompts.make(long.tokens) for _ in range(long.count)]

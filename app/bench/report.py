@@ -28,7 +28,10 @@ def render(figures: Mapping[str, Any]) -> str:
 
 def _head(figures: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in figures["versions"].items())
-    lines = [f"{figures['model']} on {figures['device']} ({figures['kernels']})", versions]
+    where = f"{figures['machine']['name']} ({figures['device']})"
+    lines = [f"{figures['model']} on {where}: {figures['kernels']}, KV {figures['kv_dtype']}", versions]
+    if start := figures.get("start"):
+        lines.append(f"loaded in {start['load_s']:.1f} s, first token after {start['first_token_s']:.1f} s")
     lines += [f"slower than it could be: {fallback}" for fallback in figures["fallbacks"]]
     return "\n".join(lines)
 

@@ -21,18 +21,53 @@ class Prompts:
 
 
 @dataclass(frozen=True, slots=True)
+class Rows:
+    """`count` sequences decoded at once behind `depth` tokens of context each, written `8@512`."""
+
+    count: int
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """Everything that one run measures."""
 
-    rows: tuple[int, ...] = (1, 2, 4, 8)
-    depth: int = 0
-    """Context tokens of each row, read before the clock starts."""
+    rows: tuple[Rows, ...] = (Rows(1), Rows(2), Rows(4), Rows(8))
     prefill: tuple[int, ...] = (512, 2048)
     packed: Prompts | None = Prompts(8, 64)
     new: int = 128
     """Tokens that each row decodes."""
     stall: Prompts | None = None
+    stall_depth: int = 0
+    """Context tokens of each row that waits."""
     repeat: int = 3
+
+    @property
+    def most_rows(self) -> int:
+        """The most sequences that decode at once, at least 1."""
+        return max((rows.count for rows in self.rows), default=1)
+
+
+_GPU_ROWS = (Rows(1), *(Rows(count, 512) for count in (2, 4, 8, 16, 32)), Rows(1, 16_384))
+
+
+def default_workload(device: str, context: int) -> Workload:
+    """What is measured when nobody says more: on a GPU more rows, deeper, and longer prompts.
+
+    context: the model's; what it cannot hold is left out.
+    """
+    if not device.startswith("cuda"):
+        return Workload()
+    rows = tuple(rows for rows in _GPU_ROWS if rows.depth + 2 <= context)
+    return Workload(rows, tuple(tokens for tokens in (512, 2048, 8192) if tokens < context))
+
+
+def row_counts(text: str) -> tuple[tuple[int, int | None], ...]:
+    """`1,8@512` → ((1, None), (8, 512)): rows, and the depth that was written; `none` → ()."""
+    if text.strip().lower() == SKIP:
+        return ()
+    parts = [part.partition("@") for part in text.split(",")]
+    return tuple((positive(count), not_negative(depth) if at else None) for count, at, depth in parts)
 
 
 def sizes(text: str) -> tuple[int, ...]:

@@ -2,11 +2,19 @@
 
 import argparse
 import json
-import platform
-from importlib import metadata
+import time
 from typing import TYPE_CHECKING
 
-from app.bench.workload import Workload, not_negative, positive, prompts, sizes
+from app.bench.workload import (
+    Rows,
+    Workload,
+    default_workload,
+    not_negative,
+    positive,
+    prompts,
+    row_counts,
+    sizes,
+)
 from app.commands.common import CommandError, add_model_arguments, chosen_model, read_settings, say
 from app.engine_options import make_engine
 
@@ -20,12 +28,17 @@ _DEFAULT = Workload()
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_model_arguments(parser)
-    rows = ",".join(map(str, _DEFAULT.rows))
+    rows = ",".join(str(rows.count) for rows in _DEFAULT.rows)
     lengths = ",".join(map(str, _DEFAULT.prefill))
     add = parser.add_argument
-    add("--rows", type=sizes, default=_DEFAULT.rows, metavar=rows, help="sequences decoded at once, or none")
+    add(
+        "--rows",
+        type=row_counts,
+        metavar=rows,
+        help="sequences decoded at once, 8@512 behind 512 tokens each, or none",
+    )
     add("--depth", type=not_negative, default=0, metavar="N", help="context tokens of each row (default 0)")
-    add("--prefill", type=sizes, default=_DEFAULT.prefill, metavar=lengths, help="prompt lengths, or none")
+    add("--prefill", type=sizes, metavar=lengths, help="prompt lengths, or none")
     add(
         "--packed",
         type=prompts,
@@ -47,7 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print; returns the exit code."""
-    workload = _workload(args)
+    started = time.perf_counter()
+    if args.new < 2:
+        raise CommandError("--new: a speed needs at least 2 tokens", code=2)
     settings = read_settings()
     path = chosen_model(args, settings)
     from app.bench.report import render
@@ -55,30 +70,52 @@ def run(args: argparse.Namespace) -> int:
     engine = make_engine(settings.engine, args.device)
     try:
         say(f"loading {path.name}")
-        figures = measure(engine, engine.load(path), workload)
+        before = time.perf_counter()
+        model = engine.load(path)
+        loaded = time.perf_counter()
+        workload = _workload(args, engine.device, model.context_length)
+        check_fits(workload, model.context_length)
+        bench = make_bench(model)
+        first = bench.first_token()
+        start = {
+            "load_s": round(loaded - before, 3),
+            "first_token_s": round(loaded - started + first, 3),
+        }
+        figures = measure(engine, bench, workload) | {"start": start}
     finally:
         engine.close()
     print(json.dumps(figures) if args.json else render(figures))
     return 0
 
 
-def measure(engine: "Engine", model: "Model", workload: Workload) -> "Figures":
-    """Run the workload; returns the object that `--json` prints."""
+def make_bench(model: "Model") -> "Bench":
+    """A loaded model and fresh prompts for it."""
     from app.bench.measure import Bench
     from app.bench.workload import RandomPrompts
 
-    _check_fits(workload, model.context_length)
     tokenizer = model.tokenizer
-    bench = Bench(model, RandomPrompts(tokenizer.vocab_size, tokenizer.is_control), say)
-    bench.warm_up(max(workload.rows, default=1))
+    return Bench(model, RandomPrompts(tokenizer.vocab_size, tokenizer.is_control), say)
+
+
+def measure(engine: "Engine", bench: "Bench", workload: Workload) -> "Figures":
+    """Run the workload; returns the object that `--json` prints."""
+    from app.bench.machine import commit, describe, today, versions
+
+    bench.warm_up(workload)
     figures = _parts(bench, workload)
-    stats = engine.stats()
+    stats, model = engine.stats(), bench.model
     return {
         "model": model.name,
+        "quantization": model.info.quantization,
+        "date": today(),
+        "commit": commit(),
         "device": stats.device,
+        "machine": describe(stats.device),
         "kernels": stats.kernels,
-        "versions": _versions(),
+        "kv_dtype": stats.kv_dtype,
+        "versions": versions(),
         "fallbacks": list(stats.fallbacks),
+        "new": workload.new,
         **figures,
         "memory": {
             "process": stats.process_bytes,
@@ -89,24 +126,37 @@ def measure(engine: "Engine", model: "Model", workload: Workload) -> "Figures":
 
 
 def _parts(bench: "Bench", workload: Workload) -> "Figures":
-    repeat, rows = workload.repeat, max(workload.rows, default=1)
+    repeat = workload.repeat
     return {
         "prefill": [bench.prefill(tokens, repeat) for tokens in workload.prefill],
-        "decode": [bench.decode(count, workload.depth, workload.new, repeat) for count in workload.rows],
+        "decode": [bench.decode(rows, workload.new, repeat) for rows in workload.rows],
         "packed": bench.packed(workload.packed, repeat) if workload.packed else None,
-        "stall": bench.stall(workload.stall, rows, workload) if workload.stall else None,
+        "stall": bench.stall(workload.stall, workload) if workload.stall else None,
     }
 
 
-def _workload(args: argparse.Namespace) -> Workload:
-    if args.new < 2:
-        raise CommandError("--new: a speed needs at least 2 tokens", code=2)
-    return Workload(args.rows, args.depth, args.prefill, args.packed, args.new, args.stall, args.repeat)
+def _workload(args: argparse.Namespace, device: str, context: int) -> Workload:
+    """What the options say, and the device's defaults where they say nothing."""
+    usual = default_workload(device, context)
+    rows = usual.rows
+    if args.rows is not None or args.depth:
+        written = args.rows if args.rows is not None else [(rows.count, None) for rows in _DEFAULT.rows]
+        rows = tuple(Rows(count, args.depth if depth is None else depth) for count, depth in written)
+    return Workload(
+        rows=rows,
+        prefill=usual.prefill if args.prefill is None else args.prefill,
+        packed=args.packed,
+        new=args.new,
+        stall=args.stall,
+        stall_depth=args.depth,
+        repeat=args.repeat,
+    )
 
 
-def _check_fits(workload: Workload, context: int) -> None:
+def check_fits(workload: Workload, context: int) -> None:
     """Refuse before anything is measured what the model's context cannot hold."""
-    needs = {"--depth": workload.depth + 2}
+    depth = max([rows.depth for rows in workload.rows] + [workload.stall_depth])
+    needs = {"--depth": depth + 2}
     if workload.packed:
         needs["--packed"] = workload.packed.tokens + 1
     if workload.stall:
@@ -117,13 +167,3 @@ def _check_fits(workload: Workload, context: int) -> None:
                 f"{option}: {tokens} tokens are needed at once, but the model's context holds {context}",
                 code=2,
             )
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in ("tui-chat", "torch", "triton"):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions

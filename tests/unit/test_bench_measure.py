@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from argparse import ArgumentParser, ArgumentTypeError
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import pytest
 
 from app.bench.measure import Bench
 from app.bench.report import render
-from app.bench.workload import Prompts, RandomPrompts, Workload
+from app.bench.workload import Prompts, RandomPrompts, Rows, Workload, default_workload, row_counts
 from app.commands import bench as command
 from app.commands.common import CommandError
 from engine.errors import EngineError
@@ -41,7 +42,9 @@ class PretendedModel:
     tokenizer: SimpleNamespace = field(
         default_factory=lambda: SimpleNamespace(vocab_size=1000, is_control=lambda token_id: token_id < 3)
     )
-    info: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(weight_bytes=44_000_000))
+    info: SimpleNamespace = field(
+        default_factory=lambda: SimpleNamespace(weight_bytes=44_000_000, quantization="Q4_K_M")
+    )
 
     def __post_init__(self):
         self._closed = threading.Event()
@@ -103,7 +106,7 @@ def pretended():
 
 def test_decode_counts_the_tokens_of_all_rows(pretended):
     bench, model = pretended(idle_ms=4.0)
-    figures = bench.decode(rows=4, depth=100, new=20, repeat=1)
+    figures = bench.decode(Rows(4, 100), new=20, repeat=1)
     assert figures["rows"] == 4 and figures["depth"] == 100
     # 4 rows at 250 ticks a second at most; a sleeping thread wakes late, never early.
     assert 100 < figures["tok_s"] <= 1000
@@ -133,7 +136,7 @@ def test_packed_prompts_beat_one_by_one(pretended):
 
 def test_stall_sees_the_long_ticks(pretended):
     bench, _ = pretended(idle_ms=4.0, token_ms=0.1, chunk=200)
-    figures = bench.stall(Prompts(2, 1000), 3, Workload(new=30, repeat=2))
+    figures = bench.stall(Prompts(2, 1000), Workload((Rows(3),), new=30, repeat=2))
     # Ten ticks of 24 ms for each of three rows in each of two repeats, after 30 ticks of 4 ms.
     assert figures["gaps"]["loaded"] == pytest.approx(60, abs=12)
     assert figures["gaps"]["idle"] == pytest.approx(180, abs=30)
@@ -147,37 +150,39 @@ def test_rows_that_end_early_are_said(pretended):
     said: list[str] = []
     bench, model = pretended(context_length=40)
     bench = Bench(model, bench.prompts, said.append)
-    bench.stall(Prompts(1, 8000), 2, Workload(new=8, repeat=1))
+    bench.stall(Prompts(1, 8000), Workload((Rows(2),), new=8, repeat=1))
     assert any("2 of 2 rows reached the context's end" in line for line in said)
 
 
 def test_rows_that_end_before_the_prompts_come_are_refused(pretended):
     bench, _ = pretended(context_length=20)
     with pytest.raises(EngineError, match="give a smaller --new"):
-        bench.stall(Prompts(1, 2000), 2, Workload(new=30, repeat=1))
+        bench.stall(Prompts(1, 2000), Workload((Rows(2),), new=30, repeat=1))
 
 
 def test_a_failing_generation_ends_the_run(pretended):
     bench, _ = pretended(fail=True)
     with pytest.raises(EngineError, match="NaN in the logits"):
-        bench.decode(rows=2, depth=0, new=4, repeat=1)
+        bench.decode(Rows(2), new=4, repeat=1)
 
 
 def test_json_has_the_promised_keys_and_the_table_shows_them(pretended):
-    _, model = pretended(idle_ms=1.0, token_ms=0.01)
+    bench, _ = pretended(idle_ms=1.0, token_ms=0.01)
     stats = SimpleNamespace(
         device="cpu",
         kernels="torch float32",
+        kv_dtype="float16",
         fallbacks=("op x",),
         process_bytes=5 * 10**8,
         kv_bytes_total=10**9,
     )
     engine = SimpleNamespace(stats=lambda: stats)
-    workload = Workload((1, 2), 8, (64,), Prompts(4, 16), 8, Prompts(1, 400), repeat=1)
-    figures = command.measure(engine, model, workload)
+    workload = Workload((Rows(1, 8), Rows(2, 8)), (64,), Prompts(4, 16), 8, Prompts(1, 400), 8, repeat=1)
+    figures = command.measure(engine, bench, workload) | {"start": {"load_s": 1.5, "first_token_s": 2.5}}
     figures = json.loads(json.dumps(figures))
     assert figures["model"] == "pretended" and figures["device"] == "cpu" and figures["fallbacks"] == ["op x"]
     assert {"python", "torch"} <= figures["versions"].keys()
+    assert figures["machine"]["name"] and len(figures["date"]) == 10 and figures["kv_dtype"] == "float16"
     assert figures["prefill"][0].keys() >= {"tokens", "tok_s"}
     assert [entry["rows"] for entry in figures["decode"]] == [1, 2]
     assert all(entry.keys() == {"rows", "depth", "tok_s"} for entry in figures["decode"])
@@ -185,7 +190,8 @@ def test_json_has_the_promised_keys_and_the_table_shows_them(pretended):
     assert stall["rows"] == 2 and stall["idle_ms"].keys() == {"p50", "p99"}
     assert stall["loaded_ms"].keys() == {"p50", "p99", "max"} and stall["ttft_ms"] > 0
     text = render(figures)
-    assert "slower than it could be: op x" in text
+    assert "slower than it could be: op x" in text and "KV float16" in text
+    assert "loaded in 1.5 s, first token after 2.5 s" in text
     assert f"{stall['loaded_ms']['max']:.1f}" in text and "process 500 MB" in text
 
 
@@ -194,27 +200,55 @@ def test_json_has_the_promised_keys_and_the_table_shows_them(pretended):
     [
         (Workload(stall=Prompts(1, 100)), "--stall: 101"),
         (Workload(packed=Prompts(8, 100)), "--packed: 101"),
-        (Workload(depth=99), "--depth: 101"),
+        (Workload((Rows(1), Rows(2, 99))), "--depth: 101"),
+        (Workload(stall_depth=99), "--depth: 101"),
     ],
 )
-def test_what_the_context_cannot_hold_is_refused_first(pretended, workload: Workload, option: str):
-    _, model = pretended(context_length=100)
+def test_what_the_context_cannot_hold_is_refused(workload: Workload, option: str):
     with pytest.raises(CommandError, match=f"{option} tokens are needed at once.*holds 100"):
-        command.measure(SimpleNamespace(), model, workload)
-    assert model.requests == []
+        command.check_fits(workload, 100)
+
+
+def test_a_gpu_is_measured_with_more_rows_and_longer_prompts():
+    assert default_workload("cpu", 1 << 16) == Workload()
+    usual = default_workload("cuda", 1 << 16)
+    assert usual.rows[0] == Rows(1, 0) and Rows(32, 512) in usual.rows and usual.rows[-1] == Rows(1, 16_384)
+    assert usual.prefill == (512, 2048, 8192)
+    small = default_workload("cuda:1", 2048)
+    assert small.rows[-1] == Rows(32, 512) and small.prefill == (512,)
+    command.check_fits(small, 2048)
+
+
+def test_rows_may_be_written_with_their_depth():
+    assert row_counts("1,8@512, 2@0") == ((1, None), (8, 512), (2, 0))
+    assert row_counts("none") == ()
+    with pytest.raises(ArgumentTypeError, match="'x' is not a whole number"):
+        row_counts("1@x")
+    parser = ArgumentParser()
+    command.add_arguments(parser)
+
+    def rows(*options: str) -> tuple[Rows, ...]:
+        return command._workload(parser.parse_args(["-m", "x", *options]), "cpu", 9999).rows
+
+    assert rows() == Workload().rows
+    assert rows("--depth", "7") == tuple(Rows(count, 7) for count in (1, 2, 4, 8))
+    assert rows("--depth", "7", "--rows", "1,2@3") == (Rows(1, 7), Rows(2, 3))
+    assert rows("--rows", "none") == ()
 
 
 def test_rows_that_never_run_together_are_an_error_in_words(pretended):
     bench, _ = pretended(context_length=3)
     with pytest.raises(EngineError, match="2 rows at depth 2: the rows never ran at the same time"):
-        bench.decode(rows=2, depth=2, new=4, repeat=1)
+        bench.decode(Rows(2, 2), new=4, repeat=1)
 
 
 def test_parts_left_out_are_null_or_empty(pretended):
-    _, model = pretended()
-    stats = SimpleNamespace(device="cpu", kernels="", fallbacks=(), process_bytes=1, kv_bytes_total=1)
+    bench, _ = pretended()
+    stats = SimpleNamespace(
+        device="cpu", kernels="", kv_dtype="", fallbacks=(), process_bytes=1, kv_bytes_total=1
+    )
     engine = SimpleNamespace(stats=lambda: stats)
-    figures = command.measure(engine, model, Workload((), 0, (), None, 8, None, 1))
+    figures = command.measure(engine, bench, Workload((), (), None, 8, repeat=1))
     assert figures["prefill"] == [] and figures["decode"] == []
     assert figures["packed"] is None and figures["stall"] is None
-    assert "pretended on cpu" in render(figures)
+    assert "pretended on" in render(figures)
