@@ -36,8 +36,6 @@ from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from kernels.ops import operations_for
 
-BLOCK_SIZE = 32
-
 
 class Engine:
     """Runs every request of every resident model on one device, in one thread."""
@@ -50,7 +48,7 @@ class Engine:
         kv_dtype: str = "auto",
         weight_dtype: str = "auto",
         tick_factor: float = 2.0,
-        max_prefill_tokens: int = 512,
+        max_prefill_tokens: int | None = None,
         threads: int | None = None,
         debug: bool = False,
     ) -> None:
@@ -58,6 +56,7 @@ class Engine:
 
         device: "auto", "cpu" or "cuda[:N]"; kv_budget_bytes caps KV memory of all models together;
         tick_factor: longest tick, in idle ticks, while a prompt is read beside running answers;
+        max_prefill_tokens: of one tick while nobody decodes, None for what serves the device best;
         threads: processor threads (process-wide); debug checks every invariant each tick. Raises
         `EngineError` naming an option that cannot be served.
         """
@@ -65,15 +64,19 @@ class Engine:
         _check_options(kv_budget_bytes, tick_factor, max_prefill_tokens, threads)
         torch.set_num_threads(threads or min(torch.get_num_threads(), _usable_cores()))
         try:
-            self._ops = operations_for(name, weight_dtype, kv_dtype, BLOCK_SIZE)
+            self._ops = operations_for(name, weight_dtype, kv_dtype)
         except ValueError as error:
             raise EngineError(f"engine options: {error}") from None
         self.device = name
         self._kv_budget_bytes = (
             default_kv_budget(self._ops.device) if kv_budget_bytes is None else kv_budget_bytes
         )
-        config = SchedulerConfig(tick_factor=tick_factor, max_prefill_tokens=max_prefill_tokens, debug=debug)
-        self._loop = EngineLoop(config, self._ops, self._kv_budget_bytes, BLOCK_SIZE)
+        config = SchedulerConfig(
+            tick_factor=tick_factor,
+            max_prefill_tokens=max_prefill_tokens or self._ops.max_prefill_tokens,
+            debug=debug,
+        )
+        self._loop = EngineLoop(config, self._ops, self._kv_budget_bytes)
         self._model_keys = itertools.count(1)
         self._sequence_ids = itertools.count(1)
         self._loading = threading.RLock()
@@ -100,7 +103,9 @@ class Engine:
         with self._loading:
             key = next(self._model_keys)
             file = Path(path).expanduser()
-            resident = build_model(key, file, context_length, self._host_options(), report)
+            resident = build_model(
+                key, file, context_length, HostOptions(self._ops, self._kv_budget_bytes), report
+            )
             try:
                 self._loop.call(lambda: self._loop.add_model(resident))
             except BaseException:
@@ -122,19 +127,6 @@ class Engine:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    def _host_options(self) -> HostOptions:
-        kv_dtype: torch.dtype = getattr(self._ops, "kv_dtype", torch.float32)
-        weight_dtype: torch.dtype = getattr(self._ops, "weight_dtype", torch.float32)
-        return HostOptions(
-            ops=self._ops,
-            kv_budget_bytes=self._kv_budget_bytes,
-            block_size=BLOCK_SIZE,
-            kv_element_bytes=kv_dtype.itemsize,
-            kv_dtype=str(kv_dtype).removeprefix("torch."),
-            weight_element_bytes=weight_dtype.itemsize,
-            weight_dtype=str(weight_dtype).removeprefix("torch."),
-        )
 
     def _submit(self, key: int, vocab_size: int, request: Request) -> Generation:
         self._loop.check_open()
@@ -212,13 +204,13 @@ def _usable_cores() -> int:
 
 
 def _check_options(
-    kv_budget_bytes: int | None, tick_factor: float, max_prefill_tokens: int, threads: int | None
+    kv_budget_bytes: int | None, tick_factor: float, max_prefill_tokens: int | None, threads: int | None
 ) -> None:
     if kv_budget_bytes is not None and kv_budget_bytes < 1:
         raise EngineError(f"engine options: kv_budget_bytes: {kv_budget_bytes} is not at least 1")
     if not 1.0 <= tick_factor < float("inf"):
         raise EngineError(f"engine options: tick_factor: {tick_factor} is not a number from 1 on")
-    if max_prefill_tokens < 1:
+    if max_prefill_tokens is not None and max_prefill_tokens < 1:
         raise EngineError(f"engine options: max_prefill_tokens: {max_prefill_tokens} is not at least 1")
     if threads is not None and threads < 1:
         raise EngineError(f"engine options: threads: {threads} is not at least 1")

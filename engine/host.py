@@ -12,7 +12,7 @@ from engine.memory import check_block_fits, check_weights_fit, kv_room
 from engine.model.config import ModelConfig, read_config
 from engine.model.decoder import Decoder
 from engine.model.weights import Progress, load_weights
-from engine.runner import ModelRunner
+from engine.runner import ModelRunner, Runner
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from kernels.ops import Operations
@@ -47,7 +47,7 @@ class ResidentModel:
     context_length: int
     tokenizer: Tokenizer
     template: ChatTemplate
-    runner: ModelRunner
+    runner: Runner
     num_blocks: int
     block_bytes: int
     salt: bytes
@@ -69,11 +69,6 @@ class HostOptions:
 
     ops: Operations
     kv_budget_bytes: int
-    block_size: int
-    kv_element_bytes: int
-    kv_dtype: str
-    weight_element_bytes: int
-    weight_dtype: str
 
 
 def build_model(
@@ -90,15 +85,24 @@ def build_model(
         tokenizer = Tokenizer.from_gguf(file)
         template = ChatTemplate.from_gguf(file, tokenizer)
         parameters = _parameters(file)
-        block_bytes = _kv_bytes_per_token(config, options) * options.block_size
-        check_block_fits(file.path.name, block_bytes, options.block_size, options.kv_budget_bytes)
-        check_weights_fit(file.path.name, parameters, options.weight_element_bytes, options.ops.device)
-        weights = load_weights(file, config, options.ops, progress)
-        info = _info(file, config, parameters, weights.nbytes, options)
-        salt = _salt(file, options)
+        ops = options.ops
+        block_bytes = ops.kv_block_bytes(config.num_layers, config.num_kv_heads, config.head_dim)
+        check_block_fits(file.path.name, block_bytes, ops.block_size, options.kv_budget_bytes)
+        narrow = parameters * 2 if ops.weight_format == "float32" else None
+        check_weights_fit(file.path.name, _weight_bytes(file, ops), narrow, ops.device)
+        weights = load_weights(file, config, ops, progress)
+        info = _info(file, config, parameters, weights.nbytes, block_bytes // ops.block_size, ops)
+        salt = _salt(file, ops)
     length = min(context_length or config.context_length, config.context_length)
     num_blocks = _num_blocks(path.name, length, block_bytes, options)
-    runner = ModelRunner(Decoder(config, weights, options.ops), num_blocks, options.block_size)
+    decoder = Decoder(config, weights, ops)
+    runner: Runner
+    if ops.runs_ahead:
+        from engine.graph_runner import GraphRunner
+
+        runner = GraphRunner(decoder, num_blocks, length)
+    else:
+        runner = ModelRunner(decoder, num_blocks)
     warnings = [text for text in (tokenizer.warning, template.warning) if text]
     return ResidentModel(
         key=key,
@@ -120,12 +124,18 @@ def build_model(
 def _num_blocks(name: str, length: int, block_bytes: int, options: HostOptions) -> int:
     """Blocks to reserve, scratch included: what the budget and the memory left by the weights hold."""
     room = kv_room(options.kv_budget_bytes, options.ops.device)
-    check_block_fits(name, block_bytes, options.block_size, room)
-    return 1 + min(room // block_bytes, SLOTS_PER_CONTEXT * -(-length // options.block_size))
+    block_size = options.ops.block_size
+    check_block_fits(name, block_bytes, block_size, room)
+    return 1 + min(room // block_bytes, SLOTS_PER_CONTEXT * -(-length // block_size))
 
 
-def _kv_bytes_per_token(config: ModelConfig, options: HostOptions) -> int:
-    return 2 * config.num_layers * config.kv_size * options.kv_element_bytes
+def _weight_bytes(file: GGUFFile, ops: Operations) -> int:
+    """What the matrices will take; vectors are too small to count."""
+    return sum(
+        ops.matrix_bytes(info.type, (info.shape[0], info.shape[1]))
+        for info in file.tensors.values()
+        if len(info.shape) == 2
+    )
 
 
 def _parameters(file: GGUFFile) -> int:
@@ -139,7 +149,7 @@ def _parameters(file: GGUFFile) -> int:
 
 
 def _info(
-    file: GGUFFile, config: ModelConfig, parameters: int, weight_bytes: int, options: HostOptions
+    file: GGUFFile, config: ModelConfig, parameters: int, weight_bytes: int, kv_bytes: int, ops: Operations
 ) -> ModelInfo:
     return ModelInfo(
         architecture=config.arch.name,
@@ -147,15 +157,13 @@ def _info(
         parameters=parameters,
         size_bytes=file.size_bytes,
         weight_bytes=weight_bytes,
-        weight_dtype=options.weight_dtype,
-        kv_dtype=options.kv_dtype,
-        kv_bytes_per_token=_kv_bytes_per_token(config, options),
+        weight_dtype=ops.weight_format,
+        kv_dtype=ops.kv_format,
+        kv_bytes_per_token=kv_bytes,
     )
 
 
-def _salt(file: GGUFFile, options: HostOptions) -> bytes:
+def _salt(file: GGUFFile, ops: Operations) -> bytes:
     stat = file.path.stat()
-    identity = (
-        f"{file.path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{options.kv_dtype}|{options.weight_dtype}"
-    )
+    identity = f"{file.path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{ops.kv_format}|{ops.name}"
     return hashlib.blake2b(identity.encode(), digest_size=16).digest()

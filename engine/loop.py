@@ -39,9 +39,7 @@ Command = Callable[[], None]
 class EngineLoop:
     """Owns the scheduler, the resident models and the answers in flight."""
 
-    def __init__(
-        self, config: SchedulerConfig, ops: Operations, kv_budget_bytes: int, block_size: int
-    ) -> None:
+    def __init__(self, config: SchedulerConfig, ops: Operations, kv_budget_bytes: int) -> None:
         self._config = config
         self._kv_budget_bytes = kv_budget_bytes
         self._budget = KVBudget(kv_budget_bytes)
@@ -53,7 +51,7 @@ class EngineLoop:
         self._closing = threading.Event()
         self._closed = False
         """Set under `_posting` before the inbox is drained for the last time."""
-        self._snapshots = SnapshotTaker(ops, kv_budget_bytes, block_size)
+        self._snapshots = SnapshotTaker(ops, kv_budget_bytes)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:

@@ -76,15 +76,17 @@ def check_block_fits(name: str, block_bytes: int, block_size: int, room: int) ->
         )
 
 
-def check_weights_fit(name: str, parameters: int, element_bytes: int, device: torch.device) -> None:
-    """Raise `EngineError` with numbers when weights would not leave the margin free."""
-    needed, free = parameters * element_bytes, free_bytes(device)
+def check_weights_fit(name: str, needed: int, narrow: int | None, device: torch.device) -> None:
+    """Raise `EngineError` with numbers when `needed` bytes of weights would not leave the margin free.
+
+    narrow: bytes that bfloat16 weights would need, where that setting is a choice.
+    """
+    free = free_bytes(device)
     if needed + LOAD_MARGIN <= free:
         return
-    halved = parameters * 2
     smaller = (
-        f'; with engine.weight_dtype = "bfloat16" it would need {format_bytes(halved)}'
-        if element_bytes > 2 and halved + LOAD_MARGIN <= free
+        f'; with engine.weight_dtype = "bfloat16" it would need {format_bytes(narrow)}'
+        if narrow is not None and narrow + LOAD_MARGIN <= free
         else ""
     )
     raise EngineError(

@@ -44,9 +44,9 @@ class ModelRunner:
 
     max_ahead = 0
 
-    def __init__(self, decoder: Decoder, num_blocks: int, block_size: int) -> None:
+    def __init__(self, decoder: Decoder, num_blocks: int) -> None:
         self.decoder = decoder
-        self.block_size = block_size
+        self.block_size = decoder.ops.block_size
         config = decoder.config
         self.kv: Any = decoder.ops.make_kv(
             config.num_layers, num_blocks, config.num_kv_heads, config.head_dim

@@ -20,10 +20,9 @@ _WAITING = (SequenceState.QUEUED, SequenceState.PAUSED)
 class SnapshotTaker:
     """Accumulates what ticks did and publishes `EngineStats`."""
 
-    def __init__(self, ops: Operations, kv_budget_bytes: int, block_size: int) -> None:
+    def __init__(self, ops: Operations, kv_budget_bytes: int) -> None:
         self._ops = ops
         self._kv_budget_bytes = kv_budget_bytes
-        self._block_size = block_size
         self._ticks = 0
         self._tick_ms = 0.0
         self._rows = 0
@@ -76,8 +75,8 @@ class SnapshotTaker:
         return EngineStats(
             device=str(self._ops.device),
             kernels=self._ops.name,
-            kv_dtype=str(getattr(self._ops, "kv_dtype", "")).removeprefix("torch."),
-            block_size=self._block_size,
+            kv_dtype=self._ops.kv_format,
+            block_size=self._ops.block_size,
             kv_bytes_total=self._kv_budget_bytes,
             kv_bytes_used=used,
             kv_bytes_cached=cached,

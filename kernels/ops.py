@@ -60,7 +60,25 @@ class Operations(Protocol):
     device: torch.device
     rope_pairing: Pairing
     """Order of head dimensions that `attend` expects; the loader permutes rows to it."""
+    weight_format: str
+    """For people: how linear weights are held, e.g. "float32" or "as in the file"."""
+    kv_format: str
+    """For people: element type of the KV."""
+    block_size: int
+    """Tokens of a KV block."""
+    max_prefill_tokens: int
+    """Prompt tokens of one pass that serve this device best while nobody waits."""
+    runs_ahead: bool
+    """Whether passes can be captured and queued (see `engine.graph_runner`)."""
     fallbacks: list[str]
+
+    def matrix_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
+        """Memory that `make_linear` will hold for a matrix."""
+        ...
+
+    def kv_block_bytes(self, num_layers: int, kv_heads: int, head_dim: int) -> int:
+        """Memory of one KV block in all layers."""
+        ...
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
         """One weight handle from matrices of equal width, their rows stacked."""
@@ -123,14 +141,30 @@ class Operations(Protocol):
         ...
 
 
-def operations_for(
-    device: str, weight_dtype: str = "auto", kv_dtype: str = "auto", block_size: int = 32
-) -> Operations:
+CPU_BLOCK_SIZE = 32
+"""Tokens of a KV block where torch computes: a partly filled block costs memory, a long gather time."""
+
+
+def operations_for(device: str, weight_dtype: str = "auto", kv_dtype: str = "auto") -> Operations:
     """The implementation that serves a device.
 
-    device: "cpu", "cuda", … ; weight_dtype: "auto", "float32" or "bfloat16" (auto is probed);
-    kv_dtype: "auto", "float32", "float16" or "bfloat16". Raises ValueError naming a bad option.
+    device: "cpu", "cuda", … ; weight_dtype: "auto", "float32" or "bfloat16" (auto is probed on a CPU
+    and keeps a file's own types on a GPU; the others compute in torch everywhere); kv_dtype: "auto",
+    "float32", "float16" or "bfloat16", and "q8_0" with a GPU's kernels. Raises ValueError naming a
+    bad option.
     """
     from kernels.reference import TorchOperations
 
-    return TorchOperations(torch.device(device), weight_dtype, kv_dtype, block_size)
+    place = torch.device(device)
+    missing = ""
+    if place.type == "cuda" and weight_dtype == "auto" and kv_dtype != "float32":
+        try:
+            from kernels.triton_ops import TritonOperations
+
+            return TritonOperations(place, kv_dtype)
+        except ImportError as error:
+            missing = f"every operation runs in torch: Triton cannot be used here ({error})"
+    ops = TorchOperations(place, weight_dtype, kv_dtype, CPU_BLOCK_SIZE)
+    if missing:
+        ops.fallbacks.append(missing)
+    return ops

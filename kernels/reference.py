@@ -61,6 +61,8 @@ class TorchOperations:
     """`kernels.ops.Operations` in plain torch, for any device."""
 
     rope_pairing: Pairing = "adjacent"
+    max_prefill_tokens = 512
+    runs_ahead = False
 
     def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:
         """Raise ValueError naming an option that is not one of its choices."""
@@ -72,8 +74,18 @@ class TorchOperations:
         both_narrow = self.weight_dtype is self.kv_dtype is torch.bfloat16
         self._attention_dtype = torch.bfloat16 if both_narrow else torch.float32
         self.block_size = block_size
+        self.weight_format = str(self.weight_dtype).removeprefix("torch.")
+        self.kv_format = str(self.kv_dtype).removeprefix("torch.")
         self.name = f"torch {str(self.weight_dtype).removeprefix('torch.')}"
         self.fallbacks: list[str] = []
+
+    def matrix_bytes(self, _type: GGMLType, shape: tuple[int, int], /) -> int:
+        """Dense, whatever the file's type."""
+        return shape[0] * shape[1] * self.weight_dtype.itemsize
+
+    def kv_block_bytes(self, num_layers: int, kv_heads: int, head_dim: int) -> int:
+        """Keys and values of one block."""
+        return 2 * num_layers * kv_heads * head_dim * self.block_size * self.kv_dtype.itemsize
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> DenseLinear:
         """Dequantise, stack and pack."""

@@ -9,14 +9,13 @@ from engine.gguf.file import open_gguf
 from engine.model.config import ModelConfig, read_config
 from engine.model.decoder import Decoder
 from engine.model.weights import load_weights
+from kernels.ops import CPU_BLOCK_SIZE as BLOCK_SIZE
 from kernels.ops import Operations, PassLayout, operations_for
-
-BLOCK_SIZE = 32
 
 
 def load_decoder(path: Path, ops: Operations | None = None) -> Decoder:
     """A float32 decoder of a model file."""
-    ops = ops or operations_for("cpu", "float32", "float32", BLOCK_SIZE)
+    ops = ops or operations_for("cpu", "float32", "float32")
     with open_gguf(path) as file:
         config: ModelConfig = read_config(file)
         return Decoder(config, load_weights(file, config, ops, lambda fraction, what: None), ops)

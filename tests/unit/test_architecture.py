@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 FLOORS = ("kernels", "engine", "app")
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
+MAX_KERNEL_LINES = 100
 TORCH_FREE = (
     "engine/scheduler.py",
     "engine/kv_cache.py",
@@ -99,6 +100,11 @@ def test_package_roots_import_nothing(name):
     assert list(imports(ROOT / name)) == []
 
 
+def is_kernel(node):
+    """A kernel lists each of its arguments on a line, and calling a part of it costs registers."""
+    return any("triton.jit" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_sizes_and_annotations(path):
     text = path.read_text()
@@ -107,7 +113,8 @@ def test_sizes_and_annotations(path):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         length = node.end_lineno - node.lineno + 1
-        assert length <= MAX_FUNCTION_LINES, f"{path}:{node.lineno}: {node.name} has {length} lines"
+        limit = MAX_KERNEL_LINES if is_kernel(node) else MAX_FUNCTION_LINES
+        assert length <= limit, f"{path}:{node.lineno}: {node.name} has {length} lines"
         arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         bare = [a.arg for a in arguments if a.annotation is None and a.arg not in ("self", "cls")]
         assert not bare, f"{path}:{node.lineno}: {node.name}({', '.join(bare)}) lacks annotations"

@@ -219,8 +219,8 @@ def test_memory_messages_have_numbers(monkeypatch):
     with pytest.raises(
         EngineError, match=r"big\.gguf: its weights need 4\.0 GiB and 3\.0 GiB .*bfloat16.* 2\.0 GiB"
     ):
-        memory.check_weights_fit("big.gguf", 1 << 30, 4, device)
-    memory.check_weights_fit("big.gguf", 1 << 29, 4, device)
+        memory.check_weights_fit("big.gguf", 1 << 32, 1 << 31, device)
+    memory.check_weights_fit("big.gguf", 1 << 31, 1 << 30, device)
     with pytest.raises(EngineError, match=r"big\.gguf: 32 tokens need 2\.0 MiB of KV memory and 1\.0 MiB"):
         memory.check_block_fits("big.gguf", 2 << 20, 32, 1 << 20)
     assert memory.kv_room(1 << 40, device) == (3 << 30) - (128 << 20)

@@ -18,9 +18,9 @@ def test_sizes_read_well():
 
 def test_weights_that_do_not_fit_are_refused_with_numbers(monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda _device: 10 << 30)
-    check_weights_fit("small.gguf", 1 << 30, 4, CPU)
+    check_weights_fit("small.gguf", 1 << 32, 1 << 31, CPU)
     with pytest.raises(EngineError, match=r"big\.gguf.*16\.0 GiB.*10\.0 GiB.*bfloat16.*8\.0 GiB"):
-        check_weights_fit("big.gguf", 4 << 30, 4, CPU)
+        check_weights_fit("big.gguf", 4 << 32, 4 << 31, CPU)
     with pytest.raises(EngineError) as refused:
-        check_weights_fit("huge.gguf", 8 << 30, 4, CPU)
+        check_weights_fit("huge.gguf", 8 << 32, 8 << 31, CPU)
     assert "bfloat16" not in str(refused.value)
