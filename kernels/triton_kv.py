@@ -1,0 +1,265 @@
+"""The paged KV tensors of one model as the Triton kernels lay them out, and how kernels read them.
+
+Per layer [num_blocks, 2, kv_heads, block_size, head_dim], keys 0 and values 1: a block of one head is
+one contiguous tile. float16 or bfloat16; q8_0 keeps int8 codes and a float16 scale for every 32
+consecutive values in a tensor of its own. Kernels take the stride between blocks as an argument, so
+blocks of one layer need not be adjacent.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+KVFormat = Literal["float16", "bfloat16", "q8_0"]
+
+QUANT_WIDTH = 32
+"""Consecutive values that share a q8_0 scale."""
+
+COPY_BYTES = 16384
+"""What one program of a block copy moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKV:
+    """One layer's pages."""
+
+    values: Tensor
+    """float16, bfloat16 or int8 [num_blocks, 2, kv_heads, block_size, head_dim]."""
+    scales: Tensor | None
+    """float16 [num_blocks, 2, kv_heads, block_size, head_dim / 32] of q8_0, else None."""
+
+
+@dataclass(frozen=True, slots=True)
+class TritonKV:
+    """All layers' pages; layers are views of one allocation."""
+
+    values: Tensor
+    """[layers, num_blocks, 2, kv_heads, block_size, head_dim]."""
+    scales: Tensor | None
+
+    def layer(self, index: int) -> LayerKV:
+        """The pages of one layer."""
+        return LayerKV(self.values[index], None if self.scales is None else self.scales[index])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all pages."""
+        return self.values.nbytes + (0 if self.scales is None else self.scales.nbytes)
+
+
+def block_nbytes(num_layers: int, kv_heads: int, head_dim: int, block_size: int, kv_format: KVFormat) -> int:
+    """Bytes that one block takes in all layers together."""
+    values = num_layers * 2 * kv_heads * block_size * head_dim
+    return values + 2 * values // QUANT_WIDTH if kv_format == "q8_0" else 2 * values
+
+
+def make_kv(
+    num_layers: int,
+    num_blocks: int,
+    kv_heads: int,
+    head_dim: int,
+    block_size: int,
+    kv_format: KVFormat,
+    device: torch.device | str,
+) -> TritonKV:
+    """Reserve pages; their contents are unwritten, and kernels never use an unwritten slot."""
+    if kv_format == "q8_0" and head_dim % QUANT_WIDTH:
+        raise ValueError(f"q8_0 KV needs heads of a multiple of {QUANT_WIDTH} values, not {head_dim}")
+    size = (num_layers, num_blocks, 2, kv_heads, block_size)
+    if kv_format == "q8_0":
+        return TritonKV(
+            torch.empty((*size, head_dim), dtype=torch.int8, device=device),
+            torch.empty((*size, head_dim // QUANT_WIDTH), dtype=torch.float16, device=device),
+        )
+    dtype = torch.float16 if kv_format == "float16" else torch.bfloat16
+    return TritonKV(torch.empty((*size, head_dim), dtype=dtype, device=device), None)
+
+
+def copy_blocks(kv: TritonKV, pairs: Tensor) -> None:
+    """Copy whole blocks in every layer: pairs int32 or int64 [P, 2] of (source, destination).
+
+    The copies run at once: no destination may be the source or destination of another pair.
+    """
+    if pairs.shape[0]:
+        _copy_plane(kv.values, pairs)
+        if kv.scales is not None:
+            _copy_plane(kv.scales, pairs)
+
+
+def copy_blocks_torch(kv: TritonKV, pairs: Tensor) -> None:
+    """Plain torch twin of `copy_blocks`."""
+    source, destination = pairs.long().unbind(1)
+    kv.values[:, destination] = kv.values[:, source]
+    if kv.scales is not None:
+        kv.scales[:, destination] = kv.scales[:, source]
+
+
+def dequantize_kv(layer: LayerKV, dtype: torch.dtype) -> Tensor:
+    """What the pages of a layer stand for, [num_blocks, 2, kv_heads, block_size, head_dim]."""
+    if layer.scales is None:
+        return layer.values.to(dtype)
+    blocks = layer.values.unflatten(-1, (-1, QUANT_WIDTH)).to(dtype)
+    return (blocks * layer.scales[..., None].to(dtype)).flatten(-2)
+
+
+def quantize_q8(x: Tensor) -> tuple[Tensor, Tensor]:
+    """float32 [..., dim] → q8_0 codes int8 [..., dim] and scales float16 [..., dim / 32]."""
+    blocks = x.unflatten(-1, (-1, QUANT_WIDTH))
+    scales = (blocks.abs().amax(-1) / 127).to(torch.float16)
+    divisor = scales.float()[..., None]
+    codes = torch.where(divisor > 0, blocks / divisor, 0).add(0.5).floor().clamp(-127, 127)
+    return codes.to(torch.int8).flatten(-2), scales
+
+
+def _copy_plane(plane: Tensor, pairs: Tensor) -> None:
+    words = plane.flatten(2).view(torch.int32)
+    count = words.shape[2]
+    tile = COPY_BYTES // 4
+    _copy_blocks[(pairs.shape[0], words.shape[0], triton.cdiv(count, tile))](
+        words, pairs, words.stride(0), words.stride(1), WORDS=count, TILE=tile
+    )
+
+
+@triton.jit
+def _copy_blocks(
+    plane: tl.tensor,
+    pairs: tl.tensor,
+    layer_stride: tl.tensor,
+    block_stride: tl.tensor,
+    WORDS: tl.constexpr,
+    TILE: tl.constexpr,
+) -> None:
+    """Grid (pairs, layers, tiles of a block): reads and writes every byte of a block once."""
+    pair = tl.program_id(0)
+    source = tl.load(pairs + 2 * pair).to(tl.int64)
+    destination = tl.load(pairs + 2 * pair + 1).to(tl.int64)
+    base = plane + tl.program_id(1).to(tl.int64) * layer_stride
+    word = tl.program_id(2) * TILE + tl.arange(0, TILE)
+    inside = word < WORDS
+    copied = tl.load(base + source * block_stride + word, mask=inside)
+    tl.store(base + destination * block_stride + word, copied, mask=inside)
+
+
+@triton.jit
+def load_keys(
+    values: tl.tensor,
+    scales: tl.tensor,
+    page: tl.tensor,
+    scale_page: tl.tensor,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    QUANTIZED: tl.constexpr,
+) -> tl.tensor:
+    """The keys of one head's block, float16 [DIM, BLOCK_SIZE]; unwritten slots may hold NaN.
+
+    page, scale_page: int64 offsets of the block's first key and of its first scale.
+    """
+    slot = tl.arange(0, BLOCK_SIZE)
+    if QUANTIZED:
+        keys = tl.trans(_dequantize(values, scales, page, scale_page, slot < BLOCK_SIZE, HEAD_DIM, DIM))
+    else:
+        d = tl.arange(0, DIM)
+        place = values + page + slot[None, :] * HEAD_DIM + d[:, None]
+        if HEAD_DIM == DIM:
+            keys = tl.load(place).to(tl.float16)
+        else:
+            keys = tl.load(place, mask=d[:, None] < HEAD_DIM, other=0.0).to(tl.float16)
+    return keys
+
+
+@triton.jit
+def load_values(
+    values: tl.tensor,
+    scales: tl.tensor,
+    page: tl.tensor,
+    scale_page: tl.tensor,
+    written: tl.tensor,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    QUANTIZED: tl.constexpr,
+    MASKED: tl.constexpr,
+) -> tl.tensor:
+    """The values of one head's block, float16 [BLOCK_SIZE, DIM].
+
+    written bool [BLOCK_SIZE]: other slots read 0 when MASKED, since 0 · NaN of an unwritten one is NaN.
+    """
+    slot = tl.arange(0, BLOCK_SIZE)
+    if QUANTIZED:
+        tile = _dequantize(values, scales, page, scale_page, written, HEAD_DIM, DIM)
+    else:
+        d = tl.arange(0, DIM)
+        place = values + page + slot[:, None] * HEAD_DIM + d[None, :]
+        if MASKED:
+            inside = written[:, None] & (d[None, :] < HEAD_DIM)
+            tile = tl.load(place, mask=inside, other=0.0).to(tl.float16)
+        elif HEAD_DIM == DIM:
+            tile = tl.load(place).to(tl.float16)
+        else:
+            tile = tl.load(place, mask=d[None, :] < HEAD_DIM, other=0.0).to(tl.float16)
+    return tile
+
+
+@triton.jit
+def _dequantize(
+    values: tl.tensor,
+    scales: tl.tensor,
+    page: tl.tensor,
+    scale_page: tl.tensor,
+    written: tl.tensor,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+) -> tl.tensor:
+    """q8_0 slots → float16 [slots, DIM], 0 where not written."""
+    slots: tl.constexpr = written.shape[0]
+    slot = tl.arange(0, slots)
+    group = tl.arange(0, DIM // 32)
+    inside = written[:, None] & (group[None, :] < HEAD_DIM // 32)
+    d = group[None, :, None] * 32 + tl.arange(0, 32)[None, None, :]
+    place = values + page + slot[:, None, None] * HEAD_DIM + d
+    codes = tl.load(place, mask=inside[:, :, None], other=0)
+    scale_place = scales + scale_page + slot[:, None] * (HEAD_DIM // 32) + group[None, :]
+    scale = tl.load(scale_place, mask=inside, other=0.0)
+    return tl.reshape(codes.to(tl.float16) * scale[:, :, None], (slots, DIM))
+
+
+@triton.jit
+def store_heads(
+    values: tl.tensor,
+    scales: tl.tensor,
+    x: tl.tensor,
+    page: tl.tensor,
+    scale_page: tl.tensor,
+    head_step: tl.tensor,
+    inside: tl.tensor,
+    HEAD_DIM: tl.constexpr,
+    ROWS: tl.constexpr,
+    DIM: tl.constexpr,
+    QUANTIZED: tl.constexpr,
+) -> None:
+    """Write one token's keys or values of several heads: x float32 [ROWS, DIM].
+
+    page, scale_page: int64 offsets of row 0's slot; head_step: slots between rows; inside bool [ROWS].
+    """
+    row = tl.arange(0, ROWS) * head_step
+    d = tl.arange(0, DIM)
+    place = values + page + row[:, None] * HEAD_DIM + d[None, :]
+    kept = inside[:, None] & (d[None, :] < HEAD_DIM)
+    if QUANTIZED:
+        groups: tl.constexpr = DIM // 32
+        blocks = tl.reshape(x, (ROWS, groups, 32))
+        scale = (tl.max(tl.abs(blocks), axis=2) / 127.0).to(tl.float16)
+        divisor = scale.to(tl.float32)[:, :, None]
+        codes = tl.floor(tl.where(divisor > 0, blocks / tl.where(divisor > 0, divisor, 1.0), 0.0) + 0.5)
+        codes = tl.clamp(codes, -127.0, 127.0)
+        tl.store(place, tl.reshape(codes, (ROWS, DIM)).to(tl.int8), mask=kept)
+        group = tl.arange(0, groups)
+        scale_place = scales + scale_page + row[:, None] * (HEAD_DIM // 32) + group[None, :]
+        tl.store(scale_place, scale, mask=inside[:, None] & (group[None, :] < HEAD_DIM // 32))
+    else:
+        tl.store(place, x.to(values.dtype.element_ty), mask=kept)
