@@ -2,23 +2,23 @@
 
 A matrix [N, K] has its rows padded to a multiple of ROWS = 64 (a tile) and its columns to a multiple
 of COLUMNS = 256 (a super-block), NT tiles and S super-blocks; padding has zero scales. A super-block
-of a row is P planes of W consecutive columns that share one scale: column 256 s + W p + j is element
-j of plane p of super-block s. W is 32, or 16 for Q2_K, Q3_K and Q6_K; P = 256 / W.
+of a row is P = 8 planes of W = 32 consecutive columns: column 256 s + 32 p + j is element j of plane
+p of super-block s. A scale serves one plane, or half of one (Q2_K, Q3_K, Q6_K: `scale_width` 16).
 
-A weight is `scale[p] * (value(u) - offset) - minimum[p]`, u its unsigned code; `value` is the
-identity or a table of 16 (`PlanesFormat.table`). Three tensors hold everything, each tile-major:
+A weight is `scale * (value(u) - offset) - minimum`, u its unsigned code; `value` is the identity or a
+table of 16 (`PlanesFormat.table`). Three tensors hold everything, each tile-major:
 
-- `codes`, int16 [NT, S, P / F, 64, W]: the low `bits` bits of u, F = 16 / bits planes to a word;
+- `codes`, int16 [NT, S, 8 / F, 64, 32]: the low `bits` bits of u, F = 16 / bits planes to a word;
   plane p = F g + i lies in word g at bits `bits * i` upwards.
-- `high`, [NT, S, P / F', 64, W], for codes of 5, 6 and 3 bits: their upper bits, plane p = F' g + i
-  in word g at bit `high_places[i]`. Q5: uint8, 8 planes; Q6_K: int16, 8 planes of 2 bits; Q3_K:
-  int16, 16 planes. The places are such that one shift of the word brings the upper bits of the two
-  lower (upper) nibbles of a code word to bits 4 and 8, just above their nibbles. Empty otherwise.
+- `high`, [NT, S, 1, 64, 32], for codes of 5, 6 and 3 bits: their upper bits, those of plane p at bit
+  `high_places[p]`. Q5 and Q3_K: uint8, one bit a plane; Q6_K: int16, two. The places are such that
+  one shift of the word brings the upper bits of several planes just above their lower bits: to bits
+  4 and 8 for the nibbles at bits 0 and 4, to bits 2, 4, 6, 8 for pairs. Empty otherwise: [NT, S, 0, …].
 - `meta`, int32 [NT, S, C, 64]: word c of each row's scales, least significant part first.
-  scales "k": bytes sc[0..P), then a word d (float16) | dmin << 16; scale = d * sc. Q4_K, Q5_K
-  (C = 5): 8 bytes sc, 8 bytes m, minimum = dmin * m. Q2_K (C = 5): 16 bytes sc | m << 4, likewise.
-  Q6_K, Q3_K (C = 5), IQ4_XS (C = 3): sc signed (Q3_K and IQ4_XS: already less 32), no dmin.
-  scales "half" (C = 4): word c is the float16 scale of planes 2 c and 2 c + 1.
+  scales "k": bytes sc, then a word d (float16) | dmin << 16; scale = d * sc. Q4_K, Q5_K (C = 5):
+  8 bytes sc, 8 bytes m, minimum = dmin * m. Q2_K (C = 5): 16 bytes sc | m << 4, likewise. Q6_K, Q3_K
+  (C = 5, 16 bytes) and IQ4_XS (C = 3, 8 bytes): sc signed (Q3_K, IQ4_XS: already less 32), no dmin.
+  scales "half" (C = 4): word c holds the float16 scales of planes 2 c and 2 c + 1.
   scales "pair" (C = 8): word p is d | m << 16 of plane p, both float16; the minimum is -m.
   scales "e8m0" (C = 2): bytes, scale = 2 ** (byte - 128), with the table of doubled values.
 
@@ -37,7 +37,11 @@ from kernels.quant.planes_blocks import BLOCKS
 
 ROWS = 64
 """Rows of one tile."""
-COLUMNS = 256
+WIDTH = 32
+"""W, columns of one plane."""
+PLANES = 8
+"""P, planes of one super-block."""
+COLUMNS = WIDTH * PLANES
 """Columns of one super-block."""
 
 IQ4_TABLE = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
@@ -53,44 +57,40 @@ class PlanesFormat:
     """One type's layout; the module's docstring defines the fields."""
 
     bits: int
-    width: int
     scales: Literal["k", "half", "pair", "e8m0"]
     words: int
     """C, int32 words of scales per row and super-block."""
     offset: int = 0
     minima: bool = False
+    scale_width: int = WIDTH
     high_bits: int = 0
     high_places: tuple[int, ...] = ()
     table: tuple[int, ...] = ()
 
     @property
-    def planes(self) -> int:
-        """P, planes of one super-block."""
-        return COLUMNS // self.width
-
-    @property
     def high_dtype(self) -> torch.dtype:
         """Element type of `high`."""
-        return torch.uint8 if self.high_places and max(self.high_places) < 8 else torch.int16
+        return torch.uint8 if self.high_bits == 1 else torch.int16
 
 
 _FIFTH = (0, 4, 1, 5, 2, 6, 3, 7)
+_THIRD = (0, 2, 4, 6, 1, 3, 5, 7)
 _UPPER_PAIRS = (0, 4, 2, 6, 8, 12, 10, 14)
 
-PLANES: dict[GGMLType, PlanesFormat] = {
-    GGMLType.Q4_0: PlanesFormat(4, 32, "half", 4, offset=8),
-    GGMLType.Q4_1: PlanesFormat(4, 32, "pair", 8, minima=True),
-    GGMLType.Q5_0: PlanesFormat(4, 32, "half", 4, offset=16, high_bits=1, high_places=_FIFTH),
-    GGMLType.Q5_1: PlanesFormat(4, 32, "pair", 8, minima=True, high_bits=1, high_places=_FIFTH),
-    GGMLType.Q8_0: PlanesFormat(8, 32, "half", 4, offset=128),
-    GGMLType.Q2_K: PlanesFormat(2, 16, "k", 5, minima=True),
-    GGMLType.Q3_K: PlanesFormat(2, 16, "k", 5, offset=4, high_bits=1, high_places=tuple(range(16))),
-    GGMLType.Q4_K: PlanesFormat(4, 32, "k", 5, minima=True),
-    GGMLType.Q5_K: PlanesFormat(4, 32, "k", 5, minima=True, high_bits=1, high_places=_FIFTH),
-    GGMLType.Q6_K: PlanesFormat(4, 16, "k", 5, offset=32, high_bits=2, high_places=_UPPER_PAIRS),
-    GGMLType.IQ4_NL: PlanesFormat(4, 32, "half", 4, table=IQ4_TABLE),
-    GGMLType.IQ4_XS: PlanesFormat(4, 32, "k", 3, table=IQ4_TABLE),
-    GGMLType.MXFP4: PlanesFormat(4, 32, "e8m0", 2, table=MXFP4_TABLE),
+LAYOUTS: dict[GGMLType, PlanesFormat] = {
+    GGMLType.Q4_0: PlanesFormat(4, "half", 4, offset=8),
+    GGMLType.Q4_1: PlanesFormat(4, "pair", 8, minima=True),
+    GGMLType.Q5_0: PlanesFormat(4, "half", 4, offset=16, high_bits=1, high_places=_FIFTH),
+    GGMLType.Q5_1: PlanesFormat(4, "pair", 8, minima=True, high_bits=1, high_places=_FIFTH),
+    GGMLType.Q8_0: PlanesFormat(8, "half", 4, offset=128),
+    GGMLType.Q2_K: PlanesFormat(2, "k", 5, minima=True, scale_width=16),
+    GGMLType.Q3_K: PlanesFormat(2, "k", 5, offset=4, scale_width=16, high_bits=1, high_places=_THIRD),
+    GGMLType.Q4_K: PlanesFormat(4, "k", 5, minima=True),
+    GGMLType.Q5_K: PlanesFormat(4, "k", 5, minima=True, high_bits=1, high_places=_FIFTH),
+    GGMLType.Q6_K: PlanesFormat(4, "k", 5, offset=32, scale_width=16, high_bits=2, high_places=_UPPER_PAIRS),
+    GGMLType.IQ4_NL: PlanesFormat(4, "half", 4, table=IQ4_TABLE),
+    GGMLType.IQ4_XS: PlanesFormat(4, "k", 3, table=IQ4_TABLE),
+    GGMLType.MXFP4: PlanesFormat(4, "e8m0", 2, table=MXFP4_TABLE),
 }
 """The types with planes, and how each is laid out."""
 
@@ -109,7 +109,7 @@ class PlanesMatrix:
     @property
     def format(self) -> PlanesFormat:
         """The layout of this matrix' type."""
-        return PLANES[self.type]
+        return LAYOUTS[self.type]
 
     @property
     def padded(self) -> tuple[int, int]:
@@ -133,7 +133,7 @@ def repack(
     rows, columns = shape
     block = FORMATS[type]
     per_row, rest = divmod(columns, block.elements)
-    if type not in PLANES or rest or raw.shape != (rows * per_row * block.nbytes,):
+    if type not in LAYOUTS or rest or raw.shape != (rows * per_row * block.nbytes,):
         raise ValueError(f"{type.name} {shape} cannot become planes from {tuple(raw.shape)} bytes")
     matrix = _empty(type, shape, raw.device)
     blocks = raw.view(rows, per_row, block.nbytes)
@@ -188,20 +188,19 @@ def gate_up_order(ffn: int, device: torch.device | None = None) -> Tensor:
 
 
 def _empty(type: GGMLType, shape: tuple[int, int], device: torch.device) -> PlanesMatrix:
-    form = PLANES[type]
+    form = LAYOUTS[type]
     tiles, blocks = -(-shape[0] // ROWS), -(-shape[1] // COLUMNS)
     head = (tiles, blocks)
 
     def zeros(*size: int, dtype: torch.dtype) -> Tensor:
         return torch.zeros((*head, *size), dtype=dtype, device=device)
 
-    groups = form.planes * form.bits // 16
-    high_groups = form.planes // len(form.high_places) if form.high_bits else 0
+    groups = PLANES * form.bits // 16
     return PlanesMatrix(
         type,
         shape,
-        zeros(groups, ROWS, form.width, dtype=torch.int16),
-        zeros(high_groups, ROWS, form.width, dtype=form.high_dtype),
+        zeros(groups, ROWS, WIDTH, dtype=torch.int16),
+        zeros(int(form.high_bits > 0), ROWS, WIDTH, dtype=form.high_dtype),
         zeros(form.words, ROWS, dtype=torch.int32),
     )
 
@@ -217,7 +216,7 @@ def _store(matrix: PlanesMatrix, start: int, codes: Tensor, meta: Tensor) -> Non
     tiles, blocks = -(-len(codes) // ROWS), matrix.codes.shape[1]
     where = slice(start // ROWS, start // ROWS + tiles)
     codes = _pad(codes, tiles * ROWS, matrix.padded[1])
-    planes = codes.view(tiles, ROWS, blocks, form.planes, form.width).permute(0, 2, 3, 1, 4)
+    planes = codes.view(tiles, ROWS, blocks, PLANES, WIDTH).permute(0, 2, 3, 1, 4)
     places = tuple(range(0, 16, form.bits))
     matrix.codes[where] = _pack(planes, places, (1 << form.bits) - 1)
     if form.high_bits:
@@ -267,7 +266,7 @@ def _spread(words: Tensor, places: tuple[int, ...], mask: int) -> Tensor:
 
 def _block_words(type: GGMLType) -> int:
     """Words that one block of the file gives."""
-    return PLANES[type].words if FORMATS[type].elements == COLUMNS else 1
+    return LAYOUTS[type].words if FORMATS[type].elements == COLUMNS else 1
 
 
 def _fold(meta: Tensor, form: PlanesFormat) -> Tensor:
