@@ -8,6 +8,7 @@ of all its sequences back to back without padding, single-token (decode) sequenc
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -80,12 +81,20 @@ class Operations(Protocol):
         """Memory of one KV block in all layers."""
         ...
 
+    def loading(self) -> AbstractContextManager[None]:
+        """Around the making of one model's weights; they are in place after it."""
+        ...
+
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
         """One weight handle from matrices of equal width, their rows stacked."""
         ...
 
-    def make_embedding(self, matrix: QuantizedMatrix) -> Any:
-        """A row-gather handle."""
+    def make_gate(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
+        """The same for [gate; up], a handle of `gated_linear`."""
+        ...
+
+    def make_embedding(self, matrix: QuantizedMatrix, tied: Any | None = None, /) -> Any:
+        """A row-gather handle; `tied`: the linear that was made of the same matrix."""
         ...
 
     def make_norm(self, weight: Tensor, eps: float) -> Any:

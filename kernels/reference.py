@@ -6,6 +6,7 @@ all rows of a pass, float32 or bfloat16 weights by what the processor multiplies
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -87,6 +88,10 @@ class TorchOperations:
         """Keys and values of one block."""
         return 2 * num_layers * kv_heads * head_dim * self.block_size * self.kv_dtype.itemsize
 
+    def loading(self) -> AbstractContextManager[None]:
+        """Nothing to hold."""
+        return nullcontext()
+
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> DenseLinear:
         """Dequantise, stack and pack."""
         weight = torch.empty(
@@ -104,8 +109,12 @@ class TorchOperations:
             row += part.shape[0]
         return make_dense(weight, None if bias is None else self.make_vector(bias))
 
-    def make_embedding(self, matrix: QuantizedMatrix) -> Embedding:
-        """Dense when small, else the file's own bytes."""
+    def make_gate(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> DenseLinear:
+        """Rows as they come."""
+        return self.make_linear(parts, bias)
+
+    def make_embedding(self, matrix: QuantizedMatrix, _tied: DenseLinear | None = None, /) -> Embedding:
+        """Dense when small, else the file's own bytes; packed weights cannot be gathered."""
         vocab, hidden = matrix.shape
         if vocab * hidden * 4 <= DENSE_EMBEDDING_BYTES:
             dense = dequantize(matrix.raw, matrix.type, matrix.shape).to(self.device)

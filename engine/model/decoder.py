@@ -28,8 +28,13 @@ class Decoder:
 
         rows: int64 [R] indices into the pass, or None for all tokens. KV of all T tokens is written.
         """
+        weights = self.weights
+        prepared = self.ops.prepare(layout, kv, weights.inv_freq, weights.rope_magnitude)
+        return self.run(ids, prepared, rows)
+
+    def run(self, ids: Tensor, prepared: Any, rows: Tensor | None) -> Tensor:
+        """The same for a pass that was prepared."""
         ops, weights = self.ops, self.weights
-        prepared = ops.prepare(layout, kv, weights.inv_freq, weights.rope_magnitude)
         residual = ops.embed(ids, weights.embedding)
         delta: Any = None
         for index, layer in enumerate(weights.layers):

@@ -58,6 +58,11 @@ def load_weights(file: GGUFFile, config: ModelConfig, ops: Operations, progress:
     progress: called with the fraction done and what is being read.
     """
     _check_tensors(file, config)
+    with ops.loading():
+        return _load(file, config, ops, progress)
+
+
+def _load(file: GGUFFile, config: ModelConfig, ops: Operations, progress: Progress) -> ModelWeights:
     loader = _Loader(file, config, ops)
     layers = []
     for index in range(config.num_layers):
@@ -66,14 +71,15 @@ def load_weights(file: GGUFFile, config: ModelConfig, ops: Operations, progress:
     progress(config.num_layers / (config.num_layers + 1), "output")
     divisors = loader.optional_vector("rope_freqs.weight", config.head_dim // 2)
     inv_freq, magnitude = inverse_frequencies(config.rope, config.head_dim, divisors)
-    head_name = "output.weight" if "output.weight" in file.tensors else "token_embd.weight"
+    tied = "output.weight" not in file.tensors
+    head_name = "token_embd.weight" if tied else "output.weight"
+    head = loader.linear([(head_name, config.vocab_size)], config.hidden_size)
+    embedding = loader.matrix("token_embd.weight", config.vocab_size, config.hidden_size)
     weights = ModelWeights(
-        embedding=ops.make_embedding(
-            loader.matrix("token_embd.weight", config.vocab_size, config.hidden_size)
-        ),
+        embedding=ops.make_embedding(embedding, head if tied else None),
         layers=layers,
         output_norm=loader.norm("output_norm.weight", config.hidden_size),
-        head=loader.linear([(head_name, config.vocab_size)], config.hidden_size),
+        head=head,
         inv_freq=inv_freq.to(ops.device),
         rope_magnitude=magnitude,
         nbytes=0,
@@ -123,6 +129,7 @@ class _Loader:
                     (f"{prefix}.ffn_up.weight", config.ffn_size),
                 ],
                 hidden,
+                make=self.ops.make_gate,
             ),
             ffn_down=self.linear([(f"{prefix}.ffn_down.weight", hidden)], config.ffn_size),
         )
@@ -151,7 +158,11 @@ class _Loader:
         return self.ops.make_norm(torch.cat(rows), config.rms_eps)
 
     def linear(
-        self, names: list[tuple[str, int]], columns: int, orders: list[Tensor | None] | None = None
+        self,
+        names: list[tuple[str, int]],
+        columns: int,
+        orders: list[Tensor | None] | None = None,
+        make: Callable[[list[QuantizedMatrix], Tensor | None], Any] | None = None,
     ) -> Any:
         """Stack matrices (name, rows) and their biases, rows reordered by `orders`."""
         orders = orders or [None] * len(names)
@@ -171,7 +182,7 @@ class _Loader:
                 for bias, (_, rows) in zip(biases, names, strict=True)
             ]
             joined = torch.cat(filled)
-        return self.ops.make_linear(parts, joined)
+        return (make or self.ops.make_linear)(parts, joined)
 
     def matrix(self, name: str, rows: int, columns: int, order: Tensor | None = None) -> QuantizedMatrix:
         info = self.file.tensors[name]
