@@ -22,6 +22,8 @@ class SchedulerConfig:
     """Longest tick while somebody decodes, in ticks without prefill."""
     tick_extra_ms: float = 0.0
     """A tick may be this much longer than one without prefill even if the factor allows less."""
+    fill_passes: bool = False
+    """Chunks are trimmed to the shapes of `engine.pass_sizes`."""
     max_sequences: int = 64
     """Sequences that run at once, of all models."""
     max_queue: int = 1024

@@ -74,6 +74,8 @@ class Engine:
         config = SchedulerConfig(
             tick_factor=tick_factor,
             max_prefill_tokens=max_prefill_tokens or self._ops.max_prefill_tokens,
+            tick_extra_ms=self._ops.tick_extra_ms,
+            fill_passes=self._ops.runs_ahead,
             debug=debug,
         )
         self._loop = EngineLoop(config, self._ops, self._kv_budget_bytes)

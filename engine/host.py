@@ -100,7 +100,7 @@ def build_model(
     if ops.runs_ahead:
         from engine.graph_runner import GraphRunner
 
-        runner = GraphRunner(decoder, num_blocks, length)
+        runner = GraphRunner(decoder, num_blocks, length, tokenizer.eog_ids)
     else:
         runner = ModelRunner(decoder, num_blocks)
     warnings = [text for text in (tokenizer.warning, template.warning) if text]

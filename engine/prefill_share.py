@@ -5,6 +5,7 @@ from collections.abc import Sequence as Items
 
 from engine.admission import SchedulerConfig
 from engine.cost_model import CostModel, Load
+from engine.pass_sizes import trim_to_pass
 from engine.sequence import SHARE, Sequence
 from engine.tick_plan import PrefillChunk
 
@@ -19,6 +20,17 @@ def plan_chunks(
 
     With decode rows the budget is milliseconds, whatever the models cost; else it is tokens.
     """
+    chunks = _plan(reading, loads, cost, config)
+    models = {chunk.sequence.model for chunk in chunks}
+    if config.fill_passes and len(models) == 1:
+        load = loads.get(models.pop())
+        return trim_to_pass(chunks, 0 if load is None else load.rows)
+    return chunks
+
+
+def _plan(
+    reading: Items[Sequence], loads: dict[int, Load], cost: CostModel, config: SchedulerConfig
+) -> list[PrefillChunk]:
     if not loads:
         return share_prefill(reading, config.max_prefill_tokens, lambda _sequence, _length: 1.0, 1)
     idle = cost.idle_ms(loads)

@@ -15,8 +15,11 @@ class Runner(Protocol):
     """Runs one model's passes; `ahead` and what follows it are for devices that queue work."""
 
     block_size: int
-    max_ahead: int
-    """Ticks of decode rows that may be launched before the first one's ids are read; 0: none."""
+
+    @property
+    def max_ahead(self) -> int:
+        """Ticks of decode rows that may be launched before the first one's ids are read; 0: none."""
+        ...
 
     def run(self, batch: ModelBatch) -> Sampled:
         """Run one pass; returns an id or a cause for every sequence that reached its target."""

@@ -66,11 +66,12 @@ def _sample_together(logits: Tensor, sequences: Seq[Sequence]) -> Sampled:
         if ok:
             result.ids[sequence.sequence_id] = token_id
         else:
-            result.failed[sequence.sequence_id] = _cause(sequence.request.sampling)
+            result.failed[sequence.sequence_id] = not_finite_cause(sequence.request.sampling)
     return result
 
 
-def _cause(params: SamplingParams) -> str:
+def not_finite_cause(params: SamplingParams) -> str:
+    """Why a row has no token: its logits were no numbers."""
     cause = "the model computed logits that are not numbers (NaN or infinity); the file may be damaged"
     if -math.inf in params.logit_bias.values():
         return f"logit_bias forbids every token, or {cause}"

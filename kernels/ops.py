@@ -69,6 +69,8 @@ class Operations(Protocol):
     """Tokens of a KV block."""
     max_prefill_tokens: int
     """Prompt tokens of one pass that serve this device best while nobody waits."""
+    tick_extra_ms: float
+    """How much longer than one without prompts a tick may always be while answers run."""
     runs_ahead: bool
     """Whether passes can be captured and queued (see `engine.graph_runner`)."""
     fallbacks: list[str]
@@ -141,8 +143,8 @@ class Operations(Protocol):
         """
         ...
 
-    def logits(self, x: Any, handle: Any) -> Tensor:
-        """The output matrix over what `add_norm` gave for R rows → float32 [R, vocab]."""
+    def logits(self, output: Any) -> Tensor:
+        """What `linear` gave with the output matrix → float32 [R, vocab]."""
         ...
 
     def copy_blocks(self, kv: Any, pairs: Sequence[tuple[int, int]]) -> None:

@@ -30,16 +30,16 @@ class Decoder:
         """
         weights = self.weights
         prepared = self.ops.prepare(layout, kv, weights.inv_freq, weights.rope_magnitude)
-        return self.run(ids, prepared, rows)
+        return self.ops.logits(self.run(ids, prepared, rows))
 
-    def run(self, ids: Tensor, prepared: Any, rows: Tensor | None) -> Tensor:
-        """The same for a pass that was prepared."""
+    def run(self, ids: Tensor, prepared: Any, rows: Tensor | None) -> Any:
+        """The same for a pass that was prepared; the logits as the output matrix gives them."""
         ops, weights = self.ops, self.weights
         residual = ops.embed(ids, weights.embedding)
         delta: Any = None
         for index, layer in enumerate(weights.layers):
             delta = self._layer(residual, delta, layer, prepared, index)
-        return ops.logits(ops.add_norm(residual, delta, weights.output_norm, rows), weights.head)
+        return ops.linear(ops.add_norm(residual, delta, weights.output_norm, rows), weights.head)
 
     def _layer(self, residual: Tensor, delta: Any, layer: LayerWeights, prepared: Any, index: int) -> Any:
         """Adds its attention to `residual`; returns its feed-forward part, which the next norm adds."""

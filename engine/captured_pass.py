@@ -1,0 +1,113 @@
+"""One shape of pass on a GPU: its buffers, and the graph that was captured of it.
+
+A pass is bound to sizes alone (decode rows, chunks, tokens); what it computes is in its buffers and
+in the decode state, so one graph serves every pass that is no larger. Padding writes to the scratch
+block and is never reported.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from engine.device_queue import DeviceQueue
+from engine.pass_sizes import CHUNKS, DECODE_ROWS, MIXED_ROWS, PASS_TOKENS, round_up
+from engine.scheduler import ModelBatch
+from kernels.pass_tables import DecodeState, PassBuffers
+
+
+@dataclass(frozen=True, slots=True)
+class PassSize:
+    """Decode rows, chunks and tokens, padding included."""
+
+    num_decode: int
+    num_chunks: int
+    num_tokens: int
+
+    @property
+    def num_sampled(self) -> int:
+        """Every decode row, and every chunk in case it completes."""
+        return self.num_decode + self.num_chunks
+
+
+def captured_size(batch: ModelBatch) -> PassSize | None:
+    """The smallest captured shape that holds a batch; None for one that is too large."""
+    rows, chunks = len(batch.decode), len(batch.prefill)
+    if not chunks:
+        size = round_up(rows, DECODE_ROWS)
+        return None if size is None else PassSize(size, 0, size)
+    decode, room = round_up(rows, MIXED_ROWS), round_up(chunks, CHUNKS)
+    if decode is None or room is None:
+        return None
+    tokens = round_up(decode + sum(chunk.length for chunk in batch.prefill), PASS_TOKENS)
+    return None if tokens is None else PassSize(decode, room, tokens)
+
+
+def exact_size(batch: ModelBatch) -> PassSize:
+    """The shape of a batch that runs without a graph."""
+    rows = len(batch.decode)
+    return PassSize(rows, len(batch.prefill), rows + sum(chunk.length for chunk in batch.prefill))
+
+
+class CapturedPass:
+    """Buffers of one shape; `launch` computes what was filled in."""
+
+    def __init__(self, state: DecodeState, size: PassSize, queue: DeviceQueue) -> None:
+        self.size = size
+        self._queue = queue
+        self.buffers = PassBuffers.create(
+            state, size.num_decode, size.num_chunks, size.num_tokens, size.num_sampled
+        )
+        self._host = queue.host_tensor(self.buffers.inputs.numel())
+        self._replay: Callable[[], None] | None = None
+        parts = self.buffers
+        self._slots = self._mirror(parts.slots)
+        self._ends = self._mirror(parts.ends)
+        self._starts = self._mirror(parts.tables.query_starts)
+        self._ids = self._mirror(parts.ids)
+        self._logit_rows = self._mirror(parts.logit_rows)
+        self._sampled_slots = self._mirror(parts.sampled_slots)
+
+    def capture(self, compute: Callable[[PassBuffers], None]) -> None:
+        """Record `compute`; it must have run once, so that it is compiled."""
+        self._replay = self._queue.capture(lambda: compute(self.buffers))
+
+    def fill(self, batch: ModelBatch, slots: list[int]) -> None:
+        """Send a batch: its rows of the state, chunk by chunk its tokens, and which are sampled.
+
+        The last launch of this pass must have been waited for.
+        """
+        size, rows = self.size, len(batch.decode)
+        self._slots[:] = -1
+        self._ends[:] = 0
+        self._sampled_slots[:] = -1
+        self._logit_rows[:] = 0
+        self._slots[:rows] = slots[:rows]
+        self._sampled_slots[:rows] = slots[:rows]
+        self._logit_rows[: size.num_decode] = np.arange(size.num_decode)
+        self._starts[: size.num_decode + 1] = np.arange(size.num_decode + 1)
+        token = size.num_decode
+        for index, chunk in enumerate(batch.prefill):
+            place, slot = size.num_decode + index, slots[rows + index]
+            self._slots[place] = slot
+            self._ends[place] = chunk.end
+            self._starts[place] = token
+            self._ids[token : token + chunk.length] = chunk.sequence.token_ids[chunk.start : chunk.end]
+            token += chunk.length
+            if chunk.completes:
+                self._sampled_slots[place] = slot
+                self._logit_rows[place] = token - 1
+        self._starts[size.num_decode + len(batch.prefill) :] = token
+        self.buffers.inputs.copy_(self._host, non_blocking=True)
+
+    def launch(self, compute: Callable[[PassBuffers], None]) -> None:
+        """Queue the pass in the current stream."""
+        if self._replay is not None:
+            self._replay()
+        else:
+            compute(self.buffers)
+
+    def _mirror(self, part: Tensor) -> "np.ndarray":
+        start = part.storage_offset() - self.buffers.inputs.storage_offset()
+        return self._host[start : start + part.numel()].numpy()

@@ -1,0 +1,111 @@
+"""One stream of work on a device: what is queued there, captured, and waited for.
+
+A runner's code is the same where there is no GPU: `ImmediateQueue` runs everything at once, which is
+how kernels are tested under Triton's interpreter.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Mark(Protocol):
+    """A point in the queue."""
+
+    def synchronize(self) -> None:
+        """Wait until everything queued before it is done."""
+        ...
+
+
+class DeviceQueue(Protocol):
+    """Work in order."""
+
+    def current(self) -> AbstractContextManager[object]:
+        """Tensor operations inside are queued here."""
+        ...
+
+    def host_tensor(self, *shape: int) -> Tensor:
+        """int32 zeros that copies to and from the device need not wait for."""
+        ...
+
+    def mark(self) -> Mark:
+        """The present end of the queue."""
+        ...
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """What queues `work` again; `work` must have run once, so that it is compiled."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for everything."""
+        ...
+
+
+def open_queue(device: torch.device) -> DeviceQueue:
+    """A queue of its own on a device."""
+    return CudaQueue(device) if device.type == "cuda" else ImmediateQueue()
+
+
+class CudaQueue:
+    """A CUDA stream; graphs share one memory pool, since they never run at the same time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def current(self) -> AbstractContextManager[object]:
+        """This stream."""
+        return torch.cuda.stream(self._stream)
+
+    def host_tensor(self, *shape: int) -> Tensor:
+        """Pinned."""
+        return torch.zeros(shape, dtype=torch.int32, pin_memory=True)
+
+    def mark(self) -> torch.cuda.Event:
+        """Waiting sleeps and lets other threads have the interpreter."""
+        event = torch.cuda.Event(blocking=True)
+        event.record(self._stream)
+        return event
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """A CUDA graph; other threads may use the device meanwhile."""
+        graph = torch.cuda.CUDAGraph()
+        self._stream.synchronize()
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+            work()
+        return graph.replay
+
+    def synchronize(self) -> None:
+        """Wait for the stream."""
+        self._stream.synchronize()
+
+
+class _Done:
+    def synchronize(self) -> None:
+        """Nothing is ever outstanding."""
+
+
+class ImmediateQueue:
+    """Runs work when it is queued."""
+
+    def current(self) -> AbstractContextManager[object]:
+        """Nothing to choose."""
+        return nullcontext()
+
+    def host_tensor(self, *shape: int) -> Tensor:
+        """Plain memory."""
+        return torch.zeros(shape, dtype=torch.int32)
+
+    def mark(self) -> Mark:
+        """Already passed."""
+        return _Done()
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """The work itself."""
+        return work
+
+    def synchronize(self) -> None:
+        """Nothing is ever outstanding."""

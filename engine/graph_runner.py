@@ -1,0 +1,205 @@
+"""Runs one model's passes on a GPU: captured per shape, queued ahead of the ids that they give.
+
+Everything a tick needs beyond its shape is on the device: block tables, lengths, last ids and
+sampling state of every row (`kernels.pass_tables`). A tick of decode rows is one graph replay and
+one small copy to pinned memory; the host learns the ids when the copy's event has passed.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.batch import whole_prompt
+from engine.captured_pass import CapturedPass, PassSize, captured_size, exact_size
+from engine.device_queue import Mark, open_queue
+from engine.device_rows import DeviceRows
+from engine.model.decoder import Decoder
+from engine.sampler import Sampled, not_finite_cause
+from engine.scheduler import ModelBatch
+from engine.sequence import Sequence
+from kernels.pass_tables import LENGTH, NOT_FINITE, DecodeState, PassBuffers, advance, fill_pass
+from kernels.sampler_gpu import sample
+from kernels.sampler_state import SamplerState
+from kernels.triton_ops import TritonOperations
+
+MAX_ROWS = 64
+DEPTH = 32
+"""Ticks whose ids the device keeps; more are never in flight."""
+AHEAD_MS = 12.0
+"""Device time that is queued: longer than most frames of the UI take, too short to feel at a join."""
+_END_IDS = 16
+_SMOOTHING = 0.2
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A launched tick: who its sampled rows are, in order."""
+
+    sequences: list[tuple[int, Sequence]]
+    tick: int
+    done: Mark
+
+
+class GraphRunner:
+    """One model's decoder, paged KV and decode state on one GPU."""
+
+    def __init__(
+        self, decoder: Decoder, num_blocks: int, context_length: int, end_ids: Iterable[int]
+    ) -> None:
+        ops, config = decoder.ops, decoder.config
+        assert isinstance(ops, TritonOperations)
+        self.decoder = decoder
+        self.block_size = ops.block_size
+        self._ops = ops
+        self._queue = open_queue(ops.device)
+        with torch.inference_mode(), self._queue.current():
+            self.kv = ops.make_kv(config.num_layers, num_blocks, config.num_kv_heads, config.head_dim)
+            self._state = DecodeState.create(
+                MAX_ROWS,
+                -(-context_length // self.block_size),
+                self.block_size,
+                sorted(end_ids)[:_END_IDS],
+                DEPTH,
+                ops.device,
+            )
+            self._sampler = SamplerState.create(MAX_ROWS, config.vocab_size, ops.device)
+        self._rows = DeviceRows(self._state, self._sampler)
+        self._reports = self._queue.host_tensor(DEPTH, MAX_ROWS)
+        self._passes: dict[PassSize, CapturedPass] = {}
+        self._flights: deque[_Flight] = deque()
+        self._current: CapturedPass | None = None
+        self._ticks = 0
+        self._tick_ms = AHEAD_MS / 4
+        self._collected_at = 0.0
+
+    @property
+    def max_ahead(self) -> int:
+        """As many ticks as `AHEAD_MS` holds."""
+        return min(DEPTH - 2, max(1, math.ceil(AHEAD_MS / self._tick_ms)))
+
+    @torch.inference_mode()
+    def warm_up(self, sizes: Iterable[PassSize]) -> None:
+        """Compile and capture shapes, so that no running chat waits for it later."""
+        with self._queue.current():
+            for size in sizes:
+                self._captured(size)
+            self._queue.synchronize()
+
+    @torch.inference_mode()
+    def run(self, batch: ModelBatch) -> Sampled:
+        """Run one pass; returns an id or a cause for every sequence that reached its target."""
+        try:
+            with self._queue.current():
+                if batch.copies:
+                    self._ops.copy_blocks(self.kv, batch.copies)
+                size = captured_size(batch)
+                one = (
+                    CapturedPass(self._state, exact_size(batch), self._queue)
+                    if size is None
+                    else self._captured(size)
+                )
+                one.fill(batch, self._rows.place(batch.sequences))
+                self._launch(one, batch)
+                return self._read(self._flights.popleft())
+        except Exception:
+            self._forget()
+            raise
+
+    @torch.inference_mode()
+    def begin(self, batch: ModelBatch) -> None:
+        """Bring decode rows onto the device, to be run by `launch`."""
+        self._flights.clear()
+        with self._queue.current():
+            size = captured_size(batch)
+            if size is None:
+                raise RuntimeError(f"{len(batch.decode)} rows are more than {MAX_ROWS}")
+            self._current = self._captured(size)
+            self._current.fill(batch, self._rows.place(batch.decode))
+
+    @torch.inference_mode()
+    def launch(self, batch: ModelBatch) -> None:
+        """Queue one more tick of the rows; takes note of blocks they have got."""
+        assert self._current is not None
+        with self._queue.current():
+            self._rows.send_blocks(batch.decode)
+            self._launch(self._current, batch)
+
+    def collect(self) -> Sampled:
+        """Wait for the oldest tick launched and not yet collected; a row that has ended has no id."""
+        behind = len(self._flights) > 1
+        try:
+            sampled = self._read(self._flights.popleft())
+        except Exception:
+            self._forget()
+            raise
+        now = time.perf_counter()
+        if behind and self._collected_at:
+            self._tick_ms += _SMOOTHING * ((now - self._collected_at) * 1e3 - self._tick_ms)
+        self._collected_at = now if behind else 0.0
+        return sampled
+
+    @torch.inference_mode()
+    def logits(self, token_ids: list[int]) -> Tensor:
+        """float32 [T, vocab] of a prompt by itself, in KV of its own."""
+        config, ops = self.decoder.config, self._ops
+        blocks = (len(token_ids) + self.block_size - 1) // self.block_size + 1
+        with self._queue.current():
+            kv = ops.make_kv(config.num_layers, blocks, config.num_kv_heads, config.head_dim)
+            packed = whole_prompt(token_ids, self.block_size, ops.device)
+            return self.decoder.forward(packed.ids, packed.layout, kv, None).cpu()
+
+    def _compute(self, buffers: PassBuffers) -> None:
+        """The whole tick: tables, model, sampling, and the rows one token further."""
+        weights = self.decoder.weights
+        fill_pass(self._state, buffers)
+        prepared = self._ops.prepare_tables(buffers.tables, self.kv, weights.inv_freq, weights.rope_magnitude)
+        logits = self.decoder.run(buffers.ids, prepared, buffers.logit_rows)
+        lengths = self._state.rows[:, LENGTH.value]
+        ids, finite = sample(logits, self._sampler, buffers.sampled_slots, lengths)
+        advance(self._state, buffers.sampled_slots, ids, finite, self._sampler)
+
+    def _captured(self, size: PassSize) -> CapturedPass:
+        made = self._passes.get(size)
+        if made is None:
+            made = CapturedPass(self._state, size, self._queue)
+            made.launch(self._compute)
+            self._ticks += 1
+            made.capture(self._compute)
+            self._passes[size] = made
+        return made
+
+    def _launch(self, one: CapturedPass, batch: ModelBatch) -> None:
+        one.launch(self._compute)
+        tick = self._ticks
+        self._ticks += 1
+        place = tick % DEPTH
+        self._reports[place].copy_(self._state.ring[place], non_blocking=True)
+        sampled = list(enumerate(batch.decode))
+        first = one.size.num_decode
+        sampled += [
+            (first + index, chunk.sequence) for index, chunk in enumerate(batch.prefill) if chunk.completes
+        ]
+        self._flights.append(_Flight(sampled, tick, self._queue.mark()))
+
+    def _read(self, flight: _Flight) -> Sampled:
+        flight.done.synchronize()
+        reports = self._reports[flight.tick % DEPTH].tolist()
+        result = Sampled({}, {})
+        for row, sequence in flight.sequences:
+            report = reports[row]
+            if report >= 0:
+                result.ids[sequence.sequence_id] = report
+                self._rows.reported(sequence)
+            elif report == NOT_FINITE:
+                result.failed[sequence.sequence_id] = not_finite_cause(sequence.request.sampling)
+        return result
+
+    def _forget(self) -> None:
+        """Start from known state: what was in flight is not read any more."""
+        self._flights.clear()
+        self._rows.forget()

@@ -1,0 +1,45 @@
+"""Shapes of passes that a GPU runner captures, and trimming chunks so that they fill one.
+
+A captured pass costs what its shape costs, however much of it is padding.
+"""
+
+from collections.abc import Iterable
+
+from engine.tick_plan import PrefillChunk
+
+DECODE_ROWS = (1, 2, 4, 8, 16, 32, 64)
+"""Rows of a pass without chunks."""
+MIXED_ROWS = (0, 8, 32, 64)
+"""Decode rows of a pass with chunks."""
+CHUNKS = (8, 64)
+"""Chunks of a pass."""
+PASS_TOKENS = (64, 128, 256, 512)
+"""Tokens of a pass with chunks, its decode rows among them."""
+
+
+def round_up(count: int, sizes: Iterable[int]) -> int | None:
+    """The smallest size that holds `count`, or None."""
+    return next((size for size in sizes if size >= count), None)
+
+
+def trim_to_pass(chunks: list[PrefillChunk], num_decode: int) -> list[PrefillChunk]:
+    """Shorten the last chunks so that the pass is a captured shape and not mostly padding.
+
+    Nothing is trimmed where it would take more than half of the tokens, or where the pass is larger
+    than any shape or smaller than the smallest.
+    """
+    rows = round_up(num_decode, MIXED_ROWS)
+    total = sum(chunk.length for chunk in chunks)
+    if rows is None or not PASS_TOKENS[0] < rows + total <= PASS_TOKENS[-1]:
+        return chunks
+    below = max(size for size in PASS_TOKENS if size <= rows + total)
+    surplus = rows + total - below
+    if all(chunk.completes for chunk in chunks) or 2 * surplus > total:
+        return chunks
+    kept: list[PrefillChunk] = []
+    for chunk in reversed(chunks):
+        cut = min(surplus, chunk.length)
+        surplus -= cut
+        if chunk.length > cut:
+            kept.append(PrefillChunk(chunk.sequence, chunk.start, chunk.length - cut))
+    return kept[::-1]
