@@ -1,0 +1,128 @@
+"""Every launch of the hot path at the shapes of an 8 B model, on tensors without contents."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from kernels.attention_decode import attention_decode, plan_decode
+from kernels.attention_prefill import attention_prefill
+from kernels.attention_shape import AttentionShape, Rotation, make_output
+from kernels.norm import add_norm
+from kernels.pass_tables import DecodeState, PassBuffers, advance, fill_pass
+from kernels.rope_append import rope_append
+from kernels.sampler_gpu import sample
+from kernels.sampler_state import SamplerState
+from kernels.triton_kv import copy_blocks, make_kv
+from kernels.triton_types import PassTables
+
+HIDDEN, VOCAB = 4096, 151_936
+SHAPE = AttentionShape(q_heads=32, kv_heads=8, head_dim=128, block_size=64, scale=128**-0.5)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One call of a public function; it makes its own tensors."""
+
+    name: str
+    run: Callable[[], object]
+    tokens: int = 0
+    """Of a quantised linear: columns of its tensor-core products."""
+
+
+def launches() -> list[Launch]:
+    """All launches, in a fixed order."""
+    return [*_norms(), *_attention(), *_ticks()]
+
+
+def _norms() -> Iterator[Launch]:
+    for tokens, splits in ((1, 0), (1, 4), (32, 2), (2048, 1)):
+        yield Launch(f"norm {tokens} tokens, {splits} parts", partial(_norm, tokens, splits))
+    yield Launch("norm of picked rows", partial(_norm, 2048, 1, 32))
+
+
+def _attention() -> Iterator[Launch]:
+    for kv_format in ("float16", "bfloat16", "q8_0"):
+        yield Launch(f"rope {kv_format}", partial(_rope, kv_format))
+        yield Launch(f"decode attention {kv_format}", partial(_decode, kv_format))
+        yield Launch(f"prefill attention {kv_format}", partial(_prefill, kv_format))
+        yield Launch(f"block copy {kv_format}", partial(_copy, kv_format))
+
+
+def _ticks() -> Iterator[Launch]:
+    yield Launch("tables of a decode pass", partial(_tick, 32, 0, 32))
+    yield Launch("tables of a mixed pass", partial(_tick, 7, 8, 256))
+    for rows in (1, 32):
+        yield Launch(f"sampler {rows} rows", partial(_sample, rows))
+
+
+def _empty(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(size, dtype=dtype, device="meta")
+
+
+def _norm(tokens: int, splits: int, picked: int = 0) -> object:
+    delta = _empty(splits, tokens, HIDDEN) if splits else None
+    rows = _empty(picked, dtype=torch.int32) if picked else None
+    return add_norm(_empty(tokens, HIDDEN), delta, _empty(HIDDEN), 1e-6, rows)
+
+
+def _kv(kv_format: str):
+    return make_kv(36, 100, SHAPE.kv_heads, SHAPE.head_dim, SHAPE.block_size, kv_format, "meta")
+
+
+def _tables(decode: int, tokens: int) -> PassTables:
+    """`decode` rows, and one chunk with the other tokens."""
+    sequences = decode + (tokens > decode)
+    return PassTables(
+        query_starts=_empty(sequences + 1, dtype=torch.int32),
+        context_lens=_empty(sequences, dtype=torch.int32),
+        block_tables=_empty(sequences, 640, dtype=torch.int32),
+        positions=_empty(tokens, dtype=torch.int32),
+        slots=_empty(tokens, dtype=torch.int64),
+        num_decode=decode,
+        num_tokens=tokens,
+    )
+
+
+def _copy(kv_format: str) -> None:
+    copy_blocks(_kv(kv_format), _empty(4, 2, dtype=torch.int32))
+
+
+def _rope(kv_format: str, tokens: int = 32) -> object:
+    heads = SHAPE.q_heads + 2 * SHAPE.kv_heads
+    rotation = Rotation(_empty(64, dtype=torch.float64), 1.0, "halves")
+    norm = _empty(SHAPE.q_heads + SHAPE.kv_heads, SHAPE.head_dim)
+    qkv, layer = _empty(4, tokens, heads * SHAPE.head_dim), _kv(kv_format).layer(1)
+    return rope_append(qkv, _tables(tokens, tokens), layer, SHAPE, rotation, norm, 1e-6)
+
+
+def _queries(tokens: int) -> torch.Tensor:
+    return _empty(tokens, SHAPE.q_heads, SHAPE.head_dim, dtype=torch.float16)
+
+
+def _decode(kv_format: str, rows: int = 32) -> None:
+    tables = _tables(rows, rows)
+    out = make_output(rows, SHAPE, torch.device("meta"))
+    layer = _kv(kv_format).layer(1)
+    attention_decode(_queries(rows), tables, layer, SHAPE, plan_decode(tables, SHAPE), out)
+
+
+def _prefill(kv_format: str, tokens: int = 2048) -> None:
+    out = make_output(tokens, SHAPE, torch.device("meta"))
+    attention_prefill(_queries(tokens), _tables(0, tokens), _kv(kv_format).layer(1), SHAPE, out)
+
+
+def _tick(decode: int, chunks: int, tokens: int) -> None:
+    sampler = SamplerState.create(64, VOCAB, "meta")
+    state = DecodeState.create(64, 640, SHAPE.block_size, [1, 2], 16, "meta")
+    rows = decode + chunks
+    fill_pass(state, PassBuffers.create(state, decode, chunks, tokens, rows))
+    ids = _empty(rows, dtype=torch.int32)
+    advance(state, ids, ids, ids, sampler)
+
+
+def _sample(rows: int) -> object:
+    state = SamplerState.create(64, VOCAB, "meta")
+    slots, lengths = _empty(rows, dtype=torch.int32), _empty(64, 8, dtype=torch.int32)[:, 1]
+    return sample(_empty(1, rows, VOCAB), state, slots, lengths)

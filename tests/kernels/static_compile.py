@@ -1,0 +1,198 @@
+"""Compiling kernels for GPUs that are not here, and reading what the compilers made of them.
+
+Under `compiling(target)` a launch of a jitted kernel runs nothing: the kernel is compiled for the
+target exactly as that launch would compile it, argument specialisation included. Tensors may be on
+the device "meta", so that real shapes need no memory. Not under Triton's interpreter, whose kernels
+are no compiler's input.
+"""
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction, MockTensor
+
+CUDA = (80, 86, 89, 90, 120)
+HIP = ("gfx942", "gfx1100")
+TARGETS: dict[str, GPUTarget] = {f"sm_{arch}": GPUTarget("cuda", arch, 32) for arch in CUDA} | {
+    arch: GPUTarget("hip", arch, 64 if arch.startswith("gfx9") else 32) for arch in HIP
+}
+MULTIPROCESSORS = {"sm_80": 108, "sm_86": 84, "sm_89": 128, "sm_90": 132, "sm_120": 170}
+TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+
+_WARP_PRODUCT = 16 * 16
+"""Weights of one HMMA.16816: a warp's 16 rows and 16 columns, against 8 tokens."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One kernel as compiled for one target."""
+
+    name: str
+    target: str
+    constants: dict[str, Any]
+    warps: int
+    stages: int
+    shared: int
+    """Bytes of shared memory."""
+    binary: Any
+    """Triton's compiled kernel."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one thread needs."""
+
+    registers: int
+    stack: int
+    """Bytes of local memory: arrays that did not fit and spilled registers."""
+
+
+@contextmanager
+def compiling(target: str) -> Iterator[list[Compiled]]:
+    """Collect what the launches inside are compiled to, in order, each variant once."""
+    found: list[Compiled] = []
+    launch = JITFunction.run
+
+    def run(self: JITFunction, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+        named = {name: _mock(value) for name, value in options.items()}
+        binary = launch(self, *map(_mock, args), grid=grid, warmup=True, **named)
+        if all(binary is not other.binary for other in found):
+            found.append(_compiled(self, target, named, binary))
+        return binary
+
+    before = driver._active
+    driver.set_active(_Driver(target))
+    try:
+        with patch.object(JITFunction, "run", run), _pretended(target):
+            yield found
+    finally:
+        driver._active = before
+
+
+def resources(kernel: Compiled) -> Resources:
+    """Registers and local memory of a kernel."""
+    if "amdgcn" in kernel.binary.asm:
+        text = kernel.binary.asm["amdgcn"]
+        return Resources(_number(r"\.vgpr_count:\s+(\d+)", text), _number(r"ScratchSize: (\d+)", text))
+    text = _tool("cuobjdump", "-res-usage", kernel)
+    return Resources(_number(r"REG:(\d+)", text), _number(r"STACK:(\d+)", text))
+
+
+def instructions_per_weight(kernel: Compiled, tokens: int) -> float:
+    """Lane instructions for one weight in the longest loop with tensor-core products.
+
+    tokens: columns of the kernel's products. Raises ValueError when there is no such loop.
+    """
+    best: tuple[int, float] | None = None
+    for loop in _loops(_tool("nvdisasm", "-c", kernel)):
+        weights = sum(_weights(line, tokens) for line in loop)
+        if weights and (best is None or len(loop) > best[0]):
+            best = len(loop), len(loop) * 32 / weights
+    if best is None:
+        raise ValueError(f"{kernel.name} for {kernel.target}: no loop with tensor-core products")
+    return best[1]
+
+
+class _Driver:
+    """As much of a driver as compiling needs."""
+
+    def __init__(self, target: str) -> None:
+        self._target = TARGETS[target]
+        # Triton keeps kernels by device, so every target is a device of its own.
+        self._device = list(TARGETS).index(target)
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return self._device
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+@contextmanager
+def _pretended(target: str) -> Iterator[None]:
+    """What host code asks torch about the GPU."""
+    arch = TARGETS[target].arch
+    major, minor = divmod(arch, 10) if isinstance(arch, int) else (9, 4)
+    properties = SimpleNamespace(
+        name=target, major=major, minor=minor, multi_processor_count=MULTIPROCESSORS.get(target, 96)
+    )
+    cuda, hip = ("13.0", None) if isinstance(arch, int) else (None, "6.4")
+    with (
+        patch.object(torch.Tensor, "is_cuda", True),
+        patch.object(torch.cuda, "get_device_capability", lambda device=None: (major, minor)),
+        patch.object(torch.cuda, "get_device_properties", lambda device=None: properties),
+        patch.object(torch.version, "cuda", cuda),
+        patch.object(torch.version, "hip", hip),
+    ):
+        yield
+
+
+def _compiled(function: JITFunction, target: str, options: dict[str, Any], binary: Any) -> Compiled:
+    constant = {parameter.name for parameter in function.params if parameter.is_constexpr}
+    metadata = binary.metadata
+    return Compiled(
+        name=function.__name__,
+        target=target,
+        constants={name: value for name, value in options.items() if name in constant},
+        warps=metadata.num_warps,
+        stages=metadata.num_stages,
+        shared=metadata.shared,
+        binary=binary,
+    )
+
+
+def _mock(value: Any) -> Any:
+    return MockTensor(value.dtype) if isinstance(value, torch.Tensor) else value
+
+
+def _tool(name: str, option: str, kernel: Compiled) -> str:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.binary.asm["cubin"])
+        file.flush()
+        done = subprocess.run([TOOLS / name, option, file.name], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def _loops(listing: str) -> Iterator[list[str]]:
+    """The instructions between each backward branch and its label."""
+    lines: list[str] = []
+    labels: dict[str, int] = {}
+    for line in listing.splitlines():
+        if label := re.match(r"\s*(\.L_x_\d+):", line):
+            labels[label[1]] = len(lines)
+        elif found := re.match(r"\s+/\*[0-9a-f]{4,}\*/\s+(.*?);", line):
+            lines.append(found[1])
+            branch = re.search(r"\bBRA\b.*?(\.L_x_\d+)", found[1])
+            if branch and branch[1] in labels:
+                yield lines[labels[branch[1]] :]
+
+
+def _weights(line: str, tokens: int) -> float:
+    """Weights that one warp's share of an instruction multiplies with all `tokens`."""
+    if re.search(r"\bHMMA\.16816\b", line):
+        return _WARP_PRODUCT * 8 / max(8, tokens)
+    if found := re.search(r"\bHGMMA\.64x(\d+)x16\b", line):
+        return 16 * 16 * int(found[1]) / max(8, tokens)
+    return 0
+
+
+def _number(pattern: str, text: str) -> int:
+    found = re.search(pattern, text)
+    if found is None:
+        raise ValueError(f"no {pattern!r} in the compiler's report: {text[-300:]!r}")
+    return int(found[1])

@@ -1,0 +1,38 @@
+"""Kernels compile for GPUs that are not here, with their values in registers and few instructions.
+
+Every launch is compiled for one target, and every target takes its share of them;
+`python -m tests.perf.check_sass --check` compiles all for all.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import triton
+
+from tests.kernels.compile_limits import problems
+from tests.kernels.launches import launches
+from tests.kernels.static_compile import TARGETS
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Triton's compilers are for Linux")
+
+
+@pytest.fixture(scope="module")
+def entries() -> list[dict]:
+    # The interpreter, which the other tests run under, is chosen when a kernel's module is imported.
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "tests.perf.check_sass", "--spread", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_every_launch_compiles_and_every_target_has_its_share(entries: list[dict]):
+    assert {entry["launch"] for entry in entries} == {launch.name for launch in launches()}
+    assert {entry["target"] for entry in entries} == set(TARGETS)
+
+
+def test_nothing_spills_and_weights_cost_few_instructions(entries: list[dict]):
+    assert [problem for entry in entries for problem in problems(entry, triton.__version__)] == []

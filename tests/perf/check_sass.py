@@ -1,0 +1,100 @@
+"""What the compilers make of every kernel, for GPUs that are not here: a table for people.
+
+    python -m tests.perf.check_sass --targets sm_90,sm_86
+    PYTHONPATH=FOLDER:. python -m tests.perf.check_sass      # another Triton, installed in FOLDER
+
+Registers and local memory of a thread, shared memory of a program, and for quantised linears the
+lane instructions for one weight. With `--check` what tests/kernels/compile_limits.py forbids is an
+error. `--spread` compiles each launch for one target only, as tests/kernels/test_compile.py does.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import cycle, product
+
+import triton
+
+from tests.kernels.compile_limits import problems
+from tests.kernels.launches import Launch, launches
+from tests.kernels.static_compile import TARGETS, Compiled, compiling, instructions_per_weight, resources
+
+
+def check(pairs: Iterable[tuple[str, str]]) -> Iterator[dict[str, object]]:
+    """One entry for each kernel that the launches of (target, launch's name) need, or for an error."""
+    known = {launch.name: launch for launch in launches()}
+    for target, name in pairs:
+        started = time.perf_counter()
+        try:
+            with compiling(target) as kernels:
+                known[name].run()
+            found = [_describe(kernel, known[name]) for kernel in kernels]
+        except Exception as error:  # compilers raise errors of many kinds
+            found = [{"kernel": "?", "error": _causes(error)}]
+        seconds = round(time.perf_counter() - started, 2)
+        for entry in found:
+            yield {"target": target, "launch": name, "seconds": seconds, **entry}
+
+
+def _describe(kernel: Compiled, launch: Launch) -> dict[str, object]:
+    needs = resources(kernel)
+    entry: dict[str, object] = {
+        "kernel": kernel.name,
+        "warps": kernel.warps,
+        "stages": kernel.stages,
+        "registers": needs.registers,
+        "stack": needs.stack,
+        "shared": kernel.shared,
+    }
+    if launch.tokens and kernel.target.startswith("sm_"):
+        entry["per_weight"] = round(instructions_per_weight(kernel, launch.tokens), 2)
+    return entry
+
+
+def _causes(error: BaseException | None) -> str:
+    """The innermost cause, and where the outer ones were met."""
+    texts: list[str] = []
+    while error is not None:
+        lines = str(error).strip().splitlines() or [""]
+        texts.insert(0, f"{type(error).__name__}: {lines[-1].strip()}")
+        error = error.__cause__ or error.__context__
+    return "; ".join(dict.fromkeys(texts))
+
+
+def main() -> None:
+    """Read the arguments and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--targets", default=",".join(TARGETS), help="default: all")
+    parser.add_argument("--launch", default="", help="only launches whose name contains this")
+    parser.add_argument("--spread", action="store_true", help="each launch for one target, in turn")
+    parser.add_argument("--check", action="store_true", help="fail on what is over the limits")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    targets = args.targets.split(",")
+    names = [launch.name for launch in launches() if args.launch in launch.name]
+    pairs = zip(cycle(targets), names, strict=False) if args.spread else product(targets, names)
+    if not args.json:
+        print(f"Triton {triton.__version__}")
+    wrong: list[str] = []
+    for entry in check(pairs):
+        wrong += problems(entry, triton.__version__)
+        print(json.dumps(entry) if args.json else _line(entry), flush=True)
+    if args.check and wrong:
+        sys.exit("\n".join(wrong))
+
+
+def _line(entry: Mapping[str, object]) -> str:
+    named = f"{entry['target']:8} {entry['launch']:40} {entry['kernel']:24} {entry['seconds']:5.1f} s"
+    if "error" in entry:
+        return f"{named} {entry['error']}"
+    weight = f" {entry['per_weight']:5.2f} instructions a weight" if "per_weight" in entry else ""
+    return (
+        f"{named} warps {entry['warps']:2} stages {entry['stages']} registers {entry['registers']:3} "
+        f"stack {entry['stack']:4} shared {entry['shared']:6}{weight}"
+    )
+
+
+if __name__ == "__main__":
+    main()
