@@ -7,9 +7,70 @@ its left neighbour both have room to grow. Every call is O(log runs) per run tou
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from typing import Protocol
 
 SPACING = 32
 """Blocks that a run must have beyond twice the need before it is worth splitting in its middle."""
+
+
+class FreeBlocks(Protocol):
+    """Free block numbers, by some policy of which to hand out."""
+
+    @property
+    def count(self) -> int:
+        """Free blocks."""
+        ...
+
+    def __iter__(self) -> Iterator[int]: ...
+
+    def add(self, block: int) -> None:
+        """Make `block` free."""
+        ...
+
+    def take(self, n: int, after: int | None, /) -> list[int]:
+        """Take `n` free blocks, `n <= count`; `after` is the last one of the table that grows."""
+        ...
+
+
+class LowestFree:
+    """Hands out the lowest numbers, so that memory behind the highest can be given back."""
+
+    def __init__(self, first: int, end: int) -> None:
+        self._heap = list(range(first, end))
+        self._used: set[int] = set()
+        self._highest: list[int] = []
+        """Heap of negative numbers that were handed out; those free again are skipped."""
+
+    @property
+    def count(self) -> int:
+        """Free blocks."""
+        return len(self._heap)
+
+    @property
+    def highest_used(self) -> int:
+        """The highest number that is not free; 0 when all are."""
+        while self._highest and -self._highest[0] not in self._used:
+            heappop(self._highest)
+        return -self._highest[0] if self._highest else 0
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._heap)
+
+    def add(self, block: int) -> None:
+        """Make `block` free."""
+        self._used.discard(block)
+        heappush(self._heap, block)
+
+    def take(self, n: int, _after: int | None, /) -> list[int]:
+        """The `n` lowest."""
+        taken = [heappop(self._heap) for _ in range(n)]
+        self._used.update(taken)
+        for block in taken:
+            heappush(self._highest, -block)
+        if len(self._highest) > 64 + 4 * len(self._used):
+            self._highest = [-block for block in self._used]
+            heapify(self._highest)
+        return taken
 
 
 class FreeRuns:
@@ -41,7 +102,7 @@ class FreeRuns:
             end = right
         self._put(start, end)
 
-    def take(self, n: int, after: int | None) -> list[int]:
+    def take(self, n: int, after: int | None, /) -> list[int]:
         """Take `n` free blocks, `n <= count`: those following `after` first, else from long runs."""
         taken: list[int] = []
         if after is not None and after + 1 in self._end_of:

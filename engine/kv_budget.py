@@ -88,6 +88,13 @@ class KVBudget:
         if self.used_bytes < 0:
             raise InvariantError(f"KV budget: {-self.used_bytes} bytes more were released than taken")
 
+    def set_total(self, total_bytes: int) -> None:
+        """Change the budget: cached blocks go as far as needed, held ones are never taken away."""
+        while self.used_bytes > total_bytes and self.cached_bytes:
+            self._evict_oldest()
+        self.total_bytes = max(total_bytes, self.used_bytes)
+        self.version += 1
+
     def check(self) -> None:
         """Raise `InvariantError` unless the bytes are those of the owners' blocks."""
         kept = sum(owner.num_kept * owner.block_bytes for owner in self._owners)

@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from collections.abc import Sequence as TokenIds
 
-from engine.free_runs import FreeRuns
+from engine.free_runs import FreeBlocks, FreeRuns, LowestFree
 from engine.kv_budget import InvariantError, KVBudget
 from engine.prefix_index import PrefixIndex, PrefixNode
 
@@ -24,11 +24,20 @@ class BlockManager:
     """Hands out the blocks `1 .. num_blocks - 1`, of `block_size` tokens and `block_bytes` bytes each.
 
     `salt` names what KV depends on beside the tokens (model, KV dtype, rope choice); a sequence
-    with another rope choice passes its own salt to `match_prefix` and `commit_full`.
+    with another rope choice passes its own salt to `match_prefix` and `commit_full`. `lowest_first`
+    keeps the numbers in use low, for memory that can be given back from its end; else blocks of a
+    sequence are kept side by side.
     """
 
     def __init__(
-        self, num_blocks: int, block_size: int, block_bytes: int, budget: KVBudget, salt: bytes = b""
+        self,
+        num_blocks: int,
+        block_size: int,
+        block_bytes: int,
+        budget: KVBudget,
+        salt: bytes = b"",
+        *,
+        lowest_first: bool = False,
     ) -> None:
         self.block_size = block_size
         self.block_bytes = block_bytes
@@ -40,7 +49,8 @@ class BlockManager:
         self._nodes: list[PrefixNode | None] = [None] * num_blocks
         self._cached: OrderedDict[int, int] = OrderedDict()
         """Block → clock of its release, the least recently used first."""
-        self._runs = FreeRuns(1, num_blocks)
+        self._lowest = LowestFree(1, num_blocks) if lowest_first else None
+        self._runs: FreeBlocks = self._lowest or FreeRuns(1, num_blocks)
         self._index = PrefixIndex(block_size)
         self._spare = min(EVICTION_BATCH, num_blocks // 64)
         budget.register(self)
@@ -64,6 +74,11 @@ class BlockManager:
     def num_kept(self) -> int:
         """Blocks held or cached: those that take memory."""
         return self.held + len(self._cached)
+
+    @property
+    def highest_used(self) -> int:
+        """The highest block that is held or cached: memory behind it is not needed."""
+        return self.total if self._lowest is None else self._lowest.highest_used
 
     @property
     def capacity(self) -> int:
@@ -193,12 +208,16 @@ class BlockManager:
         block, _ = self._cached.popitem(last=False)
         self._free(block)
 
+    def evict_all(self) -> None:
+        """Forget everything cached."""
+        while self._cached:
+            self.evict_oldest()
+
     def close(self) -> None:
         """Give all cached bytes back and leave the budget; raise `InvariantError` while blocks are held."""
         if self.held:
             raise InvariantError(f"KV cache: closed while {self.held} blocks are held")
-        while self._cached:
-            self.evict_oldest()
+        self.evict_all()
         self.budget.unregister(self)
 
     def check_counts(self) -> None:
@@ -216,6 +235,9 @@ class BlockManager:
         free = set(self._runs)
         if len(free) != self.free or 0 in free or named[0]:
             raise InvariantError("KV blocks: the free runs overlap, or scratch block 0 was handed out")
+        used = max((block for block in range(1, self.total + 1) if block not in free), default=0)
+        if self.highest_used < used:
+            raise InvariantError(f"KV block {used} is in use, beyond {self.highest_used}")
         for block in range(1, self.total + 1):
             self._check_block(block, named[block], block in free)
 

@@ -39,7 +39,7 @@ class BlockFuzzer:
         self.budget = KVBudget(int(num_blocks * 1.3) * 10)
         self.managers = [
             BlockManager(num_blocks, block_size, 10, self.budget, b"a"),
-            BlockManager(num_blocks // 2, block_size, 23, self.budget, b"b"),
+            BlockManager(num_blocks // 2, block_size, 23, self.budget, b"b", lowest_first=True),
         ]
         self.memory = [[[0] * block_size for _ in range(m.total + 1)] for m in self.managers]
         self.rows: list[Row] = []

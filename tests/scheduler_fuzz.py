@@ -39,7 +39,15 @@ class SchedulerFuzzer:
         self.scheduler = Scheduler(CostModel(), config)
         self.memory: dict[int, list[list[int]]] = {}
         for key in self.models:
-            manager = BlockManager(blocks + 1, self.size, random.choice([5, 10]), self.budget, bytes([key]))
+            lowest = random.random() < 0.5
+            manager = BlockManager(
+                blocks + 1,
+                self.size,
+                random.choice([5, 10]),
+                self.budget,
+                bytes([key]),
+                lowest_first=lowest,
+            )
             self.memory[key] = [[0] * self.size for _ in range(blocks + 1)]
             self.scheduler.add_model(key, manager, random.choice([30, 60, 1000]))
         self.left = requests
