@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from engine.sequence import Sequence
 from kernels.pass_tables import DecodeState
 from kernels.sampler_state import RowParameters, SamplerState
+from kernels.slab_kv import SlabKV
 
 
 @dataclass(slots=True)
@@ -28,8 +29,9 @@ class _Row:
 class DeviceRows:
     """Assigns the rows of one model's state to its sequences."""
 
-    def __init__(self, state: DecodeState, sampler: SamplerState) -> None:
+    def __init__(self, state: DecodeState, sampler: SamplerState, kv: SlabKV) -> None:
         self._state = state
+        self._kv = kv
         self._sampler = sampler
         self._rows: dict[int, _Row] = {}
         """By row number."""
@@ -53,7 +55,9 @@ class DeviceRows:
             slot = self._slots[sequence.sequence_id]
             row = self._rows[slot]
             if len(sequence.block_table) > row.blocks:
-                self._state.set_blocks(slot, row.blocks, sequence.block_table[row.blocks :])
+                new = sequence.block_table[row.blocks :]
+                self._kv.back(max(new) + 1)
+                self._state.set_blocks(slot, row.blocks, new)
                 row.blocks = len(sequence.block_table)
 
     def reported(self, sequence: Sequence) -> None:

@@ -26,7 +26,14 @@ from engine.errors import EngineClosedError, EngineError, RequestError
 from engine.generation import Generation
 from engine.host import HostOptions, ModelInfo, ResidentModel, build_model
 from engine.loop import EngineLoop
-from engine.memory import default_kv_budget, return_freed_memory
+from engine.memory import (
+    LOAD_MARGIN,
+    default_kv_budget,
+    device_bytes,
+    device_kv_budget,
+    free_bytes,
+    return_freed_memory,
+)
 from engine.model.weights import Progress
 from engine.request import Request
 from engine.scheduler import SchedulerConfig
@@ -45,6 +52,7 @@ class Engine:
         device: str = "auto",
         *,
         kv_budget_bytes: int | None = None,
+        vram_limit_bytes: int | None = None,
         kv_dtype: str = "auto",
         weight_dtype: str = "auto",
         tick_factor: float = 2.0,
@@ -55,6 +63,7 @@ class Engine:
         """Start the engine's thread.
 
         device: "auto", "cpu" or "cuda[:N]"; kv_budget_bytes caps KV memory of all models together;
+        vram_limit_bytes: use no more of a GPU than this, weights and KV together;
         tick_factor: longest tick, in idle ticks, while a prompt is read beside running answers;
         max_prefill_tokens: of one tick while nobody decodes, None for what serves the device best;
         threads: processor threads (process-wide); debug checks every invariant each tick. Raises
@@ -68,9 +77,9 @@ class Engine:
         except ValueError as error:
             raise EngineError(f"engine options: {error}") from None
         self.device = name
-        self._kv_budget_bytes = (
-            default_kv_budget(self._ops.device) if kv_budget_bytes is None else kv_budget_bytes
-        )
+        self._kv_budget_bytes = kv_budget_bytes
+        self._vram_limit_bytes = vram_limit_bytes
+        self._cpu_budget_bytes = 0 if self._ops.runs_ahead else default_kv_budget(self._ops.device)
         config = SchedulerConfig(
             tick_factor=tick_factor,
             max_prefill_tokens=max_prefill_tokens or self._ops.max_prefill_tokens,
@@ -78,7 +87,7 @@ class Engine:
             fill_passes=self._ops.runs_ahead,
             debug=debug,
         )
-        self._loop = EngineLoop(config, self._ops, self._kv_budget_bytes)
+        self._loop = EngineLoop(config, self._ops, self._kv_limit)
         self._model_keys = itertools.count(1)
         self._sequence_ids = itertools.count(1)
         self._loading = threading.RLock()
@@ -106,7 +115,7 @@ class Engine:
             key = next(self._model_keys)
             file = Path(path).expanduser()
             resident = build_model(
-                key, file, context_length, HostOptions(self._ops, self._kv_budget_bytes), report
+                key, file, context_length, HostOptions(self._ops, self._most_kv(), self._make_room), report
             )
             try:
                 self._loop.call(lambda: self._loop.add_model(resident))
@@ -129,6 +138,25 @@ class Engine:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def _kv_limit(self, held: int) -> int:
+        """Bytes that KV may take now, where it holds `held`."""
+        if self._kv_budget_bytes is not None:
+            return self._kv_budget_bytes
+        if self._ops.device.type != "cuda":
+            return self._cpu_budget_bytes
+        return device_kv_budget(self._ops.device, held, self._vram_limit_bytes)
+
+    def _most_kv(self) -> int:
+        """Bytes that KV could take if no weights were there."""
+        if self._kv_budget_bytes is not None or not self._ops.runs_ahead:
+            return self._kv_limit(0)
+        return self._vram_limit_bytes or device_bytes(self._ops.device)
+
+    def _make_room(self, needed: int) -> None:
+        """Let cached KV give way to weights that would not fit beside it."""
+        if self._ops.runs_ahead and free_bytes(self._ops.device) < needed + LOAD_MARGIN:
+            self._loop.call(self._loop.make_room)
 
     def _submit(self, key: int, vocab_size: int, request: Request) -> Generation:
         self._loop.check_open()

@@ -34,6 +34,8 @@ AHEAD_MS = 12.0
 """Device time that is queued: longer than most frames of the UI take, too short to feel at a join."""
 _END_IDS = 16
 _SMOOTHING = 0.2
+_KEPT_BLOCKS = 64
+"""KV blocks that stay backed beyond the need: giving memory back and taking it again costs ticks."""
 
 
 @dataclass(slots=True)
@@ -68,7 +70,7 @@ class GraphRunner:
                 ops.device,
             )
             self._sampler = SamplerState.create(MAX_ROWS, config.vocab_size, ops.device)
-        self._rows = DeviceRows(self._state, self._sampler)
+        self._rows = DeviceRows(self._state, self._sampler, self.kv)
         self._reports = self._queue.host_tensor(DEPTH, MAX_ROWS)
         self._passes: dict[PassSize, CapturedPass] = {}
         self._flights: deque[_Flight] = deque()
@@ -95,6 +97,7 @@ class GraphRunner:
         """Run one pass; returns an id or a cause for every sequence that reached its target."""
         try:
             with self._queue.current():
+                slots = self._rows.place(batch.sequences)
                 if batch.copies:
                     self._ops.copy_blocks(self.kv, batch.copies)
                 size = captured_size(batch)
@@ -103,7 +106,7 @@ class GraphRunner:
                     if size is None
                     else self._captured(size)
                 )
-                one.fill(batch, self._rows.place(batch.sequences))
+                one.fill(batch, slots)
                 self._launch(one, batch)
                 return self._read(self._flights.popleft())
         except Exception:
@@ -150,8 +153,29 @@ class GraphRunner:
         blocks = (len(token_ids) + self.block_size - 1) // self.block_size + 1
         with self._queue.current():
             kv = ops.make_kv(config.num_layers, blocks, config.num_kv_heads, config.head_dim)
+            kv.back(blocks)
             packed = whole_prompt(token_ids, self.block_size, ops.device)
-            return self.decoder.forward(packed.ids, packed.layout, kv, None).cpu()
+            try:
+                return self.decoder.forward(packed.ids, packed.layout, kv, None).cpu()
+            finally:
+                self._queue.synchronize()
+                kv.close()
+
+    @property
+    def kv_bytes(self) -> int:
+        """Memory that the paged KV holds now."""
+        return self.kv.mapped_bytes
+
+    def trim_kv(self, blocks: int) -> None:
+        """Give back KV memory behind the first `blocks` blocks, unless it is little or in use."""
+        if not self._flights and self.kv.backed_blocks > blocks + blocks // 4 + _KEPT_BLOCKS:
+            self.kv.trim(blocks + _KEPT_BLOCKS)
+
+    def close(self) -> None:
+        """Give the KV memory back."""
+        self._queue.synchronize()
+        self._passes.clear()
+        self.kv.close()
 
     def _compute(self, buffers: PassBuffers) -> None:
         """The whole tick: tables, model, sampling, and the rows one token further."""

@@ -1,6 +1,7 @@
 """Which models are resident, and how a file becomes one."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,7 +59,12 @@ class ResidentModel:
     def open_blocks(self, budget: KVBudget) -> BlockManager:
         """Start with empty books; on the engine's thread, which owns the budget."""
         self.blocks = BlockManager(
-            self.num_blocks, self.runner.block_size, self.block_bytes, budget, self.salt
+            self.num_blocks,
+            self.runner.block_size,
+            self.block_bytes,
+            budget,
+            self.salt,
+            lowest_first=self.runner.kv_bytes > 0,
         )
         return self.blocks
 
@@ -69,6 +75,9 @@ class HostOptions:
 
     ops: Operations
     kv_budget_bytes: int
+    """Most that KV of all models may take; on a GPU less while weights take more."""
+    make_room: Callable[[int], None]
+    """Called with the bytes that weights will need, so that cached KV can give way."""
 
 
 def build_model(
@@ -89,7 +98,9 @@ def build_model(
         block_bytes = ops.kv_block_bytes(config.num_layers, config.num_kv_heads, config.head_dim)
         check_block_fits(file.path.name, block_bytes, ops.block_size, options.kv_budget_bytes)
         narrow = parameters * 2 if ops.weight_format == "float32" else None
-        check_weights_fit(file.path.name, _weight_bytes(file, ops), narrow, ops.device)
+        needed = _weight_bytes(file, ops)
+        options.make_room(needed)
+        check_weights_fit(file.path.name, needed, narrow, ops.device)
         weights = load_weights(file, config, ops, progress)
         info = _info(file, config, parameters, weights.nbytes, block_bytes // ops.block_size, ops)
         salt = _salt(file, ops)
@@ -123,7 +134,9 @@ def build_model(
 
 def _num_blocks(name: str, length: int, block_bytes: int, options: HostOptions) -> int:
     """Blocks to reserve, scratch included: what the budget and the memory left by the weights hold."""
-    room = kv_room(options.kv_budget_bytes, options.ops.device)
+    room = options.kv_budget_bytes
+    if not options.ops.runs_ahead:
+        room = kv_room(room, options.ops.device)
     block_size = options.ops.block_size
     check_block_fits(name, block_bytes, block_size, room)
     return 1 + min(room // block_bytes, SLOTS_PER_CONTEXT * -(-length // block_size))

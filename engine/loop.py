@@ -39,10 +39,11 @@ Command = Callable[[], None]
 class EngineLoop:
     """Owns the scheduler, the resident models and the answers in flight."""
 
-    def __init__(self, config: SchedulerConfig, ops: Operations, kv_budget_bytes: int) -> None:
+    def __init__(self, config: SchedulerConfig, ops: Operations, kv_limit: Callable[[int], int]) -> None:
+        """kv_limit: from the bytes that KV holds now to the most that it may take."""
         self._config = config
-        self._kv_budget_bytes = kv_budget_bytes
-        self._budget = KVBudget(kv_budget_bytes)
+        self._kv_limit = kv_limit
+        self._budget = KVBudget(kv_limit(0))
         self.scheduler = Scheduler(CostModel(), config)
         self._models: dict[int, ResidentModel] = {}
         self._answers: dict[int, Answer] = {}
@@ -51,7 +52,7 @@ class EngineLoop:
         self._closing = threading.Event()
         self._closed = False
         """Set under `_posting` before the inbox is drained for the last time."""
-        self._snapshots = SnapshotTaker(ops, kv_budget_bytes)
+        self._snapshots = SnapshotTaker(ops, self._budget)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -122,17 +123,31 @@ class EngineLoop:
     def add_model(self, resident: ResidentModel) -> None:
         """Make a loaded model schedulable; on the engine's thread."""
         self._models[resident.key] = resident
+        self._update_budget()
         blocks = resident.open_blocks(self._budget)
         self.scheduler.add_model(resident.key, blocks, resident.context_length)
         self._take_snapshot()
 
     def remove_model(self, key: int) -> None:
         """End a model's sequences and forget it; on the engine's thread."""
-        if self._models.pop(key, None) is None:
+        resident = self._models.pop(key, None)
+        if resident is None:
             return
         for sequence in self.scheduler.remove_model(key):
             self._end(sequence, FinishReason.CANCELLED, "the model was unloaded")
+        resident.runner.close()
+        self._update_budget()
         self._take_snapshot()
+
+    def make_room(self) -> None:
+        """Give back the memory of cached KV; on the engine's thread."""
+        for model in self._models.values():
+            model.blocks.evict_all()
+            model.runner.trim_kv(model.blocks.highest_used + 1)
+
+    def _update_budget(self) -> None:
+        """What KV may take changes with what weights take."""
+        self._budget.set_total(self._kv_limit(sum(m.runner.kv_bytes for m in self._models.values())))
 
     def resident(self, key: int) -> ResidentModel:
         """A resident model; on the engine's thread. Raises `EngineClosedError` once it is removed."""
@@ -202,6 +217,8 @@ class EngineLoop:
         self._snapshots.tick(plan, seconds, now)
         if self._snapshots.due(now):
             self._take_snapshot()
+            for model in self._models.values():
+                model.runner.trim_kv(model.blocks.highest_used + 1)
 
     def _run_batches(self, plan: TickPlan) -> tuple[dict[int, int], dict[int, str]]:
         sampled: dict[int, int] = {}
@@ -278,7 +295,8 @@ class EngineLoop:
 
     def _open_books(self) -> None:
         scheduler = Scheduler(CostModel(), self._config)
-        self._budget = KVBudget(self._kv_budget_bytes)
+        self._budget = KVBudget(self._budget.total_bytes)
+        self._snapshots.budget = self._budget
         for resident in self._models.values():
             scheduler.add_model(resident.key, resident.open_blocks(self._budget), resident.context_length)
         # Submitting threads read it: they must never see one that lacks a resident model.
@@ -303,5 +321,7 @@ class EngineLoop:
                 self._end(answer.sequence, FinishReason.CANCELLED, "the engine was closed")
             except Exception:
                 log.exception("ending a sequence failed while closing")
+        for model in self._models.values():
+            model.runner.close()
         self._models.clear()
         self._take_snapshot()

@@ -11,6 +11,10 @@ from engine.errors import EngineError
 KV_SHARE = 0.5
 """Part of the free memory that KV may take on a computer that others use too."""
 
+DEVICE_KV_SHARE = 0.94
+"""Part of a GPU's memory left by weights and graphs that KV may take: the rest is for the scratch of
+long prompts and for what other programs draw."""
+
 _CGROUP = Path("/sys/fs/cgroup")
 
 LOAD_MARGIN = 256 << 20
@@ -20,7 +24,8 @@ LOAD_MARGIN = 256 << 20
 def free_bytes(device: torch.device) -> int:
     """Memory that a new allocation can use."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + cached
     import psutil
 
     free = int(psutil.virtual_memory().available)
@@ -52,6 +57,8 @@ def return_freed_memory() -> None:
     glibc keeps freed pieces below 32 MiB, which are all matrices of a small model: another load
     would not find that memory free.
     """
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)
@@ -60,6 +67,22 @@ def return_freed_memory() -> None:
 def default_kv_budget(device: torch.device) -> int:
     """Bytes for KV when no setting caps it."""
     return int(free_bytes(device) * KV_SHARE)
+
+
+def device_kv_budget(device: torch.device, held: int, limit: int | None) -> int:
+    """Bytes that KV may take on a GPU where it holds `held` now.
+
+    limit: bytes of the device that this program may use in all, or None for what is free.
+    """
+    free = free_bytes(device)
+    if limit is not None:
+        free = min(free, limit - torch.cuda.memory_allocated(device) - held)
+    return max(0, int((free + held) * DEVICE_KV_SHARE))
+
+
+def device_bytes(device: torch.device) -> int:
+    """Memory of the whole device."""
+    return int(torch.cuda.mem_get_info(device)[1])
 
 
 def kv_room(budget_bytes: int, device: torch.device) -> int:

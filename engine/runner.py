@@ -29,6 +29,19 @@ class Runner(Protocol):
         """float32 [T, vocab] of a prompt by itself, in KV of its own."""
         ...
 
+    @property
+    def kv_bytes(self) -> int:
+        """Memory that the paged KV holds now, where it grows and shrinks; else 0."""
+        ...
+
+    def trim_kv(self, blocks: int) -> None:
+        """Give back KV memory behind the first `blocks` blocks."""
+        ...
+
+    def close(self) -> None:
+        """Give memory back that does not go with the object."""
+        ...
+
     def begin(self, batch: ModelBatch) -> None:
         """Bring decode rows onto the device, to be run by `launch`."""
         ...
@@ -46,6 +59,7 @@ class ModelRunner:
     """One model's decoder and its paged KV, a pass at a time: what a CPU runs."""
 
     max_ahead = 0
+    kv_bytes = 0
 
     def __init__(self, decoder: Decoder, num_blocks: int) -> None:
         self.decoder = decoder
@@ -66,6 +80,12 @@ class ModelRunner:
         if not packed.sampled:
             return Sampled({}, {})
         return sample_rows(logits, packed.sampled)
+
+    def trim_kv(self, blocks: int) -> None:
+        """Nothing: untouched pages take no memory."""
+
+    def close(self) -> None:
+        """Nothing: all of it goes with the object."""
 
     def begin(self, batch: ModelBatch) -> None:
         """Nothing: passes are run one by one."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from engine.answer import Answer, RateMeter
 from engine.host import ResidentModel
+from engine.kv_budget import KVBudget
 from engine.memory import process_bytes
 from engine.scheduler import Scheduler, TickPlan
 from engine.sequence import Sequence
@@ -20,9 +21,9 @@ _WAITING = (SequenceState.QUEUED, SequenceState.PAUSED)
 class SnapshotTaker:
     """Accumulates what ticks did and publishes `EngineStats`."""
 
-    def __init__(self, ops: Operations, kv_budget_bytes: int) -> None:
+    def __init__(self, ops: Operations, budget: KVBudget) -> None:
         self._ops = ops
-        self._kv_budget_bytes = kv_budget_bytes
+        self.budget = budget
         self._ticks = 0
         self._tick_ms = 0.0
         self._rows = 0
@@ -77,7 +78,7 @@ class SnapshotTaker:
             kernels=self._ops.name,
             kv_dtype=self._ops.kv_format,
             block_size=self._ops.block_size,
-            kv_bytes_total=self._kv_budget_bytes,
+            kv_bytes_total=self.budget.total_bytes,
             kv_bytes_used=used,
             kv_bytes_cached=cached,
             blocks_used=sum(m.blocks.held for m in residents),

@@ -37,6 +37,10 @@ class Memory(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Give memory and addresses back; tensors over them become invalid."""
+        ...
+
 
 def reserve(device: torch.device, num_bytes: int) -> Memory:
     """Reserve addresses for `num_bytes`; the first slab is backed at once."""
@@ -58,6 +62,10 @@ class HostMemory:
     def resize(self, num_bytes: int) -> None:
         """Count only."""
         self.mapped_bytes = min(-(-num_bytes // SLAB_BYTES) * SLAB_BYTES, self._bytes.numel())
+
+    def close(self) -> None:
+        """Tensors keep it alive as long as they need it."""
+        self.mapped_bytes = 0
 
 
 class _Location(ctypes.Structure):

@@ -22,6 +22,7 @@ from kernels.quant.formats import FORMATS, GGMLType
 from kernels.quant.linear import KEPT, LinearMaker, TritonLinear, Weight, apply_gated, apply_linear
 from kernels.quant.planes import LAYOUTS
 from kernels.rope_append import rope_append
+from kernels.slab_kv import SlabKV
 from kernels.triton_types import Activations, PassTables
 
 BLOCK_SIZE = 64
@@ -57,7 +58,7 @@ class TritonPass:
     """What all layers of one pass share."""
 
     tables: PassTables
-    kv: triton_kv.TritonKV
+    kv: SlabKV
     rotation: Rotation
     plans: dict[AttentionShape, DecodePlan] = field(default_factory=dict)
 
@@ -128,28 +129,20 @@ class TritonOperations:
         """float32 on the device."""
         return TritonNorm(weight.to(self.device, torch.float32).contiguous(), eps)
 
-    def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> triton_kv.TritonKV:
-        """Reserve the paged KV of one model; the scratch block is zeroed."""
-        kv = triton_kv.make_kv(
-            num_layers, num_blocks, kv_heads, head_dim, BLOCK_SIZE, self._kv_format, self.device
-        )
-        kv.values[:, 0].zero_()
-        if kv.scales is not None:
-            kv.scales[:, 0].zero_()
-        return kv
+    def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> SlabKV:
+        """Reserve addresses for the paged KV of one model."""
+        return SlabKV(num_layers, num_blocks, kv_heads, head_dim, BLOCK_SIZE, self._kv_format, self.device)
 
     def weight_bytes(self, handle: TritonLinear | TritonEmbedding | TritonNorm) -> int:
         """Memory held by a handle."""
         return handle.weight.nbytes if isinstance(handle, TritonNorm) else handle.nbytes
 
-    def prepare(
-        self, layout: PassLayout, kv: triton_kv.TritonKV, inv_freq: Tensor, magnitude: float
-    ) -> TritonPass:
+    def prepare(self, layout: PassLayout, kv: SlabKV, inv_freq: Tensor, magnitude: float) -> TritonPass:
         """Bring a pass's tables to the device."""
         return self.prepare_tables(_tables(layout, self.device), kv, inv_freq, magnitude)
 
     def prepare_tables(
-        self, tables: PassTables, kv: triton_kv.TritonKV, inv_freq: Tensor, magnitude: float
+        self, tables: PassTables, kv: SlabKV, inv_freq: Tensor, magnitude: float
     ) -> TritonPass:
         """The same from tables that are there."""
         return TritonPass(tables, kv, Rotation(inv_freq, magnitude, self.rope_pairing))
@@ -195,12 +188,12 @@ class TritonOperations:
         """Partial sums [splits, R, vocab] added up."""
         return output.sum(0, dtype=torch.float32)
 
-    def copy_blocks(self, kv: triton_kv.TritonKV, pairs: Sequence[tuple[int, int]]) -> None:
+    def copy_blocks(self, kv: SlabKV, pairs: Sequence[tuple[int, int]]) -> None:
         """One kernel for all pairs, or in order where a pair reads what another wrote."""
         blocks = [block for pair in pairs for block in pair]
         together = [pairs] if len(set(blocks)) == len(blocks) else [[pair] for pair in pairs]
         for group in together:
-            triton_kv.copy_blocks(kv, torch.tensor(group, dtype=torch.int32, device=self.device))
+            triton_kv.copy_blocks(kv.pages, torch.tensor(group, dtype=torch.int32, device=self.device))
 
     @property
     def _loader(self) -> LinearMaker:
