@@ -4,13 +4,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.attention_decode import NO_SCORE, capped
+from kernels.attention_parts import LOG2_E, NO_SCORE, capped, write_heads
 from kernels.attention_shape import AttentionShape, padded_dim
 from kernels.triton_kv import LayerKV, load_keys, load_values
 from kernels.triton_types import SUM_WIDTH, Activations, PassTables
 
 ROWS = 128
 """Rows of a program's tile: query heads of one KV head for ROWS / groups tokens."""
+
+
+WARPS, STAGES = 8, 3
 
 
 def attention_prefill(
@@ -65,8 +68,8 @@ def attention_prefill(
         SINKS=sinks is not None,
         QUANTIZED=layer.scales is not None,
         WIDTH=SUM_WIDTH,
-        num_warps=8,
-        num_stages=3,
+        num_warps=WARPS,
+        num_stages=STAGES,
     )
 
 
@@ -206,14 +209,10 @@ def _attention_prefill(
         block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, True,
     )  # fmt: skip
     if SINKS:
-        sink = tl.load(sinks + head * GROUPS + row % GROUPS) * 1.4426950408889634
+        sink = tl.load(sinks + head * GROUPS + row % GROUPS) * LOG2_E
         highest = tl.maximum(top, sink)
         total = total * tl.exp2(top - highest) + tl.exp2(sink - highest)
         acc = acc * tl.exp2(top - highest)[:, None]
     # Scores of rows without any key are all NO_SCORE, which weighs 1: their values were read as 0.
-    y = (acc / tl.where(total > 0, total, 1.0)[:, None]).to(tl.float16)
-    tl.store(out + place[:, None] * HEAD_DIM + d[None, :], y, mask=kept)
-    added = tl.sum(tl.reshape(y.to(tl.float32), (ROWS, DIM // WIDTH, WIDTH)), axis=2)
-    group = tl.arange(0, DIM // WIDTH)
-    kept = inside[:, None] & (group < HEAD_DIM // WIDTH)[None, :]
-    tl.store(sums + place[:, None] * (HEAD_DIM // WIDTH) + group[None, :], added, mask=kept)
+    acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+    write_heads(acc, out, sums, place, inside, HEAD_DIM, WIDTH)

@@ -123,17 +123,50 @@ TWO_PI = tl.constexpr(2 * math.pi)
 
 
 @triton.jit
+def partner_of(PAIRS: tl.constexpr, ADJACENT: tl.constexpr, DIM: tl.constexpr) -> tuple:
+    """For each value of a head: the index of the other one of its pair, its pair, and its sine's sign."""
+    d = tl.arange(0, DIM)
+    if ADJACENT:
+        partner = d ^ 1
+        pair = d // 2
+        sign = tl.where(d % 2 == 0, -1.0, 1.0)
+    else:
+        partner = tl.where(d < PAIRS, d + PAIRS, d - PAIRS)
+        pair = d % PAIRS
+        sign = tl.where(d < PAIRS, -1.0, 1.0)
+    return tl.where(d < 2 * PAIRS, partner, d), pair, sign
+
+
+@triton.jit
+def rotation_of(
+    position: tl.tensor,
+    inv_freq: tl.tensor,
+    magnitude: tl.tensor,
+    PAIRS: tl.constexpr,
+    ADJACENT: tl.constexpr,
+    DIM: tl.constexpr,
+) -> tuple:
+    """float32 [DIM] cosines and signed sines of a position: x · cos + partner · sin rotates."""
+    _, pair, sign = partner_of(PAIRS, ADJACENT, DIM)
+    turning = tl.arange(0, DIM) < 2 * PAIRS
+    # Positions in the tens of thousands leave float32 no digits of an angle's fraction.
+    angle = position.to(tl.float64) * tl.load(inv_freq + pair, mask=turning, other=0.0)
+    angle = (angle - tl.floor(angle / TWO_PI + 0.5) * TWO_PI).to(tl.float32)
+    length = tl.where(turning, magnitude, 1.0)
+    return tl.cos(angle) * length, tl.sin(angle) * length * sign
+
+
+@triton.jit
 def rotate_heads(
     qkv: tl.tensor,
     place: tl.tensor,
     head: tl.tensor,
     inside: tl.tensor,
-    position: tl.tensor,
-    inv_freq: tl.tensor,
+    cos: tl.tensor,
+    sin: tl.tensor,
     norm: tl.tensor,
     split_stride: tl.tensor,
     eps: tl.tensor,
-    magnitude: tl.tensor,
     rotated_heads: tl.tensor,
     SPLITS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -149,16 +182,7 @@ def rotate_heads(
     so that the result stays in the order of the input.
     """
     d = tl.arange(0, DIM)
-    if ADJACENT:
-        partner = d ^ 1
-        pair = d // 2
-        sign = tl.where(d % 2 == 0, -1.0, 1.0)
-    else:
-        partner = tl.where(d < PAIRS, d + PAIRS, d - PAIRS)
-        pair = d % PAIRS
-        sign = tl.where(d < PAIRS, -1.0, 1.0)
-    turning = d < 2 * PAIRS
-    partner = tl.where(turning, partner, d)
+    partner, _, _ = partner_of(PAIRS, ADJACENT, DIM)
     kept = inside[:, None] & (d[None, :] < HEAD_DIM)
     row = qkv + place + head[:, None] * HEAD_DIM
     x = tl.load(row + d[None, :], mask=kept, other=0.0).to(tl.float32)
@@ -173,16 +197,10 @@ def rotate_heads(
         own = tl.load(weight + d[None, :], mask=kept & turned, other=1.0)
         other = tl.load(weight + partner[None, :], mask=kept & turned, other=1.0)
         root = tl.sqrt_rn(tl.sum(x * x, axis=1) / HEAD_DIM + eps)[:, None]
-        root = tl.where(turned, root, 1.0)
+        root = tl.where(turned & inside[:, None], root, 1.0)
         x = x / root * own
         y = y / root * other
-    # Positions in the tens of thousands leave float32 no digits of an angle's fraction.
-    angle = position.to(tl.float64) * tl.load(inv_freq + pair, mask=turning, other=0.0)
-    angle = (angle - tl.floor(angle / TWO_PI + 0.5) * TWO_PI).to(tl.float32)
-    length = tl.where(turning, magnitude, 1.0)
-    cos = (tl.cos(angle) * length)[None, :]
-    sin = (tl.sin(angle) * length * sign)[None, :]
-    return tl.where(turned, x * cos + y * sin, x)
+    return tl.where(turned, x * cos[None, :] + y * sin[None, :], x)
 
 
 @triton.jit(do_not_specialize=["num_tokens"])
@@ -223,9 +241,10 @@ def _rope_append(
     width: tl.constexpr = heads * HEAD_DIM
     split_stride = num_tokens.to(tl.int64) * width
     position = tl.load(positions + token)
+    cos, sin = rotation_of(position, inv_freq, magnitude, PAIRS, ADJACENT, DIM)
     x = rotate_heads(
-        qkv, token * width, head, head < heads, position, inv_freq, norm, split_stride, eps, magnitude,
-        Q_HEADS + KV_HEADS, SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM,
+        qkv, token * width, head, head < heads, cos, sin, norm, split_stride, eps, Q_HEADS + KV_HEADS,
+        SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM,
     )  # fmt: skip
     d = tl.arange(0, DIM)
     if tl.program_id(1) * ROWS < Q_HEADS:

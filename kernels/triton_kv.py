@@ -241,8 +241,8 @@ def store_heads(
     ROWS: tl.constexpr,
     DIM: tl.constexpr,
     QUANTIZED: tl.constexpr,
-) -> None:
-    """Write one token's keys or values of several heads: x float32 [ROWS, DIM].
+) -> tl.tensor:
+    """Write one token's keys or values of several heads, float32 [ROWS, DIM]; returns them as stored.
 
     page, scale_page: int64 offsets of row 0's slot; head_step: slots between rows; inside bool [ROWS].
     """
@@ -261,5 +261,9 @@ def store_heads(
         group = tl.arange(0, groups)
         scale_place = scales + scale_page + row[:, None] * (HEAD_DIM // 32) + group[None, :]
         tl.store(scale_place, scale, mask=inside[:, None] & (group[None, :] < HEAD_DIM // 32))
+        stored = tl.reshape(tl.reshape(codes, (ROWS, groups, 32)) * divisor, (ROWS, DIM))
     else:
-        tl.store(place, x.to(values.dtype.element_ty), mask=kept)
+        rounded = x.to(values.dtype.element_ty)
+        tl.store(place, rounded, mask=kept)
+        stored = rounded.to(tl.float32)
+    return stored

@@ -5,12 +5,16 @@ import dataclasses
 import pytest
 import torch
 
-from kernels.attention_decode import attention_decode, attention_torch, plan_decode
+from kernels.attention_decode import attend_decode, attention_decode, plan_decode
+from kernels.attention_twin import attention_torch
+from kernels.rope_append import rope_append
+from kernels.triton_kv import TritonKV
 from tests.kernels.attention_cases import (
     REAL,
     SMALL,
     check_sums,
     fill_contexts,
+    make_rotation,
     make_tables,
     poisoned_kv,
     poisoned_output,
@@ -130,3 +134,76 @@ def test_batch_independent_rows_are_bit_equal_alone(device, full):
         plan = plan_decode(alone, shape, True)
         attention_decode(q[row : row + 1].contiguous(), alone, kv.layer(1), shape, plan, out)
         assert torch.equal(out.values[0], together.values[row])
+
+
+def check_fused(shape, contexts, device, kv_format="float16", pairing="halves", norm=True, splits=2,
+                pairs=None, sinks=None, dtype=torch.float32, batch_independent=False):  # fmt: skip
+    tables, kv, _ = prepare(shape, contexts, device, kv_format)
+    rows = len(contexts)
+    generator = torch.Generator().manual_seed(5)
+    heads = shape.q_heads + 2 * shape.kv_heads
+    qkv = torch.randn(splits, rows, heads * shape.head_dim, generator=generator).to(dtype).to(device)
+    weight = None
+    if norm:
+        weight = (
+            torch.rand(shape.q_heads + shape.kv_heads, shape.head_dim, generator=generator).to(device) + 0.5
+        )
+    rotation = make_rotation(shape, pairing, device, pairs)
+    # The newest slot of every context is unwritten.
+    newest, offset = tables.slots // shape.block_size, tables.slots % shape.block_size
+    kv.values[:, newest, :, :, offset] = 127 if kv.scales is not None else float("nan")
+    if kv.scales is not None:
+        kv.scales[:, newest, :, :, offset] = float("nan")
+    twin = TritonKV(kv.values.clone(), None if kv.scales is None else kv.scales.clone())
+    out = poisoned_output(rows, shape, device)
+    plan = plan_decode(tables, shape, batch_independent, rotation)
+    plan.parts.fill_(float("nan"))
+    attend_decode(qkv, tables, kv.layer(1), shape, plan, out, weight, 1e-6, sinks)
+    q = rope_append(qkv, tables, twin.layer(1), shape, rotation, weight, 1e-6)
+    expected = attention_torch(q, tables, twin.layer(1), shape, sinks, torch.float64)
+    assert torch.isfinite(out.values).all()
+    assert relative(out.values, expected) < LIMITS[kv_format]
+    check_sums(out)
+    assert not plan.counters.any()
+    written = [block for block, context in zip(newest.tolist(), contexts, strict=True) if context]
+    for ours, theirs in ((kv.values, twin.values), (kv.scales, twin.scales)):
+        if ours is not None:
+            close = {"rtol": 1e-2, "atol": 1 if ours.dtype == torch.int8 else 1e-3, "equal_nan": True}
+            torch.testing.assert_close(ours[1, written], theirs[1, written], **close)
+            assert torch.equal(ours[0].nan_to_num(7), theirs[0].nan_to_num(7))
+            assert torch.equal(ours[1, 0].nan_to_num(7), kv_poison(ours)), "scratch block"
+
+
+def kv_poison(values):
+    return torch.full_like(values[1, 0], 127 if values.dtype == torch.int8 else 7)
+
+
+@pytest.mark.parametrize("kv_format", ["float16", "bfloat16", "q8_0"])
+@pytest.mark.parametrize("contexts", [[1], [16], [17, 0, 300, 64], [5] * 9])
+def test_fused_with_rotation_and_append(contexts, kv_format, device):
+    check_fused(SMALL, contexts, device, kv_format)
+
+
+@pytest.mark.parametrize("options", [
+    {"pairing": "adjacent"}, {"pairing": "adjacent", "pairs": 4}, {"pairs": 6}, {"norm": False, "splits": 1},
+    {"splits": 3, "dtype": torch.float16}, {"batch_independent": True},
+])  # fmt: skip
+def test_fused_options(options, device):
+    check_fused(SMALL, [100, 1, 0, 48], device, **options)
+
+
+@pytest.mark.parametrize("shape", [
+    dataclasses.replace(SMALL, q_heads=15, kv_heads=1),
+    dataclasses.replace(SMALL, q_heads=6, kv_heads=3, head_dim=96),
+    dataclasses.replace(SMALL, q_heads=2, kv_heads=2, head_dim=80, block_size=32),
+    dataclasses.replace(SMALL, window=20, softcap=3.0),
+])  # fmt: skip
+def test_fused_odd_shapes(shape, device):
+    check_fused(shape, [150, 1, 64], device, sinks=torch.linspace(-1, 2, shape.q_heads, device=device))
+
+
+@pytest.mark.parametrize("contexts", [[2000], [640] * 8, [640] * 32, [32_000] + [500] * 30 + [0]])
+def test_fused_real_shapes(contexts, device, full):
+    check_fused(
+        REAL if full else SMALL, contexts if full else [c // 40 for c in contexts[:3]], device, splits=4
+    )

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from kernels.attention_decode import attention_torch
 from kernels.attention_prefill import attention_prefill
+from kernels.attention_twin import attention_torch
 from tests.kernels.attention_cases import (
     REAL,
     SMALL,
