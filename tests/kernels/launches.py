@@ -29,6 +29,10 @@ class Launch:
     run: Callable[[], object]
     tokens: int = 0
     """Of a quantised linear: columns of its tensor-core products."""
+    slow: bool = False
+    """Compilers take seconds."""
+    sibling: bool = False
+    """Much the same kernel as another launch's: the suite leaves it to `check_sass`."""
 
 
 def launches() -> list[Launch]:
@@ -44,17 +48,18 @@ def _norms() -> Iterator[Launch]:
 
 def _attention() -> Iterator[Launch]:
     for kv_format in ("float16", "bfloat16", "q8_0"):
+        other = kv_format != "float16"
         yield Launch(f"rope {kv_format}", partial(_rope, kv_format))
-        yield Launch(f"decode attention {kv_format}", partial(_decode, kv_format))
-        yield Launch(f"prefill attention {kv_format}", partial(_prefill, kv_format))
+        yield Launch(f"decode attention {kv_format}", partial(_decode, kv_format), slow=True, sibling=other)
+        yield Launch(f"prefill attention {kv_format}", partial(_prefill, kv_format), slow=True, sibling=other)
         yield Launch(f"block copy {kv_format}", partial(_copy, kv_format))
 
 
 def _ticks() -> Iterator[Launch]:
     yield Launch("tables of a decode pass", partial(_tick, 32, 0, 32))
     yield Launch("tables of a mixed pass", partial(_tick, 7, 8, 256))
-    for rows in (1, 32):
-        yield Launch(f"sampler {rows} rows", partial(_sample, rows))
+    yield Launch("sampler 1 row", partial(_sample, 1), slow=True)
+    yield Launch("sampler 32 rows", partial(_sample, 32), slow=True, sibling=True)
 
 
 def _empty(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -9,6 +9,7 @@ are no compiler's input.
 import re
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ class Compiled:
     stages: int
     shared: int
     """Bytes of shared memory."""
+    seconds: float
+    """Time of the compilation; almost none when Triton had it in its cache."""
     binary: Any
     """Triton's compiled kernel."""
 
@@ -67,9 +70,10 @@ def compiling(target: str) -> Iterator[list[Compiled]]:
 
     def run(self: JITFunction, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
         named = {name: _mock(value) for name, value in options.items()}
+        started = time.perf_counter()
         binary = launch(self, *map(_mock, args), grid=grid, warmup=True, **named)
         if all(binary is not other.binary for other in found):
-            found.append(_compiled(self, target, named, binary))
+            found.append(_compiled(self, target, named, binary, time.perf_counter() - started))
         return binary
 
     before = driver._active
@@ -142,7 +146,9 @@ def _pretended(target: str) -> Iterator[None]:
         yield
 
 
-def _compiled(function: JITFunction, target: str, options: dict[str, Any], binary: Any) -> Compiled:
+def _compiled(
+    function: JITFunction, target: str, options: dict[str, Any], binary: Any, seconds: float
+) -> Compiled:
     constant = {parameter.name for parameter in function.params if parameter.is_constexpr}
     metadata = binary.metadata
     return Compiled(
@@ -152,6 +158,7 @@ def _compiled(function: JITFunction, target: str, options: dict[str, Any], binar
         warps=metadata.num_warps,
         stages=metadata.num_stages,
         shared=metadata.shared,
+        seconds=seconds,
         binary=binary,
     )
 

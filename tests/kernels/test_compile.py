@@ -30,7 +30,8 @@ def entries() -> list[dict]:
 
 
 def test_every_launch_compiles_and_every_target_has_its_share(entries: list[dict]):
-    assert {entry["launch"] for entry in entries} == {launch.name for launch in launches()}
+    wanted = {launch.name for launch in launches() if not launch.sibling}
+    assert {entry["launch"] for entry in entries} == wanted
     assert {entry["target"] for entry in entries} == set(TARGETS)
 
 

@@ -11,7 +11,6 @@ error. `--spread` compiles each launch for one target only, as tests/kernels/tes
 import argparse
 import json
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import cycle, product
 
@@ -26,16 +25,14 @@ def check(pairs: Iterable[tuple[str, str]]) -> Iterator[dict[str, object]]:
     """One entry for each kernel that the launches of (target, launch's name) need, or for an error."""
     known = {launch.name: launch for launch in launches()}
     for target, name in pairs:
-        started = time.perf_counter()
         try:
             with compiling(target) as kernels:
                 known[name].run()
             found = [_describe(kernel, known[name]) for kernel in kernels]
         except Exception as error:  # compilers raise errors of many kinds
             found = [{"kernel": "?", "error": _causes(error)}]
-        seconds = round(time.perf_counter() - started, 2)
         for entry in found:
-            yield {"target": target, "launch": name, "seconds": seconds, **entry}
+            yield {"target": target, "launch": name, **entry}
 
 
 def _describe(kernel: Compiled, launch: Launch) -> dict[str, object]:
@@ -47,6 +44,7 @@ def _describe(kernel: Compiled, launch: Launch) -> dict[str, object]:
         "registers": needs.registers,
         "stack": needs.stack,
         "shared": kernel.shared,
+        "seconds": round(kernel.seconds, 2),
     }
     if launch.tokens and kernel.target.startswith("sm_"):
         entry["per_weight"] = round(instructions_per_weight(kernel, launch.tokens), 2)
@@ -68,13 +66,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--targets", default=",".join(TARGETS), help="default: all")
     parser.add_argument("--launch", default="", help="only launches whose name contains this")
-    parser.add_argument("--spread", action="store_true", help="each launch for one target, in turn")
+    parser.add_argument("--spread", action="store_true", help="each launch for one target in turn")
     parser.add_argument("--check", action="store_true", help="fail on what is over the limits")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     targets = args.targets.split(",")
-    names = [launch.name for launch in launches() if args.launch in launch.name]
-    pairs = zip(cycle(targets), names, strict=False) if args.spread else product(targets, names)
+    chosen = [launch for launch in launches() if args.launch in launch.name]
+    pairs = _spread(chosen) if args.spread else product(targets, [launch.name for launch in chosen])
     if not args.json:
         print(f"Triton {triton.__version__}")
     wrong: list[str] = []
@@ -85,14 +83,22 @@ def main() -> None:
         sys.exit("\n".join(wrong))
 
 
+def _spread(chosen: Iterable[Launch]) -> Iterator[tuple[str, str]]:
+    """Each launch with one target in turn, but with the quickest where compilers take long."""
+    turn = cycle(TARGETS)
+    for launch in chosen:
+        if not launch.sibling:
+            yield ("sm_90" if launch.slow else next(turn)), launch.name
+
+
 def _line(entry: Mapping[str, object]) -> str:
-    named = f"{entry['target']:8} {entry['launch']:40} {entry['kernel']:24} {entry['seconds']:5.1f} s"
+    named = f"{entry['target']:8} {entry['launch']:40} {entry['kernel']:24}"
     if "error" in entry:
         return f"{named} {entry['error']}"
     weight = f" {entry['per_weight']:5.2f} instructions a weight" if "per_weight" in entry else ""
     return (
-        f"{named} warps {entry['warps']:2} stages {entry['stages']} registers {entry['registers']:3} "
-        f"stack {entry['stack']:4} shared {entry['shared']:6}{weight}"
+        f"{named} {entry['seconds']:5.1f} s warps {entry['warps']:2} stages {entry['stages']} "
+        f"registers {entry['registers']:3} stack {entry['stack']:4} shared {entry['shared']:6}{weight}"
     )
 
 
