@@ -1,0 +1,113 @@
+"""Which tiles a fused linear over planes takes: a static choice by shape, type and GPU.
+
+The choice fills the multiprocessors: of the measured tiles and numbers of splits, that whose programs
+leave the fewest places empty in their last round, less what partial sums cost.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from kernels.quant.formats import GGMLType
+from kernels.quant.plane_weights import HALF
+from kernels.quant.planes import LAYOUTS, WIDTH
+
+MAX_SPLITS = 6
+"""Partial sums are written and read once more."""
+
+_BLOCK_SHARED = {(8, 0): 163, (8, 6): 99, (8, 9): 99, (9, 0): 227, (10, 0): 227, (12, 0): 99}
+"""KiB of shared memory that one program may take, by compute capability; a multiprocessor has 1 more."""
+_OTHER_SHARED = 64
+_ALONE = 0.75
+"""Speed of a program that has a multiprocessor to itself: nothing hides its unpacking."""
+_SPLIT_COST = 250
+"""What a further split costs, in columns of K."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One program's share, and how it is run."""
+
+    weights: int
+    """Rows of weights."""
+    tokens: int
+    warps: int
+    stages: int
+    resident: int
+    """Programs of one multiprocessor that the registers allow."""
+    speed: float = 1.0
+    """Relative to the others when all places are taken."""
+
+    def shared(self, type: GGMLType) -> int:
+        """Bytes of shared memory: `stages` tiles of x, one fewer of words and scales."""
+        form = LAYOUTS[type]
+        codes = max(HALF * form.bits // 8, 2 * WIDTH)
+        high = WIDTH * form.high_dtype.itemsize if form.high_bits else 0
+        scales = {"pair": 4, "half": 2, "e8m0": 1, "k": 3 if form.minima or form.scale_width < WIDTH else 2}
+        index = form.high_bits > 0 or form.bits == 2
+        row = codes + high + 4 * (scales[form.scales] + index)
+        return self.stages * HALF * self.tokens * 2 + (self.stages - 1) * self.weights * row
+
+
+@dataclass(frozen=True, slots=True)
+class TilePlan:
+    """A tile and the number of slices of K."""
+
+    tile: Tile
+    splits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What the choice needs to know of a device."""
+
+    multiprocessors: int
+    shared: int
+    """Bytes that one program may take."""
+
+
+FEW = (Tile(128, 64, 4, 3, 3), Tile(64, 64, 4, 3, 4, 0.92))
+"""Up to 64 tokens."""
+MANY = (Tile(64, 128, 4, 3, 3), Tile(64, 128, 4, 2, 3, 0.98))
+"""More."""
+SMALL = (Tile(64, 64, 4, 2, 4),)
+"""For any number of tokens, where the others do not fit."""
+
+
+def gpu_of(tensor: Tensor) -> Gpu:
+    """The device of a tensor; without a GPU, the smallest."""
+    if not tensor.is_cuda:
+        return Gpu(1, _OTHER_SHARED << 10)
+    properties = torch.cuda.get_device_properties(tensor.device)
+    return _gpu(properties.multi_processor_count, properties.major, properties.minor)
+
+
+@cache
+def _gpu(multiprocessors: int, major: int, minor: int) -> Gpu:
+    shared = _BLOCK_SHARED.get((major, minor), _OTHER_SHARED) if torch.version.cuda else _OTHER_SHARED
+    return Gpu(multiprocessors, shared << 10)
+
+
+@cache
+def plan_tiles(type: GGMLType, rows: int, count: int, columns: int, gpu: Gpu) -> TilePlan:
+    """The plan for x [rows, columns] times [count, columns] of a type."""
+    fitting = [tile for tile in (FEW if rows <= FEW[0].tokens else MANY) if tile.shared(type) <= gpu.shared]
+    plans = [
+        TilePlan(tile, splits)
+        for tile in fitting or SMALL
+        for splits in range(1, min(MAX_SPLITS, -(-columns // HALF)) + 1)
+    ]
+    return max(plans, key=lambda plan: _score(plan, type, rows, count, columns, gpu))
+
+
+def _score(plan: TilePlan, type: GGMLType, rows: int, count: int, columns: int, gpu: Gpu) -> float:
+    tile = plan.tile
+    room = (gpu.shared + 1024) // (tile.shared(type) + 1024)
+    resident = max(1, min(tile.resident, room))
+    places = resident * gpu.multiprocessors
+    programs = -(-count // tile.weights) * -(-rows // tile.tokens) * plan.splits
+    filled = programs / (-(-programs // places) * places)
+    speed = tile.speed * (1.0 if resident > 1 else _ALONE)
+    return speed * filled / (1 + _SPLIT_COST * (plan.splits - 1) / columns)

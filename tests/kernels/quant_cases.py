@@ -1,0 +1,55 @@
+"""Quantised matrices for kernel tests: random codes under scales that real files could have."""
+
+import torch
+
+from kernels.quant.dequant import dequantize
+from kernels.quant.formats import FORMATS, GGMLType
+from kernels.quant.planes import PlanesMatrix, repack
+from kernels.triton_types import SUM_WIDTH, Activations
+
+# Byte offsets of a block's float16 scales.
+_HALVES = {
+    GGMLType.Q4_0: (0,),
+    GGMLType.Q4_1: (0, 2),
+    GGMLType.Q5_0: (0,),
+    GGMLType.Q5_1: (0, 2),
+    GGMLType.Q8_0: (0,),
+    GGMLType.Q2_K: (80, 82),
+    GGMLType.Q3_K: (108,),
+    GGMLType.Q4_K: (0, 2),
+    GGMLType.Q5_K: (0, 2),
+    GGMLType.Q6_K: (208,),
+    GGMLType.IQ4_NL: (0,),
+    GGMLType.IQ4_XS: (0,),
+}
+
+
+def plausible_bytes(type: GGMLType, shape: tuple[int, int], device: str) -> torch.Tensor:
+    """A file's bytes, uint8 [nbytes], that dequantise to finite numbers around 0.01."""
+    block = FORMATS[type]
+    count = shape[0] * shape[1] // block.elements
+    blocks = torch.randint(0, 256, (count, block.nbytes), dtype=torch.uint8, device=device)
+    for offset in _HALVES.get(type, ()):
+        scale = (torch.rand(count, 1, device=device) * 1e-4 + 1e-5).half()
+        blocks[:, offset : offset + 2] = scale.view(torch.uint8)
+    if type == GGMLType.MXFP4:
+        blocks[:, 0] = torch.randint(112, 124, (count,), dtype=torch.uint8, device=device)
+    return blocks.view(-1)
+
+
+def quantized(type: GGMLType, shape: tuple[int, int], device: str) -> tuple[PlanesMatrix, torch.Tensor]:
+    """A matrix in planes, and its weights as float64 [N, K]."""
+    raw = plausible_bytes(type, shape, device)
+    return repack(raw, type, shape), dequantize(raw, type, shape).double()
+
+
+def activations(rows: int, columns: int, device: str) -> Activations:
+    """Standard normal values and their sums."""
+    values = torch.randn(rows, columns, device=device).half()
+    padded = torch.nn.functional.pad(values.float(), (0, -columns % SUM_WIDTH))
+    return Activations(values, padded.unflatten(1, (-1, SUM_WIDTH)).sum(-1))
+
+
+def relative_error(result: torch.Tensor, expected: torch.Tensor) -> float:
+    """‖result − expected‖ / ‖expected‖ in float64; NaN when any element is."""
+    return float((result.double() - expected.double()).norm() / expected.double().norm())

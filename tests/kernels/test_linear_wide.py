@@ -1,0 +1,97 @@
+"""Linears over planes for many rows, against float64 products of the reference's weights."""
+
+import pytest
+import torch
+
+from kernels.quant.formats import FORMATS, GGMLType
+from kernels.quant.linear_wide import linear_dense, linear_tiled, linear_wide, linear_wide_torch
+from kernels.quant.planes import LAYOUTS
+from kernels.quant.tile_plan import FEW, MANY, SMALL, Gpu, Tile, TilePlan, plan_tiles
+from kernels.triton_types import Activations
+from tests.kernels.quant_cases import activations, quantized, relative_error
+
+# The interpreter takes a program after another: small tiles there, the real ones on a GPU.
+TINY = Tile(64, 16, 4, 2, 1)
+H200 = Gpu(132, 227 << 10)
+
+
+def plans(full: bool) -> list[TilePlan]:
+    tiles = (*FEW, *MANY, *SMALL) if full else (TINY,)
+    return [TilePlan(tile, splits) for tile in tiles for splits in (1, 3)]
+
+
+@pytest.mark.parametrize("type", LAYOUTS, ids=lambda type: type.name)
+def test_tiled_product(type: GGMLType, device: str, full: bool) -> None:
+    columns = 288 if FORMATS[type].elements == 32 else 512
+    matrix, weights = quantized(type, (70, columns), device)
+    bias = torch.randn(70, device=device)
+    x = activations(150 if full else 19, columns, device)
+    expected = x.values.double() @ weights.T + bias
+    for plan in plans(full):
+        result = linear_tiled(x, matrix, bias, plan)
+        assert result.shape == (plan.splits, *expected.shape)
+        assert relative_error(result.double().sum(0), expected) < 9e-4
+
+
+def test_real_shapes(device: str, full: bool) -> None:
+    if not full:
+        pytest.skip("a GPU's work")
+    for type, shape in ((GGMLType.Q4_K, (6144, 4096)), (GGMLType.Q6_K, (4096, 12288))):
+        matrix, weights = quantized(type, shape, device)
+        for rows in (33, 64, 200, 512, 700):
+            x = activations(rows, shape[1], device)
+            expected = x.values.double() @ weights.T
+            assert relative_error(linear_wide(x, matrix, None).double().sum(0), expected) < 9e-4
+
+
+def test_dense_product_in_slices(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, weights = quantized(GGMLType.Q4_K, (200, 512), device)
+    x = activations(7, 512, device)
+    bias = torch.randn(200, device=device)
+    expected = x.values.double() @ weights.T + bias
+    assert relative_error(linear_dense(x, matrix, bias)[0], expected) < 9e-4
+    monkeypatch.setattr("kernels.quant.linear_wide.SCRATCH_WEIGHTS", 64 * 512)
+    assert relative_error(linear_dense(x, matrix, bias)[0], expected) < 9e-4
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_dense_weights(dtype: torch.dtype, device: str) -> None:
+    weight = (torch.randn(96, 160, device=device) / 10).to(dtype)
+    x = activations(40, 160, device)
+    bias = torch.randn(96, device=device)
+    result = linear_wide(x, weight, bias)
+    limit = 4e-3 if dtype == torch.bfloat16 else 1e-5
+    assert relative_error(result, linear_wide_torch(x, weight, bias)) < limit
+
+
+def test_a_row_does_not_depend_on_the_others(device: str, full: bool) -> None:
+    matrix, _ = quantized(GGMLType.Q6_K, (64, 512), device)
+    plan = plans(full)[0]
+    x = activations(24, 512, device)
+    noise = x.values.clone()
+    noise[:5], noise[6:] = 1000, -1000
+    alone = linear_tiled(Activations(noise, x.sums), matrix, None, plan)
+    assert torch.equal(alone[:, 5], linear_tiled(x, matrix, None, plan)[:, 5])
+
+
+def test_nothing_outside_is_read(device: str, full: bool) -> None:
+    """NaN behind the last token and the last column reaches no result."""
+    matrix, weights = quantized(GGMLType.Q4_0, (66, 288), device)
+    room = torch.full((20, 288), torch.nan, dtype=torch.float16, device=device)
+    x = Activations(room[:17].normal_(), torch.empty(0, device=device))
+    result = linear_tiled(x, matrix, None, plans(full)[0])
+    assert relative_error(result[0], x.values.double() @ weights.T) < 9e-4
+
+
+@pytest.mark.parametrize("type", LAYOUTS, ids=lambda type: type.name)
+def test_plans_fit_their_gpu(type: GGMLType) -> None:
+    for gpu in (H200, Gpu(128, 99 << 10), Gpu(304, 64 << 10)):
+        for rows in (33, 64, 65, 256, 512):
+            plan = plan_tiles(type, rows, 4096, 4096, gpu)
+            assert plan.tile.shared(type) <= gpu.shared
+            assert 1 <= plan.splits <= 6
+
+
+def test_plans_fill_the_gpu() -> None:
+    assert plan_tiles(GGMLType.Q4_K, 256, 24576, 4096, H200).splits == 1
+    assert plan_tiles(GGMLType.Q4_K, 256, 4096, 12288, H200).splits == 2
