@@ -170,6 +170,6 @@ def _tiled(
             acc = tl.inline_asm_elementwise("", "=f,0", [acc], dtype=tl.float32, is_pure=True, pack=1)
     n += weight_tile * BN
     if BIAS:
-        acc += tl.load(bias + n, mask=(n < N) & (split == 0), other=0.0)[:, None]
+        acc += tl.load(bias + n, mask=n < tl.where(split == 0, N, 0), other=0.0)[:, None]
     target = out + (split * m_count + m).to(tl.int64)[None, :] * N + n[:, None]
     tl.store(target, acc, mask=(m < m_count)[None, :] & (n < N)[:, None])

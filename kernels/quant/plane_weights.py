@@ -10,7 +10,6 @@ weights per 32-bit register. Without it plain operations round the float32 weigh
 """
 
 import os
-from typing import Any
 
 import torch
 import triton
@@ -48,8 +47,14 @@ def has_ptx(tensor: torch.Tensor) -> bool:
 
 @triton.jit
 def row_pointers(
-    codes: tl.tensor, high: tl.tensor, meta: tl.tensor, tile: Any, row: tl.tensor, S: int, FORM: tl.constexpr
-) -> Any:
+    codes: tl.tensor,
+    high: tl.tensor,
+    meta: tl.tensor,
+    tile: tl.tensor,
+    row: tl.tensor,
+    S: int,
+    FORM: tl.constexpr,
+) -> tl.tuple:
     """The first words of codes and upper bits [R, 32] and of scales [R] of rows of tiles.
 
     tile int64, a scalar or [R]; row [R], the row within its tile; S, super-blocks of one row.
@@ -71,10 +76,10 @@ def half_operands(
     ph: tl.tensor,
     pm: tl.tensor,
     pi: tl.tensor,
-    half: Any,
+    half: tl.tensor,
     FORM: tl.constexpr,
     FAST: tl.constexpr,
-) -> Any:
+) -> tl.tuple:
     """Load what the weights of half `half` (of the whole row) are made of.
 
     pc and ph [R, 32] point at the rows' first words of codes and upper bits, pm [R] at their first
@@ -147,13 +152,13 @@ def _power(byte: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _scale_word(ops: Any, PLANE: tl.constexpr, FORM: tl.constexpr) -> tl.tensor:
+def _scale_word(ops: tl.tuple, PLANE: tl.constexpr, FORM: tl.constexpr) -> tl.tensor:
     """The word of scales [R] that plane PLANE of the half needs."""
     return ops[scale_word(FORM, PLANE)]
 
 
 @triton.jit
-def _scale_float32(ops: Any, PLANE: tl.constexpr, SIDE: tl.constexpr, FORM: tl.constexpr) -> Any:
+def _scale_float32(ops: tl.tuple, PLANE: tl.constexpr, SIDE: tl.constexpr, FORM: tl.constexpr) -> tl.tuple:
     """Scale and minimum, float32 [R] each, of one of the half's planes (of its side SIDE, 0 or 1)."""
     word = _scale_word(ops, PLANE, FORM)
     if FORM.scales == "k":
@@ -181,7 +186,7 @@ def _scale_float32(ops: Any, PLANE: tl.constexpr, SIDE: tl.constexpr, FORM: tl.c
 
 
 @triton.jit
-def plane_float32(ops: Any, PLANE: tl.constexpr, FORM: tl.constexpr) -> tl.tensor:
+def plane_float32(ops: tl.tuple, PLANE: tl.constexpr, FORM: tl.constexpr) -> tl.tensor:
     """Plane PLANE of the half: float32 [R, 32]."""
     word = ops[word_index(FORM, PLANE)]
     code = (word.to(tl.int32) >> (word_place(FORM, PLANE) + ops[7] * word_step(FORM))) & low_mask(FORM.bits)
@@ -209,7 +214,7 @@ def plane_float32(ops: Any, PLANE: tl.constexpr, FORM: tl.constexpr) -> tl.tenso
 
 
 @triton.jit
-def _scale_pair(ops: Any, PLANE: tl.constexpr, SIDE: tl.constexpr, FORM: tl.constexpr) -> tl.tensor:
+def _scale_pair(ops: tl.tuple, PLANE: tl.constexpr, SIDE: tl.constexpr, FORM: tl.constexpr) -> tl.tensor:
     """{s, m} of one of the half's planes (of its side SIDE), int32 [R] of two float16."""
     word = _scale_word(ops, PLANE, FORM)
     if FORM.scales == "k":
@@ -232,7 +237,7 @@ def _scale_pair(ops: Any, PLANE: tl.constexpr, SIDE: tl.constexpr, FORM: tl.cons
 
 
 @triton.jit
-def plane_float16(ops: Any, PLANE: tl.constexpr, FORM: tl.constexpr, FAST: tl.constexpr) -> tl.tensor:
+def plane_float16(ops: tl.tuple, PLANE: tl.constexpr, FORM: tl.constexpr, FAST: tl.constexpr) -> tl.tensor:
     """Plane PLANE of the half: float16 [R, 32]."""
     if FAST:
         word = ops[word_index(FORM, PLANE)]
@@ -282,7 +287,7 @@ def plane_float16(ops: Any, PLANE: tl.constexpr, FORM: tl.constexpr, FAST: tl.co
 
 
 @triton.jit
-def chunk_float16(ops: Any, INDEX: tl.constexpr, FORM: tl.constexpr, FAST: tl.constexpr) -> tl.tensor:
+def chunk_float16(ops: tl.tuple, INDEX: tl.constexpr, FORM: tl.constexpr, FAST: tl.constexpr) -> tl.tensor:
     """Columns 64 INDEX to 64 INDEX + 63 of the half: float16 [R, 64].
 
     In a dot operand's layout the two planes lie side by side without any movement.
