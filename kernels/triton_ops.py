@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from kernels import triton_kv
-from kernels.attention_decode import DecodePlan, attention_decode, plan_decode
+from kernels.attention_decode import attend_decode, attention_decode
+from kernels.attention_plan import DecodePlan, plan_decode
 from kernels.attention_prefill import attention_prefill
 from kernels.attention_shape import AttentionShape, Rotation, make_output
 from kernels.norm import add_norm
@@ -61,6 +62,12 @@ class TritonPass:
     kv: SlabKV
     rotation: Rotation
     plans: dict[AttentionShape, DecodePlan] = field(default_factory=dict)
+
+    def plan(self, shape: AttentionShape) -> DecodePlan:
+        """How the decode rows' contexts are divided, made once for all layers of a kind."""
+        if shape not in self.plans:
+            self.plans[shape] = plan_decode(self.tables, shape, rotation=self.rotation)
+        return self.plans[shape]
 
 
 class TritonOperations:
@@ -174,14 +181,14 @@ class TritonOperations:
         q_heads = qkv.shape[-1] // head_dim - 2 * kv_heads
         shape = AttentionShape(q_heads, kv_heads, head_dim, BLOCK_SIZE, scale)
         weight, eps = (None, 0.0) if qk_norm is None else (qk_norm.weight, qk_norm.eps)
-        q = rope_append(qkv, tables, kv, shape, prepared.rotation, weight, eps)
         out = make_output(tables.num_tokens, shape, qkv.device)
+        if tables.num_tokens == tables.num_decode:
+            attend_decode(qkv, tables, kv, shape, prepared.plan(shape), out, weight, eps)
+            return out
+        q = rope_append(qkv, tables, kv, shape, prepared.rotation, weight, eps)
         if tables.num_decode:
-            if shape not in prepared.plans:
-                prepared.plans[shape] = plan_decode(tables, shape)
-            attention_decode(q, tables, kv, shape, prepared.plans[shape], out)
-        if tables.num_tokens > tables.num_decode:
-            attention_prefill(q, tables, kv, shape, out)
+            attention_decode(q, tables, kv, shape, prepared.plan(shape), out)
+        attention_prefill(q, tables, kv, shape, out)
         return out
 
     def logits(self, output: Tensor) -> Tensor:
