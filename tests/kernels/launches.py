@@ -9,13 +9,20 @@ import torch
 from kernels.attention_decode import attention_decode, plan_decode
 from kernels.attention_prefill import attention_prefill
 from kernels.attention_shape import AttentionShape, Rotation, make_output
+from kernels.gate import gate_activations
 from kernels.norm import add_norm
 from kernels.pass_tables import DecodeState, PassBuffers, advance, fill_pass
+from kernels.quant import planes
+from kernels.quant.dequant_planes import dequantize_planes
+from kernels.quant.embedding import embed_rows
+from kernels.quant.formats import GGMLType
+from kernels.quant.linear_wide import linear_wide
+from kernels.quant.planes import LAYOUTS, PlanesMatrix
 from kernels.rope_append import rope_append
 from kernels.sampler_gpu import sample
 from kernels.sampler_state import SamplerState
 from kernels.triton_kv import copy_blocks, make_kv
-from kernels.triton_types import PassTables
+from kernels.triton_types import SUM_WIDTH, Activations, PassTables
 
 HIDDEN, VOCAB = 4096, 151_936
 SHAPE = AttentionShape(q_heads=32, kv_heads=8, head_dim=128, block_size=64, scale=128**-0.5)
@@ -27,8 +34,8 @@ class Launch:
 
     name: str
     run: Callable[[], object]
-    tokens: int = 0
-    """Of a quantised linear: columns of its tensor-core products."""
+    weights: bool = False
+    """A product with quantised weights: its instructions are counted."""
     slow: bool = False
     """Compilers take seconds."""
     sibling: bool = False
@@ -37,13 +44,24 @@ class Launch:
 
 def launches() -> list[Launch]:
     """All launches, in a fixed order."""
-    return [*_norms(), *_attention(), *_ticks()]
+    return [*_norms(), *_linears(), *_attention(), *_ticks()]
 
 
 def _norms() -> Iterator[Launch]:
     for tokens, splits in ((1, 0), (1, 4), (32, 2), (2048, 1)):
         yield Launch(f"norm {tokens} tokens, {splits} parts", partial(_norm, tokens, splits))
     yield Launch("norm of picked rows", partial(_norm, 2048, 1, 32))
+
+
+def _linears() -> Iterator[Launch]:
+    for type in LAYOUTS:
+        other = type not in (GGMLType.Q4_K, GGMLType.Q6_K)
+        for tokens in (64, 256):
+            run = partial(_wide, type, tokens)
+            yield Launch(f"{type.name} linear, {tokens} tokens", run, weights=True, sibling=other)
+        yield Launch(f"{type.name} to float16", partial(_dequantize, type), sibling=other)
+        yield Launch(f"{type.name} embedding", partial(_embed, type), sibling=other)
+    yield Launch("gate", partial(_gate, 256))
 
 
 def _attention() -> Iterator[Launch]:
@@ -70,6 +88,30 @@ def _norm(tokens: int, splits: int, picked: int = 0) -> object:
     delta = _empty(splits, tokens, HIDDEN) if splits else None
     rows = _empty(picked, dtype=torch.int32) if picked else None
     return add_norm(_empty(tokens, HIDDEN), delta, _empty(HIDDEN), 1e-6, rows)
+
+
+def _planes(type: GGMLType, rows: int, columns: int) -> PlanesMatrix:
+    return planes._empty(type, (rows, columns), torch.device("meta"))
+
+
+def _activations(tokens: int, columns: int = HIDDEN) -> Activations:
+    return Activations(_empty(tokens, columns, dtype=torch.float16), _empty(tokens, columns // SUM_WIDTH))
+
+
+def _wide(type: GGMLType, tokens: int) -> object:
+    return linear_wide(_activations(tokens), _planes(type, HIDDEN, HIDDEN), None)
+
+
+def _dequantize(type: GGMLType) -> None:
+    dequantize_planes(_planes(type, HIDDEN, HIDDEN), _empty(HIDDEN, HIDDEN, dtype=torch.float16))
+
+
+def _embed(type: GGMLType) -> object:
+    return embed_rows(_empty(32, dtype=torch.int32), _planes(type, HIDDEN, HIDDEN))
+
+
+def _gate(tokens: int) -> object:
+    return gate_activations(_empty(2, tokens, 2 * 12_288))
 
 
 def _kv(kv_format: str):

@@ -46,8 +46,8 @@ def _describe(kernel: Compiled, launch: Launch) -> dict[str, object]:
         "shared": kernel.shared,
         "seconds": round(kernel.seconds, 2),
     }
-    if launch.tokens and kernel.target.startswith("sm_"):
-        entry["per_weight"] = round(instructions_per_weight(kernel, launch.tokens), 2)
+    if launch.weights and kernel.target.startswith("sm_"):
+        entry["per_weight"] = round(instructions_per_weight(kernel, kernel.constants["BM"]), 2)
     return entry
 
 
