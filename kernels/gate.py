@@ -50,7 +50,7 @@ def gate_activations_torch(gate_up: Tensor, activation: Activation = "silu") -> 
     total = gate_up[0].float()
     for part in gate_up[1:]:
         total = total + part.float()
-    gate, up = total.unflatten(1, (-1, 2)).unbind(-1)
+    gate, up = total.clamp(-65504, 65504).unflatten(1, (-1, 2)).unbind(-1)
     if activation == "gelu":
         gate = torch.nn.functional.gelu(gate, approximate="tanh")
     else:
@@ -91,6 +91,8 @@ def _gate(
     for split in tl.static_range(1, SPLITS):
         source = gate_up + (split * rows + row) * (2 * F) + both
         total += tl.load(source, mask=both < 2 * F, other=0.0).to(tl.float32)
+    # A product in float16 may have overflowed, and -inf * sigmoid(-inf) is not a number.
+    total = tl.minimum(tl.maximum(total, -_LARGEST), _LARGEST)
     gate, up = tl.split(tl.reshape(total, (BLOCK, 2)))
     product = gated_product(gate, up, GELU).to(tl.float16)
     column = start + tl.arange(0, BLOCK)

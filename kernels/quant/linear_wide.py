@@ -3,7 +3,8 @@
 `linear_tiled` multiplies quantised weights in tensor-core tiles: a program takes a tile of weight rows
 as the left operand, dequantised to float16 in registers, and a tile of tokens as the right one through
 shared memory, and adds up in float32. `linear_dense` dequantises into scratch and multiplies with
-torch. Above DENSE_ROWS rows the second is faster: it dequantises once, the first once per token tile.
+torch. For more rows than `tile_plan.DENSE_ROWS` the second is faster: it dequantises once, the first
+once per token tile.
 """
 
 import torch
@@ -11,19 +12,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.gate import Activation, gate_activations, gated_product
 from kernels.quant.dequant_planes import dequantize_planes, parity
 from kernels.quant.plane_weights import HALF, chunk_float16, half_operands, has_ptx, row_pointers
 from kernels.quant.planes import ROWS, PlanesMatrix
-from kernels.quant.tile_plan import TilePlan, gpu_of, plan_tiles
-from kernels.triton_types import Activations
+from kernels.quant.tile_plan import TilePlan, gpu_of, linear_plan, plan_tiles
+from kernels.triton_types import SUM_WIDTH, Activations
 
-DENSE_ROWS = 512
-"""Above so many rows a product goes through a dense copy of its weights."""
 SCRATCH_WEIGHTS = 128 << 20
 """Weights dequantised at once for a dense product. In slices the product itself gets slower."""
 
 _ROWS = tl.constexpr(ROWS)
 _HALF = tl.constexpr(HALF)
+_SUM = tl.constexpr(SUM_WIDTH)
 
 
 def linear_wide(x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None) -> Tensor:
@@ -34,9 +35,27 @@ def linear_wide(x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None) -
     """
     if isinstance(w, Tensor):
         return _with_bias(_matmul(x.values, w), bias)
-    if x.values.shape[0] <= DENSE_ROWS:
-        return linear_tiled(x, w, bias)
-    return linear_dense(x, w, bias)
+    if linear_plan(x.values.shape[0]) == "dense":
+        return linear_dense(x, w, bias)
+    return linear_tiled(x, w, bias)
+
+
+def gated_wide(
+    x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None, activation: Activation = "silu"
+) -> Activations:
+    """activation(gate) * up of x @ wᵀ + bias, gate and up being rows 2 i and 2 i + 1 of w.
+
+    Shapes as for `linear_wide`; → Activations [M, N / 2].
+    """
+    if isinstance(w, Tensor):
+        return gate_activations(linear_wide(x, w, bias), activation)
+    rows, columns = x.values.shape
+    if linear_plan(rows) == "dense":
+        return gate_activations(linear_dense(x, w, bias, torch.float16), activation)
+    plan = plan_tiles(w.type, rows, w.shape[0], columns, gpu_of(x.values))
+    if plan.splits > 1:
+        return gate_activations(linear_tiled(x, w, bias, plan), activation)
+    return gated_tiled(x, w, bias, activation, plan)
 
 
 def linear_tiled(
@@ -49,13 +68,38 @@ def linear_tiled(
     tile. Weights as in `kernels.quant.plane_weights`: relative error 4e-4.
     """
     rows, columns = x.values.shape
-    halves = triton.cdiv(columns, HALF)
     if plan is None:
         plan = plan_tiles(w.type, rows, w.shape[0], columns, gpu_of(x.values))
-    tile, splits = plan.tile, plan.splits
+    out = torch.empty((plan.splits, rows, w.shape[0]), dtype=torch.float32, device=x.values.device)
+    _launch(x, w, bias, out, out, plan, "")
+    return out
+
+
+def gated_tiled(
+    x: Activations, w: PlanesMatrix, bias: Tensor | None, activation: Activation, plan: TilePlan
+) -> Activations:
+    """`linear_tiled` with one slice of K, and the gate where the sums are still in registers."""
+    rows, features = x.values.shape[0], w.shape[0] // 2
+    values = torch.empty((rows, features), dtype=torch.float16, device=x.values.device)
+    groups = triton.cdiv(features, SUM_WIDTH)
+    sums = torch.empty((rows, groups), dtype=torch.float32, device=x.values.device)
+    _launch(x, w, bias, values, sums, plan, activation)
+    return Activations(values, sums)
+
+
+def _launch(
+    x: Activations,
+    w: PlanesMatrix,
+    bias: Tensor | None,
+    out: Tensor,
+    sums: Tensor,
+    plan: TilePlan,
+    gate: str,
+) -> None:
+    rows, columns = x.values.shape
+    tile = plan.tile
     tiles = triton.cdiv(w.shape[0], tile.weights) * triton.cdiv(rows, tile.tokens)
-    out = torch.empty((splits, rows, w.shape[0]), dtype=torch.float32, device=x.values.device)
-    _tiled[(tiles, splits)](
+    _tiled[(tiles, plan.splits)](
         w.codes,
         w.high,
         w.meta,
@@ -63,37 +107,40 @@ def linear_tiled(
         x.values,
         x.values if bias is None else bias,
         out,
+        sums,
         rows,
         w.shape[0],
         columns,
         w.codes.shape[1],
         w.codes.shape[0],
-        halves,
+        triton.cdiv(columns, HALF),
         FORM=w.format,
         BN=tile.weights,
         BM=tile.tokens,
         BIAS=bias is not None,
         EVEN=columns % HALF == 0,
+        GATE=gate,
         FAST=has_ptx(w.codes),
         STAGES=tile.stages,
         num_warps=tile.warps,
     )
-    return out
 
 
-def linear_dense(x: Activations, w: PlanesMatrix, bias: Tensor | None) -> Tensor:
-    """x @ wᵀ + bias through dequantised slices of w: → float32 [1, M, N]."""
+def linear_dense(
+    x: Activations, w: PlanesMatrix, bias: Tensor | None, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """x @ wᵀ + bias through dequantised slices of w: → `dtype` [1, M, N]."""
     count, columns = w.shape
     step = max(ROWS, SCRATCH_WEIGHTS // columns // ROWS * ROWS)
     scratch = torch.empty((min(step, count), columns), dtype=torch.float16, device=x.values.device)
     if step >= count:
         dequantize_planes(w, scratch)
-        return _with_bias(_matmul(x.values, scratch), bias)
-    out = torch.empty((1, x.values.shape[0], count), dtype=torch.float32, device=x.values.device)
+        return _with_bias(_matmul(x.values, scratch, dtype), bias)
+    out = torch.empty((1, x.values.shape[0], count), dtype=dtype, device=x.values.device)
     for start in range(0, count, step):
         part = scratch[: min(step, count - start)]
         dequantize_planes(w, part, start)
-        out[0, :, start : start + step] = _matmul(x.values, part)[0]
+        out[0, :, start : start + step] = _matmul(x.values, part, dtype)[0]
     return _with_bias(out, bias)
 
 
@@ -103,13 +150,13 @@ def linear_wide_torch(x: Activations, w: Tensor, bias: Tensor | None) -> Tensor:
     return (product if bias is None else product + bias)[None]
 
 
-def _matmul(values: Tensor, w: Tensor) -> Tensor:
-    """values float16 [M, K] @ wᵀ → float32 [1, M, N]."""
-    if w.dtype == torch.float32:
-        return (values.float() @ w.T)[None]
-    if values.is_cuda:
-        return torch.mm(values.to(w.dtype), w.T, out_dtype=torch.float32)[None]
-    return (values.float() @ w.float().T)[None]
+def _matmul(values: Tensor, w: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """values float16 [M, K] @ wᵀ → [1, M, N]."""
+    if w.dtype == torch.float32 or not values.is_cuda:
+        return (values.float() @ w.float().T).to(dtype)[None]
+    if w.dtype == dtype:
+        return torch.mm(values, w.T)[None]
+    return torch.mm(values.to(w.dtype), w.T, out_dtype=dtype)[None]
 
 
 def _with_bias(product: Tensor, bias: Tensor | None) -> Tensor:
@@ -125,6 +172,7 @@ def _tiled(
     x: tl.tensor,
     bias: tl.tensor,
     out: tl.tensor,
+    sums: tl.tensor,
     m_count: int,
     N: int,
     K: int,
@@ -136,6 +184,7 @@ def _tiled(
     BM: tl.constexpr,
     BIAS: tl.constexpr,
     EVEN: tl.constexpr,
+    GATE: tl.constexpr,
     FAST: tl.constexpr,
     STAGES: tl.constexpr,
 ) -> None:
@@ -171,5 +220,18 @@ def _tiled(
     n += weight_tile * BN
     if BIAS:
         acc += tl.load(bias + n, mask=n < tl.where(split == 0, N, 0), other=0.0)[:, None]
-    target = out + (split * m_count + m).to(tl.int64)[None, :] * N + n[:, None]
-    tl.store(target, acc, mask=(m < m_count)[None, :] & (n < N)[:, None])
+    if GATE == "":
+        target = out + (split * m_count + m).to(tl.int64)[None, :] * N + n[:, None]
+        tl.store(target, acc, mask=(m < m_count)[None, :] & (n < N)[:, None])
+    else:
+        gate, up = tl.split(tl.permute(tl.reshape(acc, (BN // 2, 2, BM)), (0, 2, 1)))
+        product = gated_product(gate, up, GATE == "gelu").to(tl.float16)
+        feature = weight_tile * (BN // 2) + tl.arange(0, BN // 2)
+        token = m.to(tl.int64)[None, :]
+        mask = (m < m_count)[None, :] & (feature < N // 2)[:, None]
+        tl.store(out + token * (N // 2) + feature[:, None], product, mask=mask)
+        added = tl.sum(tl.reshape(product.to(tl.float32), (BN // 2 // _SUM, _SUM, BM)), axis=1)
+        groups = tl.cdiv(N // 2, _SUM)
+        group = weight_tile * (BN // 2 // _SUM) + tl.arange(0, BN // 2 // _SUM)
+        mask = (m < m_count)[None, :] & (group < groups)[:, None]
+        tl.store(sums + token * groups + group[:, None], added, mask=mask)

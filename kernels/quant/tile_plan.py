@@ -6,6 +6,7 @@ leave the fewest places empty in their last round, less what partial sums cost.
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +15,10 @@ from kernels.quant.formats import GGMLType
 from kernels.quant.plane_weights import HALF
 from kernels.quant.planes import LAYOUTS, WIDTH
 
+FEW_ROWS = 32
+"""Up to so many rows a linear waits for its weights, and a kernel for few rows reads them faster."""
+DENSE_ROWS = 384
+"""Above so many rows a product goes through a dense copy of its weights."""
 MAX_SPLITS = 6
 """Partial sums are written and read once more."""
 
@@ -74,6 +79,19 @@ MANY = (Tile(64, 128, 4, 3, 3), Tile(64, 128, 4, 2, 3, 0.98))
 """More."""
 SMALL = (Tile(64, 64, 4, 2, 4),)
 """For any number of tokens, where the others do not fit."""
+
+
+Path = Literal["rows", "tiles", "dense"]
+
+
+def linear_plan(rows: int) -> Path:
+    """Which kernel multiplies so many rows fastest on an H200, for every type.
+
+    "rows" is `linear_rows`, "tiles" `linear_tiled`, "dense" `linear_dense`.
+    """
+    if rows <= FEW_ROWS:
+        return "rows"
+    return "tiles" if rows <= DENSE_ROWS else "dense"
 
 
 def gpu_of(tensor: Tensor) -> Gpu:

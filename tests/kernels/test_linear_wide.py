@@ -3,8 +3,16 @@
 import pytest
 import torch
 
+from kernels.gate import gate_activations_torch
 from kernels.quant.formats import FORMATS, GGMLType
-from kernels.quant.linear_wide import linear_dense, linear_tiled, linear_wide, linear_wide_torch
+from kernels.quant.linear_wide import (
+    gated_tiled,
+    gated_wide,
+    linear_dense,
+    linear_tiled,
+    linear_wide,
+    linear_wide_torch,
+)
 from kernels.quant.planes import LAYOUTS
 from kernels.quant.tile_plan import FEW, MANY, SMALL, Gpu, Tile, TilePlan, plan_tiles
 from kernels.triton_types import Activations
@@ -31,6 +39,29 @@ def test_tiled_product(type: GGMLType, device: str, full: bool) -> None:
         result = linear_tiled(x, matrix, bias, plan)
         assert result.shape == (plan.splits, *expected.shape)
         assert relative_error(result.double().sum(0), expected) < 9e-4
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu"])
+def test_gate_in_the_epilogue(activation, device: str, full: bool) -> None:
+    matrix, _ = quantized(GGMLType.Q4_K, (96, 512), device)
+    bias = torch.randn(96, device=device)
+    x = activations(150 if full else 19, 512, device)
+    for plan in plans(full)[::2]:
+        result = gated_tiled(x, matrix, bias, activation, plan)
+        expected = gate_activations_torch(linear_tiled(x, matrix, bias, plan), activation)
+        assert relative_error(result.values, expected.values) < 1e-3
+        assert relative_error(result.sums, expected.sums) < 1e-3
+
+
+def test_gated_product_of_any_number_of_rows(device: str, full: bool) -> None:
+    shape = (6144, 1024) if full else (96, 256)
+    matrix, weights = quantized(GGMLType.Q6_K, shape, device)
+    for rows in (33, 200, 500) if full else (3, 385):
+        x = activations(rows, shape[1], device)
+        gate, up = (x.values.double() @ weights.T).unflatten(1, (-1, 2)).unbind(-1)
+        result = gated_wide(x, matrix, None)
+        assert relative_error(result.values, torch.nn.functional.silu(gate) * up) < 2e-3
+        assert relative_error(result.sums, result.values.double().unflatten(1, (-1, 16)).sum(-1)) < 1e-5
 
 
 def test_real_shapes(device: str, full: bool) -> None:
