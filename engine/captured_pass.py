@@ -31,6 +31,15 @@ class PassSize:
         return self.num_decode + self.num_chunks
 
 
+WARM_SIZES = (
+    *(PassSize(rows, 0, rows) for rows in DECODE_ROWS if rows <= 32),
+    *(PassSize(rows, CHUNKS[0], tokens) for rows in MIXED_ROWS[:2] for tokens in PASS_TOKENS),
+)
+"""Shapes that are captured when a model is loaded."""
+WARM_PROMPT = PassSize(0, 1, 2 * PASS_TOKENS[-1])
+"""A pass too large to be captured, whose kernels are compiled all the same."""
+
+
 def captured_size(batch: ModelBatch) -> PassSize | None:
     """The smallest captured shape that holds a batch; None for one that is too large."""
     rows, chunks = len(batch.decode), len(batch.prefill)

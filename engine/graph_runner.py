@@ -8,14 +8,14 @@ one small copy to pinned memory; the host learns the ids when the copy's event h
 import math
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from engine.batch import whole_prompt
-from engine.captured_pass import CapturedPass, PassSize, captured_size, exact_size
+from engine.captured_pass import WARM_PROMPT, WARM_SIZES, CapturedPass, PassSize, captured_size, exact_size
 from engine.device_queue import Mark, open_queue
 from engine.device_rows import DeviceRows
 from engine.model.decoder import Decoder
@@ -85,11 +85,15 @@ class GraphRunner:
         return min(DEPTH - 2, max(1, math.ceil(AHEAD_MS / self._tick_ms)))
 
     @torch.inference_mode()
-    def warm_up(self, sizes: Iterable[PassSize]) -> None:
-        """Compile and capture shapes, so that no running chat waits for it later."""
+    def warm_up(self, progress: Callable[[float], None]) -> None:
+        """Compile every kernel and capture the usual shapes, so that no running chat waits for it."""
         with self._queue.current():
-            for size in sizes:
+            for index, size in enumerate(WARM_SIZES):
+                progress(index / (len(WARM_SIZES) + 1))
                 self._captured(size)
+            progress(len(WARM_SIZES) / (len(WARM_SIZES) + 1))
+            CapturedPass(self._state, WARM_PROMPT, self._queue).launch(self._compute)
+            self._ticks += 1
             self._queue.synchronize()
 
     @torch.inference_mode()

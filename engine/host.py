@@ -106,14 +106,13 @@ def build_model(
         salt = _salt(file, ops)
     length = min(context_length or config.context_length, config.context_length)
     num_blocks = _num_blocks(path.name, length, block_bytes, options)
-    decoder = Decoder(config, weights, ops)
-    runner: Runner
-    if ops.runs_ahead:
-        from engine.graph_runner import GraphRunner
-
-        runner = GraphRunner(decoder, num_blocks, length, tokenizer.eog_ids)
-    else:
-        runner = ModelRunner(decoder, num_blocks)
+    runner = _make_runner(Decoder(config, weights, ops), num_blocks, length, tokenizer)
+    try:
+        runner.warm_up(lambda part: progress(part, "kernels"))
+    except BaseException:
+        runner.close()
+        raise
+    progress(1.0, "ready")
     warnings = [text for text in (tokenizer.warning, template.warning) if text]
     return ResidentModel(
         key=key,
@@ -130,6 +129,14 @@ def build_model(
         salt=salt,
         warnings=warnings,
     )
+
+
+def _make_runner(decoder: Decoder, num_blocks: int, length: int, tokenizer: Tokenizer) -> Runner:
+    if not decoder.ops.runs_ahead:
+        return ModelRunner(decoder, num_blocks)
+    from engine.graph_runner import GraphRunner
+
+    return GraphRunner(decoder, num_blocks, length, tokenizer.eog_ids)
 
 
 def _num_blocks(name: str, length: int, block_bytes: int, options: HostOptions) -> int:

@@ -1,5 +1,6 @@
 """Runs planned batches of one model: pack, forward, sample."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -27,6 +28,10 @@ class Runner(Protocol):
 
     def logits(self, token_ids: list[int]) -> Tensor:
         """float32 [T, vocab] of a prompt by itself, in KV of its own."""
+        ...
+
+    def warm_up(self, progress: Callable[[float], None]) -> None:
+        """Do now what the first passes would wait for; progress: called with the part done."""
         ...
 
     @property
@@ -80,6 +85,9 @@ class ModelRunner:
         if not packed.sampled:
             return Sampled({}, {})
         return sample_rows(logits, packed.sampled)
+
+    def warm_up(self, progress: Callable[[float], None]) -> None:
+        """Nothing: torch has its kernels."""
 
     def trim_kv(self, blocks: int) -> None:
         """Nothing: untouched pages take no memory."""

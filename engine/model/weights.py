@@ -85,7 +85,6 @@ def _load(file: GGUFFile, config: ModelConfig, ops: Operations, progress: Progre
         nbytes=0,
     )
     weights.nbytes = _total_bytes(weights, ops)
-    progress(1.0, "ready")
     return weights
 
 
