@@ -6,7 +6,8 @@ from functools import partial
 
 import torch
 
-from kernels.attention_decode import attention_decode, plan_decode
+from kernels.attention_decode import attend_decode, attention_decode
+from kernels.attention_plan import plan_decode
 from kernels.attention_prefill import attention_prefill
 from kernels.attention_shape import AttentionShape, Rotation, make_output
 from kernels.gate import gate_activations
@@ -16,7 +17,7 @@ from kernels.quant import planes
 from kernels.quant.dequant_planes import dequantize_planes
 from kernels.quant.embedding import embed_rows
 from kernels.quant.formats import GGMLType
-from kernels.quant.linear_wide import linear_wide
+from kernels.quant.linear_wide import gated_wide, linear_wide
 from kernels.quant.planes import LAYOUTS, PlanesMatrix
 from kernels.rope_append import rope_append
 from kernels.sampler_gpu import sample
@@ -25,6 +26,7 @@ from kernels.triton_kv import copy_blocks, make_kv
 from kernels.triton_types import SUM_WIDTH, Activations, PassTables
 
 HIDDEN, VOCAB = 4096, 151_936
+META = torch.device("meta")
 SHAPE = AttentionShape(q_heads=32, kv_heads=8, head_dim=128, block_size=64, scale=128**-0.5)
 
 
@@ -61,6 +63,7 @@ def _linears() -> Iterator[Launch]:
             yield Launch(f"{type.name} linear, {tokens} tokens", run, weights=True, sibling=other)
         yield Launch(f"{type.name} to float16", partial(_dequantize, type), sibling=other)
         yield Launch(f"{type.name} embedding", partial(_embed, type), sibling=other)
+    yield Launch("Q4_K linear with a gate", partial(_gated, GGMLType.Q4_K))
     yield Launch("gate", partial(_gate, 256))
 
 
@@ -69,6 +72,7 @@ def _attention() -> Iterator[Launch]:
         other = kv_format != "float16"
         yield Launch(f"rope {kv_format}", partial(_rope, kv_format))
         yield Launch(f"decode attention {kv_format}", partial(_decode, kv_format), slow=True, sibling=other)
+        yield Launch(f"mixed attention {kv_format}", partial(_mixed, kv_format), slow=True, sibling=True)
         yield Launch(f"prefill attention {kv_format}", partial(_prefill, kv_format), slow=True, sibling=other)
         yield Launch(f"block copy {kv_format}", partial(_copy, kv_format))
 
@@ -81,7 +85,7 @@ def _ticks() -> Iterator[Launch]:
 
 
 def _empty(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.empty(size, dtype=dtype, device="meta")
+    return torch.empty(size, dtype=dtype, device=META)
 
 
 def _norm(tokens: int, splits: int, picked: int = 0) -> object:
@@ -91,7 +95,7 @@ def _norm(tokens: int, splits: int, picked: int = 0) -> object:
 
 
 def _planes(type: GGMLType, rows: int, columns: int) -> PlanesMatrix:
-    return planes._empty(type, (rows, columns), torch.device("meta"))
+    return planes._empty(type, (rows, columns), META)
 
 
 def _activations(tokens: int, columns: int = HIDDEN) -> Activations:
@@ -100,6 +104,10 @@ def _activations(tokens: int, columns: int = HIDDEN) -> Activations:
 
 def _wide(type: GGMLType, tokens: int) -> object:
     return linear_wide(_activations(tokens), _planes(type, HIDDEN, HIDDEN), None)
+
+
+def _gated(type: GGMLType) -> object:
+    return gated_wide(_activations(256), _planes(type, 2 * 12_288, HIDDEN), None)
 
 
 def _dequantize(type: GGMLType) -> None:
@@ -115,7 +123,7 @@ def _gate(tokens: int) -> object:
 
 
 def _kv(kv_format: str):
-    return make_kv(36, 100, SHAPE.kv_heads, SHAPE.head_dim, SHAPE.block_size, kv_format, "meta")
+    return make_kv(36, 100, SHAPE.kv_heads, SHAPE.head_dim, SHAPE.block_size, kv_format, META)
 
 
 def _tables(decode: int, tokens: int) -> PassTables:
@@ -136,12 +144,21 @@ def _copy(kv_format: str) -> None:
     copy_blocks(_kv(kv_format), _empty(4, 2, dtype=torch.int32))
 
 
-def _rope(kv_format: str, tokens: int = 32) -> object:
+def _rotation() -> Rotation:
+    return Rotation(_empty(64, dtype=torch.float64), 1.0, "halves")
+
+
+def _qkv(tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Four partial sums, and the weights of the head norms."""
     heads = SHAPE.q_heads + 2 * SHAPE.kv_heads
-    rotation = Rotation(_empty(64, dtype=torch.float64), 1.0, "halves")
     norm = _empty(SHAPE.q_heads + SHAPE.kv_heads, SHAPE.head_dim)
-    qkv, layer = _empty(4, tokens, heads * SHAPE.head_dim), _kv(kv_format).layer(1)
-    return rope_append(qkv, _tables(tokens, tokens), layer, SHAPE, rotation, norm, 1e-6)
+    return _empty(4, tokens, heads * SHAPE.head_dim), norm
+
+
+def _rope(kv_format: str, tokens: int = 32) -> object:
+    qkv, norm = _qkv(tokens)
+    layer = _kv(kv_format).layer(1)
+    return rope_append(qkv, _tables(tokens, tokens), layer, SHAPE, _rotation(), norm, 1e-6)
 
 
 def _queries(tokens: int) -> torch.Tensor:
@@ -149,20 +166,27 @@ def _queries(tokens: int) -> torch.Tensor:
 
 
 def _decode(kv_format: str, rows: int = 32) -> None:
-    tables = _tables(rows, rows)
-    out = make_output(rows, SHAPE, torch.device("meta"))
-    layer = _kv(kv_format).layer(1)
-    attention_decode(_queries(rows), tables, layer, SHAPE, plan_decode(tables, SHAPE), out)
+    tables, layer = _tables(rows, rows), _kv(kv_format).layer(1)
+    plan = plan_decode(tables, SHAPE, rotation=_rotation())
+    qkv, norm = _qkv(rows)
+    attend_decode(qkv, tables, layer, SHAPE, plan, make_output(rows, SHAPE, META), norm, 1e-6)
+
+
+def _mixed(kv_format: str, rows: int = 7) -> None:
+    """Decode rows beside a chunk: another kernel has rotated and appended."""
+    tables, layer = _tables(rows, 256), _kv(kv_format).layer(1)
+    out = make_output(256, SHAPE, META)
+    attention_decode(_queries(256), tables, layer, SHAPE, plan_decode(tables, SHAPE), out)
 
 
 def _prefill(kv_format: str, tokens: int = 2048) -> None:
-    out = make_output(tokens, SHAPE, torch.device("meta"))
+    out = make_output(tokens, SHAPE, META)
     attention_prefill(_queries(tokens), _tables(0, tokens), _kv(kv_format).layer(1), SHAPE, out)
 
 
 def _tick(decode: int, chunks: int, tokens: int) -> None:
-    sampler = SamplerState.create(64, VOCAB, "meta")
-    state = DecodeState.create(64, 640, SHAPE.block_size, [1, 2], 16, "meta")
+    sampler = SamplerState.create(64, VOCAB, META)
+    state = DecodeState.create(64, 640, SHAPE.block_size, [1, 2], 16, META)
     rows = decode + chunks
     fill_pass(state, PassBuffers.create(state, decode, chunks, tokens, rows))
     ids = _empty(rows, dtype=torch.int32)
@@ -170,6 +194,6 @@ def _tick(decode: int, chunks: int, tokens: int) -> None:
 
 
 def _sample(rows: int) -> object:
-    state = SamplerState.create(64, VOCAB, "meta")
+    state = SamplerState.create(64, VOCAB, META)
     slots, lengths = _empty(rows, dtype=torch.int32), _empty(64, 8, dtype=torch.int32)[:, 1]
     return sample(_empty(1, rows, VOCAB), state, slots, lengths)
