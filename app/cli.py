@@ -49,6 +49,14 @@ def version() -> str:
         return "unknown (not installed)"
 
 
+def _size(text: str) -> str:
+    """The text of a size; argparse names the option when it is none."""
+    from app.settings import parse_size
+
+    parse_size(text)
+    return text
+
+
 def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Build the parser; only the commands that `argv` names are imported for their options."""
     parser = argparse.ArgumentParser(
@@ -69,6 +77,9 @@ def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
         help="search models here too (repeatable)",
     )
     parser.add_argument("--theme", metavar="NAME", help="theme for this time")
+    parser.add_argument(
+        "--vram-limit", dest="chat_vram", metavar="SIZE", type=_size, help="most memory of a GPU, e.g. 12GiB"
+    )
     parser.add_argument("--version", action=_Version)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name, text in COMMANDS.items():
@@ -125,6 +136,8 @@ def _start_app(args: argparse.Namespace) -> int:
     settings, warnings = load_settings(places.settings_file)
     if args.theme:
         settings = replace(settings, general=replace(settings.general, theme=args.theme))
+    if args.chat_vram:
+        settings = replace(settings, engine=replace(settings.engine, vram_limit=args.chat_vram))
     folders = model_folders(settings, places, args.chat_folders)
     model = resolve_model(args.chat_model, folders) if args.chat_model else None
     from app.chat_app import run_app

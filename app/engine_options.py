@@ -8,16 +8,19 @@ if TYPE_CHECKING:
     from engine.engine import Engine
 
 
-def make_engine(settings: EngineSettings, device: str | None = None) -> "Engine":
+def make_engine(
+    settings: EngineSettings, device: str | None = None, vram_limit_bytes: int | None = None
+) -> "Engine":
     """Start an engine; torch is imported by this call, not before.
 
-    device: overrides the settings' one. Raises `EngineError` naming an option.
+    device, vram_limit_bytes: override the settings' ones. Raises `EngineError` naming an option.
     """
     from engine.engine import Engine
 
     return Engine(
         device or settings.device,
         kv_budget_bytes=settings.kv_budget_bytes,
+        vram_limit_bytes=vram_limit_bytes or settings.vram_limit_bytes,
         kv_dtype=settings.kv_dtype,
         weight_dtype=settings.weight_dtype,
         tick_factor=settings.tick_factor,

@@ -48,8 +48,13 @@ class EngineSettings:
 
     device: str = _option("auto", "auto, cpu, cuda or cuda:N")
     kv_budget: str = _option("auto", 'memory for keys and values: auto or a size like "2 GiB"', size=True)
+    vram_limit: str = _option(
+        "auto", 'most memory of a GPU, weights and all: auto or a size like "12 GiB"', size=True
+    )
     kv_dtype: str = _option(
-        "auto", "type of stored keys and values", choices=("auto", "float32", "bfloat16", "float16")
+        "auto",
+        "type of stored keys and values; q8_0 on a GPU only",
+        choices=("auto", "float32", "bfloat16", "float16", "q8_0"),
     )
     weight_dtype: str = _option(
         "auto", "type that weights are computed in", choices=("auto", "float32", "bfloat16")
@@ -63,6 +68,11 @@ class EngineSettings:
     def kv_budget_bytes(self) -> int | None:
         """The KV budget in bytes; None lets the engine choose."""
         return None if self.kv_budget == "auto" else parse_size(self.kv_budget)
+
+    @property
+    def vram_limit_bytes(self) -> int | None:
+        """The limit in bytes; None for the whole device."""
+        return None if self.vram_limit == "auto" else parse_size(self.vram_limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from engine.memory import (
     device_bytes,
     device_kv_budget,
     free_bytes,
+    limit_device,
     return_freed_memory,
 )
 from engine.model.weights import Progress
@@ -79,6 +80,8 @@ class Engine:
         self.device = name
         self._kv_budget_bytes = kv_budget_bytes
         self._vram_limit_bytes = vram_limit_bytes
+        if vram_limit_bytes is not None and self._ops.device.type == "cuda":
+            limit_device(self._ops.device, vram_limit_bytes)
         self._cpu_budget_bytes = 0 if self._ops.runs_ahead else default_kv_budget(self._ops.device)
         config = SchedulerConfig(
             tick_factor=tick_factor,
@@ -145,7 +148,7 @@ class Engine:
             return self._kv_budget_bytes
         if self._ops.device.type != "cuda":
             return self._cpu_budget_bytes
-        return device_kv_budget(self._ops.device, held, self._vram_limit_bytes)
+        return device_kv_budget(self._ops.device, held)
 
     def _most_kv(self) -> int:
         """Bytes that KV could take if no weights were there."""

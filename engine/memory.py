@@ -24,8 +24,11 @@ LOAD_MARGIN = 256 << 20
 def free_bytes(device: torch.device) -> int:
     """Memory that a new allocation can use."""
     if device.type == "cuda":
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + cached
+        reserved = torch.cuda.memory_reserved(device)
+        cached = reserved - torch.cuda.memory_allocated(device)
+        free, total = torch.cuda.mem_get_info(device)
+        fraction = torch.cuda.get_per_process_memory_fraction(device)
+        return min(int(free), int(total * fraction) - reserved) + cached
     import psutil
 
     free = int(psutil.virtual_memory().available)
@@ -69,15 +72,16 @@ def default_kv_budget(device: torch.device) -> int:
     return int(free_bytes(device) * KV_SHARE)
 
 
-def device_kv_budget(device: torch.device, held: int, limit: int | None) -> int:
-    """Bytes that KV may take on a GPU where it holds `held` now.
+def limit_device(device: torch.device, limit: int) -> None:
+    """Use no more of a GPU than `limit` bytes for weights and scratch; KV is counted beside them."""
+    torch.cuda.set_per_process_memory_fraction(min(1.0, limit / device_bytes(device)), device)
 
-    limit: bytes of the device that this program may use in all, or None for what is free.
-    """
-    free = free_bytes(device)
-    if limit is not None:
-        free = min(free, limit - torch.cuda.memory_allocated(device) - held)
-    return max(0, int((free + held) * DEVICE_KV_SHARE))
+
+def device_kv_budget(device: torch.device, held: int) -> int:
+    """Bytes that KV may take on a GPU where it holds `held` now."""
+    fraction = torch.cuda.get_per_process_memory_fraction(device)
+    room = free_bytes(device) + (held if fraction == 1.0 else 0)
+    return max(0, int(room * DEVICE_KV_SHARE))
 
 
 def device_bytes(device: torch.device) -> int:

@@ -17,6 +17,7 @@ from app.bench.workload import (
 )
 from app.commands.common import CommandError, add_model_arguments, chosen_model, read_settings, say
 from app.engine_options import make_engine
+from app.settings import parse_size
 
 if TYPE_CHECKING:
     from app.bench.measure import Bench, Figures
@@ -55,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--repeat", type=positive, default=_DEFAULT.repeat, metavar="R", help="medians of R runs (default 3)")
     add("--device", metavar="D", help="auto, cpu or cuda (default: from the settings)")
+    add("--vram-limit", metavar="SIZE", type=parse_size, help="most memory of a GPU, e.g. 12GiB")
     add("--json", action="store_true", help="print one JSON object; progress stays on stderr")
 
 
@@ -67,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     path = chosen_model(args, settings)
     from app.bench.report import render
 
-    engine = make_engine(settings.engine, args.device)
+    engine = make_engine(settings.engine, args.device, args.vram_limit)
     try:
         say(f"loading {path.name}")
         before = time.perf_counter()
