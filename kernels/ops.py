@@ -175,6 +175,13 @@ def operations_for(device: str, weight_dtype: str = "auto", kv_dtype: str = "aut
             return TritonOperations(place, kv_dtype)
         except ImportError as error:
             missing = f"every operation runs in torch: Triton cannot be used here ({error})"
+    if place.type == "cpu":
+        try:
+            from kernels.cpu_operations import CPUOperations
+
+            return CPUOperations(place, weight_dtype, kv_dtype, CPU_BLOCK_SIZE)
+        except (ImportError, OSError) as error:
+            missing = f"passes of few rows run in torch: kernels cannot be compiled here ({error})"
     ops = TorchOperations(place, weight_dtype, kv_dtype, CPU_BLOCK_SIZE)
     if missing:
         ops.fallbacks.append(missing)

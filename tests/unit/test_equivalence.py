@@ -8,6 +8,9 @@ from app.builtin_model import builtin_model_path
 from engine.engine import Engine
 from engine.model.decoder import Decoder
 from engine.request import Request, SamplingParams
+from kernels.cpu_operations import CPUOperations
+from kernels.ops import Operations
+from kernels.reference import TorchOperations
 from tests.passes import BLOCK_SIZE, Passes, assert_same_logits, load_decoder
 from tests.tiny_gguf import make_tiny
 
@@ -15,12 +18,19 @@ GREEDY = SamplingParams(temperature=0.0)
 STEPS = 24
 
 
+@pytest.fixture(scope="module", params=["compiled", "torch"])
+def operations(request) -> Operations:
+    kind = {"compiled": CPUOperations, "torch": TorchOperations}[request.param]
+    return kind(torch.device("cpu"), "float32", "float32", BLOCK_SIZE)
+
+
 @pytest.fixture(scope="module", params=["llama", "qwen2", "qwen3", "built-in"])
-def decoder(request, tmp_path_factory) -> Decoder:
+def decoder(request, operations: Operations, tmp_path_factory) -> Decoder:
     if request.param == "built-in":
-        return load_decoder(builtin_model_path())
+        return load_decoder(builtin_model_path(), operations)
     folder = tmp_path_factory.mktemp("models")
-    return load_decoder(make_tiny(folder / "tiny.gguf", request.param, quant="Q5_K_M", seed=3))
+    path = make_tiny(folder / "tiny.gguf", request.param, quant="Q5_K_M", seed=3)
+    return load_decoder(path, operations)
 
 
 def prompts(decoder: Decoder, *lengths: int) -> dict[str, list[int]]:

@@ -1,0 +1,147 @@
+"""Operations of CPUs: compiled kernels for passes of few rows, torch for the rest."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels.cpu_coded_linear import MOST_ROWS, apply_coded, product_kernel
+from kernels.cpu_codes import CodedLinear, coded_bytes, make_coded
+from kernels.cpu_compiler import LANES, wide_registers
+from kernels.cpu_decode import add_norm, attend_decode, attention_kernel
+from kernels.cpu_linear import DenseLinear
+from kernels.ops import PassLayout, QuantizedMatrix
+from kernels.paged_kv import PagedKV
+from kernels.quant.formats import GGMLType
+from kernels.reference import Embedding, NormWeight, PreparedPass, TorchOperations
+
+FEW_ROWS = 16 if wide_registers() else 2
+"""Passes of at most so many rows multiply by codes; more rows are faster by dense weights."""
+
+
+@dataclass(slots=True)
+class CPULinear:
+    """A weight as the dense one, and as codes for few rows where its type and shape allow it."""
+
+    dense: DenseLinear
+    coded: CodedLinear | None
+
+
+@dataclass(slots=True)
+class DecodeTables:
+    """Where the rows of a decode pass lie: block tables int64 [T, W], context lengths int64 [T]."""
+
+    tables: Tensor
+    contexts: Tensor
+
+
+@dataclass(slots=True)
+class CPUPass(PreparedPass):
+    """`decode` is None for passes that read prompts."""
+
+    decode: DecodeTables | None = None
+
+
+class CPUOperations(TorchOperations):
+    """`kernels.ops.Operations` for CPUs."""
+
+    def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:
+        """Raise ValueError naming an option that is not one of its choices."""
+        super().__init__(device, weight_dtype, kv_dtype, block_size)
+        self.name = f"LLVM for few rows, {self.name}"
+
+    def matrix_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
+        """Dense and as codes."""
+        return super().matrix_bytes(type, shape) + coded_bytes(type, shape)
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Kernels are compiled beside the conversion: the first rows must not wait for them."""
+        compiler = threading.Thread(target=_compile_products, name="kernels", daemon=True)
+        compiler.start()
+        yield
+        compiler.join()
+
+    def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> PagedKV:
+        """As the definition's; its attention is compiled at once."""
+        if not head_dim % LANES:
+            for normed in (False, True):
+                attention_kernel(head_dim, normed, self.kv_dtype)
+        return super().make_kv(num_layers, num_blocks, kv_heads, head_dim)
+
+    def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
+        """Both forms."""
+        dense = super().make_linear(parts, bias)
+        return CPULinear(dense, make_coded(parts, dense.bias, gated=False))
+
+    def make_gate(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
+        """Both forms."""
+        dense = super().make_linear(parts, bias)
+        return CPULinear(dense, make_coded(parts, dense.bias, gated=True))
+
+    def make_embedding(self, matrix: QuantizedMatrix, _tied: Any = None, /) -> Embedding:
+        """As the definition's."""
+        return super().make_embedding(matrix)
+
+    def weight_bytes(self, handle: Any) -> int:
+        """Memory held by a handle."""
+        if not isinstance(handle, CPULinear):
+            return super().weight_bytes(handle)
+        return handle.dense.nbytes + (0 if handle.coded is None else handle.coded.nbytes)
+
+    def prepare(self, layout: PassLayout, kv: PagedKV, inv_freq: Tensor, magnitude: float) -> CPUPass:
+        """As the definition's, and the tables of a pass of decode rows alone."""
+        base = super().prepare(layout, kv, inv_freq, magnitude)
+        made = CPUPass(base.kv, base.rotation, base.slots, base.plan, base.layout)
+        rows = len(layout.query_lens)
+        if layout.num_decode == rows and not kv.head_dim % LANES and not kv.block_size % LANES:
+            width = -(-max(layout.context_lens) // kv.block_size)
+            tables = [[*table[:width], *[0] * (width - len(table))] for table in layout.block_tables]
+            made.decode = DecodeTables(torch.tensor(tables), torch.tensor(layout.context_lens))
+        return made
+
+    def add_norm(
+        self, residual: Tensor, delta: Tensor | None, norm: NormWeight, rows: Tensor | None = None
+    ) -> Tensor:
+        """One kernel."""
+        if residual.shape[1] % LANES or (delta is not None and delta.dtype is not torch.float32):
+            return super().add_norm(residual, delta, norm, rows)
+        if rows is not None and rows.shape[0] != residual.shape[0]:
+            residual, delta = residual[rows], None if delta is None else delta[rows]
+        return add_norm(residual, delta, norm.scaled, norm.eps_length)
+
+    def linear(self, x: Tensor, handle: Any) -> Tensor:
+        """By codes for few rows."""
+        if handle.coded is not None and x.shape[0] <= FEW_ROWS:
+            return apply_coded(x, handle.coded)
+        return super().linear(x, handle.dense)
+
+    def gated_linear(self, x: Tensor, handle: Any) -> Tensor:
+        """By codes for few rows."""
+        if handle.coded is not None and x.shape[0] <= FEW_ROWS:
+            return apply_coded(x, handle.coded)
+        return super().gated_linear(x, handle.dense)
+
+    def attend(
+        self, qkv: Tensor, prepared: Any, layer: int, qk_norm: NormWeight | None, scale: float
+    ) -> Tensor:
+        """One kernel over the KV in place for passes of decode rows."""
+        if prepared.decode is None:
+            return super().attend(qkv, prepared, layer, qk_norm, scale)
+        norm = None if qk_norm is None else (qk_norm.scaled, qk_norm.eps_length)
+        tables = prepared.decode
+        return attend_decode(
+            qkv.to(torch.float32).contiguous(), prepared.rotation, norm, prepared.kv, layer, tables.tables,
+            tables.contexts, scale,
+        )  # fmt: skip
+
+
+def _compile_products() -> None:
+    rows = 1
+    while rows <= MOST_ROWS:
+        product_kernel(rows)
+        rows *= 2
