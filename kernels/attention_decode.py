@@ -9,20 +9,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels import attention_plan
 from kernels.attention_parts import LOG2_E, NO_SCORE, capped, combine_parts, write_heads
 from kernels.attention_plan import ITEM_FIELDS, DecodePlan, plan_decode
-from kernels.attention_shape import AttentionShape, padded_dim
+from kernels.attention_shape import AttentionShape, has_ptx, padded_dim
+from kernels.kv_tiles import load_tile, store_heads
 from kernels.rope_append import rotate_heads
-from kernels.triton_kv import LayerKV, load_keys, load_values, store_heads
+from kernels.triton_kv import LayerKV
 from kernels.triton_types import SUM_WIDTH, Activations, PassTables
 
 __all__ = ["DecodePlan", "attend_decode", "attention_decode", "plan_decode"]
 
 WARPS, STAGES = 4, 3
 
-PART_REGISTERS = 64
-"""Registers of a thread that hold parts while they are added up."""
+COMBINED = 16
+"""Parts that are added up in one step: all are on their way before the first is used."""
 
 
 def attention_decode(
@@ -82,7 +82,6 @@ def _launch(
     scales = layer.values if layer.scales is None else layer.scales
     source = q if qkv is None else qkv
     rotation = plan.rotation
-    held = shape.groups + (0 if qkv is None else 2)
     padded = triton.next_power_of_2(shape.groups)
     dim = padded_dim(shape.head_dim)
     _attention_decode[(plan.items.shape[0], shape.kv_heads)](
@@ -108,7 +107,8 @@ def _launch(
         shape.q_scale,
         KV_HEADS=shape.kv_heads,
         GROUPS=shape.groups,
-        ROWS=max(16, triton.next_power_of_2(held)),
+        ROWS=padded,
+        COLUMNS=max(8, padded),
         HEAD_DIM=shape.head_dim,
         DIM=dim,
         BLOCK_SIZE=shape.block_size,
@@ -121,9 +121,8 @@ def _launch(
         NORM=qk_norm is not None,
         PAIRS=1 if rotation is None else rotation.inv_freq.shape[0],
         ADJACENT=rotation is not None and rotation.pairing == "adjacent",
-        SPLITS=attention_plan.SPLITS,
-        STEP=min(attention_plan.SPLITS, max(1, PART_REGISTERS * 32 * WARPS // (padded * dim))),
-        COMBINED_ROWS=padded,
+        STEP=COMBINED,
+        FAST=has_ptx(layer.values),
         WIDTH=SUM_WIDTH,
         num_warps=WARPS,
         num_stages=STAGES,
@@ -155,6 +154,7 @@ def _attention_decode(
     KV_HEADS: tl.constexpr,
     GROUPS: tl.constexpr,
     ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
@@ -167,16 +167,16 @@ def _attention_decode(
     NORM: tl.constexpr,
     PAIRS: tl.constexpr,
     ADJACENT: tl.constexpr,
-    SPLITS: tl.constexpr,
     STEP: tl.constexpr,
-    COMBINED_ROWS: tl.constexpr,
+    FAST: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Grid (W, KV heads): one item's blocks of one KV head for its GROUPS query heads, padded to ROWS.
+    """Grid (W, KV heads): one item's blocks of one KV head for its GROUPS query heads.
 
-    Bytes: the item's keys and values once, 2 · 2 · blocks · BLOCK_SIZE · D for float16. With APPEND
-    the source is the projections' partial sums, and the item of the newest block starts from the new
-    token's own key and value, which no program reads from the page.
+    Keys and values are the rows of a matrix product and queries its columns, which pads the queries
+    to 8 and no further. Bytes: the item's keys and values once, 4 · blocks · BLOCK_SIZE · D for float16.
+    With APPEND the source is the projections' partial sums, and the item of the newest block starts from
+    the new token's own key and value, which no program reads from the page.
     """
     item = tl.program_id(0)
     head = tl.program_id(1)
@@ -190,27 +190,35 @@ def _attention_decode(
     end = tl.load(fields + 4)
     context = tl.load(fields + 5)
     block = tl.load(fields + 6)
+    plane: tl.constexpr = KV_HEADS * BLOCK_SIZE * HEAD_DIM
     row = tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)
     d = tl.arange(0, DIM)
     slot = tl.arange(0, BLOCK_SIZE)
     place = (seq.to(tl.int64) * KV_HEADS + head) * GROUPS
-    inside = (row < GROUPS)[:, None] & (d < HEAD_DIM)[None, :]
+    top = tl.full((COLUMNS,), NO_SCORE, tl.float32)
+    total = tl.zeros((COLUMNS,), tl.float32)
+    acc = tl.zeros((DIM, COLUMNS), tl.float32)
+    written = context
     if APPEND:
         newest = (end * BLOCK_SIZE >= context) & (context > 0)
-        query, top, total, acc = _append(
-            source, values, scales, slots, turns, norm, seq, head, newest,
-            block_stride, scale_stride, num_tokens, eps, q_scale, KV_HEADS, GROUPS, ROWS, HEAD_DIM, DIM,
-            BLOCK_SIZE, CAP, QUANTIZED, PARTIALS, NORM, PAIRS, ADJACENT,
+        query, own_score, own_value = _append(
+            source, values, scales, slots, turns, norm, seq, head, newest, block_stride, scale_stride,
+            num_tokens, eps, q_scale, KV_HEADS, GROUPS, ROWS, HEAD_DIM, DIM, BLOCK_SIZE, CAP, QUANTIZED,
+            PARTIALS, NORM, PAIRS, ADJACENT,
         )  # fmt: skip
         written = context - 1
+        top = tl.where(newest, _repeat(own_score, COLUMNS), top)
+        total = tl.where(newest, total + 1.0, total)
+        acc = tl.where(newest, acc + own_value[:, None], acc)
     else:
+        inside = (row < GROUPS)[:, None] & (d < HEAD_DIM)[None, :]
         query = tl.load(source + (place + row[:, None]) * HEAD_DIM + d[None, :], mask=inside, other=0.0)
-        top = tl.full((ROWS,), NO_SCORE, tl.float32)
-        total = tl.zeros((ROWS,), tl.float32)
-        acc = tl.zeros((ROWS, DIM), tl.float32)
-        written = context
-    # Kept by column until the end: a sum over columns crosses the program's threads.
-    totals = tl.zeros((ROWS, BLOCK_SIZE), tl.float32)
+    # Columns beyond the heads repeat them; they are never written.
+    queries = tl.broadcast_to(query[None, :, :], (COLUMNS // ROWS, ROWS, DIM))
+    queries = tl.trans(tl.reshape(queries, (COLUMNS, DIM)))
+    # Kept by key until the end: a sum over keys crosses the program's threads.
+    totals = tl.zeros((BLOCK_SIZE, COLUMNS), tl.float32)
     table = block_tables + seq.to(tl.int64) * table_width
     for tile in range(first, end):
         page = block.to(tl.int64) * block_stride + head * (BLOCK_SIZE * HEAD_DIM)
@@ -221,34 +229,38 @@ def _attention_decode(
         seen = position < written
         if WINDOW > 0:
             seen = seen & (position >= context - WINDOW)
-        key = load_keys(values, scales, page, scale_page, HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED)
-        page += KV_HEADS * BLOCK_SIZE * HEAD_DIM
-        scale_page += KV_HEADS * BLOCK_SIZE * (HEAD_DIM // 32)
-        value = load_values(
-            values, scales, page, scale_page, position < written, HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED, True
-        )
-        scores = tl.where(seen[None, :], capped(tl.dot(query, key), CAP), NO_SCORE)
-        highest = tl.maximum(top, tl.max(scores, axis=1))
+        key = load_tile(
+            values, scales, page, scale_page, position >= 0,
+            HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED, False, False, FAST,
+        )  # fmt: skip
+        value = load_tile(
+            values, scales, page + plane, scale_page + plane // 32, position < written,
+            HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED, True, True, FAST,
+        )  # fmt: skip
+        scores = tl.where(seen[:, None], capped(tl.dot(key, queries), CAP), NO_SCORE)
+        highest = tl.maximum(top, tl.max(scores, axis=0))
         fade = tl.exp2(top - highest)
-        weight = tl.exp2(scores - highest[:, None])
+        weight = tl.exp2(scores - highest[None, :])
         total = total * fade
-        totals = totals * fade[:, None] + weight
-        acc = tl.dot(weight.to(tl.float16), value, acc * fade[:, None])
+        totals = totals * fade[None, :] + weight
+        acc = tl.dot(value, weight.to(tl.float16), acc * fade[None, :])
         top = highest
-    total += tl.sum(totals, axis=1)
+    total += tl.sum(totals, axis=0)
+    real = column < GROUPS
     if count == 1:
         if SINKS:
-            sink = tl.load(sinks + head * GROUPS + row, mask=row < GROUPS, other=0.0) * LOG2_E
+            sink = tl.load(sinks + head * GROUPS + column, mask=real, other=0.0) * LOG2_E
             highest = tl.maximum(top, sink)
             total = total * tl.exp2(top - highest) + tl.exp2(sink - highest)
-            acc = acc * tl.exp2(top - highest)[:, None]
-        acc = acc / tl.where(total > 0, total, 1.0)[:, None]
-        write_heads(acc, out, sums, place + row, row < GROUPS, HEAD_DIM, WIDTH)
+            acc = acc * tl.exp2(top - highest)[None, :]
+        acc = acc / tl.where(total > 0, total, 1.0)[None, :]
+        write_heads(tl.trans(acc), out, sums, place + column, real, HEAD_DIM, WIDTH)
     else:
-        part = (item.to(tl.int64) * KV_HEADS + head) * GROUPS + row
-        tl.store(parts + part[:, None] * HEAD_DIM + d[None, :], acc, mask=inside)
-        tl.store(tops + part * 2, top, mask=row < GROUPS)
-        tl.store(tops + part * 2 + 1, total, mask=row < GROUPS)
+        part = (item.to(tl.int64) * KV_HEADS + head) * GROUPS + column
+        kept = real[:, None] & (d < HEAD_DIM)[None, :]
+        tl.store(parts + part[:, None] * HEAD_DIM + d[None, :], tl.trans(acc), mask=kept)
+        tl.store(tops + part * 2, top, mask=real)
+        tl.store(tops + part * 2 + 1, total, mask=real)
         # All threads' parts must be written before one of them counts this item as done.
         tl.debug_barrier()
         counter = counters + seq * KV_HEADS + head
@@ -257,7 +269,7 @@ def _attention_decode(
             tl.store(counter, 0)
             combine_parts(
                 parts, tops, sinks, out, sums, first_item, count, head, place,
-                KV_HEADS, GROUPS, HEAD_DIM, DIM, SINKS, SPLITS, STEP, COMBINED_ROWS, WIDTH,
+                KV_HEADS, GROUPS, HEAD_DIM, DIM, SINKS, STEP, ROWS, WIDTH,
             )  # fmt: skip
 
 
@@ -290,38 +302,52 @@ def _append(
     PAIRS: tl.constexpr,
     ADJACENT: tl.constexpr,
 ) -> tuple:
-    """The queries of a row and KV head, and where its softmax starts.
+    """The queries of a row and KV head, and the new token's score and value for them.
 
-    Rows of one tile: GROUPS query heads, the key, the value. Where `newest` holds, key and value are
-    written to their slot and are the first step of the softmax; elsewhere the softmax starts empty.
+    → float16 [ROWS, DIM], float32 [ROWS], float32 [DIM]. Where `newest` holds, key and value are
+    written to their slot, and scored as stored; elsewhere they are not read.
     """
     row = tl.arange(0, ROWS)
     d = tl.arange(0, DIM)
     heads: tl.constexpr = GROUPS * KV_HEADS
-    own = tl.where(row < GROUPS, head * GROUPS + row, heads + head + (row - GROUPS) * KV_HEADS)
-    appended = (row >= GROUPS) & (row < tl.where(newest, GROUPS + 2, GROUPS))
     width: tl.constexpr = (heads + 2 * KV_HEADS) * HEAD_DIM
+    place = seq.to(tl.int64) * width
+    stride = num_tokens.to(tl.int64) * width
     cos = tl.load(turns + seq * (2 * DIM) + d)
     sin = tl.load(turns + seq * (2 * DIM) + DIM + d)
     slot = tl.load(slots + seq)
-    x = rotate_heads(
-        qkv, seq.to(tl.int64) * width, own, (row < GROUPS) | appended, cos, sin, norm,
-        num_tokens.to(tl.int64) * width, eps, heads + KV_HEADS,
+    query = rotate_heads(
+        qkv, place, head * GROUPS + row, row < GROUPS, cos, sin, norm, stride, eps, heads + KV_HEADS,
         PARTIALS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM,
     )  # fmt: skip
-    query = tl.where((row < GROUPS)[:, None], x * q_scale, 0.0).to(tl.float16)
-    # Keys and values of a block are planes of KV_HEADS heads each.
-    step: tl.constexpr = KV_HEADS * BLOCK_SIZE
-    offset = head * BLOCK_SIZE + slot % BLOCK_SIZE - GROUPS * step
-    block = slot // BLOCK_SIZE
-    stored = store_heads(
-        values, scales, x, block * block_stride + offset * HEAD_DIM,
-        block * scale_stride + offset * (HEAD_DIM // 32), step, appended, HEAD_DIM, ROWS, DIM, QUANTIZED,
+    query = (query * q_scale).to(tl.float16)
+    # A tensor of one row each: picking rows of a larger one is a sum across threads.
+    one = tl.arange(0, 1)
+    wanted = one < tl.where(newest, 1, 0)
+    key = rotate_heads(
+        qkv, place, heads + head + one, wanted, cos, sin, norm, stride, eps, heads + KV_HEADS,
+        PARTIALS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM,
     )  # fmt: skip
-    key = tl.sum(tl.where((row == GROUPS)[:, None], stored, 0.0), axis=0)
-    value = tl.sum(tl.where((row == GROUPS + 1)[:, None], stored, 0.0), axis=0)
-    score = capped(tl.sum(query.to(tl.float32) * key[None, :], axis=1), CAP)
-    top = tl.where(newest, score, NO_SCORE)
-    total = tl.where(newest, tl.full((ROWS,), 1.0, tl.float32), 0.0)
-    acc = tl.where(newest, tl.zeros((ROWS, DIM), tl.float32) + value[None, :], 0.0)
-    return query, top, total, acc
+    value = rotate_heads(
+        qkv, place, heads + KV_HEADS + head + one, wanted, cos, sin, norm, stride, eps, 0,
+        PARTIALS, HEAD_DIM, DIM, PAIRS, ADJACENT, False,
+    )  # fmt: skip
+    plane: tl.constexpr = KV_HEADS * BLOCK_SIZE
+    block = slot // BLOCK_SIZE
+    offset = head * BLOCK_SIZE + slot % BLOCK_SIZE
+    page = block * block_stride + offset * HEAD_DIM
+    scale_page = block * scale_stride + offset * (HEAD_DIM // 32)
+    key = store_heads(values, scales, key, page, scale_page, 0, wanted, HEAD_DIM, 1, DIM, QUANTIZED)
+    value = store_heads(
+        values, scales, value, page + plane * HEAD_DIM, scale_page + plane * (HEAD_DIM // 32), 0, wanted,
+        HEAD_DIM, 1, DIM, QUANTIZED,
+    )  # fmt: skip
+    score = capped(tl.sum(query.to(tl.float32) * key, axis=1), CAP)
+    return query, score, tl.reshape(value, (DIM,))
+
+
+@triton.jit
+def _repeat(x: tl.tensor, COUNT: tl.constexpr) -> tl.tensor:
+    """A vector of COUNT values that repeats a shorter one."""
+    size: tl.constexpr = x.shape[0]
+    return tl.reshape(tl.broadcast_to(x[None, :], (COUNT // size, size)), (COUNT,))

@@ -56,7 +56,6 @@ def combine_parts(
     HEAD_DIM: tl.constexpr,
     DIM: tl.constexpr,
     SINKS: tl.constexpr,
-    SPLITS: tl.constexpr,
     STEP: tl.constexpr,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -64,31 +63,32 @@ def combine_parts(
     """Add up the parts of `count` items from `item` on, in their order, STEP at once, and write the heads."""
     group = tl.arange(0, ROWS)
     d = tl.arange(0, DIM)
-    split = tl.arange(0, SPLITS)
-    first = (item.to(tl.int64) * KV_HEADS + head) * GROUPS
-    row = first + split[:, None] * (KV_HEADS * GROUPS) + group[None, :]
-    there = (split < count)[:, None] & (group < GROUPS)[None, :]
-    top = tl.load(tops + row * 2, mask=there, other=NO_SCORE, cache_modifier=".cg")
-    total = tl.load(tops + row * 2 + 1, mask=there, other=0.0, cache_modifier=".cg")
-    highest = tl.max(top, axis=0)
+    real = group < GROUPS
+    row = (item.to(tl.int64) * KV_HEADS + head) * GROUPS + group
+    # A thread adds up its own values over all parts: sums across threads would take longer than all else.
+    # Loads go past the L1, which may hold what others wrote since.
+    highest = tl.full((ROWS,), NO_SCORE, tl.float32)
     if SINKS:
-        sink = tl.load(sinks + head * GROUPS + group, mask=group < GROUPS, other=0.0) * LOG2_E
+        sink = tl.load(sinks + head * GROUPS + group, mask=real, other=0.0) * LOG2_E
         highest = tl.maximum(highest, sink)
-    divisor = tl.sum(tl.exp2(top - highest[None, :]) * total, axis=0)
+    divisor = tl.zeros((ROWS,), tl.float32)
     if SINKS:
-        divisor += tl.exp2(sink - highest)
-    step = tl.arange(0, STEP)
+        divisor += 1.0
     y = tl.zeros((ROWS, DIM), tl.float32)
     for start in range(0, count, STEP):
-        added = first + (start + step)[:, None] * (KV_HEADS * GROUPS) + group[None, :]
-        kept = (start + step < count)[:, None] & (group < GROUPS)[None, :]
-        height = tl.load(tops + added * 2, mask=kept, other=NO_SCORE, cache_modifier=".cg")
-        part = tl.load(
-            parts + added[:, :, None] * HEAD_DIM + d[None, None, :],
-            mask=kept[:, :, None] & (d < HEAD_DIM)[None, None, :],
-            other=0.0,
-            cache_modifier=".cg",
-        )
-        y += tl.sum(part * tl.exp2(height - highest[None, :])[:, :, None], axis=0)
-    y = y / tl.where(group < GROUPS, divisor, 1.0)[:, None]
-    write_heads(y, out, sums, place + group, group < GROUPS, HEAD_DIM, WIDTH)
+        for step in tl.static_range(STEP):
+            kept = group < tl.where(start + step < count, GROUPS, 0)
+            added = row + (start + step) * (KV_HEADS * GROUPS)
+            place_in = parts + added[:, None] * HEAD_DIM + d[None, :]
+            inside = kept[:, None] & (d < HEAD_DIM)[None, :]
+            part = tl.load(place_in, mask=inside, other=0.0, cache_modifier=".cg")
+            top = tl.load(tops + added * 2, mask=kept, other=NO_SCORE, cache_modifier=".cg")
+            total = tl.load(tops + added * 2 + 1, mask=kept, other=0.0, cache_modifier=".cg")
+            before = highest
+            highest = tl.maximum(highest, top)
+            fade = tl.exp2(before - highest)
+            weight = tl.exp2(top - highest)
+            divisor = divisor * fade + weight * total
+            y = y * fade[:, None] + part * weight[:, None]
+    y = y / tl.where(real, divisor, 1.0)[:, None]
+    write_heads(y, out, sums, place + group, real, HEAD_DIM, WIDTH)

@@ -16,7 +16,10 @@ from kernels.rope_append import rotation_of
 from kernels.triton_types import PassTables
 
 SPLITS = 32
-"""Items that all contexts of a pass share beyond one each, and the most that one row is cut into."""
+"""The most items that a single row is cut into."""
+
+SHARED_SPLITS = 64
+"""Items that the contexts of several rows share beyond one each."""
 
 MIN_TILES = 2
 """Blocks below which an item is not cut further."""
@@ -54,11 +57,12 @@ def plan_decode(
 ) -> DecodePlan:
     """Cut the contexts of a pass's decode rows into items, on the device.
 
-    W is num_decode + 32, or 32 num_decode when `batch_independent`: then a row is cut by its own
-    length alone, and its result is bit-equal beside any other rows. `attend_decode` needs `rotation`.
+    W is at most num_decode + 64, or 32 num_decode when `batch_independent`: then a row is cut by its
+    own length alone, and its result is bit-equal beside any other rows. `attend_decode` needs `rotation`.
     """
     rows, device = tables.num_decode, tables.context_lens.device
-    work = rows * SPLITS if batch_independent else rows + SPLITS
+    splits = SPLITS if batch_independent or rows == 1 else SHARED_SPLITS
+    work = rows * splits if batch_independent else rows + splits
     dim = padded_dim(shape.head_dim)
     plan = DecodePlan(
         torch.empty((work, ITEM_FIELDS.value), dtype=torch.int32, device=device),
@@ -86,7 +90,7 @@ def plan_decode(
             KV_HEADS=shape.kv_heads,
             BLOCK_SIZE=shape.block_size,
             WINDOW=shape.window,
-            SPLITS=SPLITS,
+            SPLITS=splits,
             MIN_TILES=FIXED_TILES if batch_independent else MIN_TILES,
             SHARED=not batch_independent,
             PAIRS=1 if rotation is None else rotation.inv_freq.shape[0],

@@ -5,8 +5,9 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.attention_parts import LOG2_E, NO_SCORE, capped, write_heads
-from kernels.attention_shape import AttentionShape, padded_dim
-from kernels.triton_kv import LayerKV, load_keys, load_values
+from kernels.attention_shape import AttentionShape, has_ptx, padded_dim
+from kernels.kv_tiles import load_tile
+from kernels.triton_kv import LayerKV
 from kernels.triton_types import SUM_WIDTH, Activations, PassTables
 
 ROWS = 128
@@ -67,6 +68,7 @@ def attention_prefill(
         CAP=shape.score_cap,
         SINKS=sinks is not None,
         QUANTIZED=layer.scales is not None,
+        FAST=has_ptx(layer.values),
         WIDTH=SUM_WIDTH,
         num_warps=WARPS,
         num_stages=STAGES,
@@ -97,9 +99,11 @@ def _attend_tiles(
     CAP: tl.constexpr,
     QUANTIZED: tl.constexpr,
     DIAGONAL: tl.constexpr,
+    FAST: tl.constexpr,
 ) -> tuple:
     """Online softmax over blocks [first, end); only DIAGONAL ones hold keys behind some position."""
     slot = tl.arange(0, BLOCK_SIZE)
+    plane: tl.constexpr = KV_HEADS * BLOCK_SIZE * HEAD_DIM
     block = tl.load(table + first, mask=first < end, other=0)
     for tile in range(first, end):
         page = block.to(tl.int64) * block_stride + head * (BLOCK_SIZE * HEAD_DIM)
@@ -107,12 +111,14 @@ def _attend_tiles(
         # One step ahead, so that the next tile's address does not wait for memory.
         block = tl.load(table + tile + 1, mask=tile + 1 < end, other=0)
         place = tile * BLOCK_SIZE + slot
-        key = load_keys(values, scales, page, scale_page, HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED)
-        page += KV_HEADS * BLOCK_SIZE * HEAD_DIM
-        scale_page += KV_HEADS * BLOCK_SIZE * (HEAD_DIM // 32)
-        value = load_values(
-            values, scales, page, scale_page, place < context, HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED, DIAGONAL
-        )
+        key = load_tile(
+            values, scales, page, scale_page, place >= 0,
+            HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED, False, True, FAST,
+        )  # fmt: skip
+        value = load_tile(
+            values, scales, page + plane, scale_page + plane // 32, place < context,
+            HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED, DIAGONAL, False, FAST,
+        )  # fmt: skip
         scores = capped(tl.dot(query, key), CAP)
         if DIAGONAL:
             scores = tl.where(place[None, :] <= position[:, None], scores, NO_SCORE)
@@ -156,6 +162,7 @@ def _attention_prefill(
     CAP: tl.constexpr,
     SINKS: tl.constexpr,
     QUANTIZED: tl.constexpr,
+    FAST: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
     """Grid (KV heads, query tiles): TOKENS tokens by GROUPS heads in ROWS rows, latest tiles first.
@@ -202,11 +209,11 @@ def _attention_prefill(
     table = block_tables + (num_decode + found).to(tl.int64) * table_width
     top, total, acc = _attend_tiles(
         query, top, total, acc, position, context, first, whole, values, scales, table, head,
-        block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, False,
+        block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, False, FAST,
     )  # fmt: skip
     top, total, acc = _attend_tiles(
         query, top, total, acc, position, context, tl.maximum(first, whole), end, values, scales, table, head,
-        block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, True,
+        block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, True, FAST,
     )  # fmt: skip
     if SINKS:
         sink = tl.load(sinks + head * GROUPS + row % GROUPS) * LOG2_E

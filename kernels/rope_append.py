@@ -8,7 +8,8 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.attention_shape import AttentionShape, Rotation, padded_dim
-from kernels.triton_kv import LayerKV, quantize_q8, store_heads
+from kernels.kv_tiles import store_heads
+from kernels.triton_kv import LayerKV, quantize_q8
 from kernels.triton_types import PassTables
 
 HEADS = 8
