@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kernels.quant.dequant import dequantize
 from kernels.quant.plane_weights import HALF, chunk_float16, half_operands, has_ptx, row_pointers
-from kernels.quant.planes import COLUMNS, ROWS, PlanesMatrix, unpack
+from kernels.quant.planes import ROWS, PlanesMatrix, unpack
 
 _ROWS = tl.constexpr(ROWS)
 _HALF = tl.constexpr(HALF)
@@ -18,13 +18,12 @@ _HALF = tl.constexpr(HALF)
 def dequantize_planes(w: PlanesMatrix, out: Tensor, first_row: int = 0) -> None:
     """Write rows `first_row` (a multiple of 64) and following of `w` to `out`, float16 [rows, K].
 
-    Weights are the same float16 numbers that the fused linear multiplies. Grid: 64 rows by one
-    super-block a program; moves the planes' bytes in and 2 bytes a weight out.
+    Weights are the same float16 numbers that the fused linear multiplies. Grid: half
+    super-blocks by 64 rows; moves the planes' bytes in and 2 bytes a weight out.
     """
     if first_row % ROWS or out.dtype != torch.float16 or out.shape[1] != w.shape[1]:
         raise ValueError(f"{out.dtype} {tuple(out.shape)} from row {first_row} does not fit {w.shape}")
-    blocks = w.codes.shape[1]
-    _dequantize[(blocks, triton.cdiv(out.shape[0], ROWS))](
+    _dequantize[(triton.cdiv(w.shape[1], HALF), triton.cdiv(out.shape[0], ROWS))](
         w.codes,
         w.high,
         w.meta,
@@ -33,10 +32,10 @@ def dequantize_planes(w: PlanesMatrix, out: Tensor, first_row: int = 0) -> None:
         first_row // ROWS,
         out.shape[0],
         w.shape[1],
-        blocks,
+        w.codes.shape[1],
         FORM=w.format,
         FAST=has_ptx(w.codes),
-        EVEN=w.shape[1] % COLUMNS == 0,
+        EVEN=w.shape[1] % HALF == 0,
         num_warps=4,
     )
 
@@ -71,18 +70,16 @@ def _dequantize(
     FAST: tl.constexpr,
     EVEN: tl.constexpr,
 ) -> None:
-    block = tl.program_id(0)
+    half = tl.program_id(0)
     row = tl.arange(0, _ROWS)
-    pc, ph, pm = row_pointers(codes, high, meta, (first_tile + tl.program_id(1)).to(tl.int64), row, S, FORM)
+    tile = (first_tile + tl.program_id(1)).to(tl.int64)
+    pc, ph, pm = row_pointers(codes, high, meta, tile, row, S, FORM)
     target = tl.program_id(1).to(tl.int64) * _ROWS + row
-    k = tl.arange(0, 64)
-    for side in tl.static_range(2):
-        half = block * 2 + side
-        ops = half_operands(pc, ph, pm, index + row, half, FORM, FAST)
-        for chunk in tl.static_range(2):
-            column = half * _HALF + chunk * 64 + k
-            mask = (target < rows)[:, None]
-            if not EVEN:
-                mask = mask & (column < K)[None, :]
-            weights = chunk_float16(ops, chunk, FORM, FAST)
-            tl.store(out + target[:, None] * K + column[None, :], weights, mask=mask)
+    ops = half_operands(pc, ph, pm, index + row, half, FORM, FAST)
+    for chunk in tl.static_range(2):
+        column = half * _HALF + chunk * 64 + tl.arange(0, 64)
+        mask = (target < rows)[:, None]
+        if not EVEN:
+            mask = mask & (column < K)[None, :]
+        weights = chunk_float16(ops, chunk, FORM, FAST)
+        tl.store(out + target[:, None] * K + column[None, :], weights, mask=mask)
