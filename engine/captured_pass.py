@@ -82,6 +82,11 @@ class CapturedPass:
         """Record `compute`; it must have run once, so that it is compiled."""
         self._replay = self._queue.capture(lambda: compute(self.buffers))
 
+    @property
+    def captured(self) -> bool:
+        """Whether a launch is one replay."""
+        return self._replay is not None
+
     def fill(self, batch: ModelBatch, slots: list[int]) -> None:
         """Send a batch: its rows of the state, chunk by chunk its tokens, and which are sampled.
 

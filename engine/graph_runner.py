@@ -76,6 +76,10 @@ class GraphRunner:
         self._flights: deque[_Flight] = deque()
         self._current: CapturedPass | None = None
         self._ticks = 0
+        self.replays = 0
+        """Passes that were one replay of a captured graph."""
+        self.eager_passes = 0
+        """Passes whose kernels were launched one by one."""
         self._tick_ms = AHEAD_MS / 4
         self._collected_at = 0.0
 
@@ -203,6 +207,8 @@ class GraphRunner:
 
     def _launch(self, one: CapturedPass, batch: ModelBatch) -> None:
         one.launch(self._compute)
+        self.replays += one.captured
+        self.eager_passes += not one.captured
         tick = self._ticks
         self._ticks += 1
         place = tick % DEPTH

@@ -1,0 +1,108 @@
+"""A whole model on the kernels: right logits, and passes that may be packed, cut, batched and queued.
+
+On a machine without a GPU the kernels are interpreted and queued work runs at once.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+import engine.engine as facade
+from app.builtin_model import builtin_model_path
+from engine import captured_pass, graph_runner
+from engine.engine import Engine
+from engine.request import Request, SamplingParams
+from kernels.triton_ops import TritonOperations
+from tests.goldens import nmse
+from tests.tiny_gguf import make_tiny
+
+GREEDY = SamplingParams(temperature=0.0)
+NMSE_LIMIT = 1e-5
+
+
+@pytest.fixture(scope="module")
+def gpu_engine(device) -> Iterator[Engine]:
+    patch = pytest.MonkeyPatch()
+    patch.setattr(facade, "operations_for", lambda *_: TritonOperations(torch.device(device), "auto"))
+    if device == "cpu":
+        # The interpreter computes padding one program at a time.
+        for name, sizes in (("PASS_TOKENS", (8, 16, 64)), ("MIXED_ROWS", (0, 3)), ("CHUNKS", (2, 4))):
+            patch.setattr(captured_pass, name, sizes)
+        patch.setattr(graph_runner, "WARM_SIZES", ())
+        patch.setattr(graph_runner, "WARM_PROMPT", captured_pass.PassSize(0, 1, 4))
+    with Engine("cpu", kv_budget_bytes=64 << 20, debug=True) as engine:
+        yield engine
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def plain_engine() -> Iterator[Engine]:
+    with Engine("cpu", weight_dtype="float32", kv_dtype="float32", kv_budget_bytes=64 << 20) as engine:
+        yield engine
+
+
+def logits(engine: Engine, path, ids: list[int]) -> np.ndarray:
+    model = engine.load(path)
+    try:
+        return model.logits(ids).numpy()
+    finally:
+        model.unload()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "quant"),
+    [
+        ("llama", "Q4_K_M"),
+        ("qwen2", "Q5_0"),
+        ("qwen3", "Q6_K"),
+        ("qwen3", "Q8_0"),
+        ("llama", "F32"),
+        ("qwen2", "BF16"),
+    ],
+)
+def test_logits_are_those_of_float32(architecture, quant, gpu_engine, plain_engine, tmp_path):
+    path = make_tiny(tmp_path / "tiny.gguf", architecture, quant=quant, seed=5)
+    ids = np.random.default_rng(2).integers(10, 300, 40).tolist()
+    assert nmse(logits(gpu_engine, path, ids), logits(plain_engine, path, ids)) <= NMSE_LIMIT
+
+
+@pytest.fixture(scope="module")
+def path(full, tmp_path_factory):
+    """The built-in model, or one that an interpreter can run."""
+    if full:
+        return builtin_model_path()
+    return make_tiny(tmp_path_factory.mktemp("model") / "tiny.gguf", "qwen3", quant="Q4_K_M", seed=5)
+
+
+def test_every_size_of_pass(gpu_engine, plain_engine, path, full):
+    """One prompt by the kernel of few rows, one by that of a chunk, one by that of a whole prompt."""
+    for count in (5, 40, 300, 1500) if full else (3, 40):
+        ids = np.random.default_rng(count).integers(10, 300, count).tolist()
+        assert nmse(logits(gpu_engine, path, ids), logits(plain_engine, path, ids)) <= NMSE_LIMIT
+
+
+def test_answers_of_many_tabs_are_those_of_each_alone(gpu_engine, plain_engine, path, full):
+    """Packed, cut and queued passes give each tab its own text."""
+    new = 200 if full else 4
+    model, plain = gpu_engine.load(path), plain_engine.load(path)
+    prompts = [tuple(range(20 + i, 26 + 3 * i)) for i in range(8 if full else 3)]
+    if full:
+        texts = ("Once upon a time", "The sun is", "A dog and a cat", "Water is", "My friend said")
+        prompts = [tuple(model.tokenizer.encode(text)) for text in texts]
+    requests = [Request(ids, GREEDY, max_tokens=new, ignore_eog=True) for ids in prompts]
+    together = [answer.result(300) for answer in [model.submit(request) for request in requests]]
+    assert [end.completion_tokens for _, end in together] == [new] * len(prompts)
+    alone = [model.submit(request).result(300)[0] for request in requests]
+    assert [text for text, _ in together] == alone
+    if not full:
+        # Over a long text float16 activations meet a near tie sooner or later.
+        assert alone == [plain.submit(request).result(300)[0] for request in requests]
+
+
+def test_a_drawn_answer_is_that_of_the_cpu(gpu_engine, plain_engine, path, full):
+    params = SamplingParams(temperature=0.8, top_k=40, top_p=0.9, repetition_penalty=1.1, seed=11)
+    request = Request((20, 21, 22), params, max_tokens=30 if full else 3)
+    texts = [engine.load(path).submit(request).result(300)[0] for engine in (gpu_engine, plain_engine)]
+    assert texts[0] == texts[1]
