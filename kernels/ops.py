@@ -166,9 +166,7 @@ def operations_for(device: str, weight_dtype: str = "auto", kv_dtype: str = "aut
     """
     from kernels.reference import TorchOperations
 
-    place = torch.device(device)
-    if place.type == "cuda" and place.index is None:
-        place = torch.device("cuda", torch.cuda.current_device())
+    place = torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else torch.device(device)
     missing = ""
     if place.type == "cuda" and weight_dtype == "auto" and kv_dtype != "float32":
         try:
