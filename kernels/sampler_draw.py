@@ -3,13 +3,29 @@
 Every group of neighbouring tokens has its maximum. The value that at least `need` maxima reach is
 reached by at least `need` tokens, all of them in those groups, so the best tokens are found by
 looking into these groups alone. Rows whose answer lies deeper are left to `kernels.sampler_search`.
+
+SIZES is (groups, tokens of a group, groups padded to a power of two, candidates sorted in the usual
+case, candidates sorted at most, largest top-k tried here, bins of the search).
 """
 
 import triton
 import triton.language as tl
 
-from kernels.sampler_logits import LOWEST, UNIT, edited_logits, logit_of, ordered, token_of, weigh
+from kernels.sampler_logits import (
+    LOWEST,
+    edited_logits,
+    logit_of,
+    looks_wide,
+    ordered,
+    sharpness,
+    token_of,
+    units,
+    weigh,
+)
 from kernels.sampler_state import FIELDS, MIN_P, TEMPERATURE, TOP_K, TOP_P, float_field, uniform
+
+NATS = tl.constexpr(29.2)
+"""Below the best token by so much over the temperature, a weight is no unit."""
 
 
 @triton.jit
@@ -45,17 +61,17 @@ def collect(
     group_list: tl.tensor,
     found: tl.tensor,
     SHAPE: tl.constexpr,
-    GROUP: tl.constexpr,
-    TILE: tl.constexpr,
-    PADDED: tl.constexpr,
-    CAPACITY: tl.constexpr,
+    SIZES: tl.constexpr,
 ) -> tl.tensor:
     """Write the tokens with logits >= `least` to `found`, up to CAPACITY; → how many there are."""
+    GROUP: tl.constexpr = SIZES[1]
+    TILE: tl.constexpr = min(32, SIZES[2])
+    CAPACITY: tl.constexpr = SIZES[4]
     chosen = maxima >= least
     order = tl.cumsum(chosen.to(tl.int32), axis=0) - 1
     num_groups = tl.sum(chosen.to(tl.int32), axis=0)
     tl.debug_barrier()
-    tl.store(group_list + order, tl.arange(0, PADDED), mask=chosen)
+    tl.store(group_list + order, tl.arange(0, SIZES[2]), mask=chosen)
     tl.debug_barrier()
     count = 0
     for first in range(0, num_groups, TILE):
@@ -100,14 +116,13 @@ def _settle(
     found: tl.tensor,
     count: tl.tensor,
     best: tl.tensor,
-    temperature: tl.tensor,
-    top_k: tl.tensor,
-    top_p: tl.tensor,
-    min_p: tl.tensor,
-    drawn: tl.tensor,
     full: tl.tensor,
     complete: tl.tensor,
     all_in: tl.tensor,
+    drawn: tl.tensor,
+    rows: tl.tensor,
+    slot: tl.tensor,
+    top_k: tl.tensor,
     SIZE: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
     """Draw from the `count` best tokens → (id, whether that is the draw from the whole row).
@@ -115,12 +130,15 @@ def _settle(
     `top_k` 0 keeps all; `full` is the row's mass. `complete`: no token beyond these is kept;
     `all_in`: none beyond these has a weight.
     """
+    top_p = float_field(rows, slot, TOP_P)
+    min_p = float_field(rows, slot, MIN_P)
+    sharp = sharpness(float_field(rows, slot, TEMPERATURE))
     rank = tl.arange(0, SIZE)
     packed = sort_found(found, count, SIZE)
     available = tl.minimum(count, tl.where(top_k > 0, top_k, count))
     offered = rank < available
-    weight = tl.where(offered, weigh(logit_of(packed), best, temperature), 0.0)
-    mass = (weight * UNIT).to(tl.int64)
+    weight = tl.where(offered, weigh(logit_of(packed), best, sharp), 0.0)
+    mass = units(weight)
     cumulative = tl.cumsum(mass, axis=0)
     found_mass = tl.sum(mass, axis=0)
     closed = complete | (top_k > 0)
@@ -129,14 +147,12 @@ def _settle(
     keep = offered & (mass > 0) & ((cumulative - mass).to(tl.float64) < limit) & (weight >= min_p)
     keep = keep | (rank == 0)
     kept = tl.sum(keep.to(tl.int32), axis=0)
-    kept_mass = tl.sum(tl.where(keep, mass, 0), axis=0)
     closed = closed | (kept < available)
-    kept_mass = tl.where(closed, kept_mass, total)
+    kept_mass = tl.where(closed, tl.sum(tl.where(keep, mass, 0), axis=0), total)
     target = (drawn * kept_mass.to(tl.float64)).to(tl.int64)
     settled = closed | ((top_p >= 1) & (min_p <= 0) & (target < found_mass))
     index = tl.sum((keep & (cumulative <= target)).to(tl.int32), axis=0)
-    index = tl.minimum(index, kept - 1)
-    token = tl.sum(tl.where(rank == index, token_of(packed), 0), axis=0)
+    token = tl.sum(tl.where(rank == tl.minimum(index, kept - 1), token_of(packed), 0), axis=0)
     return token, settled
 
 
@@ -150,72 +166,99 @@ def _draw(
     group_list: tl.tensor,
     found: tl.tensor,
     SHAPE: tl.constexpr,
-    GROUP: tl.constexpr,
-    TILE: tl.constexpr,
-    PADDED: tl.constexpr,
-    SMALL: tl.constexpr,
-    CAPACITY: tl.constexpr,
+    SIZES: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """→ (id, 0), or (0, 1) where more than CAPACITY tokens would have to be looked at.
-
-    Without a top-k first few candidates are tried: most rows put nearly all weight on them.
-    """
+    """→ (id, 0), or (0, 1) where more tokens have to be looked at."""
     rows = source[4]
     slot = source[3]
-    temperature = float_field(rows, slot, TEMPERATURE)
-    top_p = float_field(rows, slot, TOP_P)
+    SMALL: tl.constexpr = SIZES[3]
+    CAPACITY: tl.constexpr = SIZES[4]
     min_p = float_field(rows, slot, MIN_P)
-    top_k = _top_k(rows, slot, SHAPE[0])
+    temperature = float_field(rows, slot, TEMPERATURE)
+    top_k = kept_by_top_k(rows, slot, SHAPE[0])
     drawn = uniform(rows, slot, position)
     floor = LOWEST + tl.zeros_like(best)
-    need = top_k
-    most = top_k
     full = tl.zeros_like(top_k).to(tl.int64)
+    need = top_k
     if top_k == 0:
-        need = need + SMALL // 3
-        most = most + CAPACITY // 2
-        full = (tl.sum(weigh(maxima, best, temperature) * sums, axis=0) * UNIT).to(tl.int64)
+        need = need + SMALL // 2
+        full = units(tl.sum(weigh(maxima, best, sharpness(temperature)) * sums, axis=0))
         if min_p > 0:
             cut = best + temperature * (tl.log(min_p) - 1e-3) - 1e-5 * tl.abs(best)
             floor = tl.maximum(floor, cut)
     token = tl.zeros_like(top_k)
-    left = top_k <= CAPACITY // 2
-    settled = left & (top_k < 0)
-    while left:
-        least = threshold(maxima, best, floor, need)
-        count = collect(source, maxima, least, group_list, found, SHAPE, GROUP, TILE, PADDED, CAPACITY)
-        all_in = least <= LOWEST
-        if ((count >= top_k) | all_in) & (count <= CAPACITY):
-            complete = least <= floor
-            if count <= SMALL:
-                token, settled = _settle(
-                    found, count, best, temperature, top_k, top_p, min_p, drawn, full, complete, all_in, SMALL
-                )
-            else:
-                token, settled = _settle(
-                    found,
-                    count,
-                    best,
-                    temperature,
-                    top_k,
-                    top_p,
-                    min_p,
-                    drawn,
-                    full,
-                    complete,
-                    all_in,
-                    CAPACITY,
-                )
-        left = (need < most) & (settled == 0) & (count <= CAPACITY)
-        need = most
+    settled = top_k < 0
+    least = threshold(maxima, best, floor, need)
+    count = collect(source, maxima, least, group_list, found, SHAPE, SIZES)
+    all_in = least <= LOWEST
+    complete = least <= floor
+    if ((count >= top_k) | all_in) & (count <= CAPACITY):
+        if count <= SMALL:
+            token, settled = _settle(
+                found, count, best, full, complete, all_in, drawn, rows, slot, top_k, SMALL
+            )
+        else:
+            token, settled = _settle(
+                found, count, best, full, complete, all_in, drawn, rows, slot, top_k, CAPACITY
+            )
     return token, 1 - settled.to(tl.int32)
 
 
 @triton.jit
-def _top_k(rows: tl.tensor, slot: tl.tensor, VOCAB: tl.constexpr) -> tl.tensor:
-    """Tokens to keep, 0 for all."""
+def kept_by_top_k(rows: tl.tensor, slot: tl.tensor, VOCAB: tl.constexpr) -> tl.tensor:
+    """Tokens that a row's top-k keeps, 0 for all."""
     top_k = tl.load(rows + slot * FIELDS + TOP_K)
     return tl.where((top_k < 0) | (top_k >= VOCAB), 0, top_k)
+
+
+@triton.jit
+def _choose(
+    source: tl.tuple,
+    statistics: tl.tensor,
+    plane: tl.tensor,
+    position: tl.tensor,
+    group_list: tl.tensor,
+    found: tl.tensor,
+    tables: tl.tensor,
+    SHAPE: tl.constexpr,
+    SIZES: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """→ (id, finite, best logit, bins per logit of the search that has to follow, or 0)."""
+    GROUPS: tl.constexpr = SIZES[0]
+    GROUP: tl.constexpr = SIZES[1]
+    rows = source[4]
+    slot = source[3]
+    group = tl.arange(0, SIZES[2])
+    maxima = tl.load(statistics + group, mask=group < GROUPS, other=float("-inf"))
+    best = tl.max(maxima, axis=0)
+    bad = tl.sum((maxima != maxima).to(tl.int32), axis=0)
+    finite = ((bad == 0) & (best >= LOWEST)).to(tl.int32)
+    token = tl.zeros_like(finite)
+    bins = tl.zeros_like(best)
+    temperature = float_field(rows, slot, TEMPERATURE)
+    top_k = kept_by_top_k(rows, slot, SHAPE[0])
+    if finite != 0:
+        if (temperature <= 0) | (top_k == 1):
+            home = tl.argmax(maxima, axis=0)
+            column = home * GROUP + tl.arange(0, GROUP)
+            token = home * GROUP + tl.argmax(edited_logits(source, column, column < SHAPE[0], SHAPE), axis=0)
+        else:
+            left = finite
+            if top_k <= SIZES[5]:
+                sums = tl.load(statistics + plane + group, mask=group < GROUPS, other=0.0)
+                token, left = _draw(source, maxima, best, sums, position, group_list, found, SHAPE, SIZES)
+            if left != 0:
+                known = looks_wide(rows, slot, SHAPE[0], SIZES[5])
+                least = tl.load(
+                    statistics + 2 * plane + group, mask=group < tl.where(known, GROUPS, 0), other=-LOWEST
+                )
+                span = best - tl.where(known, tl.min(least, axis=0), LOWEST)
+                span = tl.minimum(span, NATS * temperature)
+                bins = SIZES[6] / tl.maximum(span, 1e-30)
+                place = tl.arange(0, 2 * SIZES[6])
+                tl.store(tables + place, tl.zeros_like(place).to(tl.int64))
+                tl.store(tables + 2 * SIZES[6] + tl.arange(0, 8), tl.zeros((8,), tl.int64))
+    return token, finite, best, bins
 
 
 @triton.jit
@@ -227,63 +270,41 @@ def choose_tokens(
     counts: tl.tensor,
     bias: tl.tensor,
     positions: tl.tensor,
-    group_max: tl.tensor,
-    group_sum: tl.tensor,
+    statistics: tl.tensor,
+    plane: tl.tensor,
     group_list: tl.tensor,
     found: tl.tensor,
-    sampled: tl.tensor,
-    finite: tl.tensor,
-    pending: tl.tensor,
+    tables: tl.tensor,
+    results: tl.tensor,
+    bounds: tl.tensor,
     POSITION_STRIDE: tl.constexpr,
     SHAPE: tl.constexpr,
-    GROUPS: tl.constexpr,
-    GROUP: tl.constexpr,
-    TILE: tl.constexpr,
-    PADDED: tl.constexpr,
-    SMALL: tl.constexpr,
-    CAPACITY: tl.constexpr,
+    SIZES: tl.constexpr,
 ) -> None:
-    """Grid (R,): the id of each row, or pending = 1 where its few best tokens do not decide.
+    """Grid (R,): the id of each row, and its bounds: the best logit, and the bins per logit of
+    the search where the few best tokens do not decide, else 0. The tables of a search are cleared.
 
     Reads 8 bytes per group, and of the groups with a candidate what `group_statistics` read.
     """
     row = tl.program_id(0)
     slot = tl.load(slots + row).to(tl.int64)
     token = tl.zeros_like(row)
-    left = tl.zeros_like(row)
-    is_finite = left + 1
+    finite = token + 1
+    best = tl.zeros_like(row).to(tl.float32)
+    bins = best
     if slot >= 0:
-        group = tl.arange(0, PADDED)
-        maxima = tl.load(group_max + row * GROUPS + group, mask=group < GROUPS, other=float("-inf"))
-        best = tl.max(maxima, axis=0)
-        bad = tl.sum((maxima != maxima).to(tl.int32), axis=0)
-        is_finite = ((bad == 0) & (best >= LOWEST)).to(tl.int32)
-        source = (logits, split_stride, row, slot, rows, counts, bias)
-        if is_finite != 0:
-            if (float_field(rows, slot, TEMPERATURE) <= 0) | (_top_k(rows, slot, SHAPE[0]) == 1):
-                home = tl.argmax(maxima, axis=0)
-                column = home * GROUP + tl.arange(0, GROUP)
-                token = home * GROUP + tl.argmax(
-                    edited_logits(source, column, column < SHAPE[0], SHAPE), axis=0
-                )
-            else:
-                sums = tl.load(group_sum + row * GROUPS + group, mask=group < GROUPS, other=0.0)
-                position = tl.load(positions + slot * POSITION_STRIDE)
-                token, left = _draw(
-                    source,
-                    maxima,
-                    best,
-                    sums,
-                    position,
-                    group_list + row * PADDED,
-                    found + row * CAPACITY,
-                    SHAPE,
-                    GROUP,
-                    TILE,
-                    PADDED,
-                    SMALL,
-                    CAPACITY,
-                )
-    tl.store(sampled + row, token)
-    tl.store(finite + row, is_finite)
-    tl.store(pending + row, left)
+        token, finite, best, bins = _choose(
+            (logits, split_stride, row, slot, rows, counts, bias),
+            statistics + row * SIZES[0],
+            plane,
+            tl.load(positions + slot * POSITION_STRIDE),
+            group_list + row * SIZES[2],
+            found + row * SIZES[4],
+            tables + row * (2 * SIZES[6] + 8),
+            SHAPE,
+            SIZES,
+        )
+    tl.store(results + row, token)
+    tl.store(results + tl.num_programs(0) + row, finite)
+    tl.store(bounds + 2 * row, best)
+    tl.store(bounds + 2 * row + 1, bins)

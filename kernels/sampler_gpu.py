@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kernels.sampler_draw import choose_tokens
 from kernels.sampler_logits import group_statistics
-from kernels.sampler_search import search_tokens
+from kernels.sampler_search import bin_tokens, search_tokens
 from kernels.sampler_state import SamplerState
 
 
@@ -26,6 +26,10 @@ class SamplerShape:
     """Candidates sorted in the usual case."""
     capacity: int = 1024
     """Candidates sorted at most."""
+    most: int = 256
+    """Largest top-k for which candidates are tried."""
+    bins: int = 2048
+    """Bins of equal width that a wide row's logits are sorted into."""
 
 
 DEFAULT_SHAPE = SamplerShape()
@@ -51,55 +55,76 @@ def sample(
     groups = triton.cdiv(vocab, shape.group)
     padded = triton.next_power_of_2(groups)
     device = logits.device
-    maxima = torch.empty((2, count, groups), dtype=torch.float32, device=device)
+    statistics = torch.empty((3, count, groups), dtype=torch.float32, device=device)
     group_list = torch.empty((count, padded), dtype=torch.int32, device=device)
     found = torch.empty((count, shape.capacity), dtype=torch.int64, device=device)
-    results = torch.empty((3, count), dtype=torch.int32, device=device)
-    ids, finite, pending = results
+    tables = torch.empty((count, 2 * shape.bins + 8), dtype=torch.int64, device=device)
+    bounds = torch.empty((count, 2), dtype=torch.float32, device=device)
+    results = torch.empty((2, count), dtype=torch.int32, device=device)
     row = (logits, logits.stride(0), slots, state.rows, state.counts, state.bias)
     kind = (vocab, logits.stride(1), splits, False)
-    tile = group_tile(count, shape.group)
+    tile = group_tile(shape.group)
     group_statistics[(triton.cdiv(groups, tile), count)](
-        *row, maxima[0], maxima[1], SHAPE=kind, GROUPS=groups, GROUP=shape.group, TILE=tile, num_warps=4
+        *row,
+        statistics,
+        statistics.stride(0),
+        SHAPE=kind,
+        GROUPS=groups,
+        GROUP=shape.group,
+        TILE=tile,
+        MOST=shape.most,
+        num_warps=4,
     )
     choose_tokens[(count,)](
         *row,
         lengths,
-        maxima[0],
-        maxima[1],
+        statistics,
+        statistics.stride(0),
         group_list,
         found,
-        ids,
-        finite,
-        pending,
+        tables,
+        results,
+        bounds,
         POSITION_STRIDE=lengths.stride(0),
         SHAPE=kind,
-        GROUPS=groups,
-        GROUP=shape.group,
-        TILE=min(32, padded),
-        PADDED=padded,
-        SMALL=shape.small,
-        CAPACITY=shape.capacity,
+        SIZES=(groups, shape.group, padded, shape.small, shape.capacity, shape.most, shape.bins),
         num_warps=8,
     )
-    width = min(2048, triton.next_power_of_2(vocab))
+    _search(row, lengths, bounds, tables, found, results, kind, shape)
+    return results[0], results[1]
+
+
+def _search(
+    row: tuple[Tensor | int, ...],
+    lengths: Tensor,
+    bounds: Tensor,
+    tables: Tensor,
+    found: Tensor,
+    results: Tensor,
+    kind: tuple[int, int, int, bool],
+    shape: SamplerShape,
+) -> None:
+    """The launches for rows that the best tokens left open; a few microseconds when there is none."""
+    vocab, count = kind[0], results.shape[1]
+    tile = min(2048, triton.next_power_of_2(vocab))
+    programs = min(triton.cdiv(vocab, tile), max(16, 256 // count))
+    picked = torch.empty((count, shape.capacity), dtype=torch.int32, device=found.device)
+    bin_tokens[(programs, count)](*row, bounds, tables, SHAPE=kind, BINS=shape.bins, TILE=tile, num_warps=4)
     search_tokens[(count,)](
         *row,
         lengths,
-        maxima[0],
-        ids,
-        pending,
+        bounds,
+        tables,
+        picked,
+        found,
+        results,
         POSITION_STRIDE=lengths.stride(0),
         SHAPE=kind,
-        GROUPS=groups,
-        PADDED=padded,
-        UNROLL=4,
-        WIDTH=width,
+        SIZES=(shape.bins, shape.capacity, min(1024, tile), 4),
         num_warps=16,
     )
-    return ids, finite
 
 
-def group_tile(count: int, group: int) -> int:
-    """Groups per program: enough programs for few rows, enough loads in flight for many."""
-    return max(1, (1024 if count <= 4 else 4096) // group)
+def group_tile(group: int) -> int:
+    """Groups per program: 1,024 tokens, so that one row keeps every multiprocessor busy."""
+    return max(1, 1024 // group)

@@ -64,9 +64,27 @@ def edited_logits(source: tl.tuple, column: tl.tensor, inside: tl.tensor, SHAPE:
 
 
 @triton.jit
-def weigh(x: tl.tensor, best: tl.tensor, temperature: tl.tensor) -> tl.tensor:
+def sharpness(temperature: tl.tensor) -> tl.tensor:
+    """log2(e) / temperature, finite for every positive temperature."""
+    return tl.minimum(1.4426950408889634 / temperature, 1e38)
+
+
+@triton.jit
+def weigh(x: tl.tensor, best: tl.tensor, sharp: tl.tensor) -> tl.tensor:
     """exp((x - best) / temperature) in (0, 1] as float32; 0 for -inf."""
-    return tl.exp(tl.div_rn(x - best, temperature + tl.zeros_like(x)))
+    return tl.exp2((x - best) * sharp)
+
+
+@triton.jit
+def units(weight: tl.tensor) -> tl.tensor:
+    """A weight as int64 in fractions of the best token's."""
+    return (weight * UNIT).to(tl.int64)
+
+
+@triton.jit
+def bin_of(x: tl.tensor, best: tl.tensor, bins_per_logit: tl.tensor, BINS: tl.constexpr) -> tl.tensor:
+    """The bin of a logit, falling as logits rise: bin 0 holds the best."""
+    return tl.minimum((best - x) * bins_per_logit, BINS - 1.0).to(tl.int32)
 
 
 @triton.jit
@@ -91,6 +109,13 @@ def token_of(packed: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
+def looks_wide(rows: tl.tensor, slot: tl.tensor, VOCAB: tl.constexpr, MOST: tl.constexpr) -> tl.tensor:
+    """Whether a row is drawn, and its top-k keeps all tokens or more than MOST."""
+    top_k = tl.load(rows + slot * FIELDS + TOP_K)
+    return (float_field(rows, slot, TEMPERATURE) > 0) & ((top_k <= 0) | (top_k > MOST) | (top_k >= VOCAB))
+
+
+@triton.jit
 def group_statistics(
     logits: tl.tensor,
     split_stride: tl.tensor,
@@ -98,17 +123,19 @@ def group_statistics(
     rows: tl.tensor,
     counts: tl.tensor,
     bias: tl.tensor,
-    group_max: tl.tensor,
-    group_sum: tl.tensor,
+    statistics: tl.tensor,
+    plane: tl.tensor,
     SHAPE: tl.constexpr,
     GROUPS: tl.constexpr,
     GROUP: tl.constexpr,
     TILE: tl.constexpr,
+    MOST: tl.constexpr,
 ) -> None:
-    """Grid (ceil(GROUPS / TILE), R): maximum and Σexp of each GROUP of neighbouring tokens.
+    """Grid (ceil(GROUPS / TILE), R): planes [R, GROUPS] about each GROUP of neighbouring tokens.
 
-    The maximum is NaN where an unedited logit is NaN or infinite. The sum, of exp((x - maximum) /
-    temperature), is written only for rows drawn from all tokens; the temperature of plain rows is 1.
+    Plane 0 is the maximum, NaN where an unedited logit is NaN or infinite. For rows that keep more
+    than MOST tokens plane 1 is the sum of exp((x - maximum) / temperature) and plane 2 the least
+    logit that is not forbidden. The temperature of plain rows is 1, and their plane 2 is not written.
     Reads 4 bytes per token and part, and 6 more in edited rows.
     """
     row = tl.program_id(1)
@@ -118,10 +145,8 @@ def group_statistics(
     wide = True
     if not SHAPE[3]:
         slot = tl.load(slots + row).to(tl.int64)
-        known = tl.maximum(slot, 0)
-        temperature = float_field(rows, known, TEMPERATURE)
-        top_k = tl.load(rows + known * FIELDS + TOP_K)
-        wide = (temperature > 0) & ((top_k <= 0) | (top_k >= SHAPE[0]))
+        temperature = float_field(rows, tl.maximum(slot, 0), TEMPERATURE)
+        wide = looks_wide(rows, tl.maximum(slot, 0), SHAPE[0], MOST)
     if slot >= 0:
         source = (logits, split_stride, row, slot, rows, counts, bias)
         column = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
@@ -130,8 +155,12 @@ def group_statistics(
         bad = tl.sum((tl.abs(x) <= -LOWEST).to(tl.int32), axis=1) < GROUP
         x = edit_logits(x, source, column, inside, SHAPE)
         best = tl.max(x, axis=1)
-        place = row * GROUPS + group
-        tl.store(group_max + place, tl.where(bad, float("nan"), best), mask=group < GROUPS)
+        place = statistics + row * GROUPS + group
+        written = group < GROUPS
+        tl.store(place, tl.where(bad, float("nan"), best), mask=written)
         if wide:
-            total = tl.sum(weigh(x, tl.maximum(best, LOWEST)[:, None], temperature), axis=1)
-            tl.store(group_sum + place, total, mask=group < GROUPS)
+            weight = weigh(x, tl.maximum(best, LOWEST)[:, None], sharpness(temperature))
+            tl.store(place + plane, tl.sum(weight, axis=1), mask=written)
+            if not SHAPE[3]:
+                least = tl.min(tl.where(x >= LOWEST, x, -LOWEST), axis=1)
+                tl.store(place + 2 * plane, least, mask=written)

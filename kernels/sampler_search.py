@@ -2,147 +2,222 @@
 
 For rows that the best tokens do not decide: many tokens kept, or many equal ones. Every question,
 which token is the last of the top-k, of the top-p, and which is drawn, asks for the token at a place
-in the order of logits, counted in tokens or in weight. Passes over the row split the values in four
-until those left are equal. Counts and weights are integers, so the answer is exact.
+in the order of logits, counted in tokens or in weight. Bins of equal width in the logits say where it
+lies, and the few tokens of that bin are sorted. A bin of more tokens than fit is split in four until
+those left are equal. Counts and weights are integers, so sums in any order are the same.
 """
 
 import triton
 import triton.language as tl
 
-from kernels.sampler_logits import LOWEST, UNIT, edited_logits, weigh
-from kernels.sampler_state import FIELDS, MIN_P, TEMPERATURE, TOP_K, TOP_P, float_field, uniform
+from kernels.sampler_draw import kept_by_top_k, sort_found
+from kernels.sampler_logits import (
+    LOWEST,
+    bin_of,
+    edited_logits,
+    logit_of,
+    ordered,
+    sharpness,
+    token_of,
+    units,
+    weigh,
+)
+from kernels.sampler_state import MIN_P, TEMPERATURE, TOP_P, float_field, uniform
 
 
 @triton.jit
-def _weights(
-    source: tl.tuple,
-    first: tl.tensor,
-    best: tl.tensor,
-    temperature: tl.tensor,
+def bin_tokens(
+    logits: tl.tensor,
+    split_stride: tl.tensor,
+    slots: tl.tensor,
+    rows: tl.tensor,
+    counts: tl.tensor,
+    bias: tl.tensor,
+    bounds: tl.tensor,
+    tables: tl.tensor,
     SHAPE: tl.constexpr,
-    UNROLL: tl.constexpr,
-    WIDTH: tl.constexpr,
+    BINS: tl.constexpr,
+    TILE: tl.constexpr,
+) -> None:
+    """Grid (P, R): mass of each bin, tokens of each bin (with a top-k only), and the mass that min-p
+    keeps, of rows under search; the others return at once. A program takes every P-th tile.
+
+    tables int64 [R, 2 BINS + 8]: mass, tokens, kept mass, counters of `search_tokens`.
+    """
+    row = tl.program_id(1)
+    best = tl.load(bounds + 2 * row)
+    bins = tl.load(bounds + 2 * row + 1)
+    if bins > 0:
+        slot = tl.load(slots + row).to(tl.int64)
+        source = (logits, split_stride, row, slot, rows, counts, bias)
+        sharp = sharpness(float_field(rows, slot, TEMPERATURE))
+        min_p = float_field(rows, slot, MIN_P)
+        table = tables + row * (2 * BINS + 8)
+        by_count = kept_by_top_k(rows, slot, SHAPE[0]) > 0
+        likely = tl.zeros((TILE,), tl.int64)
+        for first in range(tl.program_id(0) * TILE, SHAPE[0], tl.num_programs(0) * TILE):
+            column = first + tl.arange(0, TILE)
+            x = edited_logits(source, column, column < SHAPE[0], SHAPE)
+            weight = weigh(x, best, sharp)
+            mass = units(weight)
+            place = table + bin_of(tl.maximum(x, LOWEST), best, bins, BINS)
+            tl.atomic_add(place, mass, mask=mass > 0, sem="relaxed")
+            if by_count:
+                one = tl.full((TILE,), 1, tl.int64)
+                tl.atomic_add(place + BINS, one, mask=x >= LOWEST, sem="relaxed")
+            likely += tl.where(weight >= min_p, mass, 0)
+        tl.atomic_add(table + 2 * BINS, tl.sum(likely, axis=0), sem="relaxed")
+
+
+@triton.jit
+def _in_bin(
+    x: tl.tensor, best: tl.tensor, bins: tl.tensor, wanted: tl.tensor, BINS: tl.constexpr
+) -> tl.tensor:
+    """Whether `bin_of` is `wanted`, for logits that are not forbidden."""
+    place = (best - x) * bins
+    end = tl.where(wanted == BINS - 1, float("inf"), wanted + 1.0)
+    return (x >= LOWEST) & (place >= wanted) & (place < end)
+
+
+@triton.jit
+def _gather(
+    source: tl.tuple,
+    best: tl.tensor,
+    bins: tl.tensor,
+    wanted: tl.tensor,
+    counters: tl.tensor,
+    picked: tl.tensor,
+    found: tl.tensor,
+    SHAPE: tl.constexpr,
+    SIZES: tl.constexpr,
+) -> tl.tensor:
+    """Write the tokens of a bin to `found` in any order; → how many there are, or more than fit.
+
+    First eights of neighbours that have one are listed: appending costs more than looking.
+    """
+    WIDTH: tl.constexpr = SIZES[2]
+    CAPACITY: tl.constexpr = SIZES[1]
+    lane = tl.arange(0, 8)[None, :]
+    for first in range(0, (SHAPE[0] + 7) // 8, WIDTH):
+        eight = first + tl.arange(0, WIDTH)
+        column = eight[:, None] * 8 + lane
+        x = edited_logits(source, column, column < SHAPE[0], SHAPE)
+        hit = tl.max(_in_bin(x, best, bins, wanted, SIZES[0]).to(tl.int32), axis=1) > 0
+        place = tl.atomic_add(counters + eight * 0, tl.full((WIDTH,), 1, tl.int64), mask=hit)
+        tl.store(picked + place, eight, mask=hit & (place < CAPACITY))
+    tl.debug_barrier()
+    eights = tl.atomic_add(counters, 0)
+    count = eights
+    if eights <= CAPACITY:
+        STEP: tl.constexpr = min(512, CAPACITY)
+        for first in range(0, eights.to(tl.int32), STEP):
+            index = first + tl.arange(0, STEP)
+            listed = index < eights
+            column = tl.load(picked + index, mask=listed, other=0)[:, None] * 8 + lane
+            x = edited_logits(source, column, (column < SHAPE[0]) & listed[:, None], SHAPE)
+            is_in = _in_bin(x, best, bins, wanted, SIZES[0])
+            place = tl.atomic_add(counters + 1 + column * 0, tl.full((STEP, 8), 1, tl.int64), mask=is_in)
+            tl.store(found + place, ordered(x, column), mask=is_in & (place < CAPACITY))
+        tl.debug_barrier()
+        count = tl.atomic_add(counters + 1, 0)
+    tl.debug_barrier()
+    return count
+
+
+@triton.jit
+def _span_of(
+    source: tl.tuple,
+    best: tl.tensor,
+    bins: tl.tensor,
+    wanted: tl.tensor,
+    SHAPE: tl.constexpr,
+    SIZES: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Logits and weights of the tile of tokens that starts at `first`."""
-    column = first + tl.arange(0, UNROLL)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    x = edited_logits(source, column, column < SHAPE[0], SHAPE)
-    return x, weigh(x, best, temperature)
-
-
-@triton.jit
-def _totals(
-    source: tl.tuple,
-    best: tl.tensor,
-    temperature: tl.tensor,
-    min_p: tl.tensor,
-    SHAPE: tl.constexpr,
-    UNROLL: tl.constexpr,
-    WIDTH: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """→ (mass of all tokens, mass of those that min-p keeps, least finite logit)."""
-    mass = tl.zeros((WIDTH,), tl.int64)
-    likely = tl.zeros((WIDTH,), tl.int64)
-    least = tl.zeros((WIDTH,), tl.float32) + best
-    for first in range(0, SHAPE[0], WIDTH * UNROLL):
-        x, weight = _weights(source, first, best, temperature, SHAPE, UNROLL, WIDTH)
-        units = (weight * UNIT).to(tl.int64)
-        mass += tl.sum(units, axis=0)
-        likely += tl.sum(tl.where(weight >= min_p, units, 0), axis=0)
-        least = tl.minimum(least, tl.min(tl.where(x >= LOWEST, x, best), axis=0))
-    return tl.sum(mass, axis=0), tl.sum(likely, axis=0), tl.min(least, axis=0)
+    """Least and largest logit of a bin."""
+    WIDTH: tl.constexpr = SIZES[2]
+    low = tl.zeros((WIDTH,), tl.float32) + best
+    high = tl.zeros((WIDTH,), tl.float32) + LOWEST
+    for first in range(0, SHAPE[0], WIDTH):
+        column = first + tl.arange(0, WIDTH)
+        x = edited_logits(source, column, column < SHAPE[0], SHAPE)
+        is_in = _in_bin(x, best, bins, wanted, SIZES[0])
+        low = tl.minimum(low, tl.where(is_in, x, best))
+        high = tl.maximum(high, tl.where(is_in, x, LOWEST))
+    return tl.min(low, axis=0), tl.max(high, axis=0)
 
 
 @triton.jit
 def _reaching(
     source: tl.tuple,
     best: tl.tensor,
-    temperature: tl.tensor,
-    low: tl.tensor,
-    middle: tl.tensor,
-    high: tl.tensor,
+    sharp: tl.tensor,
+    least: tl.tensor,
     SHAPE: tl.constexpr,
-    UNROLL: tl.constexpr,
-    WIDTH: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """Tokens with logits >= each of three values, and their mass."""
-    count_low = tl.zeros((WIDTH,), tl.int32)
-    count_middle = tl.zeros((WIDTH,), tl.int32)
-    count_high = tl.zeros((WIDTH,), tl.int32)
-    mass_low = tl.zeros((WIDTH,), tl.int64)
-    mass_middle = tl.zeros((WIDTH,), tl.int64)
-    mass_high = tl.zeros((WIDTH,), tl.int64)
+    SIZES: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:
+    """Tokens with a logit >= `least`, and their mass."""
+    WIDTH: tl.constexpr = SIZES[2]
+    UNROLL: tl.constexpr = SIZES[3]
+    count = tl.zeros((WIDTH,), tl.int64)
+    mass = tl.zeros((WIDTH,), tl.int64)
     for first in range(0, SHAPE[0], WIDTH * UNROLL):
-        x, weight = _weights(source, first, best, temperature, SHAPE, UNROLL, WIDTH)
-        units = (weight * UNIT).to(tl.int64)
-        count_low += tl.sum((x >= low).to(tl.int32), axis=0)
-        count_middle += tl.sum((x >= middle).to(tl.int32), axis=0)
-        count_high += tl.sum((x >= high).to(tl.int32), axis=0)
-        mass_low += tl.sum(tl.where(x >= low, units, 0), axis=0)
-        mass_middle += tl.sum(tl.where(x >= middle, units, 0), axis=0)
-        mass_high += tl.sum(tl.where(x >= high, units, 0), axis=0)
-    return (
-        tl.sum(count_low, axis=0).to(tl.int64),
-        tl.sum(count_middle, axis=0).to(tl.int64),
-        tl.sum(count_high, axis=0).to(tl.int64),
-        tl.sum(mass_low, axis=0),
-        tl.sum(mass_middle, axis=0),
-        tl.sum(mass_high, axis=0),
-    )
+        column = first + tl.arange(0, UNROLL)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+        x = edited_logits(source, column, column < SHAPE[0], SHAPE)
+        count += tl.sum((x >= least).to(tl.int32), axis=0)
+        mass += tl.sum(tl.where(x >= least, units(weigh(x, best, sharp)), 0), axis=0)
+    return tl.sum(count, axis=0), tl.sum(mass, axis=0)
 
 
 @triton.jit
-def _locate(
+def _narrow(
     source: tl.tuple,
     best: tl.tensor,
-    temperature: tl.tensor,
-    least: tl.tensor,
-    total: tl.tensor,
+    sharp: tl.tensor,
+    low: tl.tensor,
+    top: tl.tensor,
     goal: tl.tensor,
     by_mass: tl.tensor,
     SHAPE: tl.constexpr,
-    UNROLL: tl.constexpr,
-    WIDTH: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """The tokens of equal logit around place `goal`, as [low, high) with what lies before them.
+    SIZES: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:
+    """The answer among the tokens with logits in [low, top], too many to sort.
 
-    → (low, high, tokens before, mass before, tokens in it, mass of each).
+    Splits until all tokens in [low, high) are equal: then the number of them passed by is a division.
+    → (id, mass up to and including it).
     """
-    low = least
-    low_count = tl.zeros_like(goal) + SHAPE[0]
-    low_mass = total
-    high = best
-    at_best, _, _, mass_at_best, _, _ = _reaching(
-        source, best, temperature, best, best, best, SHAPE, UNROLL, WIDTH
-    )
-    high_count = at_best
-    high_mass = mass_at_best
-    going = goal >= tl.where(by_mass, high_mass, high_count)
-    if not going:
-        low = best
-        high = tl.zeros_like(best) + float("inf")
-        low_count = at_best
-        low_mass = mass_at_best
-        high_count = tl.zeros_like(goal)
-        high_mass = tl.zeros_like(goal)
+    low_count, low_mass = _reaching(source, best, sharp, low, SHAPE, SIZES)
+    top_count, top_mass = _reaching(source, best, sharp, top, SHAPE, SIZES)
+    high = logit_of(ordered(top, tl.zeros_like(top).to(tl.int32)) + (1 << 32))
+    going = goal >= tl.where(by_mass, top_mass, top_count)
+    high_count = top_count
+    high_mass = top_mass
+    if going:
+        high = top
+    else:
+        low = top
+        low_count = top_count
+        low_mass = top_mass
+        high_count, high_mass = _reaching(source, best, sharp, high, SHAPE, SIZES)
     while going:
-        q2 = low * 0.5 + high * 0.5
-        q1 = low * 0.5 + q2 * 0.5
-        q3 = q2 * 0.5 + high * 0.5
-        c1, c2, c3, m1, m2, m3 = _reaching(source, best, temperature, q1, q2, q3, SHAPE, UNROLL, WIDTH)
-        going = (q2 > low) & (q2 < high)
+        middle = low * 0.5 + high * 0.5
+        going = (middle > low) & (middle < high)
         if going:
-            for_q1 = tl.where(by_mass, m1, c1) > goal
-            for_q2 = tl.where(by_mass, m2, c2) > goal
-            for_q3 = tl.where(by_mass, m3, c3) > goal
-            high = tl.where(for_q3, high, tl.where(for_q2, q3, tl.where(for_q1, q2, q1)))
-            high_count = tl.where(for_q3, high_count, tl.where(for_q2, c3, tl.where(for_q1, c2, c1)))
-            high_mass = tl.where(for_q3, high_mass, tl.where(for_q2, m3, tl.where(for_q1, m2, m1)))
-            low = tl.where(for_q3, q3, tl.where(for_q2, q2, tl.where(for_q1, q1, low)))
-            low_count = tl.where(for_q3, c3, tl.where(for_q2, c2, tl.where(for_q1, c1, low_count)))
-            low_mass = tl.where(for_q3, m3, tl.where(for_q2, m2, tl.where(for_q1, m1, low_mass)))
+            count, mass = _reaching(source, best, sharp, middle, SHAPE, SIZES)
+            if tl.where(by_mass, mass, count) > goal:
+                low = middle
+                low_count = count
+                low_mass = mass
+            else:
+                high = middle
+                high_count = count
+                high_mass = mass
             going = low_count - high_count > 1
     inside = tl.maximum(low_count - high_count, 1)
-    return low, high, high_count, high_mass, inside, (low_mass - high_mass) // inside
+    each = (low_mass - high_mass) // inside
+    nth = tl.where(by_mass, (goal - high_mass) // tl.maximum(each, 1), goal - high_count)
+    nth = tl.minimum(nth, inside - 1)
+    token = _member(source, low, high, nth, SHAPE, SIZES[2])
+    return token, high_mass + (nth + 1) * each
 
 
 @triton.jit
@@ -168,49 +243,48 @@ def _member(
 
 
 @triton.jit
-def _search(
+def _answer(
     source: tl.tuple,
+    table: tl.tensor,
+    picked: tl.tensor,
+    found: tl.tensor,
+    question: tl.tensor,
     best: tl.tensor,
-    position: tl.tensor,
+    bins: tl.tensor,
+    goal: tl.tensor,
     SHAPE: tl.constexpr,
-    UNROLL: tl.constexpr,
-    WIDTH: tl.constexpr,
-) -> tl.tensor:
-    """The draw: questions 0, 1 and 2 ask for the last of the top-k, of the top-p, and the token."""
-    rows = source[4]
-    slot = source[3]
-    temperature = float_field(rows, slot, TEMPERATURE)
-    top_p = float_field(rows, slot, TOP_P)
-    min_p = float_field(rows, slot, MIN_P)
-    top_k = tl.load(rows + slot * FIELDS + TOP_K).to(tl.int64)
-    total, likely, least = _totals(source, best, temperature, min_p, SHAPE, UNROLL, WIDTH)
-    kept = total
-    goal = top_k - 1
-    token = tl.zeros_like(goal)
-    for question in range(3):
-        asked = question == 2
-        if question == 0:
-            asked = (top_k > 0) & (top_k < SHAPE[0])
-        if question == 1:
-            asked = top_p < 1.0
-            goal = tl.ceil(top_p.to(tl.float64) * kept.to(tl.float64)).to(tl.int64) - 1
-            goal = tl.minimum(tl.maximum(goal, 0), kept - 1)
-        if question == 2:
-            kept = tl.minimum(kept, likely)
-            drawn = uniform(rows, slot, position)
-            goal = tl.minimum((drawn * kept.to(tl.float64)).to(tl.int64), kept - 1)
-        if asked:
-            low, high, before, mass_before, inside, each = _locate(
-                source, best, temperature, least, total, goal, question > 0, SHAPE, UNROLL, WIDTH
-            )
-            nth = goal - before
-            if question > 0:
-                nth = (goal - mass_before) // tl.maximum(each, 1)
-            nth = tl.minimum(nth, inside - 1)
-            kept = tl.minimum(kept, mass_before + (nth + 1) * each)
-            if question == 2:
-                token = _member(source, low, high, nth, SHAPE, WIDTH)
-    return token
+    SIZES: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:
+    """The token at place `goal` → (id, mass up to and including it)."""
+    BINS: tl.constexpr = SIZES[0]
+    by_mass = question > 0
+    sharp = sharpness(float_field(source[4], source[3], TEMPERATURE))
+    place = tl.arange(0, BINS)
+    mass = tl.load(table + place)
+    size = mass
+    if not by_mass:
+        size = tl.load(table + BINS + place)
+    wanted = tl.sum((tl.cumsum(size, axis=0) <= goal).to(tl.int32), axis=0)
+    wanted = tl.minimum(wanted, BINS - 1)
+    mass_before = tl.sum(tl.where(place < wanted, mass, 0), axis=0)
+    size_before = tl.sum(tl.where(place < wanted, size, 0), axis=0)
+    counters = table + 2 * BINS + 1 + 2 * question
+    count = _gather(source, best, bins, wanted, counters, picked, found, SHAPE, SIZES)
+    token = goal * 0
+    kept = goal * 0
+    if count > SIZES[1]:
+        low, top = _span_of(source, best, bins, wanted, SHAPE, SIZES)
+        token, kept = _narrow(source, best, sharp, low, top, goal, by_mass, SHAPE, SIZES)
+    else:
+        rank = tl.arange(0, SIZES[1])
+        packed = sort_found(found, count.to(tl.int32), SIZES[1])
+        inside = tl.where(rank < count, units(weigh(logit_of(packed), best, sharp)), 0)
+        reached = mass_before + tl.cumsum(inside, axis=0)
+        passed = tl.sum(((reached <= goal) & (rank < count)).to(tl.int32), axis=0).to(tl.int64)
+        index = tl.minimum(tl.where(by_mass, passed, goal - size_before), count - 1)
+        token = tl.sum(tl.where(rank == index, token_of(packed), 0), axis=0).to(tl.int64)
+        kept = tl.sum(tl.where(rank == index, reached, 0), axis=0)
+    return token, kept
 
 
 @triton.jit
@@ -222,23 +296,57 @@ def search_tokens(
     counts: tl.tensor,
     bias: tl.tensor,
     positions: tl.tensor,
-    group_max: tl.tensor,
+    bounds: tl.tensor,
+    tables: tl.tensor,
+    picked: tl.tensor,
+    found: tl.tensor,
     sampled: tl.tensor,
-    pending: tl.tensor,
     POSITION_STRIDE: tl.constexpr,
     SHAPE: tl.constexpr,
-    GROUPS: tl.constexpr,
-    PADDED: tl.constexpr,
-    UNROLL: tl.constexpr,
-    WIDTH: tl.constexpr,
+    SIZES: tl.constexpr,
 ) -> None:
-    """Grid (R,): returns at once unless its row is pending; else about ten passes a question."""
+    """Grid (R,): the draw of rows under search; the others return at once.
+
+    Questions 0, 1 and 2 ask for the last token of the top-k, of the top-p, and for the one drawn;
+    each reads the row once. SIZES is (bins, tokens sorted at most, width and height of a tile).
+    """
     row = tl.program_id(0)
-    if tl.load(pending + row) != 0:
+    best = tl.load(bounds + 2 * row)
+    bins = tl.load(bounds + 2 * row + 1)
+    if bins > 0:
         slot = tl.load(slots + row).to(tl.int64)
-        group = tl.arange(0, PADDED)
-        maxima = tl.load(group_max + row * GROUPS + group, mask=group < GROUPS, other=float("-inf"))
         source = (logits, split_stride, row, slot, rows, counts, bias)
-        position = tl.load(positions + slot * POSITION_STRIDE)
-        token = _search(source, tl.max(maxima, axis=0), position, SHAPE, UNROLL, WIDTH)
+        table = tables + row * (2 * SIZES[0] + 8)
+        top_p = float_field(rows, slot, TOP_P).to(tl.float64)
+        top_k = kept_by_top_k(rows, slot, SHAPE[0]).to(tl.int64)
+        drawn = uniform(rows, slot, tl.load(positions + slot * POSITION_STRIDE))
+        kept = tl.sum(tl.load(table + tl.arange(0, SIZES[0])), axis=0)
+        likely = tl.load(table + 2 * SIZES[0])
+        token = kept * 0
+        for question in range(3):
+            goal = top_k - 1
+            asked = top_k > 0
+            if question == 1:
+                asked = top_p < 1
+                goal = tl.ceil(top_p * kept.to(tl.float64)).to(tl.int64) - 1
+            if question == 2:
+                asked = top_k >= 0
+                kept = tl.minimum(kept, likely)
+                goal = (drawn * kept.to(tl.float64)).to(tl.int64)
+            if question > 0:
+                goal = tl.maximum(tl.minimum(goal, kept - 1), 0)
+            if asked:
+                token, mass = _answer(
+                    source,
+                    table,
+                    picked + row * SIZES[1],
+                    found + row * SIZES[1],
+                    question,
+                    best,
+                    bins,
+                    goal,
+                    SHAPE,
+                    SIZES,
+                )
+                kept = tl.minimum(kept, mass)
         tl.store(sampled + row, token.to(tl.int32))
