@@ -1,5 +1,6 @@
 """What the figures of a run were made with: the processor, its driver, and the program's versions."""
 
+import os
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -36,7 +37,12 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit that this program runs from, "-dirty" behind it when files differ; None elsewhere."""
+    """The commit that this program runs from, "-dirty" behind it when files differ; None elsewhere.
+
+    The environment's TUI_CHAT_COMMIT comes first, for a copy whose own history says something else.
+    """
+    if named := os.environ.get("TUI_CHAT_COMMIT"):
+        return named
     if not (_ROOT / ".git").exists():
         return None
     return _output("git", "-C", str(_ROOT), "describe", "--always", "--abbrev=40", "--dirty") or None

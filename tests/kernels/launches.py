@@ -73,7 +73,9 @@ def _attention() -> Iterator[Launch]:
         yield Launch(f"rope {kv_format}", partial(_rope, kv_format))
         yield Launch(f"decode attention {kv_format}", partial(_decode, kv_format), slow=True, sibling=other)
         yield Launch(f"mixed attention {kv_format}", partial(_mixed, kv_format), slow=True, sibling=True)
-        yield Launch(f"prefill attention {kv_format}", partial(_prefill, kv_format), slow=True, sibling=other)
+        for tokens in (256, 2048):
+            name = f"prefill attention {kv_format}, {tokens} tokens"
+            yield Launch(name, partial(_prefill, kv_format, tokens), slow=True, sibling=other)
         yield Launch(f"block copy {kv_format}", partial(_copy, kv_format))
 
 
@@ -179,7 +181,7 @@ def _mixed(kv_format: str, rows: int = 7) -> None:
     attention_decode(_queries(256), tables, layer, SHAPE, plan_decode(tables, SHAPE), out)
 
 
-def _prefill(kv_format: str, tokens: int = 2048) -> None:
+def _prefill(kv_format: str, tokens: int) -> None:
     out = make_output(tokens, SHAPE, META)
     attention_prefill(_queries(tokens), _tables(0, tokens), _kv(kv_format).layer(1), SHAPE, out)
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from app.bench.machine import commit
 from app.bench.measure import Bench
 from app.bench.report import render
 from app.bench.workload import Prompts, RandomPrompts, Rows, Workload, default_workload, row_counts
@@ -252,3 +253,8 @@ def test_parts_left_out_are_null_or_empty(pretended):
     assert figures["prefill"] == [] and figures["decode"] == []
     assert figures["packed"] is None and figures["stall"] is None
     assert "pretended on" in render(figures)
+
+
+def test_the_commit_may_be_named_from_outside(monkeypatch):
+    monkeypatch.setenv("TUI_CHAT_COMMIT", "abc123")
+    assert commit() == "abc123"
