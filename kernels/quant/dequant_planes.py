@@ -46,12 +46,19 @@ def dequantize_planes_torch(w: PlanesMatrix, out: Tensor, first_row: int = 0) ->
     out.copy_(rows[first_row : first_row + out.shape[0]])
 
 
-@cache
 def parity(device: torch.device) -> Tensor:
     """int32 [2, 64], the row index: a scalar that kernels load as a vector.
 
-    A splat scalar keeps Triton from computing a dot operand where the tensor cores want it.
+    A splat scalar keeps Triton from computing a dot operand where the tensor cores want it. Made at
+    the first call for a device, which must not be while a graph is captured.
     """
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+    return _parity(device)
+
+
+@cache
+def _parity(device: torch.device) -> Tensor:
     return torch.arange(2, dtype=torch.int32, device=device)[:, None].expand(2, ROWS).contiguous()
 
 

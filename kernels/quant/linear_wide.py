@@ -7,16 +7,21 @@ torch. For more rows than `tile_plan.DENSE_ROWS` the second is faster: it dequan
 once per token tile.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.gate import Activation, gate_activations, gated_product
 from kernels.quant.dequant_planes import dequantize_planes, parity
-from kernels.quant.plane_weights import HALF, chunk_float16, half_operands, has_ptx, row_pointers
+from kernels.quant.formats import GGMLType
+from kernels.quant.plane_weights import CHUNK, HALF, chunk_float16, half_operands, has_ptx, row_pointers
 from kernels.quant.planes import ROWS, PlanesMatrix
-from kernels.quant.tile_plan import TilePlan, gpu_of, linear_plan, plan_tiles
+from kernels.quant.tile_plan import FEW, MAX_SPLITS, TilePlan, gpu_of, linear_plan, plan_tiles
 from kernels.triton_types import SUM_WIDTH, Activations
 
 SCRATCH_WEIGHTS = 128 << 20
@@ -25,19 +30,46 @@ SCRATCH_WEIGHTS = 128 << 20
 _ROWS = tl.constexpr(ROWS)
 _HALF = tl.constexpr(HALF)
 _SUM = tl.constexpr(SUM_WIDTH)
+_CHUNK = tl.constexpr(CHUNK)
+
+
+Part = tuple[PlanesMatrix | Tensor, Tensor | None]
+"""A matrix [N, K], planes or dense float16, bfloat16 or float32, and its bias float32 [N]."""
 
 
 def linear_wide(x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None) -> Tensor:
     """x @ wᵀ + bias for more rows than fit a decode kernel.
 
-    x [M, K]; w planes or a dense float16, bfloat16 or float32 matrix [N, K]; bias float32 [N].
-    → float32 [splits, M, N], partial sums to be added up in index order.
+    x [M, K]. → float32 [splits, M, N], partial sums to be added up in index order.
     """
+    return linear_wide_parts(x, [(w, bias)])
+
+
+def linear_wide_parts(x: Activations, parts: Sequence[Part]) -> Tensor:
+    """The products of x [M, K] with matrices of one width, side by side.
+
+    → float32 [splits, M, N of all], partial sums to be added up in index order.
+    """
+    planes = [(w, bias) for w, bias in parts if isinstance(w, PlanesMatrix)]
+    if len(planes) < len(parts):
+        products = [_any_product(x, w, bias) for w, bias in parts]
+        return products[0] if len(products) == 1 else torch.cat(products, dim=2)
+    if linear_plan(x.values.shape[0]) == "dense":
+        products = [linear_dense(x, w, bias) for w, bias in planes]
+        return products[0] if len(products) == 1 else torch.cat(products, dim=2)
+    largest = max((w for w, _ in planes), key=lambda w: w.shape[0])
+    return linear_tiled(x, planes, _plan(x, largest.type, sum(w.shape[0] for w, _ in planes)))
+
+
+def _any_product(x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None) -> Tensor:
     if isinstance(w, Tensor):
         return _with_bias(_matmul(x.values, w), bias)
-    if linear_plan(x.values.shape[0]) == "dense":
-        return linear_dense(x, w, bias)
-    return linear_tiled(x, w, bias)
+    return linear_wide(x, w, bias).sum(0, keepdim=True)
+
+
+def _plan(x: Activations, type: GGMLType, count: int, max_splits: int = MAX_SPLITS) -> TilePlan:
+    rows, columns = x.values.shape
+    return plan_tiles(type, rows, count, columns, gpu_of(x.values), max_splits)
 
 
 def gated_wide(
@@ -49,29 +81,32 @@ def gated_wide(
     """
     if isinstance(w, Tensor):
         return gate_activations(linear_wide(x, w, bias), activation)
-    rows, columns = x.values.shape
+    rows = x.values.shape[0]
     if linear_plan(rows) == "dense":
         return gate_activations(linear_dense(x, w, bias, torch.float16), activation)
-    plan = plan_tiles(w.type, rows, w.shape[0], columns, gpu_of(x.values))
+    plan = _plan(x, w.type, w.shape[0], MAX_SPLITS if rows <= FEW[0].tokens else 1)
     if plan.splits > 1:
-        return gate_activations(linear_tiled(x, w, bias, plan), activation)
+        return gate_activations(linear_tiled(x, [(w, bias)], plan), activation)
     return gated_tiled(x, w, bias, activation, plan)
 
 
 def linear_tiled(
-    x: Activations, w: PlanesMatrix, bias: Tensor | None, plan: TilePlan | None = None
+    x: Activations, parts: Sequence[tuple[PlanesMatrix, Tensor | None]], plan: TilePlan
 ) -> Tensor:
-    """x @ wᵀ + bias without a dense copy of w: → float32 [splits, M, N].
+    """x @ wᵀ + bias of all parts side by side, without dense copies: → float32 [splits, M, N of all].
 
     Grid: weight tiles × token tiles (those of one weight tile side by side, so that the second finds
     the weights in the L2) by slices of K. Reads the planes once per token tile and x once per weight
-    tile. Weights as in `kernels.quant.plane_weights`: relative error 4e-4.
+    tile. Weights as in `kernels.quant.plane_weights`: relative error 4e-4. The plan is that of the
+    largest part; parts of other types use their own tile.
     """
-    rows, columns = x.values.shape
-    if plan is None:
-        plan = plan_tiles(w.type, rows, w.shape[0], columns, gpu_of(x.values))
-    out = torch.empty((plan.splits, rows, w.shape[0]), dtype=torch.float32, device=x.values.device)
-    _launch(x, w, bias, out, out, plan, "")
+    total = sum(w.shape[0] for w, _ in parts)
+    out = torch.empty((plan.splits, x.values.shape[0], total), dtype=torch.float32, device=x.values.device)
+    column = 0
+    for w, bias in parts:
+        own = plan if len(parts) == 1 else replace(_plan(x, w.type, total), splits=plan.splits)
+        _launch(x, w, bias, out[:, :, column:], out, own, "")
+        column += w.shape[0]
     return out
 
 
@@ -104,13 +139,14 @@ def _launch(
         w.high,
         w.meta,
         parity(w.codes.device),
-        x.values,
+        TensorDescriptor.from_tensor(x.values, [tile.tokens, CHUNK]) if plan.tma else x.values,
         x.values if bias is None else bias,
         out,
         sums,
         rows,
         w.shape[0],
         columns,
+        out.stride(-2),
         w.codes.shape[1],
         w.codes.shape[0],
         triton.cdiv(columns, HALF),
@@ -119,6 +155,7 @@ def _launch(
         BM=tile.tokens,
         BIAS=bias is not None,
         EVEN=columns % HALF == 0,
+        TMA=plan.tma,
         GATE=gate,
         FAST=has_ptx(w.codes),
         STAGES=tile.stages,
@@ -176,6 +213,7 @@ def _tiled(
     m_count: int,
     N: int,
     K: int,
+    stride: int,
     S: int,
     tile_count: int,
     halves: int,
@@ -184,6 +222,7 @@ def _tiled(
     BM: tl.constexpr,
     BIAS: tl.constexpr,
     EVEN: tl.constexpr,
+    TMA: tl.constexpr,
     GATE: tl.constexpr,
     FAST: tl.constexpr,
     STAGES: tl.constexpr,
@@ -196,10 +235,15 @@ def _tiled(
     row = n % _ROWS
     tile = tl.minimum(weight_tile * (BN // _ROWS) + n // _ROWS, tile_count - 1).to(tl.int64)
     pc, ph, pm = row_pointers(codes, high, meta, tile, row, S, FORM)
-    m = tl.program_id(0) % token_tiles * BM + tl.arange(0, BM)
-    k = tl.arange(0, 64)
-    # Columns past the last token read other tokens: one token for all of them would be a hot spot.
-    px = x + (m % m_count).to(tl.int64)[None, :] * K + k[:, None]
+    first = tl.program_id(0) % token_tiles * BM
+    if TMA:
+        # The last tile ends with the last token: columns that two tiles share get the same sums twice.
+        first = tl.minimum(first, m_count - BM)
+    m = first + tl.arange(0, BM)
+    k = tl.arange(0, _CHUNK)
+    if not TMA:
+        # Columns past the last token read other tokens: one token for all of them would be a hot spot.
+        px = x + (m % m_count).to(tl.int64)[None, :] * K + k[:, None]
     acc = tl.zeros((BN, BM), tl.float32)
     start = split * halves // splits
     stop = (split + 1) * halves // splits
@@ -207,8 +251,10 @@ def _tiled(
         ops = half_operands(pc, ph, pm, index + row, half, FORM, FAST)
         for chunk in tl.static_range(2):
             weights = chunk_float16(ops, chunk, FORM, FAST)
-            column = half * _HALF + chunk * 64
-            if EVEN:
+            column = half * _HALF + chunk * _CHUNK
+            if TMA:
+                values = x.load([first, column]).T
+            elif EVEN:
                 values = tl.load(px + column)
             else:
                 values = tl.load(px + column, mask=(column + k < K)[:, None], other=0.0)
@@ -221,7 +267,7 @@ def _tiled(
     if BIAS:
         acc += tl.load(bias + n, mask=n < tl.where(split == 0, N, 0), other=0.0)[:, None]
     if GATE == "":
-        target = out + (split * m_count + m).to(tl.int64)[None, :] * N + n[:, None]
+        target = out + (split * m_count + m).to(tl.int64)[None, :] * stride + n[:, None]
         tl.store(target, acc, mask=(m < m_count)[None, :] & (n < N)[:, None])
     else:
         gate, up = tl.split(tl.permute(tl.reshape(acc, (BN // 2, 2, BM)), (0, 2, 1)))
@@ -229,7 +275,7 @@ def _tiled(
         feature = weight_tile * (BN // 2) + tl.arange(0, BN // 2)
         token = m.to(tl.int64)[None, :]
         mask = (m < m_count)[None, :] & (feature < N // 2)[:, None]
-        tl.store(out + token * (N // 2) + feature[:, None], product, mask=mask)
+        tl.store(out + token * stride + feature[:, None], product, mask=mask)
         added = tl.sum(tl.reshape(product.to(tl.float32), (BN // 2 // _SUM, _SUM, BM)), axis=1)
         groups = tl.cdiv(N // 2, _SUM)
         group = weight_tile * (BN // 2 // _SUM) + tl.arange(0, BN // 2 // _SUM)

@@ -35,6 +35,8 @@ from kernels.quant.planes import ROWS, WIDTH
 
 HALF = 128
 """Columns of one half of a super-block."""
+CHUNK = 64
+"""Columns of one dot operand."""
 
 _ROWS = tl.constexpr(ROWS)
 _WIDTH = tl.constexpr(WIDTH)

@@ -17,16 +17,16 @@ from kernels.quant.planes import LAYOUTS, WIDTH
 
 FEW_ROWS = 32
 """Up to so many rows a linear waits for its weights, and a kernel for few rows reads them faster."""
-DENSE_ROWS = 384
+DENSE_ROWS = 512
 """Above so many rows a product goes through a dense copy of its weights."""
-MAX_SPLITS = 6
+MAX_SPLITS = 8
 """Partial sums are written and read once more."""
 
 _BLOCK_SHARED = {(8, 0): 163, (8, 6): 99, (8, 9): 99, (9, 0): 227, (10, 0): 227, (12, 0): 99}
 """KiB of shared memory that one program may take, by compute capability; a multiprocessor has 1 more."""
 _OTHER_SHARED = 64
 _ALONE = 0.75
-"""Speed of a program that has a multiprocessor to itself: nothing hides its unpacking."""
+"""Speed of 4 warps that have a multiprocessor to themselves: nothing hides their unpacking."""
 _SPLIT_COST = 250
 """What a further split costs, in columns of K."""
 
@@ -44,6 +44,8 @@ class Tile:
     """Programs of one multiprocessor that the registers allow."""
     speed: float = 1.0
     """Relative to the others when all places are taken."""
+    overhead: int = 100
+    """What starting and ending a program costs, in columns of K."""
 
     def shared(self, type: GGMLType) -> int:
         """Bytes of shared memory: `stages` tiles of x, one fewer of words and scales."""
@@ -53,15 +55,18 @@ class Tile:
         scales = {"pair": 4, "half": 2, "e8m0": 1, "k": 3 if form.minima or form.scale_width < WIDTH else 2}
         index = form.high_bits > 0 or form.bits == 2
         row = codes + high + 4 * (scales[form.scales] + index)
-        return self.stages * HALF * self.tokens * 2 + (self.stages - 1) * self.weights * row
+        barriers = 64
+        return barriers + self.stages * HALF * self.tokens * 2 + (self.stages - 1) * self.weights * row
 
 
 @dataclass(frozen=True, slots=True)
 class TilePlan:
-    """A tile and the number of slices of K."""
+    """A tile, the number of slices of K, and how tokens come into shared memory."""
 
     tile: Tile
     splits: int
+    tma: bool = False
+    """By the bulk tensor copy engine; needs a whole tile of tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +76,18 @@ class Gpu:
     multiprocessors: int
     shared: int
     """Bytes that one program may take."""
+    tma: bool
+    """Whether Triton's bulk tensor copies feed the tensor cores directly (Hopper)."""
 
 
 FEW = (Tile(128, 64, 4, 3, 3), Tile(64, 64, 4, 3, 4, 0.92))
 """Up to 64 tokens."""
-MANY = (Tile(64, 128, 4, 3, 3), Tile(64, 128, 4, 2, 3, 0.98))
+MANY = (
+    Tile(64, 128, 4, 3, 3, 0.79),
+    Tile(64, 128, 4, 2, 3, 0.79),
+    Tile(128, 128, 4, 2, 2, 0.81),
+    Tile(128, 256, 8, 3, 1, 1.0, 300),
+)
 """More."""
 SMALL = (Tile(64, 64, 4, 2, 4),)
 """For any number of tokens, where the others do not fit."""
@@ -97,7 +109,7 @@ def linear_plan(rows: int) -> Path:
 def gpu_of(tensor: Tensor) -> Gpu:
     """The device of a tensor; without a GPU, the smallest."""
     if not tensor.is_cuda:
-        return Gpu(1, _OTHER_SHARED << 10)
+        return Gpu(1, _OTHER_SHARED << 10, False)
     properties = torch.cuda.get_device_properties(tensor.device)
     return _gpu(properties.multi_processor_count, properties.major, properties.minor)
 
@@ -105,27 +117,34 @@ def gpu_of(tensor: Tensor) -> Gpu:
 @cache
 def _gpu(multiprocessors: int, major: int, minor: int) -> Gpu:
     shared = _BLOCK_SHARED.get((major, minor), _OTHER_SHARED) if torch.version.cuda else _OTHER_SHARED
-    return Gpu(multiprocessors, shared << 10)
+    return Gpu(multiprocessors, shared << 10, torch.version.cuda is not None and major == 9)
 
 
 @cache
-def plan_tiles(type: GGMLType, rows: int, count: int, columns: int, gpu: Gpu) -> TilePlan:
+def plan_tiles(
+    type: GGMLType, rows: int, count: int, columns: int, gpu: Gpu, max_splits: int = MAX_SPLITS
+) -> TilePlan:
     """The plan for x [rows, columns] times [count, columns] of a type."""
-    fitting = [tile for tile in (FEW if rows <= FEW[0].tokens else MANY) if tile.shared(type) <= gpu.shared]
+    tiles: tuple[Tile, ...] = FEW if rows <= FEW[0].tokens else MANY
+    # Without bulk copies the largest tile's address arithmetic costs more than it saves.
+    tiles = tuple(tile for tile in tiles if tile.tokens < 256 or (gpu.tma and rows >= tile.tokens))
     plans = [
-        TilePlan(tile, splits)
-        for tile in fitting or SMALL
-        for splits in range(1, min(MAX_SPLITS, -(-columns // HALF)) + 1)
+        # Bulk copies that reach past the last token are slow.
+        TilePlan(tile, splits, gpu.tma and rows >= tile.tokens)
+        for tile in [tile for tile in tiles if tile.shared(type) <= gpu.shared] or SMALL
+        for splits in range(1, min(max_splits, -(-columns // HALF)) + 1)
     ]
     return max(plans, key=lambda plan: _score(plan, type, rows, count, columns, gpu))
 
 
 def _score(plan: TilePlan, type: GGMLType, rows: int, count: int, columns: int, gpu: Gpu) -> float:
+    """Expected speed relative to full multiprocessors that never start or end a program."""
     tile = plan.tile
     room = (gpu.shared + 1024) // (tile.shared(type) + 1024)
     resident = max(1, min(tile.resident, room))
-    places = resident * gpu.multiprocessors
-    programs = -(-count // tile.weights) * -(-rows // tile.tokens) * plan.splits
-    filled = programs / (-(-programs // places) * places)
-    speed = tile.speed * (1.0 if resident > 1 else _ALONE)
+    token_tiles = -(-rows // tile.tokens)
+    rounds = -(-count // tile.weights) * token_tiles * plan.splits / (resident * gpu.multiprocessors)
+    filled = rounds / -(-rounds // 1) * rows / (token_tiles * tile.tokens)
+    slice = columns / plan.splits
+    speed = tile.speed * (_ALONE if resident * tile.warps <= 4 else 1.0) * slice / (slice + tile.overhead)
     return speed * filled / (1 + _SPLIT_COST * (plan.splits - 1) / columns)
