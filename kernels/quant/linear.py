@@ -13,9 +13,10 @@ from torch import Tensor
 from kernels.gate import gate_activations
 from kernels.ops import QuantizedMatrix
 from kernels.quant.dequant import dequantize
+from kernels.quant.dequant_planes import parity
 from kernels.quant.formats import GGMLType
 from kernels.quant.linear_rows import MAX_ROWS, gated_rows, linear_rows
-from kernels.quant.linear_wide import linear_wide
+from kernels.quant.linear_wide import gated_wide, linear_wide_parts
 from kernels.quant.planes import LAYOUTS, PlanesMatrix, gate_up_order, repack
 from kernels.triton_types import Activations
 from kernels.upload import Uploader
@@ -65,6 +66,7 @@ class LinearMaker:
         self.dequantized: set[GGMLType] = set()
         """Types that have no kernel and were met."""
         self._uploader = Uploader(device)
+        parity(device)
 
     def close(self) -> None:
         """Give the staging memory back."""
@@ -125,7 +127,9 @@ def _joined_order(parts: Sequence[QuantizedMatrix]) -> Tensor:
 
 def apply_linear(x: Activations, linear: TritonLinear) -> Tensor:
     """→ [splits, M, N], to be added up over the splits by who reads it."""
-    outputs = [_product(x, segment) for segment in linear.segments]
+    if x.values.shape[0] > MAX_ROWS:
+        return linear_wide_parts(x, [(segment.weight, segment.bias) for segment in linear.segments])
+    outputs = [linear_rows(x, segment.weight, segment.bias) for segment in linear.segments]
     if len(outputs) == 1:
         return outputs[0]
     return torch.cat([part.sum(0, dtype=torch.float32) for part in outputs], dim=1)[None]
@@ -134,12 +138,8 @@ def apply_linear(x: Activations, linear: TritonLinear) -> Tensor:
 def apply_gated(x: Activations, linear: TritonLinear) -> Activations:
     """silu(gate) * up → activations [M, ffn]."""
     (segment,) = linear.segments
-    if segment.bias is None and x.values.shape[0] <= MAX_ROWS and isinstance(segment.weight, PlanesMatrix):
+    if x.values.shape[0] > MAX_ROWS:
+        return gated_wide(x, segment.weight, segment.bias)
+    if segment.bias is None and isinstance(segment.weight, PlanesMatrix):
         return gated_rows(x, segment.weight)
-    return gate_activations(_product(x, segment))
-
-
-def _product(x: Activations, segment: Segment) -> Tensor:
-    if x.values.shape[0] <= MAX_ROWS:
-        return linear_rows(x, segment.weight, segment.bias)
-    return linear_wide(x, segment.weight, segment.bias)
+    return gate_activations(linear_rows(x, segment.weight, segment.bias))
