@@ -19,7 +19,10 @@ from kernels.triton_types import SUM_WIDTH, Activations, PassTables
 
 __all__ = ["DecodePlan", "attend_decode", "attention_decode", "plan_decode"]
 
-WARPS, STAGES = 4, 3
+WARPS = 4
+
+MANY_ROWS = 16
+"""Rows from which on programs are long enough for a deeper pipeline, 4 stages for 3."""
 
 COMBINED = 16
 """Parts that are added up in one step: all are on their way before the first is used."""
@@ -125,7 +128,7 @@ def _launch(
         FAST=has_ptx(layer.values),
         WIDTH=SUM_WIDTH,
         num_warps=WARPS,
-        num_stages=STAGES,
+        num_stages=4 if tables.num_decode >= MANY_ROWS else 3,
     )
 
 

@@ -18,8 +18,8 @@ from kernels.triton_types import PassTables
 SPLITS = 32
 """The most items that a single row is cut into."""
 
-SHARED_SPLITS = 64
-"""Items that the contexts of several rows share beyond one each."""
+FEW_ROWS, FEW_ROWS_SPLITS = 8, 64
+"""From 2 rows to so many, they share more items than `SPLITS`: alone they would not fill a device."""
 
 MIN_TILES = 2
 """Blocks below which an item is not cut further."""
@@ -61,7 +61,7 @@ def plan_decode(
     own length alone, and its result is bit-equal beside any other rows. `attend_decode` needs `rotation`.
     """
     rows, device = tables.num_decode, tables.context_lens.device
-    splits = SPLITS if batch_independent or rows == 1 else SHARED_SPLITS
+    splits = FEW_ROWS_SPLITS if 1 < rows <= FEW_ROWS and not batch_independent else SPLITS
     work = rows * splits if batch_independent else rows + splits
     dim = padded_dim(shape.head_dim)
     plan = DecodePlan(

@@ -1,20 +1,29 @@
 """Causal attention of prompt chunks over paged KV: several sequences packed, each over its context."""
 
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.attention_chunks import add_chunk_parts, find_tile, parts_of
 from kernels.attention_parts import LOG2_E, NO_SCORE, capped, write_heads
 from kernels.attention_shape import AttentionShape, has_ptx, padded_dim
 from kernels.kv_tiles import load_tile
 from kernels.triton_kv import LayerKV
 from kernels.triton_types import SUM_WIDTH, Activations, PassTables
 
-ROWS = 128
-"""Rows of a program's tile: query heads of one KV head for ROWS / groups tokens."""
+LONG = 1024
+"""Tokens from which on a tile has 128 rows and 8 warps, else 64 and 4; a row is a token and query head."""
 
+STAGES = 3
 
-WARPS, STAGES = 8, 3
+PROGRAMS = 264
+"""Tiles are cut into parts while their programs are no more than this: two for each of 132 processors."""
+
+MAX_PARTS, MIN_BLOCKS = 8, 8
+"""The most parts of a tile, and the fewest blocks of a part."""
 
 
 def attention_prefill(
@@ -35,44 +44,88 @@ def attention_prefill(
     chunks = tables.context_lens.shape[0] - tables.num_decode
     if tokens <= 0 or chunks <= 0:
         return
-    rows = max(ROWS, triton.next_power_of_2(shape.groups))
+    rows = max(128 if tokens >= LONG else 64, triton.next_power_of_2(shape.groups))
     per_tile = rows // shape.groups
-    scales = layer.values if layer.scales is None else layer.scales
     # Every sequence, and the padding behind them, may have one tile that is not full.
     tiles = triton.cdiv(tokens, per_tile) + chunks
-    _attention_prefill[(shape.kv_heads, tiles)](
+    programs = triton.cdiv(tokens, per_tile) * shape.kv_heads
+    visible = shape.window or tables.block_tables.shape[1] * shape.block_size
+    parts = min(MAX_PARTS, PROGRAMS // programs, visible // (MIN_BLOCKS * shape.block_size))
+    _launch(q, tables, layer, shape, out, sinks, rows, tiles, max(1, parts))
+
+
+def _launch(
+    q: Tensor,
+    tables: PassTables,
+    layer: LayerKV,
+    shape: AttentionShape,
+    out: Activations,
+    sinks: Tensor | None,
+    rows: int,
+    tiles: int,
+    parts: int,
+) -> None:
+    scales = layer.values if layer.scales is None else layer.scales
+    dim = padded_dim(shape.head_dim)
+    held = tiles * shape.kv_heads * parts * rows if parts > 1 else 0
+    acc = torch.empty(held * dim, device=q.device) if held else out.sums
+    tops = torch.empty(held * 2, device=q.device) if held else out.sums
+    extra = q if sinks is None else sinks
+    chunks = tables.context_lens.shape[0] - tables.num_decode
+    counts = (tables.num_decode, chunks, tables.num_tokens)
+    options: dict[str, Any] = {
+        "CHUNKS": triton.next_power_of_2(chunks + 1),
+        "KV_HEADS": shape.kv_heads,
+        "GROUPS": shape.groups,
+        "ROWS": rows,
+        "TOKENS": rows // shape.groups,
+        "PARTS": parts,
+        "MIN_BLOCKS": MIN_BLOCKS,
+        "HEAD_DIM": shape.head_dim,
+        "DIM": dim,
+        "BLOCK_SIZE": shape.block_size,
+        "WINDOW": shape.window,
+        "SINKS": sinks is not None,
+        "WIDTH": SUM_WIDTH,
+    }
+    _attention_prefill[(shape.kv_heads, tiles, parts)](
         q,
         layer.values,
         scales,
         tables.block_tables,
         tables.context_lens,
         tables.query_starts,
-        q if sinks is None else sinks,
+        extra,
         out.values,
         out.sums,
+        acc,
+        tops,
         layer.values.stride(0),
         scales.stride(0),
         tables.block_tables.stride(0),
-        tables.num_decode,
-        chunks,
-        tables.num_tokens,
-        CHUNKS=triton.next_power_of_2(chunks + 1),
-        KV_HEADS=shape.kv_heads,
-        GROUPS=shape.groups,
-        ROWS=rows,
-        TOKENS=per_tile,
-        HEAD_DIM=shape.head_dim,
-        DIM=padded_dim(shape.head_dim),
-        BLOCK_SIZE=shape.block_size,
-        WINDOW=shape.window,
+        *counts,
         CAP=shape.score_cap,
-        SINKS=sinks is not None,
         QUANTIZED=layer.scales is not None,
         FAST=has_ptx(layer.values),
-        WIDTH=SUM_WIDTH,
-        num_warps=WARPS,
+        num_warps=8 if rows >= 128 else 4,
         num_stages=STAGES,
+        **options,
     )
+    if parts > 1:
+        step = min(16, rows)
+        add_chunk_parts[(shape.kv_heads, tiles, rows // step)](
+            acc,
+            tops,
+            tables.context_lens,
+            tables.query_starts,
+            extra,
+            out.values,
+            out.sums,
+            *counts,
+            STEP=step,
+            num_warps=4,
+            **options,
+        )
 
 
 @triton.jit
@@ -144,6 +197,8 @@ def _attention_prefill(
     sinks: tl.tensor,
     out: tl.tensor,
     sums: tl.tensor,
+    parts: tl.tensor,
+    tops: tl.tensor,
     block_stride: tl.tensor,
     scale_stride: tl.tensor,
     table_width: tl.tensor,
@@ -155,6 +210,8 @@ def _attention_prefill(
     GROUPS: tl.constexpr,
     ROWS: tl.constexpr,
     TOKENS: tl.constexpr,
+    PARTS: tl.constexpr,
+    MIN_BLOCKS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
@@ -165,43 +222,44 @@ def _attention_prefill(
     FAST: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Grid (KV heads, query tiles): TOKENS tokens by GROUPS heads in ROWS rows, latest tiles first.
+    """Grid (KV heads, query tiles, PARTS): TOKENS tokens by GROUPS heads in ROWS rows, latest tiles first.
 
-    A program finds its sequence among the chunks' query lengths. Operations: 4 D for every visible
-    (query head, key); bytes: the KV of a context once per tile, mostly out of the L2.
+    A program finds its sequence among the chunks' query lengths. Few tiles over long contexts are cut
+    into parts, which `add_chunk_parts` adds up. Operations: 4 D for every visible (query head, key);
+    bytes: the KV of a context once per tile, mostly out of the L2.
     """
-    # Tokens behind the last sequence are padding: one more chunk, without a context.
-    chunk = tl.arange(0, CHUNKS)
-    begins = tl.load(query_starts + num_decode + chunk, mask=chunk <= num_chunks, other=num_tokens)
-    ends = tl.load(query_starts + num_decode + chunk + 1, mask=chunk < num_chunks, other=num_tokens)
-    tiles = tl.cdiv(ends - begins, TOKENS)
-    last_tiles = tl.cumsum(tiles, axis=0)
     tile = tl.num_programs(1) - 1 - tl.program_id(1)
-    if tile >= tl.sum(tiles, axis=0):
-        return
-    found = tl.sum((last_tiles <= tile).to(tl.int32), axis=0)
-    begin = tl.load(query_starts + num_decode + found)
-    query_end = tl.load(query_starts + num_decode + found + 1, mask=found < num_chunks, other=num_tokens)
-    context = tl.load(context_lens + num_decode + found, mask=found < num_chunks, other=0)
-    tile -= tl.sum(tl.where(chunk < found, tiles, 0), axis=0)
     head = tl.program_id(0)
-
+    found, start, query_end, oldest, context, first, end = find_tile(
+        query_starts,
+        context_lens,
+        tile,
+        num_decode,
+        num_chunks,
+        num_tokens,
+        CHUNKS,
+        TOKENS,
+        BLOCK_SIZE,
+        WINDOW,
+    )
+    count = parts_of(first, end, PARTS, MIN_BLOCKS)
+    part = tl.program_id(2)
+    if (query_end == 0) | (part >= count):
+        return
     row = tl.arange(0, ROWS)
     d = tl.arange(0, DIM)
-    token = begin + tile * TOKENS + row // GROUPS
+    token = start + row // GROUPS
     inside = (row < TOKENS * GROUPS) & (token < query_end)
     place = (token.to(tl.int64) * KV_HEADS + head) * GROUPS + row % GROUPS
     kept = inside[:, None] & (d < HEAD_DIM)[None, :]
     query = tl.load(q + place[:, None] * HEAD_DIM + d[None, :], mask=kept, other=0.0)
-    # Padding has a context of 0: its positions are negative, and it has no blocks.
-    oldest = context - (query_end - begin) + tile * TOKENS
     position = oldest + row // GROUPS
-    newest = tl.minimum(oldest + TOKENS, context)
     whole = tl.maximum(oldest + 1, 0) // BLOCK_SIZE
-    end = tl.cdiv(tl.maximum(newest, 0), BLOCK_SIZE)
-    first = 0
-    if WINDOW > 0:
-        first = tl.maximum(oldest + 1 - WINDOW, 0) // BLOCK_SIZE
+    if PARTS > 1:
+        blocks = end - first
+        end = first + blocks * (part + 1) // count
+        first += blocks * part // count
+        whole = tl.minimum(whole, end)
 
     top = tl.full((ROWS,), NO_SCORE, tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
@@ -215,11 +273,18 @@ def _attention_prefill(
         query, top, total, acc, position, context, tl.maximum(first, whole), end, values, scales, table, head,
         block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, True, FAST,
     )  # fmt: skip
-    if SINKS:
-        sink = tl.load(sinks + head * GROUPS + row % GROUPS) * LOG2_E
-        highest = tl.maximum(top, sink)
-        total = total * tl.exp2(top - highest) + tl.exp2(sink - highest)
-        acc = acc * tl.exp2(top - highest)[:, None]
-    # Scores of rows without any key are all NO_SCORE, which weighs 1: their values were read as 0.
-    acc = acc / tl.where(total > 0, total, 1.0)[:, None]
-    write_heads(acc, out, sums, place, inside, HEAD_DIM, WIDTH)
+    if count == 1:
+        if SINKS:
+            sink = tl.load(sinks + head * GROUPS + row % GROUPS) * LOG2_E
+            highest = tl.maximum(top, sink)
+            total = total * tl.exp2(top - highest) + tl.exp2(sink - highest)
+            acc = acc * tl.exp2(top - highest)[:, None]
+        # Scores of rows without any key are all NO_SCORE, which weighs 1: their values were read as 0.
+        acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+        write_heads(acc, out, sums, place, inside, HEAD_DIM, WIDTH)
+    else:
+        if PARTS > 1:
+            at = ((tile * KV_HEADS + head).to(tl.int64) * PARTS + part) * ROWS + row
+            tl.store(parts + at[:, None] * DIM + d[None, :], acc)
+            tl.store(tops + at * 2, top)
+            tl.store(tops + at * 2 + 1, total)

@@ -88,3 +88,11 @@ def test_odd_shapes(shape, device):
     check(shape, [40, 9], [150, 9], device)
     if shape.head_dim % 32 == 0:
         check(shape, [40, 9], [150, 9], device, kv_format="q8_0")
+
+
+@pytest.mark.parametrize("options", [{}, {"window": 300}, {"softcap": 2.0}])
+@pytest.mark.parametrize("with_sinks", [False, True])
+def test_few_tokens_over_long_contexts_are_cut_into_parts(options, with_sinks, device):
+    shape = dataclasses.replace(SMALL, **options)
+    sinks = torch.linspace(-3, 4, shape.q_heads, device=device) if with_sinks else None
+    check(shape, [1, 9, 0, 5], [40, 700, 0, 130], device, num_decode=1, sinks=sinks, padding=6)
