@@ -10,9 +10,10 @@ import torch
 import triton
 from torch import Tensor
 
+from kernels.sampler_bins import bin_tokens
 from kernels.sampler_draw import choose_tokens
 from kernels.sampler_logits import group_statistics
-from kernels.sampler_search import bin_tokens, search_tokens
+from kernels.sampler_search import search_tokens
 from kernels.sampler_state import SamplerState
 
 
@@ -120,8 +121,8 @@ def _search(
         results,
         POSITION_STRIDE=lengths.stride(0),
         SHAPE=kind,
-        SIZES=(shape.bins, shape.capacity, min(1024, tile), 4),
-        num_warps=16,
+        SIZES=(shape.bins, shape.capacity, min(512, tile), 4),
+        num_warps=8,
     )
 
 

@@ -115,7 +115,7 @@ def looks_wide(rows: tl.tensor, slot: tl.tensor, VOCAB: tl.constexpr, MOST: tl.c
     return (float_field(rows, slot, TEMPERATURE) > 0) & ((top_k <= 0) | (top_k > MOST) | (top_k >= VOCAB))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["plane"])
 def group_statistics(
     logits: tl.tensor,
     split_stride: tl.tensor,
