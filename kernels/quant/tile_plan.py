@@ -89,6 +89,8 @@ MANY = (
     Tile(128, 256, 8, 3, 1, 1.0, 300),
 )
 """More."""
+OTHERS = (Tile(64, 64, 4, 3, 4, 0.9), Tile(64, 128, 4, 2, 2))
+"""For GPUs whose tensor cores take sums and operands from fewer registers than Hopper's."""
 SMALL = (Tile(64, 64, 4, 2, 4),)
 """For any number of tokens, where the others do not fit."""
 
@@ -125,9 +127,11 @@ def plan_tiles(
     type: GGMLType, rows: int, count: int, columns: int, gpu: Gpu, max_splits: int = MAX_SPLITS
 ) -> TilePlan:
     """The plan for x [rows, columns] times [count, columns] of a type."""
-    tiles: tuple[Tile, ...] = FEW if rows <= FEW[0].tokens else MANY
-    # Without bulk copies the largest tile's address arithmetic costs more than it saves.
-    tiles = tuple(tile for tile in tiles if tile.tokens < 256 or (gpu.tma and rows >= tile.tokens))
+    few = rows <= FEW[0].tokens
+    tiles: tuple[Tile, ...] = OTHERS[: 1 if few else 2]
+    if gpu.tma:
+        # Without bulk copies the largest tile's address arithmetic costs more than it saves.
+        tiles = FEW if few else tuple(tile for tile in MANY if tile.tokens < 256 or rows >= tile.tokens)
     plans = [
         # Bulk copies that reach past the last token are slow.
         TilePlan(tile, splits, gpu.tma and rows >= tile.tokens)

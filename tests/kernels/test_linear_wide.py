@@ -17,7 +17,7 @@ from kernels.quant.linear_wide import (
     linear_wide_torch,
 )
 from kernels.quant.planes import LAYOUTS
-from kernels.quant.tile_plan import FEW, MANY, MAX_SPLITS, SMALL, Gpu, Tile, TilePlan, plan_tiles
+from kernels.quant.tile_plan import FEW, MANY, MAX_SPLITS, OTHERS, SMALL, Gpu, Tile, TilePlan, plan_tiles
 from kernels.triton_types import Activations
 from tests.kernels.quant_cases import activations, quantized, relative_error
 
@@ -27,7 +27,7 @@ H200 = Gpu(132, 227 << 10, True)
 
 
 def plans(full: bool) -> list[TilePlan]:
-    tiles = (*FEW, *MANY, *SMALL) if full else (TINY,)
+    tiles = (*FEW, *MANY, *OTHERS, *SMALL) if full else (TINY,)
     return [TilePlan(tile, splits, tma) for tile in tiles for splits, tma in ((1, False), (3, True))]
 
 
