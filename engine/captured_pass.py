@@ -31,13 +31,16 @@ class PassSize:
         return self.num_decode + self.num_chunks
 
 
+FIRST_SIZES = (PassSize(1, 0, 1), PassSize(0, CHUNKS[0], PASS_TOKENS[0]))
+"""What a short first answer needs."""
 WARM_SIZES = (
-    *(PassSize(rows, 0, rows) for rows in DECODE_ROWS if rows <= 32),
-    *(PassSize(rows, CHUNKS[0], tokens) for rows in MIXED_ROWS[:2] for tokens in PASS_TOKENS),
+    *(PassSize(0, CHUNKS[0], tokens) for tokens in PASS_TOKENS[1:]),
+    PassSize(0, 1, 2 * PASS_TOKENS[-1]),
+    PassSize(MIXED_ROWS[1], CHUNKS[0], PASS_TOKENS[0]),
+    *(PassSize(rows, 0, rows) for rows in DECODE_ROWS[1:]),
+    *(PassSize(rows, CHUNKS[0], tokens) for rows in MIXED_ROWS[1:3] for tokens in PASS_TOKENS[1:]),
 )
-"""Shapes that are captured when a model is loaded."""
-WARM_PROMPT = PassSize(0, 1, 2 * PASS_TOKENS[-1])
-"""A pass too large to be captured, whose kernels are compiled all the same."""
+"""Shapes whose kernels are compiled behind the first answers; each is captured at its first use."""
 
 
 def captured_size(batch: ModelBatch) -> PassSize | None:

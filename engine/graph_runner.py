@@ -5,7 +5,9 @@ sampling state of every row (`kernels.pass_tables`). A tick of decode rows is on
 one small copy to pinned memory; the host learns the ids when the copy's event has passed.
 """
 
+import logging
 import math
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.batch import whole_prompt
-from engine.captured_pass import WARM_PROMPT, WARM_SIZES, CapturedPass, PassSize, captured_size, exact_size
+from engine.captured_pass import FIRST_SIZES, WARM_SIZES, CapturedPass, PassSize, captured_size, exact_size
 from engine.device_queue import Mark, open_queue
 from engine.device_rows import DeviceRows
 from engine.model.decoder import Decoder
@@ -26,6 +28,8 @@ from kernels.pass_tables import LENGTH, NOT_FINITE, DecodeState, PassBuffers, ad
 from kernels.sampler_gpu import sample
 from kernels.sampler_state import SamplerState
 from kernels.triton_ops import TritonOperations
+
+log = logging.getLogger(__name__)
 
 MAX_ROWS = 64
 DEPTH = 32
@@ -57,25 +61,21 @@ class GraphRunner:
         assert isinstance(ops, TritonOperations)
         self.decoder = decoder
         self.block_size = ops.block_size
+        self._max_blocks = -(-context_length // self.block_size)
+        self._end_ids = sorted(end_ids)[:_END_IDS]
         self._ops = ops
         self._queue = open_queue(ops.device)
         with torch.inference_mode(), self._queue.current():
             self.kv = ops.make_kv(config.num_layers, num_blocks, config.num_kv_heads, config.head_dim)
-            self._state = DecodeState.create(
-                MAX_ROWS,
-                -(-context_length // self.block_size),
-                self.block_size,
-                sorted(end_ids)[:_END_IDS],
-                DEPTH,
-                ops.device,
-            )
-            self._sampler = SamplerState.create(MAX_ROWS, config.vocab_size, ops.device)
+            self._state, self._sampler = self._make_state()
         self._rows = DeviceRows(self._state, self._sampler, self.kv)
         self._reports = self._queue.host_tensor(DEPTH, MAX_ROWS)
         self._passes: dict[PassSize, CapturedPass] = {}
         self._flights: deque[_Flight] = deque()
         self._current: CapturedPass | None = None
         self._ticks = 0
+        self._closing = threading.Event()
+        self._compiler = threading.Thread(target=self._compile_rest, name="compiler", daemon=True)
         self.replays = 0
         """Passes that were one replay of a captured graph."""
         self.eager_passes = 0
@@ -90,15 +90,29 @@ class GraphRunner:
 
     @torch.inference_mode()
     def warm_up(self, progress: Callable[[float], None]) -> None:
-        """Compile every kernel and capture the usual shapes, so that no running chat waits for it."""
+        """Make ready what a first answer needs; a thread compiles what later ones will."""
         with self._queue.current():
-            for index, size in enumerate(WARM_SIZES):
-                progress(index / (len(WARM_SIZES) + 1))
+            for index, size in enumerate(FIRST_SIZES):
+                progress(index / len(FIRST_SIZES))
                 self._captured(size)
-            progress(len(WARM_SIZES) / (len(WARM_SIZES) + 1))
-            CapturedPass(self._state, WARM_PROMPT, self._queue).launch(self._compute)
-            self._ticks += 1
             self._queue.synchronize()
+        self._compiler.start()
+
+    @torch.inference_mode()
+    def _compile_rest(self) -> None:
+        """Run every other shape once on padding, in a state and a queue of its own."""
+        queue = open_queue(self._ops.device)
+        with queue.current():
+            spare = self._make_state()
+            for size in WARM_SIZES:
+                if self._closing.is_set():
+                    return
+                try:
+                    CapturedPass(spare[0], size, queue).launch(lambda buffers: self._compute(buffers, *spare))
+                    queue.synchronize()
+                except Exception:
+                    log.exception("compiling kernels for %s ahead of their use failed", size)
+                    return
 
     @torch.inference_mode()
     def run(self, batch: ModelBatch) -> Sampled:
@@ -181,32 +195,43 @@ class GraphRunner:
 
     def close(self) -> None:
         """Give the KV memory back."""
+        self._closing.set()
+        if self._compiler.is_alive():
+            self._compiler.join()
         self._queue.synchronize()
         self._passes.clear()
         self.kv.close()
 
-    def _compute(self, buffers: PassBuffers) -> None:
+    def _make_state(self) -> tuple[DecodeState, SamplerState]:
+        device = self._ops.device
+        state = DecodeState.create(MAX_ROWS, self._max_blocks, self.block_size, self._end_ids, DEPTH, device)
+        return state, SamplerState.create(MAX_ROWS, self.decoder.config.vocab_size, device)
+
+    def _tick(self, buffers: PassBuffers) -> None:
+        self._compute(buffers, self._state, self._sampler)
+
+    def _compute(self, buffers: PassBuffers, state: DecodeState, sampler: SamplerState) -> None:
         """The whole tick: tables, model, sampling, and the rows one token further."""
         weights = self.decoder.weights
-        fill_pass(self._state, buffers)
+        fill_pass(state, buffers)
         prepared = self._ops.prepare_tables(buffers.tables, self.kv, weights.inv_freq, weights.rope_magnitude)
         logits = self.decoder.run(buffers.ids, prepared, buffers.logit_rows)
-        lengths = self._state.rows[:, LENGTH.value]
-        ids, finite = sample(logits, self._sampler, buffers.sampled_slots, lengths)
-        advance(self._state, buffers.sampled_slots, ids, finite, self._sampler)
+        lengths = state.rows[:, LENGTH.value]
+        ids, finite = sample(logits, sampler, buffers.sampled_slots, lengths)
+        advance(state, buffers.sampled_slots, ids, finite, sampler)
 
     def _captured(self, size: PassSize) -> CapturedPass:
         made = self._passes.get(size)
         if made is None:
             made = CapturedPass(self._state, size, self._queue)
-            made.launch(self._compute)
+            made.launch(self._tick)
             self._ticks += 1
-            made.capture(self._compute)
+            made.capture(self._tick)
             self._passes[size] = made
         return made
 
     def _launch(self, one: CapturedPass, batch: ModelBatch) -> None:
-        one.launch(self._compute)
+        one.launch(self._tick)
         self.replays += one.captured
         self.eager_passes += not one.captured
         tick = self._ticks

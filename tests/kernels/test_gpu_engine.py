@@ -30,8 +30,8 @@ def gpu_engine(device) -> Iterator[Engine]:
         # The interpreter computes padding one program at a time.
         for name, sizes in (("PASS_TOKENS", (8, 16, 64)), ("MIXED_ROWS", (0, 3)), ("CHUNKS", (2, 4))):
             patch.setattr(captured_pass, name, sizes)
+        patch.setattr(graph_runner, "FIRST_SIZES", ())
         patch.setattr(graph_runner, "WARM_SIZES", ())
-        patch.setattr(graph_runner, "WARM_PROMPT", captured_pass.PassSize(0, 1, 4))
     with Engine("cpu", kv_budget_bytes=64 << 20, debug=True) as engine:
         yield engine
     patch.undo()
