@@ -97,6 +97,7 @@ def _constants(w: PlanesMatrix, plan: RowsPlan) -> dict[str, object]:
         "RAGGED": w.shape[1] % COLUMNS != 0,
         "BEFORE": plan.before,
         "FAST": has_ptx(w.codes),
+        "WARPS": plan.warps,
         "num_warps": plan.warps,
     }
 

@@ -27,36 +27,74 @@ def _columns(pointer: tl.tensor, column: tl.tensor, K: tl.tensor, RAGGED: tl.con
 
 
 @triton.jit
-def _minimum_operand(pm: tl.tensor, FORM: tl.constexpr) -> tl.tensor:
+def _word(pm: tl.tensor, at: tl.tensor, WARPS: tl.constexpr, BN: tl.constexpr) -> tl.tensor:
+    """One word of each row, in the order in which a warp's lanes own the rows of a product."""
+    parts = tl.reshape(tl.load(pm + at), (WARPS, 8, BN // (16 * WARPS), 2))
+    return tl.reshape(tl.permute(parts, (2, 0, 3, 1)), (BN,))
+
+
+@triton.jit
+def _small(code: tl.tensor, FAST: tl.constexpr) -> tl.tensor:
+    """A small integer as float16, with FAST 2^24 times smaller."""
+    if FAST:
+        return code.to(tl.int16).to(tl.float16, bitcast=True)
+    return code.to(tl.float16)
+
+
+@triton.jit
+def _minimum_operand(
+    pm: tl.tensor,
+    pn: tl.tensor,
+    FORM: tl.constexpr,
+    BN: tl.constexpr,
+    WARPS: tl.constexpr,
+    FAST: tl.constexpr,
+) -> tl.tensor:
     """Minima as exact float16 [BN, 16], for the 16 sums of a super-block in the order of `_fragment`."""
     place = tl.arange(0, 16)
     group = 4 * (place % 8 // 2) + place // 8 * 2 + place % 2
     if FORM.scales == "pair":
-        word = tl.load(pm[:, None] + (group // 2 * _ROWS)[None, :])
+        word = tl.load(pn[:, None] + (group // 2 * _ROWS)[None, :])
         return (word >> 16).to(tl.int16).to(tl.float16, bitcast=True)
     if FORM.scale_width == _WIDTH:
-        low, high = tl.load(pm + 2 * _ROWS), tl.load(pm + 3 * _ROWS)
+        low, high = _word(pm, 2 * _ROWS, WARPS, BN), _word(pm, 3 * _ROWS, WARPS, BN)
         word = tl.where((group < 8)[None, :], low[:, None], high[:, None])
-        return ((word >> (group // 2 % 4 * 8)[None, :]) & 0xFF).to(tl.float16)
-    low = tl.where((group < 4)[None, :], tl.load(pm)[:, None], tl.load(pm + _ROWS)[:, None])
-    high = tl.where((group < 12)[None, :], tl.load(pm + 2 * _ROWS)[:, None], tl.load(pm + 3 * _ROWS)[:, None])
+        return _small((word >> (group // 2 % 4 * 8)[None, :]) & 0xFF, FAST)
+    low = tl.where(
+        (group < 4)[None, :], _word(pm, 0, WARPS, BN)[:, None], _word(pm, _ROWS, WARPS, BN)[:, None]
+    )
+    high = tl.where(
+        (group < 12)[None, :],
+        _word(pm, 2 * _ROWS, WARPS, BN)[:, None],
+        _word(pm, 3 * _ROWS, WARPS, BN)[:, None],
+    )
     word = tl.where((group < 8)[None, :], low, high)
-    return ((word >> (group % 4 * 8 + 4)[None, :]) & 0xF).to(tl.float16)
+    return _small((word >> (group % 4 * 8 + 4)[None, :]) & 0xF, FAST)
 
 
 @triton.jit
 def _minima(
-    acc: tl.tensor, pm: tl.tensor, sums: tl.tensor, d: tl.tensor, FORM: tl.constexpr, BM: tl.constexpr
+    acc: tl.tensor,
+    pm: tl.tensor,
+    pn: tl.tensor,
+    sums: tl.tensor,
+    d: tl.tensor,
+    FORM: tl.constexpr,
+    BN: tl.constexpr,
+    BM: tl.constexpr,
+    WARPS: tl.constexpr,
+    FAST: tl.constexpr,
 ) -> tl.tensor:
     """acc less the minima's part; `sums` are the means [BM, 16], which float16 cannot overflow."""
-    operand = _minimum_operand(pm, FORM)
+    operand = _minimum_operand(pm, pn, FORM, BN, WARPS, FAST)
     means = tl.trans(fragment(sums, BM, 16))
     upper = means.to(tl.float16)
     lower = ((means - upper.to(tl.float32)) * _LOW).to(tl.float16)
     part = tl.dot(operand, upper) + tl.dot(operand, lower) * (1 / _LOW)
     if FORM.scales == "pair":
         return acc + part * 16.0
-    return acc - part * (half(d, True) * 16.0)[:, None]
+    whole: tl.constexpr = 16.0 * (16777216.0 if FAST else 1.0)
+    return acc - part * (half(d, True) * whole)[:, None]
 
 
 @triton.jit
@@ -77,6 +115,7 @@ def _group(
     RAGGED: tl.constexpr,
     BEFORE: tl.constexpr,
     FAST: tl.constexpr,
+    WARPS: tl.constexpr,
 ) -> tl.tuple:
     """Adds the products with four planes; with BEFORE planes 1 and 3 go to `odd`, and d waits."""
     words: tl.constexpr = code_words(FORM) // 2
@@ -95,7 +134,7 @@ def _group(
             at = (4 * GROUP + index) * _WIDTH
             x = _columns(px + at, column + at, K, RAGGED)
             xa, xb = sides(x, BM)
-            word = tl.load(pm + scale_word(FORM, GROUP, index) * _ROWS)
+            word = _word(pm, scale_word(FORM, GROUP, index) * _ROWS, WARPS, BN)
             acc += tl.dot(left[index], tl.trans(xa)) * scale(word, d, FORM, index, 0, FAST)[:, None]
             acc += tl.dot(right[index], tl.trans(xb)) * scale(word, d, FORM, index, 1, FAST)[:, None]
     else:
@@ -105,7 +144,7 @@ def _group(
         for index in tl.static_range(4):
             at = (4 * GROUP + index) * _WIDTH
             x = tl.trans(fragment(_columns(px + at, column + at, K, RAGGED), BM, _WIDTH))
-            word = tl.load(pm + scale_word(FORM, GROUP, index) * _ROWS)
+            word = _word(pm, scale_word(FORM, GROUP, index) * _ROWS, WARPS, BN)
             if BEFORE:
                 plane = scaled_plane(planes[index], word, FORM, index, FAST)
                 if index % 2 == 0:
@@ -136,15 +175,23 @@ def _products(
     BEFORE: tl.constexpr,
     FAST: tl.constexpr,
     TILES: tl.tensor,
+    WARPS: tl.constexpr,
 ) -> tl.tensor:
     """float32 [BN, BM]: this program's rows times the activations over its share of the super-blocks."""
-    row = tl.program_id(0) * BN + tl.arange(0, BN)
-    tile = tl.minimum(row // _ROWS, TILES - 1)
-    within = row % _ROWS
+    first = tl.minimum(tl.program_id(0) * BN // _ROWS, TILES - 1)
     token = tl.minimum(tl.arange(0, BM), M - 1)
     column = tl.arange(0, _WIDTH)
-    base = (tl.minimum(tl.program_id(0) * BN // _ROWS, TILES - 1) * S).to(tl.int64)
-    ahead = (tile - tl.minimum(tl.program_id(0) * BN // _ROWS, TILES - 1)) * S
+    base = (first * S).to(tl.int64)
+    natural = tl.program_id(0) * BN % _ROWS + tl.arange(0, BN)
+    place = tl.arange(0, BN)
+    OWN: tl.constexpr = BN // (
+        8 * WARPS
+    )  # rows of one lane; neighbours, so that it reads their scales at once
+    owned = (place // 16 % WARPS * 8 + place % 8) * OWN + place // (16 * WARPS) * 2 + place // 8 % 2
+    owned += tl.program_id(0) * BN % _ROWS
+    ahead = tl.minimum(first + owned // _ROWS, TILES - 1) - first
+    ahead *= S
+    within = owned % _ROWS
     words: tl.constexpr = code_words(FORM)
     pc = (
         codes
@@ -152,7 +199,9 @@ def _products(
         + ((ahead * (words * _WORD) + within * _WIDTH)[:, None] + column[None, :])
     )
     ph = high + base * _WORD + ((ahead * _WORD + within * _WIDTH)[:, None] + column[None, :])
-    pm = meta + base * (FORM.words * _ROWS) + (ahead * (FORM.words * _ROWS) + within)
+    pn = meta + base * (FORM.words * _ROWS) + (ahead * (FORM.words * _ROWS) + within)
+    ahead_n = (tl.minimum(first + natural // _ROWS, TILES - 1) - first) * S
+    pm = meta + base * (FORM.words * _ROWS) + (ahead_n * (FORM.words * _ROWS) + natural % _ROWS)
     stride = K if RAGGED else S * (8 * _WIDTH)
     counts = (K + 15) // 16 if RAGGED else S * 16
     px = x + (token * stride)[:, None] + column[None, :]
@@ -165,7 +214,7 @@ def _products(
         scales = pm + s * (FORM.words * _ROWS)
         d, factor_d = 0, 0.0
         if FORM.scales == "k":
-            d = tl.load(scales + last_word(FORM) * _ROWS)
+            d = _word(scales, last_word(FORM) * _ROWS, WARPS, BN)
             factor_d = half(d, False)
         part, odd = acc, acc
         if BEFORE:
@@ -175,7 +224,7 @@ def _products(
         for group in tl.static_range(2):
             part, odd = _group(
                 part, odd, pc + here, upper, scales, factor_d, px + at, at, K,
-                FORM, group, BN, BM, RAGGED, BEFORE, FAST,
+                FORM, group, BN, BM, RAGGED, BEFORE, FAST, WARPS,
             )  # fmt: skip
         if BEFORE:
             even_factor: tl.constexpr = factor(FORM, 0, FAST)
@@ -189,8 +238,9 @@ def _products(
                 means = tl.load(ps + s * 16, mask=there, other=0) * 0.0625
             else:
                 means = tl.load(ps + s * 16) * 0.0625
-            acc = _minima(acc, scales, means, d, FORM, BM)
-    return acc
+            acc = _minima(acc, scales, pn + s * (FORM.words * _ROWS), means, d, FORM, BN, BM, WARPS, FAST)
+    acc = tl.reshape(acc, (OWN // 2, WARPS, 2, 8, BM))
+    return tl.reshape(tl.permute(acc, (1, 3, 0, 2, 4)), (BN, BM))
 
 
 @triton.jit(do_not_specialize=["S", "K", "M", "SPLITS", "TILES"])
@@ -216,6 +266,7 @@ def planes_kernel(
     BEFORE: tl.constexpr,
     BIAS: tl.constexpr,
     FAST: tl.constexpr,
+    WARPS: tl.constexpr,
 ) -> None:
     """out float32 [SPLITS, M, N] = the products of each share, the bias in the first.
 
@@ -224,7 +275,7 @@ def planes_kernel(
     """
     acc = _products(
         codes, high, meta, x, sums, S, K, M, SPLITS,
-        FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES,
+        FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
     row = tl.program_id(0) * BN + tl.arange(0, BN)
     token = tl.arange(0, BM)
@@ -258,6 +309,7 @@ def gated_kernel(
     BEFORE: tl.constexpr,
     GELU: tl.constexpr,
     FAST: tl.constexpr,
+    WARPS: tl.constexpr,
 ) -> None:
     """values float16 [M, N / 2] = activation(gate) * up and their sums of 16; rows in pairs gate, up.
 
@@ -265,7 +317,7 @@ def gated_kernel(
     """
     acc = _products(
         codes, high, meta, x, sums, S, K, M, SPLITS,
-        FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES,
+        FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
     gate, up = tl.split(tl.permute(tl.reshape(acc, (BN // 2, 2, BM)), (0, 2, 1)))
     if GELU:
