@@ -17,6 +17,7 @@ from kernels.quant import planes
 from kernels.quant.dequant_planes import dequantize_planes
 from kernels.quant.embedding import embed_rows
 from kernels.quant.formats import GGMLType
+from kernels.quant.linear_rows import MAX_ROWS, gated_rows, linear_rows
 from kernels.quant.linear_wide import gated_wide, linear_wide
 from kernels.quant.planes import LAYOUTS, PlanesMatrix
 from kernels.rope_append import rope_append
@@ -26,6 +27,8 @@ from kernels.triton_kv import copy_blocks, make_kv
 from kernels.triton_types import SUM_WIDTH, Activations, PassTables
 
 HIDDEN, VOCAB = 4096, 151_936
+COUNTED = (8, 16, 32, 64, 256)
+"""Tokens of the quantised linears whose instructions are counted."""
 META = torch.device("meta")
 SHAPE = AttentionShape(q_heads=32, kv_heads=8, head_dim=128, block_size=64, scale=128**-0.5)
 
@@ -58,12 +61,16 @@ def _norms() -> Iterator[Launch]:
 def _linears() -> Iterator[Launch]:
     for type in LAYOUTS:
         other = type not in (GGMLType.Q4_K, GGMLType.Q6_K)
-        for tokens in (64, 256):
-            run = partial(_wide, type, tokens)
-            yield Launch(f"{type.name} linear, {tokens} tokens", run, weights=True, sibling=other)
+        for tokens in COUNTED:
+            run = partial(_rows if tokens <= MAX_ROWS else _wide, type, tokens)
+            alike = other or tokens in (16, 32)
+            yield Launch(f"{type.name} linear, {tokens} tokens", run, weights=True, sibling=alike)
         yield Launch(f"{type.name} to float16", partial(_dequantize, type), sibling=other)
         yield Launch(f"{type.name} embedding", partial(_embed, type), sibling=other)
-    yield Launch("Q4_K linear with a gate", partial(_gated, GGMLType.Q4_K))
+    for tokens in (8, 256):
+        yield Launch(f"Q4_K linear with a gate, {tokens} tokens", partial(_gated, GGMLType.Q4_K, tokens))
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        yield Launch(f"{str(dtype)[6:]} linear, 8 tokens", partial(_dense, dtype))
     yield Launch("gate", partial(_gate, 256))
 
 
@@ -108,8 +115,19 @@ def _wide(type: GGMLType, tokens: int) -> object:
     return linear_wide(_activations(tokens), _planes(type, HIDDEN, HIDDEN), None)
 
 
-def _gated(type: GGMLType) -> object:
-    return gated_wide(_activations(256), _planes(type, 2 * 12_288, HIDDEN), None)
+def _rows(type: GGMLType, tokens: int) -> object:
+    return linear_rows(_activations(tokens), _planes(type, 6144, HIDDEN))
+
+
+def _dense(dtype: torch.dtype) -> object:
+    return linear_rows(_activations(8), _empty(HIDDEN, HIDDEN, dtype=dtype))
+
+
+def _gated(type: GGMLType, tokens: int) -> object:
+    weights = _planes(type, 2 * 12_288, HIDDEN)
+    if tokens <= MAX_ROWS:
+        return gated_rows(_activations(tokens), weights)
+    return gated_wide(_activations(tokens), weights, None)
 
 
 def _dequantize(type: GGMLType) -> None:

@@ -95,18 +95,16 @@ def resources(kernel: Compiled) -> Resources:
 
 
 def instructions_per_weight(kernel: Compiled, tokens: int) -> float:
-    """Lane instructions for one weight in the longest loop with tensor-core products.
+    """Lane instructions for one weight in the loop with the most tensor-core products, the shortest of such.
 
-    tokens: columns of the kernel's products. Raises ValueError when there is no such loop.
+    tokens: columns of the kernel's products. Raises ValueError when no loop has products.
     """
-    best: tuple[int, float] | None = None
-    for loop in _loops(_tool("nvdisasm", "-c", kernel)):
-        weights = sum(_weights(line, tokens) for line in loop)
-        if weights and (best is None or len(loop) > best[0]):
-            best = len(loop), len(loop) * 32 / weights
-    if best is None:
+    lines, loops = _loops(_tool("nvdisasm", "-c", kernel))
+    weights = {loop: sum(_weights(line, tokens) for line in lines[slice(*loop)]) for loop in loops}
+    busiest = max(loops, key=lambda loop: (weights[loop], loop[0] - loop[1]), default=None)
+    if busiest is None or not weights[busiest]:
         raise ValueError(f"{kernel.name} for {kernel.target}: no loop with tensor-core products")
-    return best[1]
+    return (busiest[1] - busiest[0]) * 32 / weights[busiest]
 
 
 class _Driver:
@@ -175,10 +173,11 @@ def _tool(name: str, option: str, kernel: Compiled) -> str:
     return done.stdout
 
 
-def _loops(listing: str) -> Iterator[list[str]]:
-    """The instructions between each backward branch and its label."""
+def _loops(listing: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """All instructions, and [first, end) of those between each backward branch and its label."""
     lines: list[str] = []
     labels: dict[str, int] = {}
+    loops: set[tuple[int, int]] = set()
     for line in listing.splitlines():
         if label := re.match(r"\s*(\.L_x_\d+):", line):
             labels[label[1]] = len(lines)
@@ -186,7 +185,8 @@ def _loops(listing: str) -> Iterator[list[str]]:
             lines.append(found[1])
             branch = re.search(r"\bBRA\b.*?(\.L_x_\d+)", found[1])
             if branch and branch[1] in labels:
-                yield lines[labels[branch[1]] :]
+                loops.add((labels[branch[1]], len(lines)))
+    return lines, sorted(loops)
 
 
 def _weights(line: str, tokens: int) -> float:

@@ -5,7 +5,8 @@
 
 Registers and local memory of a thread, shared memory of a program, and for quantised linears the
 lane instructions for one weight. With `--check` what tests/kernels/compile_limits.py forbids is an
-error. `--spread` compiles each launch for one target only, as tests/kernels/test_compile.py does.
+error, `--record` makes the instructions counted those that are allowed from now on. `--spread`
+compiles each launch for one target only, as tests/kernels/test_compile.py does.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from itertools import cycle, product
 
 import triton
 
-from tests.kernels.compile_limits import problems
+from tests.kernels.compile_limits import COUNTED_ON, problems, record
 from tests.kernels.launches import Launch, launches
 from tests.kernels.static_compile import TARGETS, Compiled, compiling, instructions_per_weight, resources
 
@@ -68,8 +69,13 @@ def main() -> None:
     parser.add_argument("--launch", default="", help="only launches whose name contains this")
     parser.add_argument("--spread", action="store_true", help="each launch for one target in turn")
     parser.add_argument("--check", action="store_true", help="fail on what is over the limits")
+    parser.add_argument("--record", action="store_true", help="keep the counts as those allowed")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    if args.record:
+        counted = [launch.name for launch in launches() if launch.weights]
+        record(check((COUNTED_ON, name) for name in counted), triton.__version__)
+        return
     targets = args.targets.split(",")
     chosen = [launch for launch in launches() if args.launch in launch.name]
     pairs = _spread(chosen) if args.spread else product(targets, [launch.name for launch in chosen])
