@@ -1,8 +1,9 @@
 """How the UI answers while many tabs stream: key echo, loop lag, the UI's own processor time.
 
 `python -m tests.perf.ui_latency [--tabs 8] [--tok-s 60] [--seconds 10] [--real] [--json]`. Without
-`--real` a thread stands for the engine; with it the built-in model answers in every tab, first without
-the app (headless) and then inside it. Bars: key echo p95 ≤ 60 ms; engine ≥ 85 % of its headless speed.
+`--real` a thread stands for the engine; with it the built-in model answers in every tab, first inside the
+app and then without it (headless), from the same number of tokens on. Bars: key echo p95 ≤ 60 ms; engine
+≥ 85 % of its headless speed.
 """
 
 import argparse
@@ -40,8 +41,9 @@ async def measure(factory, tabs: int, seconds: float, size: tuple[int, int] = (1
         echoes: list[float] = []
         watcher = asyncio.create_task(_watch_lag(lags))
         tokens, cpu = _tokens(screen), time.thread_time()
+        depth = tokens / tabs
         started = time.perf_counter()
-        while time.perf_counter() - started < seconds and any(s.busy for s in screen.sessions):
+        while time.perf_counter() - started < seconds and all(s.busy for s in screen.sessions):
             before = len(screen.composer.text)
             pressed = time.perf_counter()
             app.post_message(_key(app))
@@ -60,6 +62,7 @@ async def measure(factory, tabs: int, seconds: float, size: tuple[int, int] = (1
             "loop_lag_max_ms": max(lags),
             "ui_cpu": (time.thread_time() - cpu) / elapsed,
             "tok_s": (_tokens(screen) - tokens) / elapsed,
+            "depth": depth,
         }
         watcher.cancel()
         screen.composer.clear()
@@ -67,8 +70,8 @@ async def measure(factory, tabs: int, seconds: float, size: tuple[int, int] = (1
     return result
 
 
-def headless(tabs: int, seconds: float) -> float:
-    """Return the engine's total tok/s for the same work without the app."""
+def headless(tabs: int, seconds: float, depth: float) -> float:
+    """Return the engine's total tok/s for the same work without the app, once rows have `depth` tokens."""
     from engine.request import Request, TextDelta
     from engine.text.chat_template import Message
 
@@ -76,11 +79,19 @@ def headless(tabs: int, seconds: float) -> float:
     model = engine.load(builtin_model_path())
     ids = tuple(model.template.encode([Message("user", "Tell me a very long story about a fox.")], kept={}))
     requests = [model.submit(Request(ids, _endless(model))) for _ in range(tabs)]
-    started, tokens = time.perf_counter(), 0
-    while time.perf_counter() - started < seconds and any(r.finished is None for r in requests):
+
+    def answered() -> int:
+        events = [event for request in requests for event in request.poll()]
+        return sum(len(event.token_ids) for event in events if isinstance(event, TextDelta))
+
+    waited = 0
+    while waited < depth * tabs:
         time.sleep(0.05)
-        for request in requests:
-            tokens += sum(len(e.token_ids) for e in request.poll() if isinstance(e, TextDelta))
+        waited += answered()
+    started, tokens = time.perf_counter(), 0
+    while time.perf_counter() - started < seconds and all(r.finished is None for r in requests):
+        time.sleep(0.05)
+        tokens += answered()
     elapsed = time.perf_counter() - started
     engine.close()
     return tokens / elapsed
@@ -126,8 +137,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         os.environ[HOME_VARIABLE] = home
         if args.real:
-            alone = headless(args.tabs, args.seconds)
             result = asyncio.run(measure(engine_factory(EngineSettings()), args.tabs, args.seconds))
+            alone = headless(args.tabs, args.seconds, result["depth"])
             result |= {"headless_tok_s": alone, "share_of_headless": result["tok_s"] / alone}
         else:
             engine = FakeEngine(context_length=100_000)
