@@ -146,9 +146,9 @@ SETTINGS = {
 @pytest.mark.parametrize("name", SETTINGS)
 def test_draws_are_those_of_the_plain_sampler(name, shape, device, full):
     vocab = vocabulary(full and shape is DEFAULT_SHAPE)
-    rows = 32 if full else 6
+    rows = 32 if full else 3
     made = [sequence(SETTINGS[name], i, answer=(5, 5, 12, 3)) for i in range(rows)]
-    for scale in (0.5, 3.0) if full or shape is TINY else (1.5,):
+    for scale in (0.5, 3.0) if full else (1.5,):
         check(normal(rows, vocab, scale=scale), made, device, shape)
 
 
@@ -221,7 +221,7 @@ def test_a_row_does_not_depend_on_its_batch(device, full):
     rows = normal(len(SETTINGS), vocab, seed=9)
     made = [sequence(p, i, answer=(5, 5)) for i, p in enumerate(SETTINGS.values())]
     together, _ = choose(rows, made, device)
-    for i in range(0, len(made), 1 if full else 5):
+    for i in range(0, len(made), 1 if full else 7):
         assert choose(rows[i : i + 1], [made[i]], device)[0][0] == together[i]
 
 
@@ -248,7 +248,9 @@ def test_padding_rows_and_slots_out_of_order(device):
 @pytest.mark.parametrize("shape", [DEFAULT_SHAPE, TINY], ids=["default", "tiny"])
 @pytest.mark.parametrize("name", ["open", "top-p", "all"])
 def test_frequencies_follow_the_probabilities(name, shape, device, full):
-    count, vocab = (8000, 40) if full else (300, 40)
+    if not full:
+        pytest.skip("thousands of draws need a GPU")
+    count, vocab = 8000, 40
     params = SETTINGS[name]
     row = normal(1, vocab, seed=8, scale=1.0)
     made = [sequence(params, i) for i in range(count)]
@@ -279,7 +281,11 @@ def test_frequencies_follow_the_probabilities(name, shape, device, full):
     presence=st.sampled_from([0.0, 0.7]),
     banned=st.booleans(),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60 if torch.cuda.is_available() else 20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_all_parameters_together(
     device, seed, scale, vocab, temperature, top_k, top_p, min_p, repetition, presence, banned
 ):
