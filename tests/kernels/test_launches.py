@@ -1,0 +1,84 @@
+"""What a decode tick launches: seven kernels a layer, and no torch computation at all."""
+
+from collections import Counter
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from engine.captured_pass import CapturedPass, PassSize
+from engine.device_queue import ImmediateQueue
+from engine.gguf.file import open_gguf
+from engine.graph_runner import GraphRunner
+from engine.model.config import read_config
+from engine.model.decoder import Decoder
+from engine.model.weights import load_weights
+from kernels.triton_ops import TritonOperations
+from tests.tiny_gguf import make_tiny
+
+LAYOUT_ONLY = {
+    "empty", "view", "slice", "select", "unsqueeze", "transpose", "t", "alias", "detach", "as_strided",
+    "unbind", "split", "squeeze", "_unsafe_view", "reshape", "expand", "unflatten", "_reshape_alias",
+}  # fmt: skip
+"""Operations of torch that move no data."""
+OUTSIDE_LAYERS = 10
+"""Tables, attention plan, embedding, output norm, output matrix, four of sampling and `advance`."""
+
+
+class Computed(TorchDispatchMode):
+    """Counts what torch computes itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: Counter[str] = Counter()
+        self.launching = False
+        """An interpreter of kernels moves their arguments itself."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.name().removeprefix("aten::").split(".")[0]
+        if name not in LAYOUT_ONLY and not self.launching:
+            self.names[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory, device) -> GraphRunner:
+    path = make_tiny(tmp_path_factory.mktemp("m") / "tiny.gguf", "qwen3", quant="Q8_0", seed=1)
+    ops = TritonOperations(torch.device(device), "auto")
+    with open_gguf(path) as file:
+        config = read_config(file)
+        decoder = Decoder(config, load_weights(file, config, ops, lambda part, what: None), ops)
+    return GraphRunner(decoder, 20, 256, [])
+
+
+def launched(runner: GraphRunner, monkeypatch) -> tuple[Counter, Counter]:
+    """Kernels by name, and torch's computations, of one decode tick."""
+    kernels: Counter[str] = Counter()
+    kind = type(__import__("kernels.norm", fromlist=["_add_norm"])._add_norm)
+    original = kind.run
+
+    def run(self, *args, **kwargs):
+        kernels[self.fn.__name__] += 1
+        computed.launching = True
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            computed.launching = False
+
+    one = CapturedPass(runner._state, PassSize(2, 0, 2), ImmediateQueue())
+    one.launch(runner._tick)
+    monkeypatch.setattr(kind, "run", run)
+    computed = Computed()
+    with torch.inference_mode(), computed:
+        one.launch(runner._tick)
+    return kernels, computed.names
+
+
+def test_a_layer_is_seven_kernels_and_torch_computes_nothing(runner, monkeypatch):
+    kernels, computed = launched(runner, monkeypatch)
+    layers = runner.decoder.config.num_layers
+    assert not computed, f"torch computed {dict(computed)}"
+    assert kernels["_attention_decode"] == layers
+    assert kernels["_add_norm"] == 2 * layers + 1
+    outside = kernels.total() - 7 * layers
+    assert outside == OUTSIDE_LAYERS, dict(kernels)
