@@ -1,37 +1,24 @@
-"""Linear layers over planes for many rows: fused up to a few hundred, through a dense copy above.
+"""Linear layers over planes for many rows: in tiles up to a few hundred, through a dense copy above.
 
-`linear_tiled` multiplies quantised weights in tensor-core tiles: a program takes a tile of weight rows
-as the left operand, dequantised to float16 in registers, and a tile of tokens as the right one through
-shared memory, and adds up in float32. `linear_dense` dequantises into scratch and multiplies with
-torch. For more rows than `tile_plan.DENSE_ROWS` the second is faster: it dequantises once, the first
-once per token tile.
+`linear_dense` dequantises into scratch and multiplies with torch. For more rows than
+`tile_plan.DENSE_ROWS` that is faster than `linear_tiled`: it dequantises once, tiles once per tile of
+tokens.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.gate import Activation, gate_activations, gated_product
-from kernels.quant.dequant_planes import dequantize_planes, parity
-from kernels.quant.formats import GGMLType
-from kernels.quant.plane_weights import CHUNK, HALF, chunk_float16, half_operands, has_ptx, row_pointers
+from kernels.gate import Activation, gate_activations
+from kernels.quant.dequant_planes import dequantize_planes
+from kernels.quant.linear_tiled import PlanesPart, gated_tiled, linear_tiled, plan_for, starts
 from kernels.quant.planes import ROWS, PlanesMatrix
-from kernels.quant.tile_plan import FEW, MAX_SPLITS, TilePlan, gpu_of, linear_plan, plan_tiles
-from kernels.triton_types import SUM_WIDTH, Activations
+from kernels.quant.tile_plan import FEW, MAX_SPLITS, linear_plan
+from kernels.triton_types import Activations
 
 SCRATCH_WEIGHTS = 128 << 20
 """Weights dequantised at once for a dense product. In slices the product itself gets slower."""
-
-_ROWS = tl.constexpr(ROWS)
-_HALF = tl.constexpr(HALF)
-_SUM = tl.constexpr(SUM_WIDTH)
-_CHUNK = tl.constexpr(CHUNK)
-
 
 Part = tuple[PlanesMatrix | Tensor, Tensor | None]
 """A matrix [N, K], planes or dense float16, bfloat16 or float32, and its bias float32 [N]."""
@@ -55,21 +42,15 @@ def linear_wide_parts(x: Activations, parts: Sequence[Part]) -> Tensor:
         products = [_any_product(x, w, bias) for w, bias in parts]
         return products[0] if len(products) == 1 else torch.cat(products, dim=2)
     if linear_plan(x.values.shape[0]) == "dense":
-        products = [linear_dense(x, w, bias) for w, bias in planes]
-        return products[0] if len(products) == 1 else torch.cat(products, dim=2)
+        return linear_dense(x, planes)
     largest = max((w for w, _ in planes), key=lambda w: w.shape[0])
-    return linear_tiled(x, planes, _plan(x, largest.type, sum(w.shape[0] for w, _ in planes)))
+    return linear_tiled(x, planes, plan_for(x, largest.type, sum(w.shape[0] for w, _ in planes)))
 
 
 def _any_product(x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None) -> Tensor:
     if isinstance(w, Tensor):
         return _with_bias(_matmul(x.values, w), bias)
     return linear_wide(x, w, bias).sum(0, keepdim=True)
-
-
-def _plan(x: Activations, type: GGMLType, count: int, max_splits: int = MAX_SPLITS) -> TilePlan:
-    rows, columns = x.values.shape
-    return plan_tiles(type, rows, count, columns, gpu_of(x.values), max_splits)
 
 
 def gated_wide(
@@ -83,102 +64,33 @@ def gated_wide(
         return gate_activations(linear_wide(x, w, bias), activation)
     rows = x.values.shape[0]
     if linear_plan(rows) == "dense":
-        return gate_activations(linear_dense(x, w, bias, torch.float16), activation)
-    plan = _plan(x, w.type, w.shape[0], MAX_SPLITS if rows <= FEW[0].tokens else 1)
+        return gate_activations(linear_dense(x, [(w, bias)], torch.float16), activation)
+    plan = plan_for(x, w.type, w.shape[0], MAX_SPLITS if rows <= FEW[0].tokens else 1)
     if plan.splits > 1:
         return gate_activations(linear_tiled(x, [(w, bias)], plan), activation)
     return gated_tiled(x, w, bias, activation, plan)
 
 
-def linear_tiled(
-    x: Activations, parts: Sequence[tuple[PlanesMatrix, Tensor | None]], plan: TilePlan
-) -> Tensor:
-    """x @ wᵀ + bias of all parts side by side, without dense copies: → float32 [splits, M, N of all].
-
-    Grid: weight tiles × token tiles (those of one weight tile side by side, so that the second finds
-    the weights in the L2) by slices of K. Reads the planes once per token tile and x once per weight
-    tile. Weights as in `kernels.quant.plane_weights`: relative error 4e-4. The plan is that of the
-    largest part; parts of other types use their own tile.
-    """
+def linear_dense(x: Activations, parts: Sequence[PlanesPart], dtype: torch.dtype = torch.float32) -> Tensor:
+    """x @ wᵀ + bias of all parts side by side through dense copies: → `dtype` [1, M, N of all]."""
+    columns = parts[0][0].shape[1]
     total = sum(w.shape[0] for w, _ in parts)
-    out = torch.empty((plan.splits, x.values.shape[0], total), dtype=torch.float32, device=x.values.device)
-    column = 0
-    for w, bias in parts:
-        own = plan if len(parts) == 1 else replace(_plan(x, w.type, total), splits=plan.splits)
-        _launch(x, w, bias, out[:, :, column:], out, own, "")
-        column += w.shape[0]
-    return out
-
-
-def gated_tiled(
-    x: Activations, w: PlanesMatrix, bias: Tensor | None, activation: Activation, plan: TilePlan
-) -> Activations:
-    """`linear_tiled` with one slice of K, and the gate where the sums are still in registers."""
-    rows, features = x.values.shape[0], w.shape[0] // 2
-    values = torch.empty((rows, features), dtype=torch.float16, device=x.values.device)
-    groups = triton.cdiv(features, SUM_WIDTH)
-    sums = torch.empty((rows, groups), dtype=torch.float32, device=x.values.device)
-    _launch(x, w, bias, values, sums, plan, activation)
-    return Activations(values, sums)
-
-
-def _launch(
-    x: Activations,
-    w: PlanesMatrix,
-    bias: Tensor | None,
-    out: Tensor,
-    sums: Tensor,
-    plan: TilePlan,
-    gate: str,
-) -> None:
-    rows, columns = x.values.shape
-    tile = plan.tile
-    tiles = triton.cdiv(w.shape[0], tile.weights) * triton.cdiv(rows, tile.tokens)
-    _tiled[(tiles, plan.splits)](
-        w.codes,
-        w.high,
-        w.meta,
-        parity(w.codes.device),
-        TensorDescriptor.from_tensor(x.values, [tile.tokens, CHUNK]) if plan.tma else x.values,
-        x.values if bias is None else bias,
-        out,
-        sums,
-        rows,
-        w.shape[0],
-        columns,
-        out.stride(-2),
-        w.codes.shape[1],
-        w.codes.shape[0],
-        triton.cdiv(columns, HALF),
-        FORM=w.format,
-        BN=tile.weights,
-        BM=tile.tokens,
-        BIAS=bias is not None,
-        EVEN=columns % HALF == 0,
-        TMA=plan.tma,
-        GATE=gate,
-        FAST=has_ptx(w.codes),
-        STAGES=tile.stages,
-        num_warps=tile.warps,
-    )
-
-
-def linear_dense(
-    x: Activations, w: PlanesMatrix, bias: Tensor | None, dtype: torch.dtype = torch.float32
-) -> Tensor:
-    """x @ wᵀ + bias through dequantised slices of w: → `dtype` [1, M, N]."""
-    count, columns = w.shape
     step = max(ROWS, SCRATCH_WEIGHTS // columns // ROWS * ROWS)
-    scratch = torch.empty((min(step, count), columns), dtype=torch.float16, device=x.values.device)
-    if step >= count:
-        dequantize_planes(w, scratch)
-        return _with_bias(_matmul(x.values, scratch, dtype), bias)
-    out = torch.empty((1, x.values.shape[0], count), dtype=dtype, device=x.values.device)
-    for start in range(0, count, step):
-        part = scratch[: min(step, count - start)]
-        dequantize_planes(w, part, start)
-        out[0, :, start : start + step] = _matmul(x.values, part, dtype)[0]
-    return _with_bias(out, bias)
+    scratch = torch.empty((min(step, total), columns), dtype=torch.float16, device=x.values.device)
+    if step >= total:
+        for w, start in zip((w for w, _ in parts), starts(parts), strict=True):
+            dequantize_planes(w, scratch[start : start + w.shape[0]])
+        out = _matmul(x.values, scratch, dtype)
+    else:
+        out = torch.empty((1, x.values.shape[0], total), dtype=dtype, device=x.values.device)
+        for (w, _), first in zip(parts, starts(parts), strict=True):
+            for start in range(0, w.shape[0], step):
+                part = scratch[: min(step, w.shape[0] - start)]
+                dequantize_planes(w, part, start)
+                out[0, :, first + start : first + start + len(part)] = _matmul(x.values, part, dtype)[0]
+    for (w, bias), start in zip(parts, starts(parts), strict=True):
+        _with_bias(out[..., start : start + w.shape[0]], bias)
+    return out
 
 
 def linear_wide_torch(x: Activations, w: Tensor, bias: Tensor | None) -> Tensor:
@@ -198,86 +110,3 @@ def _matmul(values: Tensor, w: Tensor, dtype: torch.dtype = torch.float32) -> Te
 
 def _with_bias(product: Tensor, bias: Tensor | None) -> Tensor:
     return product if bias is None else product.add_(bias)
-
-
-@triton.jit(do_not_specialize=["m_count", "S", "tile_count", "halves"])
-def _tiled(
-    codes: tl.tensor,
-    high: tl.tensor,
-    meta: tl.tensor,
-    index: tl.tensor,
-    x: tl.tensor,
-    bias: tl.tensor,
-    out: tl.tensor,
-    sums: tl.tensor,
-    m_count: int,
-    N: int,
-    K: int,
-    stride: int,
-    S: int,
-    tile_count: int,
-    halves: int,
-    FORM: tl.constexpr,
-    BN: tl.constexpr,
-    BM: tl.constexpr,
-    BIAS: tl.constexpr,
-    EVEN: tl.constexpr,
-    TMA: tl.constexpr,
-    GATE: tl.constexpr,
-    FAST: tl.constexpr,
-    STAGES: tl.constexpr,
-) -> None:
-    token_tiles = tl.cdiv(m_count, BM)
-    weight_tile = tl.program_id(0) // token_tiles
-    split = tl.program_id(1)
-    splits = tl.num_programs(1)
-    n = tl.arange(0, BN)
-    row = n % _ROWS
-    tile = tl.minimum(weight_tile * (BN // _ROWS) + n // _ROWS, tile_count - 1).to(tl.int64)
-    pc, ph, pm = row_pointers(codes, high, meta, tile, row, S, FORM)
-    first = tl.program_id(0) % token_tiles * BM
-    if TMA:
-        # The last tile ends with the last token: columns that two tiles share get the same sums twice.
-        first = tl.minimum(first, m_count - BM)
-    m = first + tl.arange(0, BM)
-    k = tl.arange(0, _CHUNK)
-    if not TMA:
-        # Columns past the last token read other tokens: one token for all of them would be a hot spot.
-        px = x + (m % m_count).to(tl.int64)[None, :] * K + k[:, None]
-    acc = tl.zeros((BN, BM), tl.float32)
-    start = split * halves // splits
-    stop = (split + 1) * halves // splits
-    for half in tl.range(start, stop, num_stages=STAGES):
-        ops = half_operands(pc, ph, pm, index + row, half, FORM, FAST)
-        for chunk in tl.static_range(2):
-            weights = chunk_float16(ops, chunk, FORM, FAST)
-            column = half * _HALF + chunk * _CHUNK
-            if TMA:
-                values = x.load([first, column]).T
-            elif EVEN:
-                values = tl.load(px + column)
-            else:
-                values = tl.load(px + column, mask=(column + k < K)[:, None], other=0.0)
-            acc = tl.dot(weights, values, acc)
-        if FAST:
-            # An empty instruction that "reads" the sums makes Triton finish the products here; ptxas
-            # runs those left in flight across the loop's edge one by one.
-            acc = tl.inline_asm_elementwise("", "=f,0", [acc], dtype=tl.float32, is_pure=True, pack=1)
-    n += weight_tile * BN
-    if BIAS:
-        acc += tl.load(bias + n, mask=n < tl.where(split == 0, N, 0), other=0.0)[:, None]
-    if GATE == "":
-        target = out + (split * m_count + m).to(tl.int64)[None, :] * stride + n[:, None]
-        tl.store(target, acc, mask=(m < m_count)[None, :] & (n < N)[:, None])
-    else:
-        gate, up = tl.split(tl.permute(tl.reshape(acc, (BN // 2, 2, BM)), (0, 2, 1)))
-        product = gated_product(gate, up, GATE == "gelu").to(tl.float16)
-        feature = weight_tile * (BN // 2) + tl.arange(0, BN // 2)
-        token = m.to(tl.int64)[None, :]
-        mask = (m < m_count)[None, :] & (feature < N // 2)[:, None]
-        tl.store(out + token * stride + feature[:, None], product, mask=mask)
-        added = tl.sum(tl.reshape(product.to(tl.float32), (BN // 2 // _SUM, _SUM, BM)), axis=1)
-        groups = tl.cdiv(N // 2, _SUM)
-        group = weight_tile * (BN // 2 // _SUM) + tl.arange(0, BN // 2 // _SUM)
-        mask = (m < m_count)[None, :] & (group < groups)[:, None]
-        tl.store(sums + token * groups + group[:, None], added, mask=mask)
