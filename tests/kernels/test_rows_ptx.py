@@ -1,4 +1,4 @@
-"""The inline PTX of `rows_fields`, run by a few lines of Python: no GPU is needed to know what it takes out."""
+"""The inline PTX of `rows_fields`, run by a few lines of Python: it needs no GPU to be known right."""
 
 import re
 from collections.abc import Callable
