@@ -15,7 +15,7 @@ from kernels.ops import QuantizedMatrix
 from kernels.quant.dequant import dequantize
 from kernels.quant.dequant_planes import parity
 from kernels.quant.formats import GGMLType
-from kernels.quant.linear_rows import MAX_ROWS, gated_rows, linear_rows
+from kernels.quant.linear_rows import MAX_ROWS, gated_rows, linear_rows, linear_rows_parts
 from kernels.quant.linear_wide import gated_wide, linear_wide_parts
 from kernels.quant.planes import LAYOUTS, PlanesMatrix, gate_up_order, repack
 from kernels.triton_types import Activations
@@ -129,6 +129,9 @@ def apply_linear(x: Activations, linear: TritonLinear) -> Tensor:
     """→ [splits, M, N], to be added up over the splits by who reads it."""
     if x.values.shape[0] > MAX_ROWS:
         return linear_wide_parts(x, [(segment.weight, segment.bias) for segment in linear.segments])
+    planes = [(part.weight, part.bias) for part in linear.segments if isinstance(part.weight, PlanesMatrix)]
+    if len(planes) == len(linear.segments):
+        return linear_rows_parts(x, planes)
     outputs = [linear_rows(x, segment.weight, segment.bias) for segment in linear.segments]
     if len(outputs) == 1:
         return outputs[0]

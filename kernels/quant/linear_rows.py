@@ -4,6 +4,7 @@ Results are partial sums [splits, M, N]: who reads them adds them up in index or
 is ever added atomically and a row does not depend on its batch mates.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -18,13 +19,23 @@ from kernels.quant.rows_kernels import gated_kernel, planes_kernel
 from kernels.quant.rows_plan import MAX_ROWS, RowsPlan, multiprocessors, rows_plan
 from kernels.triton_types import SUM_WIDTH, Activations
 
-__all__ = ["MAX_ROWS", "gated_rows", "gated_rows_torch", "linear_rows", "linear_rows_torch"]
+__all__ = [
+    "MAX_ROWS",
+    "gated_rows",
+    "gated_rows_torch",
+    "linear_rows",
+    "linear_rows_parts",
+    "linear_rows_torch",
+]
 
 Activation = Literal["silu", "gelu"]
 
 
 def linear_rows(
-    x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None = None, plan: RowsPlan | None = None
+    x: Activations,
+    w: PlanesMatrix | Tensor,
+    bias: Tensor | None = None,
+    plan: RowsPlan | None = None,
 ) -> Tensor:
     """x [M, K] times the rows of w [N, K] → float32 [splits, M, N].
 
@@ -36,13 +47,29 @@ def linear_rows(
         raise ValueError(f"linear_rows takes 1 to {MAX_ROWS} rows, not {rows}")
     if isinstance(w, Tensor):
         return _linear_float(x.values, w, bias)
-    plan = plan or rows_plan(w.type, rows, w.shape, multiprocessors(w.codes.device))
-    out = torch.empty((plan.splits, rows, w.shape[0]), dtype=torch.float32, device=w.codes.device)
-    planes_kernel[(triton.cdiv(w.shape[0], plan.weights), plan.splits)](
-        w.codes, w.high, w.meta, x.values, x.sums, x.sums if bias is None else bias, out,
-        w.shape[0], w.codes.shape[1], w.shape[1], rows, plan.splits, w.codes.shape[0],
-        BIAS=bias is not None, **_constants(w, plan),
-    )  # fmt: skip
+    return linear_rows_parts(x, [(w, bias)], plan)
+
+
+def linear_rows_parts(
+    x: Activations, parts: Sequence[tuple[PlanesMatrix, Tensor | None]], plan: RowsPlan | None = None
+) -> Tensor:
+    """The same for matrices of one width but perhaps several types, their outputs side by side.
+
+    The first one's plan says how many splits all have.
+    """
+    rows, first = x.values.shape[0], parts[0][0]
+    width, device = sum(w.shape[0] for w, _ in parts), first.codes.device
+    splits = (plan or rows_plan(first.type, rows, first.shape, multiprocessors(device))).splits
+    out = torch.empty((splits, rows, width), dtype=torch.float32, device=device)
+    column = 0
+    for w, bias in parts:
+        own = plan or rows_plan(w.type, rows, w.shape, multiprocessors(device))
+        planes_kernel[(triton.cdiv(w.shape[0], own.weights), splits)](
+            w.codes, w.high, w.meta, x.values, x.sums, x.sums if bias is None else bias, out[:, :, column:],
+            width, w.shape[0], w.codes.shape[1], w.shape[1], rows, splits, w.codes.shape[0],
+            BIAS=bias is not None, **_constants(w, own),
+        )  # fmt: skip
+        column += w.shape[0]
     return out
 
 

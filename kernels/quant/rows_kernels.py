@@ -252,6 +252,7 @@ def planes_kernel(
     sums: tl.tensor,
     bias: tl.tensor,
     out: tl.tensor,
+    STRIDE: int,
     N: int,
     S: int,
     K: int,
@@ -270,7 +271,8 @@ def planes_kernel(
 ) -> None:
     """out float32 [SPLITS, M, N] = the products of each share, the bias in the first.
 
-    grid: (⌈N / BN⌉, SPLITS). A program streams BN rows of its share of the weights once, and the
+    STRIDE: from one row of out to the next, N or more. grid: (⌈N / BN⌉, SPLITS). A program streams
+    BN rows of its share of the weights once, and the
     activations of the same columns: bytes = weights + ⌈N / BN⌉ · M · K · 2 (from L2) + SPLITS · M · N · 4.
     """
     acc = _products(
@@ -282,7 +284,7 @@ def planes_kernel(
     if BIAS:
         added = tl.load(bias + row, mask=row < N, other=0.0)
         acc += tl.where(tl.program_id(1) == 0, added, 0.0)[:, None]
-    at = out + tl.program_id(1).to(tl.int64) * M * N + token[None, :] * N + row[:, None]
+    at = out + tl.program_id(1).to(tl.int64) * M * STRIDE + token[None, :] * STRIDE + row[:, None]
     tl.store(at, acc, mask=(token[None, :] < M) & (row[:, None] < N))
 
 

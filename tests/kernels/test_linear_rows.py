@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from kernels.quant.formats import GGMLType
-from kernels.quant.linear_rows import gated_rows, gated_rows_torch, linear_rows, linear_rows_torch
+from kernels.quant.linear_rows import (
+    gated_rows,
+    gated_rows_torch,
+    linear_rows,
+    linear_rows_parts,
+    linear_rows_torch,
+)
 from kernels.quant.planes import LAYOUTS, gate_up_order, repack
 from kernels.quant.rows_plan import multiprocessors, rows_plan
 from kernels.triton_types import Activations
@@ -45,6 +51,15 @@ def test_equals_float64(type: GGMLType, rows: int, device: str, full: bool) -> N
     expected = x.values.double() @ weights.T + bias
     assert relative_error(out.sum(0), expected) < LIMIT
     assert relative_error(linear_rows_torch(x, matrix, bias).sum(0), expected) < LIMIT
+
+
+def test_matrices_of_two_types_stand_side_by_side(device: str) -> None:
+    first, first_weights = quantized(GGMLType.Q4_K, (128, 512), device)
+    second, second_weights = quantized(GGMLType.Q6_K, (70, 512), device)
+    x, bias = activations(3, 512, device), torch.randn(70, device=device)
+    out = linear_rows_parts(x, [(first, None), (second, bias)]).sum(0)
+    assert relative_error(out[:, :128], x.values.double() @ first_weights.T) < LIMIT
+    assert relative_error(out[:, 128:], x.values.double() @ second_weights.T + bias) < LIMIT
 
 
 @pytest.mark.parametrize("type", [GGMLType.Q8_0, GGMLType.Q5_1], ids=lambda type: type.name)
