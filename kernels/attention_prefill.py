@@ -15,9 +15,8 @@ from kernels.triton_kv import LayerKV
 from kernels.triton_types import SUM_WIDTH, Activations, PassTables
 
 LONG = 1024
-"""Tokens from which on a tile has 128 rows and 8 warps, else 64 and 4; a row is a token and query head."""
-
-STAGES = 3
+"""Tokens from which on a tile on Hopper has 128 rows and 8 warps, else 64 and 4; a row is a token and
+query head. Other GPUs hold a tile's operands in registers: they take 64 rows, 8 warps and 2 stages."""
 
 PROGRAMS = 264
 """Tiles are cut into parts while their programs are no more than this: two for each of 132 processors."""
@@ -44,7 +43,7 @@ def attention_prefill(
     chunks = tables.context_lens.shape[0] - tables.num_decode
     if tokens <= 0 or chunks <= 0:
         return
-    rows = max(128 if tokens >= LONG else 64, triton.next_power_of_2(shape.groups))
+    rows = max(128 if tokens >= LONG and _is_hopper(q) else 64, triton.next_power_of_2(shape.groups))
     per_tile = rows // shape.groups
     # Every sequence, and the padding behind them, may have one tile that is not full.
     tiles = triton.cdiv(tokens, per_tile) + chunks
@@ -65,6 +64,7 @@ def _launch(
     tiles: int,
     parts: int,
 ) -> None:
+    hopper = _is_hopper(q)
     scales = layer.values if layer.scales is None else layer.scales
     dim = padded_dim(shape.head_dim)
     held = tiles * shape.kv_heads * parts * rows if parts > 1 else 0
@@ -107,8 +107,8 @@ def _launch(
         CAP=shape.score_cap,
         QUANTIZED=layer.scales is not None,
         FAST=has_ptx(layer.values),
-        num_warps=8 if rows >= 128 else 4,
-        num_stages=STAGES,
+        num_warps=8 if rows >= 128 or not hopper else 4,
+        num_stages=3 if hopper else 2,
         **options,
     )
     if parts > 1:
@@ -126,6 +126,12 @@ def _launch(
             num_warps=4,
             **options,
         )
+
+
+def _is_hopper(tensor: Tensor) -> bool:
+    if not tensor.is_cuda or torch.version.cuda is None:
+        return False
+    return torch.cuda.get_device_capability(tensor.device)[0] == 9
 
 
 @triton.jit
