@@ -37,9 +37,9 @@ _AHEAD = 2048
 
 
 def apply_coded(x: Tensor, weight: CodedLinear) -> Tensor:
-    """x float32 [T, in] → float32 [T, out], or [T, out / 2] through the gate."""
+    """x [T, in] → float32 [T, out], or [T, out / 2] through the gate."""
     rows = x.shape[0]
-    x = x.contiguous()
+    x = x.to(torch.float32).contiguous()
     tiles = weight.out_features // TILE
     width = weight.out_features // (2 if weight.gated else 1)
     y = torch.empty(rows, width)

@@ -19,8 +19,9 @@ from kernels.paged_kv import PagedKV
 from kernels.quant.formats import GGMLType
 from kernels.reference import Embedding, NormWeight, PreparedPass, TorchOperations
 
-FEW_ROWS = 16 if wide_registers() else 2
-"""Passes of at most so many rows multiply by codes; more rows are faster by dense weights."""
+_FEW_ROWS = {torch.float32: 16, torch.bfloat16: 8} if wide_registers() else {}
+_FEWEST_ROWS = 2
+"""By the dense weights' type: passes of at most so many rows multiply by codes, faster up to there."""
 
 
 @dataclass(slots=True)
@@ -52,6 +53,7 @@ class CPUOperations(TorchOperations):
     def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:
         """Raise ValueError naming an option that is not one of its choices."""
         super().__init__(device, weight_dtype, kv_dtype, block_size)
+        self.few_rows = _FEW_ROWS.get(self.weight_dtype, _FEWEST_ROWS)
         self.name = f"LLVM for few rows, {self.name}"
 
     def matrix_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
@@ -116,13 +118,13 @@ class CPUOperations(TorchOperations):
 
     def linear(self, x: Tensor, handle: Any) -> Tensor:
         """By codes for few rows."""
-        if handle.coded is not None and x.shape[0] <= FEW_ROWS:
+        if handle.coded is not None and x.shape[0] <= self.few_rows:
             return apply_coded(x, handle.coded)
         return super().linear(x, handle.dense)
 
     def gated_linear(self, x: Tensor, handle: Any) -> Tensor:
         """By codes for few rows."""
-        if handle.coded is not None and x.shape[0] <= FEW_ROWS:
+        if handle.coded is not None and x.shape[0] <= self.few_rows:
             return apply_coded(x, handle.coded)
         return super().gated_linear(x, handle.dense)
 

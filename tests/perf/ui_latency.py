@@ -85,7 +85,7 @@ def headless(tabs: int, seconds: float, depth: float) -> float:
         return sum(len(event.token_ids) for event in events if isinstance(event, TextDelta))
 
     waited = 0
-    while waited < depth * tabs:
+    while waited < depth * tabs and all(r.finished is None for r in requests):
         time.sleep(0.05)
         waited += answered()
     started, tokens = time.perf_counter(), 0

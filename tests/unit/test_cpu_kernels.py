@@ -11,6 +11,7 @@ pytest.importorskip("llvmlite")
 
 from gguf import GGMLQuantizationType, quants
 
+from app.builtin_model import builtin_model_path
 from kernels.cpu_coded_linear import apply_coded
 from kernels.cpu_codes import coded_bytes, make_coded
 from kernels.cpu_operations import CPUOperations
@@ -18,6 +19,7 @@ from kernels.ops import PassLayout, QuantizedMatrix, operations_for
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
 from kernels.reference import TorchOperations
+from tests.passes import Passes, load_decoder
 
 CPU = torch.device("cpu")
 AFFINE = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
@@ -70,6 +72,17 @@ def test_coded_gate_equals_plain(rows: int):
     x = torch.randn(rows, 256)
     gate, up = F.linear(x.double(), plain(parts).double(), bias.double()).chunk(2, dim=1)
     assert relative(apply_coded(x, coded), F.silu(gate) * up) < 2e-6
+
+
+def test_short_prompts_attend_in_bfloat16_between_coded_products():
+    """Torch's attention hands bfloat16 to a product that reads float32."""
+    passes = {}
+    for kind in (CPUOperations, TorchOperations):
+        decoder = load_decoder(builtin_model_path(), kind(CPU, "bfloat16", "bfloat16", 32))
+        passes[kind] = Passes(decoder, {"a": list(range(100, 107))}, scattered=False)
+        passes[kind].run(("a", 7))
+    ours, definition = (passes[kind].logits["a"] for kind in (CPUOperations, TorchOperations))
+    assert relative(ours, definition) < 0.05
 
 
 def test_a_row_does_not_depend_on_the_others():
