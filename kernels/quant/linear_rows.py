@@ -135,7 +135,8 @@ def _linear_float(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     tiles, steps = triton.cdiv(outputs, weights), triton.cdiv(columns, depth)
     splits = max(1, min(round(4 * multiprocessors(w.device) / tiles), steps // 4, 16))
     out = torch.empty((splits, rows, outputs), dtype=torch.float32, device=w.device)
-    precision = {torch.float16: "none", torch.bfloat16: "tf32"}.get(w.dtype, "tf32x3")
+    fast = {torch.float16: "none", torch.bfloat16: "tf32"}.get(w.dtype, "tf32x3")
+    precision = fast if fast == "none" or has_ptx(w) else "ieee"
     float_kernel[(tiles, splits)](
         w, x, x if bias is None else bias, out, outputs, columns, rows, splits,
         BN=weights, BM=8 if rows <= 8 else 16 if rows <= 16 else 32, BK=depth, STAGES=3,
