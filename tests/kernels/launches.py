@@ -22,6 +22,7 @@ from kernels.quant.linear_wide import gated_wide, linear_wide
 from kernels.quant.planes import LAYOUTS, PlanesMatrix
 from kernels.rope_append import rope_append
 from kernels.sampler_gpu import sample
+from kernels.sampler_logprobs import log_probabilities
 from kernels.sampler_state import SamplerState
 from kernels.triton_kv import copy_blocks, make_kv
 from kernels.triton_types import SUM_WIDTH, Activations, PassTables
@@ -90,6 +91,7 @@ def _ticks() -> Iterator[Launch]:
     yield Launch("tables of a decode pass", partial(_tick, 32, 0, 32))
     yield Launch("tables of a mixed pass", partial(_tick, 7, 8, 256))
     yield Launch("sampler 1 row", partial(_sample, 1), slow=True)
+    yield Launch("log-probabilities", _log_probabilities)
     yield Launch("sampler 32 rows", partial(_sample, 32), slow=True, sibling=True)
 
 
@@ -217,3 +219,7 @@ def _sample(rows: int) -> object:
     state = SamplerState.create(64, VOCAB, META)
     slots, lengths = _empty(rows, dtype=torch.int32), _empty(64, 8, dtype=torch.int32)[:, 1]
     return sample(_empty(1, rows, VOCAB), state, slots, lengths)
+
+
+def _log_probabilities() -> object:
+    return log_probabilities(_empty(1, 32, VOCAB), _empty(32, dtype=torch.int32), 20)
