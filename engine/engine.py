@@ -216,6 +216,12 @@ class Model:
             raise RequestError(f"token_ids: give 1 to {self.context_length} tokens, not {len(ids)}")
         return loop.call(lambda: loop.resident(self._key).runner.logits(ids))
 
+    def compiling(self) -> bool:
+        """Whether kernels that later passes will need are still being compiled."""
+        self._check_loaded()
+        loop = self._engine._loop
+        return loop.call(lambda: loop.resident(self._key).runner.compiling)
+
     def unload(self) -> None:
         """Cancel the model's requests and free its weights and KV; harmless when it was closed."""
         self._unloaded = True

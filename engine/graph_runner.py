@@ -184,6 +184,11 @@ class GraphRunner:
                 kv.close()
 
     @property
+    def compiling(self) -> bool:
+        """Whether kernels of later passes are still being compiled."""
+        return self._compiler.is_alive()
+
+    @property
     def kv_bytes(self) -> int:
         """Memory that the paged KV holds now."""
         return self.kv.mapped_bytes

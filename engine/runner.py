@@ -35,6 +35,11 @@ class Runner(Protocol):
         ...
 
     @property
+    def compiling(self) -> bool:
+        """Whether kernels of later passes are still being compiled."""
+        ...
+
+    @property
     def kv_bytes(self) -> int:
         """Memory that the paged KV holds now, where it grows and shrinks; else 0."""
         ...
@@ -65,6 +70,7 @@ class ModelRunner:
 
     max_ahead = 0
     kv_bytes = 0
+    compiling = False
 
     def __init__(self, decoder: Decoder, num_blocks: int) -> None:
         self.decoder = decoder

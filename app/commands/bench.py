@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from engine.engine import Engine, Model
 
 _DEFAULT = Workload()
+_POLL_SECONDS = 0.05
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,11 +84,20 @@ def run(args: argparse.Namespace) -> int:
             "load_s": round(loaded - before, 3),
             "first_token_s": round(loaded - started + first, 3),
         }
+        wait_for_kernels(model)
         figures = measure(engine, bench, workload) | {"start": start}
     finally:
         engine.close()
     print(json.dumps(figures) if args.json else render(figures))
     return 0
+
+
+def wait_for_kernels(model: "Model") -> None:
+    """Compiling beside it would slow down what is measured first."""
+    if model.compiling():
+        say("waiting for kernels that are being compiled")
+    while model.compiling():
+        time.sleep(_POLL_SECONDS)
 
 
 def make_bench(model: "Model") -> "Bench":
