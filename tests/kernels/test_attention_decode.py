@@ -88,6 +88,7 @@ def test_options(options, with_sinks, device):
     dataclasses.replace(SMALL, q_heads=20, kv_heads=1),
     dataclasses.replace(SMALL, q_heads=6, kv_heads=3, head_dim=96),
     dataclasses.replace(SMALL, q_heads=2, kv_heads=2, head_dim=80, block_size=32),
+    dataclasses.replace(SMALL, block_size=64),
 ])  # fmt: skip
 def test_odd_shapes(shape, device):
     check(shape, [150, 1, 64], device)
@@ -196,6 +197,7 @@ def test_fused_options(options, device):
     dataclasses.replace(SMALL, q_heads=15, kv_heads=1),
     dataclasses.replace(SMALL, q_heads=6, kv_heads=3, head_dim=96),
     dataclasses.replace(SMALL, q_heads=2, kv_heads=2, head_dim=80, block_size=32),
+    dataclasses.replace(SMALL, block_size=64),
     dataclasses.replace(SMALL, window=20, softcap=3.0),
 ])  # fmt: skip
 def test_fused_odd_shapes(shape, device):
