@@ -49,7 +49,7 @@ def rows_plan(
     if gated:
         return RowsPlan(_WEIGHTS, tokens, _WARPS, 3, 1, before)
     stages = (2 if tokens == 32 else 3) if narrow else (3 if tokens == 32 else 2)
-    programs = multiprocessors * (3.9 if narrow else 4.4 if tokens == 32 else 5.8)
+    programs = multiprocessors * (3.9 if narrow else 2.3 if tokens == 32 else 5.8)
     splits = _splits(-(-shape[0] // _WEIGHTS), -(-shape[1] // COLUMNS), programs)
     return RowsPlan(_WEIGHTS, tokens, _WARPS, stages, splits, before)
 
@@ -59,7 +59,7 @@ def _splits(tiles: int, blocks: int, programs: float) -> int:
 
     def miss(splits: int) -> float:
         uneven = -(-blocks // splits) * splits / blocks
-        return abs(log(splits * tiles / programs)) + log(uneven)
+        return abs(log(splits * tiles / programs)) + 4 * log(uneven)
 
     return min(range(1, max(1, min(blocks // 2, MAX_SPLITS)) + 1), key=miss)
 
