@@ -84,9 +84,7 @@ def _launch(
         return
     scales = layer.values if layer.scales is None else layer.scales
     source = q if qkv is None else qkv
-    rotation = plan.rotation
     padded = triton.next_power_of_2(shape.groups)
-    dim = padded_dim(shape.head_dim)
     _attention_decode[(plan.items.shape[0], shape.kv_heads)](
         source,
         layer.values,
@@ -113,7 +111,7 @@ def _launch(
         ROWS=padded,
         COLUMNS=max(8, padded),
         HEAD_DIM=shape.head_dim,
-        DIM=dim,
+        DIM=padded_dim(shape.head_dim),
         BLOCK_SIZE=shape.block_size,
         WINDOW=shape.window,
         CAP=shape.score_cap,
@@ -122,8 +120,8 @@ def _launch(
         APPEND=qkv is not None,
         PARTIALS=0 if qkv is None else qkv.shape[0],
         NORM=qk_norm is not None,
-        PAIRS=1 if rotation is None else rotation.inv_freq.shape[0],
-        ADJACENT=rotation is not None and rotation.pairing == "adjacent",
+        PAIRS=plan.pairs,
+        ADJACENT=plan.adjacent,
         STEP=COMBINED,
         FAST=has_ptx(layer.values),
         WIDTH=SUM_WIDTH,

@@ -48,6 +48,16 @@ class DecodePlan:
     turns: Tensor
     """float32 [num_decode, 2, padded head_dim], cosine and signed sine of each value; [1] if no rotation."""
 
+    @property
+    def pairs(self) -> int:
+        """Pairs of values that turn in every head; 1 without rotation."""
+        return 1 if self.rotation is None else self.rotation.inv_freq.shape[0]
+
+    @property
+    def adjacent(self) -> bool:
+        """Whether the values of a pair are neighbours."""
+        return self.rotation is not None and self.rotation.pairing == "adjacent"
+
 
 def plan_decode(
     tables: PassTables,
@@ -93,8 +103,8 @@ def plan_decode(
             SPLITS=splits,
             MIN_TILES=FIXED_TILES if batch_independent else MIN_TILES,
             SHARED=not batch_independent,
-            PAIRS=1 if rotation is None else rotation.inv_freq.shape[0],
-            ADJACENT=rotation is not None and rotation.pairing == "adjacent",
+            PAIRS=plan.pairs,
+            ADJACENT=plan.adjacent,
             DIM=dim,
             num_warps=4,
         )

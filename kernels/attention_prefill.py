@@ -66,28 +66,13 @@ def _launch(
 ) -> None:
     hopper = _is_hopper(q)
     scales = layer.values if layer.scales is None else layer.scales
-    dim = padded_dim(shape.head_dim)
     held = tiles * shape.kv_heads * parts * rows if parts > 1 else 0
-    acc = torch.empty(held * dim, device=q.device) if held else out.sums
+    acc = torch.empty(held * padded_dim(shape.head_dim), device=q.device) if held else out.sums
     tops = torch.empty(held * 2, device=q.device) if held else out.sums
     extra = q if sinks is None else sinks
     chunks = tables.context_lens.shape[0] - tables.num_decode
     counts = (tables.num_decode, chunks, tables.num_tokens)
-    options: dict[str, Any] = {
-        "CHUNKS": triton.next_power_of_2(chunks + 1),
-        "KV_HEADS": shape.kv_heads,
-        "GROUPS": shape.groups,
-        "ROWS": rows,
-        "TOKENS": rows // shape.groups,
-        "PARTS": parts,
-        "MIN_BLOCKS": MIN_BLOCKS,
-        "HEAD_DIM": shape.head_dim,
-        "DIM": dim,
-        "BLOCK_SIZE": shape.block_size,
-        "WINDOW": shape.window,
-        "SINKS": sinks is not None,
-        "WIDTH": SUM_WIDTH,
-    }
+    options = _options(shape, chunks, rows, parts, sinks is not None)
     _attention_prefill[(shape.kv_heads, tiles, parts)](
         q,
         layer.values,
@@ -132,6 +117,25 @@ def _is_hopper(tensor: Tensor) -> bool:
     if not tensor.is_cuda or torch.version.cuda is None:
         return False
     return torch.cuda.get_device_capability(tensor.device)[0] == 9
+
+
+def _options(shape: AttentionShape, chunks: int, rows: int, parts: int, with_sinks: bool) -> dict[str, Any]:
+    """What both kernels of a prefill are compiled for."""
+    return {
+        "CHUNKS": triton.next_power_of_2(chunks + 1),
+        "KV_HEADS": shape.kv_heads,
+        "GROUPS": shape.groups,
+        "ROWS": rows,
+        "TOKENS": rows // shape.groups,
+        "PARTS": parts,
+        "MIN_BLOCKS": MIN_BLOCKS,
+        "HEAD_DIM": shape.head_dim,
+        "DIM": padded_dim(shape.head_dim),
+        "BLOCK_SIZE": shape.block_size,
+        "WINDOW": shape.window,
+        "SINKS": with_sinks,
+        "WIDTH": SUM_WIDTH,
+    }
 
 
 @triton.jit
