@@ -92,9 +92,11 @@ def _minima(
     lower = ((means - upper.to(tl.float32)) * _LOW).to(tl.float16)
     part = tl.dot(operand, upper) + tl.dot(operand, lower) * (1 / _LOW)
     if FORM.scales == "pair":
-        return acc + part * 16.0
-    whole: tl.constexpr = 16.0 * (16777216.0 if FAST else 1.0)
-    return acc - part * (half(d, True) * whole)[:, None]
+        acc += part * 16.0
+    else:
+        whole: tl.constexpr = 16.0 * (16777216.0 if FAST else 1.0)
+        acc -= part * (half(d, True) * whole)[:, None]
+    return acc
 
 
 @triton.jit
