@@ -152,6 +152,9 @@ class Operations(Protocol):
         ...
 
 
+MIN_CAPABILITY = 8
+"""Compute capability (major) with the matrix instructions and asynchronous copies that kernels use."""
+
 CPU_BLOCK_SIZE = 32
 """Tokens of a KV block where torch computes: a partly filled block costs memory, a long gather time."""
 
@@ -170,6 +173,7 @@ def operations_for(device: str, weight_dtype: str = "auto", kv_dtype: str = "aut
     missing = ""
     if place.type == "cuda" and weight_dtype == "auto" and kv_dtype != "float32":
         try:
+            _check_gpu(place)
             from kernels.triton_ops import TritonOperations
 
             return TritonOperations(place, kv_dtype)
@@ -186,3 +190,12 @@ def operations_for(device: str, weight_dtype: str = "auto", kv_dtype: str = "aut
     if missing:
         ops.fallbacks.append(missing)
     return ops
+
+
+def _check_gpu(device: torch.device) -> None:
+    """Raise ImportError, saying why, for a GPU that the kernels were not made for."""
+    if torch.version.cuda is None:
+        raise ImportError("the kernels need an NVIDIA GPU")
+    major, minor = torch.cuda.get_device_capability(device)
+    if major < MIN_CAPABILITY:
+        raise ImportError(f"the GPU has compute capability {major}.{minor}, at least 8.0 is needed")

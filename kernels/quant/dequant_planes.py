@@ -52,9 +52,7 @@ def parity(device: torch.device) -> Tensor:
     A splat scalar keeps Triton from computing a dot operand where the tensor cores want it. Made at
     the first call for a device, which must not be while a graph is captured.
     """
-    if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", torch.cuda.current_device())
-    return _parity(device)
+    return _parity(torch.device("cuda", torch.cuda.current_device()) if str(device) == "cuda" else device)
 
 
 @cache
