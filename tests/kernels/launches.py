@@ -64,7 +64,7 @@ def _linears() -> Iterator[Launch]:
         other = type not in (GGMLType.Q4_K, GGMLType.Q6_K)
         for tokens in COUNTED:
             run = partial(_rows if tokens <= MAX_ROWS else _wide, type, tokens)
-            alike = other or tokens in (16, 32)
+            alike = other or tokens in (16, 32, 64)
             yield Launch(f"{type.name} linear, {tokens} tokens", run, weights=True, sibling=alike)
         yield Launch(f"{type.name} to float16", partial(_dequantize, type), sibling=other)
         yield Launch(f"{type.name} embedding", partial(_embed, type), sibling=other)
@@ -83,7 +83,8 @@ def _attention() -> Iterator[Launch]:
         yield Launch(f"mixed attention {kv_format}", partial(_mixed, kv_format), slow=True, sibling=True)
         for tokens in (256, 2048):
             name = f"prefill attention {kv_format}, {tokens} tokens"
-            yield Launch(name, partial(_prefill, kv_format, tokens), slow=True, sibling=other)
+            alike = other or tokens == 2048
+            yield Launch(name, partial(_prefill, kv_format, tokens), slow=True, sibling=alike)
         yield Launch(f"block copy {kv_format}", partial(_copy, kv_format))
 
 

@@ -74,19 +74,22 @@ def main() -> None:
     args = parser.parse_args()
     if args.record:
         counted = [launch.name for launch in launches() if launch.weights]
-        record(check((COUNTED_ON, name) for name in counted), triton.__version__)
+        entries = list(check((COUNTED_ON, name) for name in counted))
+        if wrong := [str(entry["error"]) for entry in entries if "error" in entry]:
+            sys.exit("\n".join(wrong))
+        record(entries, triton.__version__)
         return
     targets = args.targets.split(",")
     chosen = [launch for launch in launches() if args.launch in launch.name]
     pairs = _spread(chosen) if args.spread else product(targets, [launch.name for launch in chosen])
     if not args.json:
         print(f"Triton {triton.__version__}")
-    wrong: list[str] = []
+    over: list[str] = []
     for entry in check(pairs):
-        wrong += problems(entry, triton.__version__)
+        over += problems(entry, triton.__version__)
         print(json.dumps(entry) if args.json else _line(entry), flush=True)
-    if args.check and wrong:
-        sys.exit("\n".join(wrong))
+    if args.check and over:
+        sys.exit("\n".join(over))
 
 
 def _spread(chosen: Iterable[Launch]) -> Iterator[tuple[str, str]]:
