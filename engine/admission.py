@@ -16,7 +16,7 @@ class SchedulerConfig:
 
     max_prefill_tokens: int = 512
     """Tokens read per tick while nobody decodes."""
-    min_prefill_tokens: int = 16
+    min_prefill_tokens: int = 8
     """Tokens read per tick in any case, so that a prompt always makes progress."""
     tick_factor: float = 2.0
     """Longest tick while somebody decodes, in ticks without prefill."""

@@ -83,9 +83,18 @@ class ModelRunner:
     @torch.inference_mode()
     def run(self, batch: ModelBatch) -> Sampled:
         """Run one pass; returns an id or a cause for every sequence that reached its target."""
-        ops = self.decoder.ops
         if batch.copies:
-            ops.copy_blocks(self.kv, batch.copies)
+            self.decoder.ops.copy_blocks(self.kv, batch.copies)
+        if not (self.decoder.ops.rows_apart and batch.decode and batch.prefill):
+            return self._pass(batch)
+        result = self._pass(ModelBatch(batch.model, batch.decode))
+        chunks = self._pass(ModelBatch(batch.model, prefill=batch.prefill))
+        result.ids.update(chunks.ids)
+        result.failed.update(chunks.failed)
+        return result
+
+    def _pass(self, batch: ModelBatch) -> Sampled:
+        ops = self.decoder.ops
         packed = pack(batch, self.block_size, ops.device)
         logits = self.decoder.forward(packed.ids, packed.layout, self.kv, packed.logit_rows)
         if not packed.sampled:

@@ -50,6 +50,8 @@ class CPUPass(PreparedPass):
 class CPUOperations(TorchOperations):
     """`kernels.ops.Operations` for CPUs."""
 
+    rows_apart = True
+
     def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:
         """Raise ValueError naming an option that is not one of its choices."""
         super().__init__(device, weight_dtype, kv_dtype, block_size)

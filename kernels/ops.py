@@ -71,6 +71,8 @@ class Operations(Protocol):
     """Prompt tokens of one pass that serve this device best while nobody waits."""
     tick_extra_ms: float
     """How much longer than one without prompts a tick may always be while answers run."""
+    rows_apart: bool
+    """Whether decode rows are quicker in a pass of their own than in one with chunks."""
     runs_ahead: bool
     """Whether passes can be captured and queued (see `engine.graph_runner`)."""
     fallbacks: list[str]

@@ -64,6 +64,7 @@ class TorchOperations:
     rope_pairing: Pairing = "adjacent"
     max_prefill_tokens = 512
     tick_extra_ms = 0.0
+    rows_apart = False
     runs_ahead = False
 
     def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:

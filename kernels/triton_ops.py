@@ -78,6 +78,7 @@ class TritonOperations:
     block_size = BLOCK_SIZE
     max_prefill_tokens = 4096
     tick_extra_ms = 8.0
+    rows_apart = False
     runs_ahead = True
 
     def __init__(self, device: torch.device, kv_dtype: str) -> None:
