@@ -42,6 +42,7 @@ def measure(path: Path, rows: int, steps: int) -> dict[str, object]:
     with Engine("cuda") as engine:
         model = engine.load(path)
         runner: Any = engine._loop.resident(model._key).runner
+        # What is compiled beside the steps would count as their allocations.
         greedy = SamplingParams(temperature=0.0)
         new = min(steps, model.context_length - 64)
 
@@ -53,6 +54,8 @@ def measure(path: Path, rows: int, steps: int) -> dict[str, object]:
             for answer in answers:
                 answer.result(600)
 
+        while model.compiling():
+            time.sleep(0.05)
         round_()
         before = torch.cuda.memory_stats()["allocation.all.allocated"]
         replays, eager = runner.replays, runner.eager_passes
