@@ -32,7 +32,8 @@ def problems(entry: Mapping[str, Any], version: str) -> list[str]:
     if "error" in entry:
         return [f"{named}: {entry['error']}"]
     found = []
-    if entry["stack"] > (SINE_STACK if entry["kernel"] in SINES else 0):
+    # Tiles are chosen for NVIDIA's register files; elsewhere kernels are only known to compile.
+    if entry["target"].startswith("sm_") and entry["stack"] > (SINE_STACK if entry["kernel"] in SINES else 0):
         found.append(f"{named}: {entry['stack']} bytes of a thread's values are in local memory")
     if entry["shared"] > SHARED[entry["target"]]:
         found.append(f"{named}: {entry['shared']} bytes of shared memory")

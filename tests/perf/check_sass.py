@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import cycle, product
+from itertools import cycle, islice, product
 
 import triton
 
@@ -68,6 +68,8 @@ def main() -> None:
     parser.add_argument("--targets", default=",".join(TARGETS), help="default: all")
     parser.add_argument("--launch", default="", help="only launches whose name contains this")
     parser.add_argument("--spread", action="store_true", help="each launch for one target in turn")
+    parser.add_argument("--shares", type=int, default=1, help="processes that divide the work")
+    parser.add_argument("--share", type=int, default=0, help="which of them this one is")
     parser.add_argument("--check", action="store_true", help="fail on what is over the limits")
     parser.add_argument("--record", action="store_true", help="keep the counts as those allowed")
     parser.add_argument("--json", action="store_true")
@@ -81,7 +83,8 @@ def main() -> None:
         return
     targets = args.targets.split(",")
     chosen = [launch for launch in launches() if args.launch in launch.name]
-    pairs = _spread(chosen) if args.spread else product(targets, [launch.name for launch in chosen])
+    every = _spread(chosen) if args.spread else product(targets, [launch.name for launch in chosen])
+    pairs = islice(every, args.share, None, args.shares)
     if not args.json:
         print(f"Triton {triton.__version__}")
     over: list[str] = []
