@@ -1,6 +1,7 @@
 """The same kernel tests run at real shapes on a GPU and at small ones under Triton's interpreter."""
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,3 +19,21 @@ def device() -> str:
 def full(device: str) -> bool:
     """Whether real shapes are affordable."""
     return device == "cuda"
+
+
+INTERPRETED_CASES = 2
+"""Cases of each parametrised test that run where kernels are interpreted, unless all are asked for
+with TUI_CHAT_ALL_KERNEL_CASES=1: a case takes seconds there and milliseconds on a GPU."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the first and the last case of each kernel test where there is no GPU."""
+    if torch.cuda.is_available() or os.environ.get("TUI_CHAT_ALL_KERNEL_CASES") == "1":
+        return
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            groups.setdefault(item.nodeid.split("[")[0], []).append(item)
+    left_out = {id(item) for cases in groups.values() for item in cases[1 : 1 - INTERPRETED_CASES]}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])
+    items[:] = [item for item in items if id(item) not in left_out]

@@ -62,9 +62,9 @@ def logits(engine: Engine, path, ids: list[int]) -> np.ndarray:
         ("qwen2", "BF16"),
     ],
 )
-def test_logits_are_those_of_float32(architecture, quant, gpu_engine, plain_engine, tmp_path):
+def test_logits_are_those_of_float32(architecture, quant, gpu_engine, plain_engine, tmp_path, full):
     path = make_tiny(tmp_path / "tiny.gguf", architecture, quant=quant, seed=5)
-    ids = np.random.default_rng(2).integers(10, 300, 40).tolist()
+    ids = np.random.default_rng(2).integers(10, 300, 40 if full else 5).tolist()
     assert nmse(logits(gpu_engine, path, ids), logits(plain_engine, path, ids)) <= NMSE_LIMIT
 
 
@@ -73,36 +73,37 @@ def path(full, tmp_path_factory):
     """The built-in model, or one that an interpreter can run."""
     if full:
         return builtin_model_path()
-    return make_tiny(tmp_path_factory.mktemp("model") / "tiny.gguf", "qwen3", quant="Q4_K_M", seed=5)
+    return make_tiny(tmp_path_factory.mktemp("model") / "tiny.gguf", "qwen3", quant="F16", seed=5)
 
 
 def test_every_size_of_pass(gpu_engine, plain_engine, path, full):
     """One prompt by the kernel of few rows, one by that of a chunk, one by that of a whole prompt."""
-    for count in (5, 40, 300, 1500) if full else (3, 40):
+    for count in (5, 40, 300, 1500) if full else (36,):
         ids = np.random.default_rng(count).integers(10, 300, count).tolist()
         assert nmse(logits(gpu_engine, path, ids), logits(plain_engine, path, ids)) <= NMSE_LIMIT
 
 
 def test_answers_of_many_tabs_are_those_of_each_alone(gpu_engine, plain_engine, path, full):
     """Packed, cut and queued passes give each tab its own text."""
-    new = 200 if full else 4
+    new = 200 if full else 2
     model, plain = gpu_engine.load(path), plain_engine.load(path)
-    prompts = [tuple(range(20 + i, 26 + 3 * i)) for i in range(8 if full else 3)]
+    prompts = [tuple(range(20 + i, 26 + 3 * i)) for i in range(8 if full else 2)]
     if full:
         texts = ("Once upon a time", "The sun is", "A dog and a cat", "Water is", "My friend said")
         prompts = [tuple(model.tokenizer.encode(text)) for text in texts]
     requests = [Request(ids, GREEDY, max_tokens=new, ignore_eog=True) for ids in prompts]
     together = [answer.result(300) for answer in [model.submit(request) for request in requests]]
     assert [end.completion_tokens for _, end in together] == [new] * len(prompts)
-    alone = [model.submit(request).result(300)[0] for request in requests]
+    # Over a long text float16 activations meet a near tie with float32 sooner or later.
+    reference = model if full else plain
+    alone = [reference.submit(request).result(300)[0] for request in requests]
     assert [text for text, _ in together] == alone
-    if not full:
-        # Over a long text float16 activations meet a near tie sooner or later.
-        assert alone == [plain.submit(request).result(300)[0] for request in requests]
 
 
 def test_a_drawn_answer_is_that_of_the_cpu(gpu_engine, plain_engine, path, full):
+    if not full:
+        pytest.skip("the interpreter is slow; the sampler has tests of its own")
     params = SamplingParams(temperature=0.8, top_k=40, top_p=0.9, repetition_penalty=1.1, seed=11)
-    request = Request((20, 21, 22), params, max_tokens=30 if full else 3)
+    request = Request((20, 21, 22), params, max_tokens=30)
     texts = [engine.load(path).submit(request).result(300)[0] for engine in (gpu_engine, plain_engine)]
     assert texts[0] == texts[1]
