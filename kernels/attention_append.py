@@ -86,3 +86,12 @@ def repeated(x: tl.tensor, COUNT: tl.constexpr) -> tl.tensor:
     """A vector of COUNT values that repeats a shorter one."""
     size: tl.constexpr = x.shape[0]
     return tl.reshape(tl.broadcast_to(x[None, :], (COUNT // size, size)), (COUNT,))
+
+
+@triton.jit
+def repeated_columns(query: tl.tensor, COUNT: tl.constexpr) -> tl.tensor:
+    """Queries [ROWS, DIM] as columns [DIM, COUNT]; those beyond the heads repeat them, to be dropped."""
+    rows: tl.constexpr = query.shape[0]
+    dim: tl.constexpr = query.shape[1]
+    queries = tl.broadcast_to(query[None, :, :], (COUNT // rows, rows, dim))
+    return tl.trans(tl.reshape(queries, (COUNT, dim)))

@@ -84,17 +84,9 @@ def add_chunk_parts(
     tile = tl.num_programs(1) - 1 - tl.program_id(1)
     head = tl.program_id(0)
     _, token, query_end, _, _, first, end = find_tile(
-        query_starts,
-        context_lens,
-        tile,
-        num_decode,
-        num_chunks,
-        num_tokens,
-        CHUNKS,
-        TOKENS,
-        BLOCK_SIZE,
-        WINDOW,
-    )
+        query_starts, context_lens, tile, num_decode, num_chunks, num_tokens,
+        CHUNKS, TOKENS, BLOCK_SIZE, WINDOW,
+    )  # fmt: skip
     count = parts_of(first, end, PARTS, MIN_BLOCKS)
     row = tl.program_id(2) * STEP + tl.arange(0, STEP)
     token += row // GROUPS

@@ -9,11 +9,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.attention_append import append_token, repeated
-from kernels.attention_parts import LOG2_E, NO_SCORE, capped, combine_parts, write_heads
+from kernels.attention_append import append_token, repeated, repeated_columns
+from kernels.attention_item import attend_blocks, store_part, write_whole
+from kernels.attention_parts import NO_SCORE, combine_parts
 from kernels.attention_plan import ITEM_FIELDS, DecodePlan, plan_decode
 from kernels.attention_shape import AttentionShape, has_ptx, padded_dim
-from kernels.kv_tiles import load_tile
 from kernels.triton_kv import LayerKV
 from kernels.triton_types import SUM_WIDTH, Activations, PassTables
 
@@ -191,11 +191,8 @@ def _attention_decode(
     end = tl.load(fields + 4)
     context = tl.load(fields + 5)
     block = tl.load(fields + 6)
-    plane: tl.constexpr = KV_HEADS * BLOCK_SIZE * HEAD_DIM
     row = tl.arange(0, ROWS)
-    column = tl.arange(0, COLUMNS)
     d = tl.arange(0, DIM)
-    slot = tl.arange(0, BLOCK_SIZE)
     place = (seq.to(tl.int64) * KV_HEADS + head) * GROUPS
     top = tl.full((COLUMNS,), NO_SCORE, tl.float32)
     total = tl.zeros((COLUMNS,), tl.float32)
@@ -215,58 +212,20 @@ def _attention_decode(
     else:
         inside = (row < GROUPS)[:, None] & (d < HEAD_DIM)[None, :]
         query = tl.load(source + (place + row[:, None]) * HEAD_DIM + d[None, :], mask=inside, other=0.0)
-    # Columns beyond the heads repeat them; they are never written.
-    queries = tl.broadcast_to(query[None, :, :], (COLUMNS // ROWS, ROWS, DIM))
-    queries = tl.trans(tl.reshape(queries, (COLUMNS, DIM)))
-    # Kept by key until the end: a sum over keys crosses the program's threads.
-    totals = tl.zeros((BLOCK_SIZE, COLUMNS), tl.float32)
+    queries = repeated_columns(query, COLUMNS)
     table = block_tables + seq.to(tl.int64) * table_width
-    for tile in range(first, end):
-        page = block.to(tl.int64) * block_stride + head * (BLOCK_SIZE * HEAD_DIM)
-        scale_page = block.to(tl.int64) * scale_stride + head * (BLOCK_SIZE * (HEAD_DIM // 32))
-        # One step ahead, so that the next tile's address does not wait for memory.
-        block = tl.load(table + tile + 1, mask=tile + 1 < end, other=0)
-        position = tile * BLOCK_SIZE + slot
-        seen = position < written
-        if WINDOW > 0:
-            seen = seen & (position >= context - WINDOW)
-        key = load_tile(
-            values, scales, page, scale_page, position >= 0,
-            HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED, False, False, FAST,
-        )  # fmt: skip
-        value = load_tile(
-            values, scales, page + plane, scale_page + plane // 32, position < written,
-            HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED, True, True, FAST,
-        )  # fmt: skip
-        scores = tl.where(seen[:, None], capped(tl.dot(key, queries), CAP), NO_SCORE)
-        highest = tl.maximum(top, tl.max(scores, axis=0))
-        fade = tl.exp2(top - highest)
-        weight = tl.exp2(scores - highest[None, :])
-        total = total * fade
-        totals = totals * fade[None, :] + weight
-        acc = tl.dot(value, weight.to(tl.float16), acc * fade[None, :])
-        top = highest
-    total += tl.sum(totals, axis=0)
-    real = column < GROUPS
+    top, total, acc = attend_blocks(
+        queries, top, total, acc, values, scales, table, block, first, end, context, written, head,
+        block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, FAST,
+    )  # fmt: skip
     if count == 1:
-        if SINKS:
-            sink = tl.load(sinks + head * GROUPS + column, mask=real, other=0.0) * LOG2_E
-            highest = tl.maximum(top, sink)
-            total = total * tl.exp2(top - highest) + tl.exp2(sink - highest)
-            acc = acc * tl.exp2(top - highest)[None, :]
-        acc = acc / tl.where(total > 0, total, 1.0)[None, :]
-        write_heads(tl.trans(acc), out, sums, place + column, real, HEAD_DIM, WIDTH)
+        write_whole(top, total, acc, sinks, out, sums, head, place, GROUPS, HEAD_DIM, COLUMNS, SINKS, WIDTH)
     else:
-        part = (item.to(tl.int64) * KV_HEADS + head) * GROUPS + column
-        kept = real[:, None] & (d < HEAD_DIM)[None, :]
-        tl.store(parts + part[:, None] * HEAD_DIM + d[None, :], tl.trans(acc), mask=kept)
-        tl.store(tops + part * 2, top, mask=real)
-        tl.store(tops + part * 2 + 1, total, mask=real)
-        # All threads' parts must be written before one of them counts this item as done.
-        tl.debug_barrier()
         counter = counters + seq * KV_HEADS + head
-        arrived = tl.atomic_add(counter, 1, sem="acq_rel")
-        if arrived == count - 1:
+        earlier = store_part(
+            top, total, acc, parts, tops, counter, item, head, KV_HEADS, GROUPS, HEAD_DIM, DIM, COLUMNS
+        )
+        if earlier == count - 1:
             tl.store(counter, 0)
             combine_parts(
                 parts, tops, sinks, out, sums, first_item, count, head, place,

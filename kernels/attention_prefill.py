@@ -241,17 +241,9 @@ def _attention_prefill(
     tile = tl.num_programs(1) - 1 - tl.program_id(1)
     head = tl.program_id(0)
     found, start, query_end, oldest, context, first, end = find_tile(
-        query_starts,
-        context_lens,
-        tile,
-        num_decode,
-        num_chunks,
-        num_tokens,
-        CHUNKS,
-        TOKENS,
-        BLOCK_SIZE,
-        WINDOW,
-    )
+        query_starts, context_lens, tile, num_decode, num_chunks, num_tokens,
+        CHUNKS, TOKENS, BLOCK_SIZE, WINDOW,
+    )  # fmt: skip
     count = parts_of(first, end, PARTS, MIN_BLOCKS)
     part = tl.program_id(2)
     if (query_end == 0) | (part >= count):
