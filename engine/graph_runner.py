@@ -102,17 +102,16 @@ class GraphRunner:
     def _compile_rest(self) -> None:
         """Run every other shape once on padding, in a state and a queue of its own."""
         queue = open_queue(self._ops.device)
-        with queue.current():
-            spare = self._make_state()
-            for size in WARM_SIZES:
-                if self._closing.is_set():
-                    return
-                try:
+        try:
+            with queue.current():
+                spare = self._make_state()
+                for size in WARM_SIZES:
+                    if self._closing.is_set():
+                        return
                     CapturedPass(spare[0], size, queue).launch(lambda buffers: self._compute(buffers, *spare))
                     queue.synchronize()
-                except Exception:
-                    log.exception("compiling kernels for %s ahead of their use failed", size)
-                    return
+        except Exception:
+            log.exception("compiling kernels ahead of their use failed")
 
     @torch.inference_mode()
     def run(self, batch: ModelBatch) -> Sampled:

@@ -13,9 +13,9 @@ from kernels.attention_append import append_token, repeated, repeated_columns
 from kernels.attention_item import attend_blocks, store_part, write_whole
 from kernels.attention_parts import NO_SCORE, combine_parts
 from kernels.attention_plan import ITEM_FIELDS, DecodePlan, plan_decode
-from kernels.attention_shape import AttentionShape, has_ptx, padded_dim
+from kernels.attention_shape import AttentionShape, padded_dim
 from kernels.triton_kv import LayerKV
-from kernels.triton_types import SUM_WIDTH, Activations, PassTables
+from kernels.triton_types import SUM_WIDTH, Activations, PassTables, has_ptx
 
 __all__ = ["DecodePlan", "attend_decode", "attention_decode", "plan_decode"]
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from kernels.attention_chunks import add_chunk_parts, find_tile, parts_of
 from kernels.attention_parts import LOG2_E, NO_SCORE, capped, write_heads
-from kernels.attention_shape import AttentionShape, has_ptx, padded_dim
+from kernels.attention_shape import AttentionShape, padded_dim
 from kernels.kv_tiles import load_tile
 from kernels.triton_kv import LayerKV
-from kernels.triton_types import SUM_WIDTH, Activations, PassTables
+from kernels.triton_types import SUM_WIDTH, Activations, PassTables, has_ptx
 
 LONG = 1024
 """Tokens from which on a tile on Hopper has 128 rows and 8 warps, else 64 and 4; a row is a token and

@@ -1,7 +1,6 @@
 """What attention kernels are compiled for, and how a pass rotates its queries and keys."""
 
 import math
-import os
 from dataclasses import dataclass
 
 import torch
@@ -75,8 +74,3 @@ def make_output(tokens: int, shape: AttentionShape, device: torch.device) -> Act
 def padded_dim(head_dim: int) -> int:
     """The power of two that a head's values are held in."""
     return 1 << math.ceil(math.log2(head_dim))
-
-
-def has_ptx(tensor: Tensor) -> bool:
-    """Whether kernels on this tensor's device may use inline PTX."""
-    return tensor.is_cuda and torch.version.cuda is not None and os.environ.get("TRITON_INTERPRET") != "1"

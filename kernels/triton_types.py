@@ -3,8 +3,10 @@
 All tensors live on one device; none of the launches that take them waits for it.
 """
 
+import os
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 SUM_WIDTH = 16
@@ -48,3 +50,8 @@ class PassTables:
     """Leading sequences with one token each, padding included: a size of the launch grid."""
     num_tokens: int
     """T, padding included."""
+
+
+def has_ptx(tensor: Tensor) -> bool:
+    """Whether kernels on this tensor's device may use inline PTX."""
+    return tensor.is_cuda and torch.version.cuda is not None and os.environ.get("TRITON_INTERPRET") != "1"

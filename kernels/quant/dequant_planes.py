@@ -8,8 +8,9 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.quant.dequant import dequantize
-from kernels.quant.plane_weights import HALF, chunk_float16, half_operands, has_ptx, row_pointers
+from kernels.quant.plane_weights import HALF, chunk_float16, half_operands, row_pointers
 from kernels.quant.planes import ROWS, PlanesMatrix, unpack
+from kernels.triton_types import has_ptx
 
 _ROWS = tl.constexpr(ROWS)
 _HALF = tl.constexpr(HALF)

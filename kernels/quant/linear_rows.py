@@ -12,12 +12,11 @@ import triton
 from torch import Tensor
 
 from kernels.quant.dequant import dequantize
-from kernels.quant.plane_weights import has_ptx
 from kernels.quant.planes import COLUMNS, PlanesMatrix, unpack
 from kernels.quant.rows_float import float_kernel
 from kernels.quant.rows_kernels import gated_kernel, planes_kernel
 from kernels.quant.rows_plan import MAX_ROWS, RowsPlan, multiprocessors, rows_plan
-from kernels.triton_types import SUM_WIDTH, Activations
+from kernels.triton_types import SUM_WIDTH, Activations, has_ptx
 
 __all__ = [
     "MAX_ROWS",

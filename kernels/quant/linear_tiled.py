@@ -18,10 +18,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernels.gate import Activation, gated_product
 from kernels.quant.dequant_planes import parity
 from kernels.quant.formats import GGMLType
-from kernels.quant.plane_weights import CHUNK, HALF, chunk_float16, half_operands, has_ptx, row_pointers
+from kernels.quant.plane_weights import CHUNK, HALF, chunk_float16, half_operands, row_pointers
 from kernels.quant.planes import ROWS, PlanesMatrix
 from kernels.quant.tile_plan import MAX_SPLITS, TilePlan, gpu_of, plan_tiles
-from kernels.triton_types import SUM_WIDTH, Activations
+from kernels.triton_types import SUM_WIDTH, Activations, has_ptx
 
 PlanesPart = tuple[PlanesMatrix, Tensor | None]
 """A matrix [N, K] and its bias float32 [N]."""

@@ -9,9 +9,6 @@ relative error 4e-4 of a product's length. With FAST they come from inline PTX (
 weights per 32-bit register. Without it plain operations round the float32 weight.
 """
 
-import os
-
-import torch
 import triton
 import triton.language as tl
 
@@ -40,11 +37,6 @@ CHUNK = 64
 
 _ROWS = tl.constexpr(ROWS)
 _WIDTH = tl.constexpr(WIDTH)
-
-
-def has_ptx(tensor: torch.Tensor) -> bool:
-    """Whether kernels on this tensor's device may use inline PTX."""
-    return tensor.is_cuda and torch.version.cuda is not None and os.environ.get("TRITON_INTERPRET") != "1"
 
 
 @triton.jit
