@@ -165,23 +165,6 @@ def unpack(matrix: PlanesMatrix) -> Tensor:
     return out.view(-1)
 
 
-def stack(parts: list[PlanesMatrix]) -> PlanesMatrix:
-    """The rows of matrices of one type and width, one after another; all but the last in whole tiles."""
-    first = parts[0]
-    rows = sum(part.shape[0] for part in parts)
-    if any(part.type != first.type or part.shape[1] != first.shape[1] for part in parts):
-        raise ValueError("only matrices of one type and width stack")
-    if any(part.shape[0] % ROWS for part in parts[:-1]):
-        raise ValueError(f"only whole tiles of {ROWS} rows stack")
-    return PlanesMatrix(
-        first.type,
-        (rows, first.shape[1]),
-        torch.cat([part.codes for part in parts]),
-        torch.cat([part.high for part in parts]),
-        torch.cat([part.meta for part in parts]),
-    )
-
-
 def gate_up_order(ffn: int, device: torch.device | None = None) -> Tensor:
     """Row order int64 [2 ffn] that pairs rows of [gate; up]: gate 0, up 0, gate 1, up 1, …"""
     return torch.arange(2 * ffn, device=device).view(2, ffn).T.reshape(-1)

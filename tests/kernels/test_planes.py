@@ -5,7 +5,7 @@ import torch
 
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
-from kernels.quant.planes import LAYOUTS, PlanesMatrix, gate_up_order, repack, stack, unpack
+from kernels.quant.planes import LAYOUTS, PlanesMatrix, gate_up_order, repack, unpack
 
 SHAPES = [(64, 256), (70, 768), (130, 512), (65, 160)]
 
@@ -99,19 +99,6 @@ def scales_by_definition(meta: torch.Tensor, matrix: PlanesMatrix) -> tuple[torc
     pairs = parts.view(torch.uint8)
     scale, minimum = (pairs & 15, pairs >> 4) if form.scale_width == 16 else pairs.split(8, dim=-1)
     return scale.double() * factors[..., :1], minimum.double() * factors[..., 1:]
-
-
-def test_matrices_stack_in_whole_tiles(device: str) -> None:
-    raw = random_bytes(GGMLType.Q4_K, (198, 256), device)
-    parts = [
-        repack(raw[: 64 * 144], GGMLType.Q4_K, (64, 256)),
-        repack(raw[64 * 144 :], GGMLType.Q4_K, (134, 256)),
-    ]
-    stacked = stack(parts)
-    assert stacked.shape == (198, 256)
-    assert torch.equal(unpack(stacked), raw)
-    with pytest.raises(ValueError, match="whole tiles"):
-        stack(parts[::-1])
 
 
 def test_gate_and_up_rows_alternate() -> None:
