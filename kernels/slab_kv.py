@@ -9,9 +9,7 @@ import math
 import torch
 
 from kernels.slab_memory import Memory, reserve
-from kernels.triton_kv import QUANT_WIDTH, KVFormat, LayerKV, TritonKV
-
-_DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "q8_0": torch.int8}
+from kernels.triton_kv import KVFormat, LayerKV, TritonKV, page_planes
 
 
 class SlabKV:
@@ -28,12 +26,8 @@ class SlabKV:
         device: torch.device,
     ) -> None:
         """Reserve addresses for `num_blocks`; scratch block 0 is backed and zeroed."""
-        if kv_format == "q8_0" and head_dim % QUANT_WIDTH:
-            raise ValueError(f"q8_0 KV needs heads of a multiple of {QUANT_WIDTH} values, not {head_dim}")
         size = (num_blocks, num_layers, 2, kv_heads, block_size)
-        planes = [(_DTYPES[kv_format], (*size, head_dim))]
-        if kv_format == "q8_0":
-            planes.append((torch.float16, (*size, head_dim // QUANT_WIDTH)))
+        planes = [(dtype, (*size, width)) for dtype, width in page_planes(kv_format, head_dim)]
         self.num_blocks = num_blocks
         self.backed_blocks = 0
         self._block_bytes = [math.prod(shape[1:]) * dtype.itemsize for dtype, shape in planes]

@@ -57,26 +57,18 @@ def block_nbytes(num_layers: int, kv_heads: int, head_dim: int, block_size: int,
     return values + 2 * values // QUANT_WIDTH if kv_format == "q8_0" else 2 * values
 
 
-def make_kv(
-    num_layers: int,
-    num_blocks: int,
-    kv_heads: int,
-    head_dim: int,
-    block_size: int,
-    kv_format: KVFormat,
-    device: torch.device | str,
-) -> TritonKV:
-    """Reserve pages; their contents are unwritten, and kernels never use an unwritten slot."""
-    if kv_format == "q8_0" and head_dim % QUANT_WIDTH:
+def page_planes(kv_format: KVFormat, head_dim: int) -> list[tuple[torch.dtype, int]]:
+    """Element type and values per slot of each tensor of pages: codes or floats, then q8_0's scales.
+
+    Raises ValueError for heads that q8_0 cannot divide.
+    """
+    if kv_format == "float16":
+        return [(torch.float16, head_dim)]
+    if kv_format == "bfloat16":
+        return [(torch.bfloat16, head_dim)]
+    if head_dim % QUANT_WIDTH:
         raise ValueError(f"q8_0 KV needs heads of a multiple of {QUANT_WIDTH} values, not {head_dim}")
-    size = (num_layers, num_blocks, 2, kv_heads, block_size)
-    if kv_format == "q8_0":
-        return TritonKV(
-            torch.empty((*size, head_dim), dtype=torch.int8, device=device),
-            torch.empty((*size, head_dim // QUANT_WIDTH), dtype=torch.float16, device=device),
-        )
-    dtype = torch.float16 if kv_format == "float16" else torch.bfloat16
-    return TritonKV(torch.empty((*size, head_dim), dtype=dtype, device=device), None)
+    return [(torch.int8, head_dim), (torch.float16, head_dim // QUANT_WIDTH)]
 
 
 def copy_blocks(kv: TritonKV, pairs: Tensor) -> None:

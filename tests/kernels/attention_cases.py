@@ -3,8 +3,9 @@
 import torch
 
 from kernels.attention_shape import AttentionShape, Rotation
-from kernels.triton_kv import TritonKV, make_kv
+from kernels.triton_kv import TritonKV
 from kernels.triton_types import Activations, PassTables
+from tests.kernels.kv_cases import make_kv
 
 SMALL = AttentionShape(q_heads=4, kv_heads=2, head_dim=32, block_size=16, scale=32**-0.5)
 REAL = AttentionShape(q_heads=32, kv_heads=8, head_dim=128, block_size=64, scale=128**-0.5)

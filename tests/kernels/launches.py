@@ -24,8 +24,9 @@ from kernels.rope_append import rope_append
 from kernels.sampler_gpu import sample
 from kernels.sampler_logprobs import log_probabilities
 from kernels.sampler_state import SamplerState
-from kernels.triton_kv import copy_blocks, make_kv
+from kernels.triton_kv import copy_blocks
 from kernels.triton_types import SUM_WIDTH, Activations, PassTables
+from tests.kernels.kv_cases import make_kv
 
 HIDDEN, VOCAB = 4096, 151_936
 COUNTED = (8, 16, 32, 64, 256)

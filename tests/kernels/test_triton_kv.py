@@ -8,9 +8,9 @@ from kernels.triton_kv import (
     copy_blocks,
     copy_blocks_torch,
     dequantize_kv,
-    make_kv,
     quantize_q8,
 )
+from tests.kernels.kv_cases import make_kv
 
 FORMATS = ["float16", "bfloat16", "q8_0"]
 

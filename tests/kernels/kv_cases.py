@@ -1,0 +1,23 @@
+"""Paged KV for kernel tests, unwritten, in memory of its own."""
+
+import torch
+
+from kernels.triton_kv import KVFormat, TritonKV, page_planes
+
+
+def make_kv(
+    num_layers: int,
+    num_blocks: int,
+    kv_heads: int,
+    head_dim: int,
+    block_size: int,
+    kv_format: KVFormat,
+    device: torch.device | str,
+) -> TritonKV:
+    """Layers one after another; the product lays blocks first, which only changes strides."""
+    size = (num_layers, num_blocks, 2, kv_heads, block_size)
+    planes = [
+        torch.empty((*size, width), dtype=dtype, device=device)
+        for dtype, width in page_planes(kv_format, head_dim)
+    ]
+    return TritonKV(planes[0], planes[1] if len(planes) > 1 else None)
