@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine.request import Event, Finished, Request
+from engine.request import Event, Finished, Priority, Request
 from engine.stats import EngineStats
 
 Progress = Callable[[float, str], None]
@@ -50,6 +50,15 @@ class GenerationPort(Protocol):
 
     def cancel(self) -> None:
         """Ask the engine to end it; a `Finished` event follows."""
+
+    def pause(self) -> None:
+        """Ask the engine to compute no further for now."""
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+
+    def set_priority(self, priority: Priority) -> None:
+        """Change how it shares the device with others."""
 
     def poll(self) -> list[Event]:
         """Return the events since the last call, without waiting."""
@@ -102,6 +111,9 @@ class EnginePort(Protocol):
 
     def stats(self) -> EngineStats:
         """Return the newest snapshot."""
+
+    def focus(self, sequence_id: int | None) -> None:
+        """Serve one generation (its `sequence_id`) before all others; None: nobody."""
 
     def close(self, timeout: float = 5.0) -> None:
         """End every generation and the engine's thread."""

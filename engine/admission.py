@@ -92,11 +92,11 @@ class WaitingQueue:
 
     def head(self) -> Sequence | None:
         """The next one to be admitted."""
-        return self._waiting[0] if self._waiting else None
+        return next((sequence for sequence in self._waiting if not sequence.held), None)
 
     def rank(self, sequence: Sequence) -> tuple[float, int]:
         """Place of a new sequence in the total order of admission."""
-        early = HEAD_START[sequence.request.priority] * self._head_start_s
+        early = HEAD_START[sequence.priority] * self._head_start_s
         return (sequence.arrival - early, sequence.sequence_id)
 
     def add(self, sequence: Sequence) -> None:

@@ -132,6 +132,13 @@ class Engine:
         """The latest snapshot, at most a few ticks old."""
         return self._loop.stats()
 
+    def focus(self, sequence_id: int | None) -> None:
+        """Serve one generation (`Generation.sequence_id`) before all others: the tab that somebody looks at; None: nobody.
+
+        Its prompt is read before others', and it is never the one that pauses when KV is short.
+        """
+        self._loop.focus(sequence_id)
+
     def close(self, timeout: float = 5.0) -> None:
         """End every request as cancelled and stop the thread; waits at most `timeout` seconds."""
         self._loop.stop(timeout)
@@ -173,7 +180,7 @@ class Engine:
             arrival=time.monotonic(),
             seed=secrets.randbits(64) if seed is None else seed,
         )
-        generation = Generation(sequence.sequence_id, request, self._loop.cancel)
+        generation = Generation(sequence.sequence_id, request, self._loop.steer)
         self._loop.submit(sequence, generation)
         return generation
 

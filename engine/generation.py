@@ -12,29 +12,46 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 
-from engine.request import Event, Finished, Request, TextDelta
+from engine.request import Action, Event, Finished, Priority, Request, TextDelta
 
 log = logging.getLogger(__name__)
 
 Listener = Callable[[], None]
+Steer = Callable[[int, Action | Priority], None]
+"""(sequence, what is to become of it): carried out at the next tick."""
 
 
 class Generation:
     """One running or finished request."""
 
-    def __init__(self, sequence_id: int, request: Request, cancel: Callable[[int], None]) -> None:
+    def __init__(self, sequence_id: int, request: Request, steer: Steer) -> None:
         self.sequence_id = sequence_id
         self.request = request
         self.finished: Finished | None = None
-        self._cancel = cancel
+        self._steer = steer
         self._events: deque[Event] = deque()
         self._arrived = threading.Condition(threading.Lock())
         self._listener: Listener | None = None
 
     def cancel(self) -> None:
         """Ask the engine to stop; what was generated stays, the last event says `CANCELLED`."""
+        self._ask(Action.CANCEL)
+
+    def pause(self) -> None:
+        """Ask the engine to compute no further for now; the KV is kept while nobody needs its memory."""
+        self._ask(Action.PAUSE)
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._ask(Action.RESUME)
+
+    def set_priority(self, priority: Priority) -> None:
+        """Change how the sequence shares the device with others from the next tick on."""
+        self._ask(priority)
+
+    def _ask(self, what: Action | Priority) -> None:
         if self.finished is None:
-            self._cancel(self.sequence_id)
+            self._steer(self.sequence_id, what)
 
     def poll(self) -> list[Event]:
         """Events since the last call, without waiting."""

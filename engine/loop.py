@@ -19,7 +19,7 @@ from engine.errors import EngineClosedError, EngineError
 from engine.generation import Generation
 from engine.host import ResidentModel
 from engine.kv_budget import KVBudget
-from engine.request import FinishReason
+from engine.request import Action, FinishReason, Priority
 from engine.run_ahead import rows_alone, run_ahead, step_failed
 from engine.sampler import Sampled
 from engine.scheduler import ModelBatch, Scheduler, SchedulerConfig, TickPlan
@@ -101,9 +101,13 @@ class EngineLoop:
         if not self._post(lambda: self._admit(sequence, generation)):
             raise EngineClosedError(_CLOSED)
 
-    def cancel(self, sequence_id: int) -> None:
-        """End one sequence at the next tick; nothing is left to do after the end."""
-        self._post(lambda: self._cancel(sequence_id))
+    def steer(self, sequence_id: int, what: Action | Priority) -> None:
+        """End, pause, resume or rank one sequence at the next tick; nothing is left to do after its end."""
+        self._post(lambda: self._steer(sequence_id, what))
+
+    def focus(self, sequence_id: int | None) -> None:
+        """Put one sequence before all others from the next tick on; None: nobody."""
+        self._post(lambda: self.scheduler.focus(sequence_id))
 
     def drop_model(self, key: int) -> None:
         """Unload a model without waiting for it."""
@@ -174,8 +178,8 @@ class EngineLoop:
             self._start_over(f"the engine failed inside: {type(error).__name__}: {error}")
 
     def _drain_inbox(self) -> None:
-        """Run waiting commands; without running sequences, wait for the next one."""
-        if not self._answers:
+        """Run waiting commands; where nothing can run, wait for the next one."""
+        if self.scheduler.idle:
             self._take_snapshot()
             self._inbox.get()()
         while True:
@@ -186,7 +190,7 @@ class EngineLoop:
             command()
 
     def _tick(self) -> None:
-        if not self._answers:
+        if self.scheduler.idle:
             return
         plan = self.scheduler.plan(time.monotonic())
         if plan.empty:
@@ -266,10 +270,18 @@ class EngineLoop:
             return
         self._answers[sequence.sequence_id] = answer
 
-    def _cancel(self, sequence_id: int) -> None:
+    def _steer(self, sequence_id: int, what: Action | Priority) -> None:
         answer = self._answers.get(sequence_id)
-        if answer is not None:
+        if answer is None:
+            return
+        if what is Action.CANCEL:
             self._end(answer.sequence, FinishReason.CANCELLED)
+        elif what is Action.PAUSE:
+            self.scheduler.hold(sequence_id)
+        elif what is Action.RESUME:
+            self.scheduler.let_go(sequence_id)
+        else:
+            self.scheduler.set_priority(sequence_id, Priority(what))
 
     def _end(
         self, sequence: Sequence, reason: FinishReason, error: str | None = None, stop: str | None = None

@@ -65,11 +65,11 @@ def share_prefill(reading: Items[Sequence], budget: float, price: Price, floor: 
 
 
 def _fair(reading: Items[Sequence], budget: float, price: Price) -> list[int]:
-    total = sum(SHARE[sequence.request.priority] for sequence in reading)
+    total = sum(SHARE[sequence.priority] for sequence in reading)
     lengths: list[int] = []
     left = budget
     for sequence in reading:
-        part = budget * SHARE[sequence.request.priority] / total
+        part = budget * SHARE[sequence.priority] / total
         lengths.append(_affordable(sequence, part, price))
         left -= lengths[-1] * price(sequence, lengths[-1])
     for i, sequence in enumerate(reading):

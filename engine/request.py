@@ -29,6 +29,14 @@ class FinishReason(StrEnum):
     ERROR = "error"
 
 
+class Action(StrEnum):
+    """What may be asked of a running generation."""
+
+    CANCEL = "cancel"
+    PAUSE = "pause"
+    RESUME = "resume"
+
+
 class Priority(StrEnum):
     """How a sequence shares the prefill budget with others."""
 

@@ -22,7 +22,7 @@ from engine.cost_model import CostModel
 from engine.errors import RequestError
 from engine.kv_cache import BlockManager, InvariantError
 from engine.prefill_share import plan_chunks
-from engine.request import FinishReason, Request
+from engine.request import FinishReason, Priority, Request
 from engine.sequence import Sequence
 from engine.stats import SequenceState
 from engine.tick_plan import ModelBatch, PrefillChunk, TickPlan
@@ -52,6 +52,7 @@ class Scheduler:
         self._in_flight: TickPlan | None = None
         self._ending: dict[int, tuple[FinishReason, str | None, bool]] = {}
         """What ended while a tick was in flight: reason, error, whether its KV may be rubbish."""
+        self._focus: int | None = None
         self._copies: dict[int, tuple[int, int]] = {}
         """Copies that this tick's admissions need, by sequence."""
         self._blocked: tuple[int, int, int] | None = None
@@ -122,6 +123,57 @@ class Scheduler:
         sequence = self._sequences.get(sequence_id)
         return sequence is not None and self.finish(sequence, FinishReason.CANCELLED)
 
+    def focus(self, sequence_id: int | None) -> None:
+        """Put one sequence before all others; an id that is not live means nobody."""
+        self._focus = sequence_id
+
+    @property
+    def focused(self) -> int | None:
+        """The sequence that comes first."""
+        return self._focus
+
+    def hold(self, sequence_id: int) -> None:
+        """Compute nothing more for a sequence until `let_go`; it keeps its KV while nobody needs it.
+
+        Raises `InvariantError` while a tick is in flight.
+        """
+        sequence = self._steerable(sequence_id)
+        if sequence is not None and not sequence.held:
+            sequence.held = True
+            sequence.state, sequence.note = SequenceState.PAUSED, "paused on request"
+
+    def let_go(self, sequence_id: int) -> None:
+        """Undo `hold`."""
+        sequence = self._steerable(sequence_id)
+        if sequence is None or not sequence.held:
+            return
+        sequence.held, sequence.note = False, ""
+        if sequence.block_table:
+            reads = sequence.remaining > 1 or not sequence.num_generated
+            sequence.state = SequenceState.PREFILL if reads else SequenceState.DECODE
+        else:
+            sequence.state = SequenceState.PAUSED if sequence.preemptions else SequenceState.QUEUED
+
+    def set_priority(self, sequence_id: int, priority: Priority) -> None:
+        """Change a sequence's share and its place in the order."""
+        sequence = self._steerable(sequence_id)
+        if sequence is None or sequence.priority is priority:
+            return
+        sequence.priority = priority
+        if sequence.block_table:
+            self._running.remove(sequence)
+            sequence.rank = self._queue.rank(sequence)
+            insort(self._running, sequence, key=lambda item: item.rank)
+        else:
+            self._queue.remove(sequence)
+            sequence.rank = self._queue.rank(sequence)
+            self._queue.add(sequence)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing can run: no sequence, or all of them paused on request."""
+        return all(sequence.held for sequence in self._sequences.values())
+
     def finish(
         self, sequence: Sequence, reason: FinishReason = FinishReason.STOP, error: str | None = None
     ) -> bool:
@@ -184,7 +236,7 @@ class Scheduler:
         batches = self._decode_batches()
         self._add_prefill(batches, now)
         plan = TickPlan([batch for batch in batches.values() if batch.decode or batch.prefill])
-        if plan.empty and self._sequences:
+        if plan.empty and not self.idle:
             raise InvariantError("scheduler: sequences wait but none can run")
         self._in_flight = None if plan.empty else plan
         return plan
@@ -240,6 +292,11 @@ class Scheduler:
             slot.blocks.check_counts()
         if self.config.debug:
             check_books(self._models, self._running, self._queue)
+
+    def _steerable(self, sequence_id: int) -> Sequence | None:
+        if self._in_flight is not None:
+            raise InvariantError("scheduler: sequences are steered between ticks")
+        return self._sequences.get(sequence_id)
 
     def _slot(self, model: int) -> ModelSlot:
         slot = self._models.get(model)

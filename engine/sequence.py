@@ -55,6 +55,10 @@ class Sequence:
     preemptions: int = 0
     note: str = ""
     """Why it waits, when it waits."""
+    priority: Priority = Priority.NORMAL
+    """Starts as the request's."""
+    held: bool = False
+    """Paused on request: computes nothing, keeps its KV while nobody needs the memory."""
     finish_reason: FinishReason | None = None
     """Set once, when the sequence ends."""
     error: str | None = None
@@ -63,6 +67,7 @@ class Sequence:
         """Copy the prompt: the list grows, the request stays as it was."""
         self.token_ids = list(self.request.prompt_ids)
         self.prompt_len = len(self.token_ids)
+        self.priority = self.request.priority
 
     @property
     def num_target(self) -> int:

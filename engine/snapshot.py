@@ -122,6 +122,9 @@ class SnapshotTaker:
             tok_s=answer.rate.rate(now),
             queue_position=position,
             note=sequence.note,
+            priority=sequence.priority,
+            focused=scheduler is not None and scheduler.focused == sequence.sequence_id,
+            held=sequence.held,
         )
 
     def _process_bytes(self, now: float) -> int:

@@ -6,6 +6,8 @@ The panel, `tui-chat bench` and tests read these and nothing else. This module i
 from dataclasses import dataclass
 from enum import StrEnum
 
+from engine.request import Priority
+
 
 class SequenceState(StrEnum):
     """Where a sequence stands."""
@@ -39,6 +41,19 @@ class SequenceStats:
     """1-based while queued, else 0."""
     note: str = ""
     """Why it waits, when it waits."""
+    priority: Priority = Priority.NORMAL
+    focused: bool = False
+    """Whether it is served before all others."""
+    held: bool = False
+    """Whether it was paused on request; else a paused sequence waits for KV memory."""
+    wait_s: float | None = None
+    """Seconds to its first token while it is queued or read, by the cost model; None: not known."""
+    blocks_host: int = 0
+    """Blocks whose KV waits in host memory."""
+    drafted: int = 0
+    """Tokens that were guessed ahead of the model so far."""
+    accepted: int = 0
+    """Of these, how many the model confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +97,13 @@ class EngineStats:
     process_bytes: int
     """Resident memory of this process."""
     preemptions: int
+    """How often a sequence made room for others because KV memory was full."""
+    kv_bytes_host: int = 0
+    """KV that waits in host memory."""
+    tick_limit_ms: float = 0.0
+    """Longest tick that is planned while somebody decodes; 0 while nobody does."""
+    tick_error: float = 0.0
+    """|predicted − measured| of ticks, relative, the 95th percentile of the last few hundred."""
     sequences: tuple[SequenceStats, ...] = ()
     models: tuple[ModelStats, ...] = ()
     fallbacks: tuple[str, ...] = ()

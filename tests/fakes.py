@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.errors import ModelFileError, RequestError
-from engine.request import Event, Finished, FinishReason, Request, TextDelta
+from engine.request import Event, Finished, FinishReason, Priority, Request, TextDelta
 from engine.stats import EngineStats, ModelStats, SequenceState, SequenceStats
 
 STATS = EngineStats(
@@ -82,6 +82,9 @@ class FakeGeneration:
         self.tokens = 0
         self.tok_s = 30.0
         self.note = ""
+        self.before = self.state
+        self.held = False
+        self.priority = request.priority
         self.cancel_on_request = True
         self._events: deque[Event] = deque()
         self._listener: Callable[[], None] | None = None
@@ -89,6 +92,15 @@ class FakeGeneration:
     def cancel(self) -> None:
         if self.cancel_on_request:
             self.finish(FinishReason.CANCELLED)
+
+    def pause(self) -> None:
+        self.before, self.state, self.held = self.state, SequenceState.PAUSED, True
+
+    def resume(self) -> None:
+        self.state, self.held = self.before, False
+
+    def set_priority(self, priority: Priority) -> None:
+        self.priority = priority
 
     def poll(self) -> list[Event]:
         events: list[Event] = []
@@ -142,6 +154,9 @@ class FakeGeneration:
             tok_s=self.tok_s if self.state is SequenceState.DECODE else 0.0,
             queue_position=1 if self.state is SequenceState.QUEUED else 0,
             note=self.note,
+            priority=self.priority,
+            held=self.held,
+            focused=self.model.engine.focused == self.sequence_id,
         )
 
 
@@ -181,6 +196,7 @@ class FakeEngine:
         self.warnings: dict[str, str] = {}
         self.refuse: str | None = None
         self.closed = False
+        self.focused: int | None = None
         self.base = STATS
         self.on_submit: Callable[[FakeGeneration], None] | None = None
 
@@ -215,6 +231,9 @@ class FakeEngine:
                 ModelStats(m.name, str(m.path), 88_000_000, 2048, m.context_length) for m in self.models
             ),
         )
+
+    def focus(self, sequence_id: int | None) -> None:
+        self.focused = sequence_id
 
     def close(self, timeout: float = 5.0) -> None:
         self.closed = True

@@ -33,7 +33,7 @@ def coloured(transcript: Transcript) -> bool:
 
 
 async def draw_last(pilot, screen):
-    """Stop the beat and draw tabs, status and panel from one state: the panel is otherwise some beats behind."""
+    """Stop the beat and draw tabs, status and panel from one state: else the panel lags some beats."""
     screen._beat.stop()
     screen._beats = 0
     screen.refresh_chrome()

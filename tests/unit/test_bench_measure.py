@@ -54,7 +54,9 @@ class PretendedModel:
 
     def submit(self, request: Request) -> Generation:
         row = PretendedRow(None, len(request.prompt_ids))  # type: ignore[arg-type]
-        row.generation = Generation(len(self.requests), request, lambda _: setattr(row, "cancelled", True))
+        row.generation = Generation(
+            len(self.requests), request, lambda _id, _what: setattr(row, "cancelled", True)
+        )
         self.requests.append(request)
         self.rows.append(row)
         return row.generation

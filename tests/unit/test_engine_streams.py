@@ -17,7 +17,7 @@ PIECES = [TextDelta(letter, (i,)) for i, letter in enumerate("abcdef")]
 
 
 def filled() -> Generation:
-    generation = Generation(1, Request((1,)), lambda _id: None)
+    generation = Generation(1, Request((1,)), lambda _id, _what: None)
     for event in [*PIECES, END]:
         generation.push(event)
     return generation
@@ -57,7 +57,7 @@ def test_a_second_iteration_is_over_at_once():
 
 
 def test_a_second_waiting_thread_is_released_at_the_end():
-    generation = Generation(1, Request((1,)), lambda _id: None)
+    generation = Generation(1, Request((1,)), lambda _id, _what: None)
     threads = [threading.Thread(target=lambda: list(generation.events()), daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
@@ -68,7 +68,7 @@ def test_a_second_waiting_thread_is_released_at_the_end():
 
 
 def test_a_cancelled_asynchronous_consumer_leaves_the_rest_to_the_next():
-    generation = Generation(1, Request((1,)), lambda _id: None)
+    generation = Generation(1, Request((1,)), lambda _id, _what: None)
 
     async def scenario() -> list:
         got: list = []
@@ -91,7 +91,7 @@ def test_a_cancelled_asynchronous_consumer_leaves_the_rest_to_the_next():
 
 
 def test_a_consumer_whose_event_loop_is_gone_does_not_disturb_the_producer(caplog):
-    generation = Generation(1, Request((1,)), lambda _id: None)
+    generation = Generation(1, Request((1,)), lambda _id, _what: None)
 
     async def begin() -> None:
         await asyncio.wait_for(anext(aiter(generation)), 0.01)
@@ -125,7 +125,7 @@ def answer(stop=(), limit: int = 100) -> Answer:
     request = Request((1,), stop=stop)
     sequence = Sequence(1, 1, request, arrival=0.0)
     sequence.limit = limit
-    return Answer(sequence, Generation(1, request, lambda _id: None), Letters())
+    return Answer(sequence, Generation(1, request, lambda _id, _what: None), Letters())
 
 
 def ended(made: Answer) -> tuple[str, Finished]:

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from engine.generation import Generation
-from engine.request import Finished, FinishReason, Request, TextDelta
+from engine.request import Action, Finished, FinishReason, Priority, Request, TextDelta
 
 END = Finished(FinishReason.STOP, None, 1, 0, 1, queue_ms=0.0, ttft_ms=0.0, tok_s=0.0)
 
@@ -27,7 +27,7 @@ def push_fifty(generation: Generation) -> None:
 
 def test_no_wake_up_is_lost(eager_switching):
     for _ in range(60):
-        generation = Generation(1, Request((1,)), lambda _id: None)
+        generation = Generation(1, Request((1,)), lambda _id, _what: None)
         wake = threading.Event()
         generation.set_listener(wake.set)
         producer = threading.Thread(target=push_fifty, args=(generation,))
@@ -41,7 +41,7 @@ def test_no_wake_up_is_lost(eager_switching):
 
 
 def test_the_result_waits_and_times_out():
-    generation = Generation(1, Request((1,)), lambda _id: None)
+    generation = Generation(1, Request((1,)), lambda _id, _what: None)
     with pytest.raises(TimeoutError):
         generation.result(0.01)
     generation.push(TextDelta("he", (1,)))
@@ -51,10 +51,16 @@ def test_the_result_waits_and_times_out():
     assert generation.result(1) == ("llo", END)
 
 
-def test_cancel_after_the_end_asks_nobody():
-    asked: list[int] = []
-    generation = Generation(7, Request((1,)), asked.append)
+def test_after_the_end_nobody_is_asked():
+    asked: list[tuple[int, Action | Priority]] = []
+    generation = Generation(7, Request((1,)), lambda sequence_id, what: asked.append((sequence_id, what)))
+    generation.pause()
+    generation.resume()
+    generation.set_priority(Priority.LOW)
     generation.cancel()
+    before = [(7, Action.PAUSE), (7, Action.RESUME), (7, Priority.LOW), (7, Action.CANCEL)]
+    assert asked == before
     generation.push(END)
     generation.cancel()
-    assert asked == [7]
+    generation.pause()
+    assert asked == before
