@@ -93,6 +93,8 @@ class _Fit:
     def _credible(self, x: tuple[float, ...], ms: float) -> float:
         """Clip a lone surprise; two ticks off in the same direction mean that the machine changed."""
         expected = self.predict(x)
+        if expected <= 0.0:
+            return ms
         ratio = ms / expected
         last, self.last_ratio = self.last_ratio, ratio
         if any(value > 0 and seen < 2 for value, seen in zip(x, self.seen, strict=True)):

@@ -133,7 +133,7 @@ class Engine:
         return self._loop.stats()
 
     def focus(self, sequence_id: int | None) -> None:
-        """Serve one generation (`Generation.sequence_id`) before all others: the tab that somebody looks at; None: nobody.
+        """Serve one generation, by its `sequence_id`, before all others; None: nobody.
 
         Its prompt is read before others', and it is never the one that pauses when KV is short.
         """
