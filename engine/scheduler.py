@@ -37,7 +37,8 @@ class Scheduler:
 
     `rank` orders everything: the head of the queue is admitted first, and when a decode row finds no
     block the last in rank of those that run goes back to the queue. The first in rank is never
-    preempted and, alone, always fits; so something always makes progress.
+    preempted and, alone, always fits; so something always makes progress. Sequences that are paused
+    on request give their blocks before anybody who runs or could.
     """
 
     def __init__(self, cost: CostModel, config: SchedulerConfig) -> None:
@@ -322,9 +323,9 @@ class Scheduler:
                 self._preempt(self._victim(blocks))
 
     def _victim(self, blocks: BlockManager) -> Sequence:
-        """The last in rank whose blocks help: of the same model when numbers, not bytes, are short."""
+        """The last in rank whose blocks help, paused ones first; of the same model when numbers are short."""
         own_only = not blocks.free and not blocks.cached
-        for sequence in reversed(self._running):
+        for sequence in sorted(self._running, key=lambda item: (item.held, item.rank), reverse=True):
             if not own_only or self._models[sequence.model].blocks is blocks:
                 return sequence
         raise InvariantError("scheduler: a decode row finds no block although nothing holds any")
@@ -341,10 +342,15 @@ class Scheduler:
         self._queue.add(sequence)
 
     def _admit(self) -> None:
-        while len(self._running) < self.config.max_sequences:
+        while sum(not running.held for running in self._running) < self.config.max_sequences:
             sequence = self._queue.head()
-            if sequence is None or not self._admit_one(sequence):
+            if sequence is None:
                 return
+            if not self._admit_one(sequence):
+                holder = next((running for running in reversed(self._running) if running.held), None)
+                if holder is None:
+                    return
+                self._preempt(holder)
 
     def _admit_one(self, sequence: Sequence) -> bool:
         blocks = self._models[sequence.model].blocks

@@ -54,11 +54,12 @@ class SchedulerFuzzer:
         self.longest = random.choice([6, 15, 40])
         self.rate = random.choice([0.1, 0.5, 0.9])
         self.eog = random.choice([0.002, 0.02, 0.1])
+        self.steering = random.choice([0.0, 0.05, 0.3])
         self.ids = 0
         self.now = 0.0
         self.live: dict[int, Sequence] = {}
         self.ended: Counter[int] = Counter()
-        self.refused = self.ticks = self.tokens = 0
+        self.refused = self.ticks = self.tokens = self.holds = 0
         self.prompts = [[random.randrange(1, 4) for _ in range(60)] for _ in range(2)]
 
     @property
@@ -83,15 +84,21 @@ class SchedulerFuzzer:
         while self.left and self.random.random() < self.rate:
             self.submit()
         self.maybe_cancel(0.03)
+        if self.random.random() < self.steering:
+            self.steer()
+        held = {i for i, s in self.live.items() if s.held}
         decoding = {i for i, s in self.live.items() if s.state is SequenceState.DECODE}
         plan = self.scheduler.plan(self.now)
-        assert plan.empty == (not self.live)
+        assert plan.empty == (held == self.live.keys())
         if plan.empty:
+            self.release_one()
             return
         self.ticks += 1
         planned = {s.sequence_id for batch in plan.batches for s in batch.decode}
         paused = {i for i in decoding if self.live[i].state is SequenceState.PAUSED}
         assert decoding - paused == planned, "a decode row was skipped"
+        run = {s.sequence_id for batch in plan.batches for s in batch.sequences}
+        assert not held & run, "a sequence paused on request was computed"
         self.maybe_cancel(0.05)
         sampled, failed = {}, {}
         for batch in plan.batches:
@@ -128,6 +135,32 @@ class SchedulerFuzzer:
             self.refused += 1
             return
         self.live[self.ids] = sequence
+
+    def steer(self) -> None:
+        """What a user does to answers between two ticks; ids that have ended are harmless."""
+        chosen = self.random.choice([*self.live, self.random.randint(0, self.ids)])
+        sequence = self.live.get(chosen)
+        what = self.random.randrange(5)
+        if what == 0:
+            self.scheduler.hold(chosen)
+            self.holds += sequence is not None
+            assert sequence is None or (sequence.held and sequence.state is SequenceState.PAUSED)
+        elif what <= 2:
+            self.release_one()
+        elif what == 3:
+            self.scheduler.focus(self.random.choice([None, chosen]))
+        else:
+            priority = self.random.choice(list(Priority))
+            self.scheduler.set_priority(chosen, priority)
+            assert sequence is None or sequence.priority is priority
+
+    def release_one(self) -> None:
+        """Resume one of those that are paused on request."""
+        held = [i for i, s in self.live.items() if s.held]
+        if held:
+            chosen = self.random.choice(held)
+            self.scheduler.let_go(chosen)
+            assert not self.live[chosen].held
 
     def maybe_cancel(self, chance: float) -> None:
         if self.live and self.random.random() < chance:

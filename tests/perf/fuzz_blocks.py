@@ -1,4 +1,4 @@
-"""Fuzz the block managers: `python -m tests.perf.fuzz_blocks --operations 200000 --seed 0`."""
+"""Fuzz the block managers: `python -m tests.perf.fuzz_blocks --operations 1000000 --seed 0`."""
 
 import argparse
 import time
@@ -11,7 +11,7 @@ FULL_CHECK_EVERY = 500
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--operations", type=int, default=200_000)
+    parser.add_argument("--operations", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     fuzzer = BlockFuzzer(Random(options.seed))

@@ -1,4 +1,4 @@
-"""Simulate random workloads: `python -m tests.perf.fuzz_scheduler --workloads 2000 --seed 0`."""
+"""Simulate random workloads: `python -m tests.perf.fuzz_scheduler --workloads 10000 --seed 0`."""
 
 import argparse
 import time
@@ -9,11 +9,11 @@ from tests.scheduler_fuzz import SchedulerFuzzer
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workloads", type=int, default=2000)
+    parser.add_argument("--workloads", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     started = time.perf_counter()
-    ticks = preemptions = ended = refused = 0
+    ticks = preemptions = ended = refused = holds = 0
     for i in range(options.workloads):
         seed = options.seed + i
         fuzzer = SchedulerFuzzer(Random(seed), faults=seed % 2 == 0)
@@ -25,9 +25,10 @@ def main() -> None:
         preemptions += fuzzer.scheduler.preemptions
         ended += len(fuzzer.ended)
         refused += fuzzer.refused
+        holds += fuzzer.holds
     print(
         f"{options.workloads} workloads in {time.perf_counter() - started:.1f} s: {ticks} ticks, "
-        f"{ended} sequences ended once each, {refused} refused, {preemptions} preemptions"
+        f"{ended} sequences ended once each, {refused} refused, {preemptions} preemptions, {holds} pauses"
     )
 
 
