@@ -3,11 +3,22 @@
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from engine.errors import RequestError
 from engine.kv_cache import BlockManager, InvariantError
+from engine.prefix_index import PrefixNode
 from engine.request import Request
 from engine.sequence import HEAD_START, Sequence
+
+
+class Spill(StrEnum):
+    """Whether evicted KV is copied to host memory."""
+
+    AUTO = "auto"
+    """Where bringing it back is quicker than computing it again."""
+    ALWAYS = "always"
+    NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +35,14 @@ class SchedulerConfig:
     """A tick may be this much longer than one without prefill even if the factor allows less."""
     fill_passes: bool = False
     """Chunks are trimmed to the shapes of `engine.pass_sizes`."""
+    starve_s: float = 0.5
+    """A prompt that was not read for this long gets its fair share beside the focused one."""
+    min_stay_s: float = 2.0
+    """A sequence that has just got its blocks keeps them this long against a focused one that waits."""
+    spill: Spill = Spill.AUTO
+    """What becomes of KV that is evicted."""
+    host_gb_s: float | None = None
+    """GB/s between device and host memory; None where KV is in host memory anyway."""
     max_sequences: int = 64
     """Sequences that run at once, of all models."""
     max_queue: int = 1024
@@ -91,8 +110,8 @@ class WaitingQueue:
         return iter(self._waiting)
 
     def head(self) -> Sequence | None:
-        """The next one to be admitted."""
-        return next((sequence for sequence in self._waiting if not sequence.held), None)
+        """The first in rank."""
+        return self._waiting[0] if self._waiting else None
 
     def rank(self, sequence: Sequence) -> tuple[float, int]:
         """Place of a new sequence in the total order of admission."""
@@ -124,19 +143,21 @@ class PrefixHit:
     """May end inside the last block: that one is copied before it is written."""
     missing: int
     """Blocks to allocate for the other known tokens, a copied one included."""
+    hosted: list[PrefixNode]
+    """The full blocks that follow and whose KV is in host memory; to be brought back into new ones."""
 
 
 def find_prefix(sequence: Sequence, parent: Sequence | None, blocks: BlockManager) -> PrefixHit:
     """The longest prefix of `sequence` in the index or in its living parent's table."""
-    table = blocks.match_prefix(sequence.token_ids)
+    table, hosted = blocks.match(sequence.token_ids)
     tokens = len(table) * blocks.block_size
     if parent is not None and parent.model == sequence.model:
         most = min(parent.num_computed, sequence.num_target - 1)
         common = _common_length(sequence.token_ids, parent.token_ids, most)
-        if common > tokens:
-            table, tokens = parent.block_table[: blocks.blocks_for(common)], common
+        if common > tokens + len(hosted) * blocks.block_size:
+            table, tokens, hosted = parent.block_table[: blocks.blocks_for(common)], common, []
     missing = blocks.blocks_for(sequence.num_target) - tokens // blocks.block_size
-    return PrefixHit(table, tokens, missing)
+    return PrefixHit(table, tokens, missing, hosted)
 
 
 def take_blocks(sequence: Sequence, hit: PrefixHit, blocks: BlockManager) -> tuple[int, int] | None:
@@ -154,6 +175,7 @@ def take_blocks(sequence: Sequence, hit: PrefixHit, blocks: BlockManager) -> tup
         )
     sequence.block_table = table + grown
     sequence.num_computed = hit.tokens
+    sequence.restores = hit.hosted
     return copy
 
 

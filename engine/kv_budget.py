@@ -77,7 +77,7 @@ class KVBudget:
             if num_bytes > self.available_bytes:
                 return False
             while self.used_bytes + num_bytes > self.total_bytes:
-                self._evict_oldest()
+                self.evict_oldest()
         self.used_bytes += num_bytes
         return True
 
@@ -91,7 +91,7 @@ class KVBudget:
     def set_total(self, total_bytes: int) -> None:
         """Change the budget: cached blocks go as far as needed, held ones are never taken away."""
         while self.used_bytes > total_bytes and self.cached_bytes:
-            self._evict_oldest()
+            self.evict_oldest()
         self.total_bytes = max(total_bytes, self.used_bytes)
         self.version += 1
 
@@ -103,7 +103,8 @@ class KVBudget:
                 f"KV budget: blocks hold {kept} bytes, counted are {self.used_bytes} of {self.total_bytes}"
             )
 
-    def _evict_oldest(self) -> None:
+    def evict_oldest(self) -> None:
+        """Give up the least recently used cached block of all models; `InvariantError` if there is none."""
         oldest: CacheOwner | None = None
         least = 0
         for owner in self._owners:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as TokenIds
 
 from engine.free_runs import FreeBlocks, FreeRuns, LowestFree
+from engine.host_tier import HostTier
 from engine.kv_budget import InvariantError, KVBudget
 from engine.prefix_index import PrefixIndex, PrefixNode
 
@@ -52,6 +53,11 @@ class BlockManager:
         self._lowest = LowestFree(1, num_blocks) if lowest_first else None
         self._runs: FreeBlocks = self._lowest or FreeRuns(1, num_blocks)
         self._index = PrefixIndex(block_size)
+        self.host = HostTier(self._index)
+        """Copies of evicted blocks; without slots until `host.grow` is called."""
+        self.spilling = False
+        """Whether evicted blocks are to be kept in host memory; the caller then asks `take_saves`."""
+        self._saves: list[tuple[int, int]] = []
         self._spare = min(EVICTION_BATCH, num_blocks // 64)
         budget.register(self)
 
@@ -97,8 +103,11 @@ class BlockManager:
         """How many blocks of `table` another table names too."""
         return sum(self._refs[block] > 1 for block in table)
 
-    def fits(self, n: int, sharing: Iterable[int] = ()) -> bool:
-        """Whether `allocate(n)` would succeed after `share(sharing)`."""
+    def fits(self, n: int, sharing: Iterable[int] = (), *, evicting: bool = True) -> bool:
+        """Whether `allocate(n)` would succeed after `share(sharing)`, or from free blocks alone."""
+        if not evicting:
+            free_bytes = self.budget.total_bytes - self.budget.used_bytes
+            return n <= self._runs.count and n * self.block_bytes <= free_bytes
         need = n + sum(not self._refs[block] for block in sharing)
         if need > self._runs.count + len(self._cached):
             return False
@@ -110,7 +119,25 @@ class BlockManager:
         Never all of the tokens: at least one is left to compute, for its logits. The blocks are not
         held yet: `share` them before anything else is allocated.
         """
+        return self.match(token_ids, salt)[0]
+
+    def match(
+        self, token_ids: TokenIds[int], salt: bytes | None = None
+    ) -> tuple[list[int], list[PrefixNode]]:
+        """What `match_prefix` gives, and the nodes that follow whose KV is in host memory."""
         return self._index.match(token_ids[:-1], self._salt if salt is None else salt)
+
+    def touch(self, blocks: Iterable[int]) -> None:
+        """Count the cached ones of `blocks` as used just now: they are evicted last."""
+        for block in blocks:
+            if block in self._cached:
+                self._cached[block] = self.budget.stamp()
+                self._cached.move_to_end(block)
+
+    def take_saves(self) -> list[tuple[int, int]]:
+        """(block, host slot) pairs to copy, in order, before anything is written; forgets them."""
+        saves, self._saves = self._saves, []
+        return saves
 
     def share(self, blocks: Iterable[int]) -> None:
         """Count one more table naming each of `blocks`, which are held or cached."""
@@ -204,8 +231,13 @@ class BlockManager:
         return next(iter(self._cached.values())) if self._cached else None
 
     def evict_oldest(self) -> None:
-        """Forget the least recently used cached block."""
+        """Forget the least recently used cached block, or keep its KV in host memory."""
         block, _ = self._cached.popitem(last=False)
+        node = self._nodes[block]
+        if self.spilling and node is not None and node.blocks == [block]:
+            slot = self.host.put(node)
+            if slot is not None:
+                self._saves.append((block, slot))
         self._free(block)
 
     def evict_all(self) -> None:
@@ -217,7 +249,9 @@ class BlockManager:
         """Give all cached bytes back and leave the budget; raise `InvariantError` while blocks are held."""
         if self.held:
             raise InvariantError(f"KV cache: closed while {self.held} blocks are held")
+        self.spilling = False
         self.evict_all()
+        self.host.clear()
         self.budget.unregister(self)
 
     def check_counts(self) -> None:
@@ -231,6 +265,7 @@ class BlockManager:
     def check(self, tables: Iterable[Iterable[int]]) -> None:
         """The full invariant: counts, and every reference count is that of `tables`; O(blocks)."""
         self.check_counts()
+        self.host.check()
         named = Counter(block for table in tables for block in table)
         free = set(self._runs)
         if len(free) != self.free or 0 in free or named[0]:

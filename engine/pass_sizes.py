@@ -5,6 +5,7 @@ A captured pass costs what its shape costs, however much of it is padding.
 
 from collections.abc import Iterable
 
+from engine.cost_model import Load
 from engine.tick_plan import PrefillChunk
 
 DECODE_ROWS = (1, 2, 4, 8, 16, 32, 64)
@@ -20,6 +21,17 @@ PASS_TOKENS = (64, 128, 256, 512)
 def round_up(count: int, sizes: Iterable[int]) -> int | None:
     """The smallest size that holds `count`, or None."""
     return next((size for size in sizes if size >= count), None)
+
+
+def padded_load(load: Load) -> Load:
+    """What a pass of `load` costs as: a captured pass computes its padding too."""
+    if not load.prefill_tokens:
+        return load._replace(rows=round_up(load.rows, DECODE_ROWS) or load.rows)
+    decode = round_up(load.rows, MIXED_ROWS)
+    tokens = None if decode is None else round_up(decode + load.prefill_tokens, PASS_TOKENS)
+    if decode is None or tokens is None:
+        return load
+    return load._replace(prefill_tokens=tokens - decode)
 
 
 def trim_to_pass(chunks: list[PrefillChunk], num_decode: int) -> list[PrefillChunk]:

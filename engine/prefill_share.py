@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items
+from dataclasses import dataclass
 
 from engine.admission import SchedulerConfig
 from engine.cost_model import CostModel, Load
@@ -12,15 +13,44 @@ from engine.tick_plan import PrefillChunk
 Price = Callable[[Sequence, float], float]
 """Cost of one token of a chunk of about the given length, in the budget's unit."""
 
+NO_LIMIT = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Whose prompts are read in this tick, the most urgent first."""
+
+    sequences: list[Sequence]
+    alone: bool = False
+    """Whether the first takes what it can use, and only the rest is shared."""
+
+
+def order_readers(reading: Items[Sequence], focus: int | None, now: float, starve_s: float) -> Readers:
+    """The focused prompt is read first and alone, unless another has waited for `starve_s` seconds.
+
+    Then everybody gets a fair share, beginning with those who waited. `reading` is in order of rank.
+    """
+    late = {s.sequence_id for s in reading if now - s.read_at >= starve_s and s.sequence_id != focus}
+    ordered = sorted(reading, key=lambda s: (s.sequence_id not in late, s.sequence_id != focus))
+    return Readers(ordered, alone=not late and bool(ordered) and ordered[0].sequence_id == focus)
+
+
+def tick_limit(loads: dict[int, Load], cost: CostModel, config: SchedulerConfig) -> float:
+    """Milliseconds that a tick may take beside the decode rows `loads`, by model key."""
+    if not loads:
+        return NO_LIMIT
+    idle = cost.idle_ms(loads)
+    return max(config.tick_factor * idle, idle + config.tick_extra_ms)
+
 
 def plan_chunks(
-    reading: Items[Sequence], loads: dict[int, Load], cost: CostModel, config: SchedulerConfig
+    readers: Readers, loads: dict[int, Load], spare_ms: float, cost: CostModel, config: SchedulerConfig
 ) -> list[PrefillChunk]:
-    """Chunks for `reading`, oldest first, beside the decode rows `loads`, by model key.
+    """Chunks for `readers` beside the decode rows `loads`, by model key.
 
-    With decode rows the budget is milliseconds, whatever the models cost; else it is tokens.
+    With decode rows the budget is `spare_ms`, whatever the models cost; else it is tokens.
     """
-    chunks = _plan(reading, loads, cost, config)
+    chunks = _plan(readers, loads, spare_ms, cost, config)
     models = {chunk.sequence.model for chunk in chunks}
     if config.fill_passes and len(models) == 1:
         load = loads.get(models.pop())
@@ -29,31 +59,32 @@ def plan_chunks(
 
 
 def _plan(
-    reading: Items[Sequence], loads: dict[int, Load], cost: CostModel, config: SchedulerConfig
+    readers: Readers, loads: dict[int, Load], spare_ms: float, cost: CostModel, config: SchedulerConfig
 ) -> list[PrefillChunk]:
     if not loads:
-        return share_prefill(reading, config.max_prefill_tokens, lambda _sequence, _length: 1.0, 1)
-    idle = cost.idle_ms(loads)
-    spare = max(config.tick_factor * idle, idle + config.tick_extra_ms) - idle
-    for model in {sequence.model for sequence in reading} - loads.keys():
-        spare -= cost.fixed_ms(model)
+        return share_prefill(readers, config.max_prefill_tokens, lambda _sequence, _length: 1.0, 1)
+    for model in {sequence.model for sequence in readers.sequences} - loads.keys():
+        spare_ms -= cost.fixed_ms(model)
 
     def price(sequence: Sequence, length: float) -> float:
         return cost.token_ms(sequence.model, sequence.num_computed, length)
 
-    return share_prefill(reading, spare, price, config.min_prefill_tokens)
+    return share_prefill(readers, spare_ms, price, config.min_prefill_tokens)
 
 
-def share_prefill(reading: Items[Sequence], budget: float, price: Price, floor: int) -> list[PrefillChunk]:
-    """Chunks for `reading` (oldest first) that cost about `budget` together.
+def share_prefill(readers: Readers, budget: float, price: Price, floor: int) -> list[PrefillChunk]:
+    """Chunks that cost about `budget` together.
 
     Everybody gets a share weighted by priority, so that short prompts finish while long ones go on;
-    what a short prompt leaves goes to the oldest. At least `floor` tokens are read in any case.
+    what a short prompt leaves goes to the first. At least `floor` tokens are read in any case.
     """
+    reading = readers.sequences
     if not reading:
         return []
-    if len(reading) == 1:
+    if readers.alone or len(reading) == 1:
         lengths = [_affordable(reading[0], budget, price)]
+        left = budget - lengths[0] * price(reading[0], lengths[0])
+        lengths += _fair(reading[1:], left, price)
     else:
         lengths = _fair(reading, budget, price)
     _raise_to(reading, lengths, floor)
@@ -65,6 +96,7 @@ def share_prefill(reading: Items[Sequence], budget: float, price: Price, floor: 
 
 
 def _fair(reading: Items[Sequence], budget: float, price: Price) -> list[int]:
+    """Lengths of chunks by shares; what is left over goes to the first who can use it."""
     total = sum(SHARE[sequence.priority] for sequence in reading)
     lengths: list[int] = []
     left = budget

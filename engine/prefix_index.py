@@ -11,7 +11,7 @@ from collections.abc import Sequence as TokenIds
 class PrefixNode:
     """The tokens of one full block after those of its parents, and the blocks that hold their KV."""
 
-    __slots__ = ("blocks", "children", "parent", "tokens")
+    __slots__ = ("blocks", "children", "host", "parent", "tokens")
 
     def __init__(self, parent: "PrefixNode | None", tokens: tuple[int, ...]) -> None:
         self.parent = parent
@@ -19,10 +19,12 @@ class PrefixNode:
         self.children: dict[tuple[int, ...], PrefixNode] = {}
         self.blocks: list[int] = []
         """The first serves hits; the others are copies that running sequences computed beside it."""
+        self.host: int | None = None
+        """Slot of host memory that holds the same KV."""
 
 
 class PrefixIndex:
-    """A tree per salt. Nodes without blocks stay while deeper ones have some."""
+    """A tree per salt. Nodes without KV stay while deeper ones have some."""
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
@@ -35,16 +37,26 @@ class PrefixIndex:
             root = self._roots[salt] = PrefixNode(None, ())
         return root
 
-    def match(self, token_ids: TokenIds[int], salt: bytes) -> list[int]:
-        """Blocks of the longest indexed prefix of `token_ids` in full blocks."""
-        size, node, blocks = self._block_size, self.root(salt), []
+    def match(self, token_ids: TokenIds[int], salt: bytes) -> tuple[list[int], list[PrefixNode]]:
+        """The longest indexed prefix of `token_ids` in full blocks.
+
+        First the blocks on the device, then, where these end, nodes whose KV is in host memory.
+        """
+        size, node = self._block_size, self.root(salt)
+        blocks: list[int] = []
+        hosted: list[PrefixNode] = []
         for start in range(0, len(token_ids) - size + 1, size):
             child = node.children.get(tuple(token_ids[start : start + size]))
-            if child is None or not child.blocks:
+            if child is None:
                 break
-            blocks.append(child.blocks[0])
+            if child.blocks and not hosted:
+                blocks.append(child.blocks[0])
+            elif child.host is not None:
+                hosted.append(child)
+            else:
+                break
             node = child
-        return blocks
+        return blocks, hosted
 
     def insert(self, parent: PrefixNode, tokens: tuple[int, ...], block: int) -> PrefixNode:
         """Say that `block` holds `tokens` after `parent`; the first block to say so serves hits."""
@@ -57,6 +69,10 @@ class PrefixIndex:
     def remove(self, node: PrefixNode, block: int) -> None:
         """Forget `block`, and the nodes that nothing needs any more."""
         node.blocks.remove(block)
-        while not node.blocks and not node.children and node.parent is not None:
+        self.prune(node)
+
+    def prune(self, node: PrefixNode) -> None:
+        """Forget `node` and its parents as far as they hold nothing and lead to nothing."""
+        while not node.blocks and node.host is None and not node.children and node.parent is not None:
             del node.parent.children[node.tokens]
             node = node.parent

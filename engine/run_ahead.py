@@ -24,8 +24,10 @@ Settle = Callable[[TickPlan, Sampled, float, bool], None]
 
 def rows_alone(plan: TickPlan) -> ModelBatch | None:
     """The plan's batch if it is decode rows of one model and nothing else."""
+    if len(plan.batches) != 1 or plan.moves:
+        return None
     batch = plan.batches[0]
-    return batch if len(plan.batches) == 1 and not batch.prefill and not batch.copies else None
+    return batch if not batch.prefill and not batch.copies else None
 
 
 def step_failed(batch: ModelBatch, error: Exception) -> Sampled:

@@ -7,27 +7,26 @@ in flight are released by `commit`, once. Not thread-safe; this module imports n
 Every sequence ends exactly once: either `finish` / `cancel` return True, or `commit` returns it.
 """
 
-from bisect import insort
+from collections import deque
 from collections.abc import Mapping
 
-from engine.admission import (
-    ModelSlot,
-    SchedulerConfig,
-    WaitingQueue,
-    check_books,
-    find_prefix,
-    take_blocks,
-)
-from engine.cost_model import CostModel
+from engine.admission import ModelSlot, SchedulerConfig, check_books
+from engine.cost_model import CostModel, Load
 from engine.errors import RequestError
 from engine.kv_cache import BlockManager, InvariantError
-from engine.prefill_share import plan_chunks
+from engine.occupancy import Occupancy
+from engine.pass_sizes import padded_load
+from engine.prefill_share import NO_LIMIT, order_readers, plan_chunks, tick_limit
 from engine.request import FinishReason, Priority, Request
+from engine.roster import Roster
 from engine.sequence import Sequence
 from engine.stats import SequenceState
 from engine.tick_plan import ModelBatch, PrefillChunk, TickPlan
+from engine.waiting_time import waiting_seconds
 
 __all__ = ["ModelBatch", "PrefillChunk", "Scheduler", "SchedulerConfig", "TickPlan"]
+
+_ERRORS_KEPT = 256
 
 NO_FAILURES: Mapping[int, str] = {}
 
@@ -44,20 +43,22 @@ class Scheduler:
     def __init__(self, cost: CostModel, config: SchedulerConfig) -> None:
         self.cost = cost
         self.config = config
-        self.preemptions = 0
+        self.tick_limit_ms = NO_LIMIT
+        """Longest that the last planned tick was to take; infinite when nobody decoded."""
+        self.errors: deque[float] = deque(maxlen=_ERRORS_KEPT)
+        """|predicted − measured| of the last passes, relative to what was measured."""
         self._models: dict[int, ModelSlot] = {}
         self._sequences: dict[int, Sequence] = {}
-        self._queue = WaitingQueue(config.head_start_s)
-        self._running: list[Sequence] = []
-        """Sequences that hold blocks, by rank."""
+        self._roster = Roster(config.head_start_s)
+        self._occupancy = Occupancy(self._models, self._roster, cost, config)
         self._in_flight: TickPlan | None = None
         self._ending: dict[int, tuple[FinishReason, str | None, bool]] = {}
         """What ended while a tick was in flight: reason, error, whether its KV may be rubbish."""
-        self._focus: int | None = None
-        self._copies: dict[int, tuple[int, int]] = {}
-        """Copies that this tick's admissions need, by sequence."""
-        self._blocked: tuple[int, int, int] | None = None
-        """(sequence, KV version, running) of the last failed admission: the same would fail again."""
+
+    @property
+    def preemptions(self) -> int:
+        """How often a sequence made room for others because KV memory was full."""
+        return self._occupancy.preemptions
 
     @property
     def sequences(self) -> Mapping[int, Sequence]:
@@ -67,12 +68,12 @@ class Scheduler:
     @property
     def running(self) -> list[Sequence]:
         """Sequences that hold blocks, by rank."""
-        return list(self._running)
+        return list(self._roster.running)
 
     @property
     def waiting(self) -> list[Sequence]:
         """Sequences in the queue, the next one first."""
-        return list(self._queue)
+        return list(self._roster.queue)
 
     def add_model(self, key: int, blocks: BlockManager, context_length: int) -> None:
         """Make a model schedulable."""
@@ -109,15 +110,14 @@ class Scheduler:
         """Queue a new sequence; raises `RequestError` if it can never fit or too many wait."""
         slot = self._slot(sequence.model)
         slot.check_fits(sequence.request)
-        if len(self._queue) >= self.config.max_queue:
-            raise RequestError(f"queue: {len(self._queue)} requests wait already; try again later")
+        waiting = len(self._roster.queue)
+        if waiting >= self.config.max_queue:
+            raise RequestError(f"queue: {waiting} requests wait already; try again later")
         if sequence.sequence_id in self._sequences:
             raise InvariantError(f"scheduler: sequence {sequence.sequence_id} was submitted twice")
         sequence.limit = slot.limit_for(sequence.request)
-        sequence.rank = self._queue.rank(sequence)
-        sequence.state = SequenceState.QUEUED
         self._sequences[sequence.sequence_id] = sequence
-        self._queue.add(sequence)
+        self._roster.enter(sequence)
 
     def cancel(self, sequence_id: int) -> bool:
         """End a sequence; True if it ended now, False if `commit` will return it or it has ended."""
@@ -126,49 +126,31 @@ class Scheduler:
 
     def focus(self, sequence_id: int | None) -> None:
         """Put one sequence before all others; an id that is not live means nobody."""
-        self._focus = sequence_id
+        self._roster.focus = sequence_id
 
     @property
     def focused(self) -> int | None:
         """The sequence that comes first."""
-        return self._focus
+        return self._roster.focus
 
     def hold(self, sequence_id: int) -> None:
         """Compute nothing more for a sequence until `let_go`; it keeps its KV while nobody needs it.
 
-        Raises `InvariantError` while a tick is in flight.
+        An id that is not live is ignored, here and in the next two; all three raise `InvariantError`
+        while a tick is in flight.
         """
-        sequence = self._steerable(sequence_id)
-        if sequence is not None and not sequence.held:
-            sequence.held = True
-            sequence.state, sequence.note = SequenceState.PAUSED, "paused on request"
+        for sequence in self._steerable(sequence_id):
+            self._roster.hold(sequence)
 
     def let_go(self, sequence_id: int) -> None:
         """Undo `hold`."""
-        sequence = self._steerable(sequence_id)
-        if sequence is None or not sequence.held:
-            return
-        sequence.held, sequence.note = False, ""
-        if sequence.block_table:
-            reads = sequence.remaining > 1 or not sequence.num_generated
-            sequence.state = SequenceState.PREFILL if reads else SequenceState.DECODE
-        else:
-            sequence.state = SequenceState.PAUSED if sequence.preemptions else SequenceState.QUEUED
+        for sequence in self._steerable(sequence_id):
+            self._roster.let_go(sequence)
 
     def set_priority(self, sequence_id: int, priority: Priority) -> None:
         """Change a sequence's share and its place in the order."""
-        sequence = self._steerable(sequence_id)
-        if sequence is None or sequence.priority is priority:
-            return
-        sequence.priority = priority
-        if sequence.block_table:
-            self._running.remove(sequence)
-            sequence.rank = self._queue.rank(sequence)
-            insort(self._running, sequence, key=lambda item: item.rank)
-        else:
-            self._queue.remove(sequence)
-            sequence.rank = self._queue.rank(sequence)
-            self._queue.add(sequence)
+        for sequence in self._steerable(sequence_id):
+            self._roster.set_priority(sequence, priority)
 
     @property
     def idle(self) -> bool:
@@ -207,7 +189,8 @@ class Scheduler:
                 return False
             if tokens > len(sequence.block_table) * blocks.block_size:
                 missing.append(sequence)
-        if missing and not blocks.fits(len(missing)):
+        if missing and not blocks.fits(len(missing), evicting=not blocks.host.capacity):
+            # With host memory behind them, blocks are evicted between ticks only.
             return False
         for sequence in missing:
             sequence.block_table += blocks.allocate(1, sequence.block_table[-1]) or []
@@ -215,11 +198,18 @@ class Scheduler:
 
     def queue_position(self, sequence: Sequence) -> int:
         """1 for the next one to be admitted; 0 for one that does not wait."""
-        return self._queue.position(sequence)
+        return self._roster.queue.position(sequence)
+
+    def waiting_seconds(self, sequence: Sequence) -> float | None:
+        """Estimate of the time to its first token; None if it decodes or is paused on request."""
+        return waiting_seconds(sequence, self._roster, self._loads(), self.tick_limit_ms, self.cost)
 
     def observe(self, batch: ModelBatch, ms: float) -> None:
         """Teach the cost model one measured pass; before `commit`, which changes the sequences."""
-        self.cost.observe(batch.model, batch.load, ms)
+        load = self._load(batch)
+        if ms > 0.0:
+            self.errors.append(abs(self.cost.predict(batch.model, load) - ms) / ms)
+        self.cost.observe(batch.model, load, ms)
 
     def plan(self, now: float) -> TickPlan:
         """What to compute in the tick at clock `now`: every decode row, then prompts.
@@ -229,14 +219,21 @@ class Scheduler:
         """
         if self._in_flight is not None:
             raise InvariantError("scheduler: plan was called while a tick is in flight")
-        before = self.preemptions
-        self._grow_decode_rows()
-        if self.preemptions == before:
+        plan = TickPlan()
+        occupancy = self._occupancy
+        occupancy.begin()
+        somebody_paused = occupancy.grow_rows()
+        loads = self._loads()
+        self.tick_limit_ms = tick_limit(loads, self.cost, self.config)
+        spare_ms = self.tick_limit_ms - self.cost.idle_ms(loads)
+        if not somebody_paused:
             # Who was paused sits this tick out, even if sharing another's copies would let it back at once.
-            self._admit()
+            occupancy.admit(now, spare_ms)
+        spare_ms = occupancy.restore(spare_ms, plan.moves)
         batches = self._decode_batches()
-        self._add_prefill(batches, now)
-        plan = TickPlan([batch for batch in batches.values() if batch.decode or batch.prefill])
+        self._add_prefill(batches, loads, spare_ms, now)
+        occupancy.end(plan.moves)
+        plan.batches = [batch for batch in batches.values() if batch.decode or batch.prefill]
         if plan.empty and not self.idle:
             raise InvariantError("scheduler: sequences wait but none can run")
         self._in_flight = None if plan.empty else plan
@@ -284,20 +281,21 @@ class Scheduler:
 
     def check(self) -> None:
         """Raise `InvariantError` if the books do not balance; thorough with `config.debug`."""
-        if len(self._running) + len(self._queue) != len(self._sequences):
+        running, queue = self._roster.running, self._roster.queue
+        if len(running) + len(queue) != len(self._sequences):
             raise InvariantError(
-                f"scheduler: {len(self._running)} running and {len(self._queue)} waiting sequences "
+                f"scheduler: {len(running)} running and {len(queue)} waiting sequences "
                 f"are not {len(self._sequences)}"
             )
         for slot in self._models.values():
             slot.blocks.check_counts()
         if self.config.debug:
-            check_books(self._models, self._running, self._queue)
+            check_books(self._models, running, queue)
 
-    def _steerable(self, sequence_id: int) -> Sequence | None:
+    def _steerable(self, sequence_id: int) -> list[Sequence]:
         if self._in_flight is not None:
             raise InvariantError("scheduler: sequences are steered between ticks")
-        return self._sequences.get(sequence_id)
+        return [self._sequences[sequence_id]] if sequence_id in self._sequences else []
 
     def _slot(self, model: int) -> ModelSlot:
         slot = self._models.get(model)
@@ -305,102 +303,34 @@ class Scheduler:
             raise RequestError(f"model: {model} is not loaded; load it before submitting to it")
         return slot
 
-    def _grow_decode_rows(self) -> None:
-        """Give each decode row the block of its next token; the last in rank make room."""
-        for sequence in self._running[:]:
-            if sequence.state is not SequenceState.DECODE:
-                continue
-            if sequence.at_limit:
-                raise InvariantError(f"scheduler: sequence {sequence.sequence_id} was not ended at its limit")
-            blocks = self._models[sequence.model].blocks
-            if sequence.num_computed < len(sequence.block_table) * blocks.block_size:
-                continue
-            while sequence.block_table:
-                grown = blocks.allocate(1, sequence.block_table[-1])
-                if grown is not None:
-                    sequence.block_table += grown
-                    break
-                self._preempt(self._victim(blocks))
-
-    def _victim(self, blocks: BlockManager) -> Sequence:
-        """The last in rank whose blocks help, paused ones first; of the same model when numbers are short."""
-        own_only = not blocks.free and not blocks.cached
-        for sequence in sorted(self._running, key=lambda item: (item.held, item.rank), reverse=True):
-            if not own_only or self._models[sequence.model].blocks is blocks:
-                return sequence
-        raise InvariantError("scheduler: a decode row finds no block although nothing holds any")
-
-    def _preempt(self, sequence: Sequence) -> None:
-        """Free a sequence's blocks; it reads prompt and answer again when there is room."""
-        self._models[sequence.model].blocks.release(sequence.block_table)
-        sequence.num_computed = 0
-        sequence.state = SequenceState.PAUSED
-        sequence.note = "paused: the KV memory is full"
-        sequence.preemptions += 1
-        self.preemptions += 1
-        self._running.remove(sequence)
-        self._queue.add(sequence)
-
-    def _admit(self) -> None:
-        while sum(not running.held for running in self._running) < self.config.max_sequences:
-            sequence = self._queue.head()
-            if sequence is None:
-                return
-            if not self._admit_one(sequence):
-                holder = next((running for running in reversed(self._running) if running.held), None)
-                if holder is None:
-                    return
-                self._preempt(holder)
-
-    def _admit_one(self, sequence: Sequence) -> bool:
-        blocks = self._models[sequence.model].blocks
-        situation = (sequence.sequence_id, blocks.budget.version, len(self._running))
-        if situation == self._blocked:
-            return False
-        parent = self._sequences.get(sequence.parent) if sequence.parent is not None else None
-        hit = find_prefix(sequence, parent, blocks)
-        if not blocks.fits(hit.missing + self._reserve(sequence, blocks), hit.blocks):
-            self._blocked = situation
-            if sequence.state is SequenceState.QUEUED:
-                sequence.note = f"waits for KV memory for {sequence.num_target} tokens"
-            return False
-        copy = take_blocks(sequence, hit, blocks)
-        if copy is not None:
-            self._copies[sequence.sequence_id] = copy
-        if not sequence.preemptions:
-            sequence.cached_tokens = hit.tokens
-        sequence.state = SequenceState.PREFILL
-        sequence.note = ""
-        self._queue.remove(sequence)
-        insort(self._running, sequence, key=lambda item: item.rank)
-        return True
-
-    def _reserve(self, sequence: Sequence, blocks: BlockManager) -> int:
-        """Blocks that must stay free when `sequence` starts: none if nothing else runs."""
-        if not self._running:
-            return 0
-        part = self.config.return_reserve if sequence.preemptions else self.config.reserve
-        return max(1 + len(self._running), int(part * blocks.capacity))
-
     def _decode_batches(self) -> dict[int, ModelBatch]:
         batches = {key: ModelBatch(key) for key in self._models}
-        for sequence in self._running:
+        for sequence in self._roster.running:
             if sequence.state is SequenceState.DECODE:
                 batches[sequence.model].decode.append(sequence)
         return batches
 
-    def _add_prefill(self, batches: dict[int, ModelBatch], now: float) -> None:
-        reading = [s for s in self._running if s.state is SequenceState.PREFILL]
-        if not reading:
-            return
-        loads = {key: batch.load for key, batch in batches.items() if batch.decode}
-        chunks = plan_chunks(reading, loads, self.cost, self.config)
-        if self._copies:
+    def _loads(self) -> dict[int, Load]:
+        """The decode rows of this tick, by model."""
+        return {key: self._load(batch) for key, batch in self._decode_batches().items() if batch.decode}
+
+    def _load(self, batch: ModelBatch) -> Load:
+        return padded_load(batch.load) if self.config.fill_passes else batch.load
+
+    def _add_prefill(
+        self, batches: dict[int, ModelBatch], loads: dict[int, Load], spare_ms: float, now: float
+    ) -> None:
+        reading = [s for s in self._roster.active() if s.state is SequenceState.PREFILL and not s.restores]
+        readers = order_readers(reading, self._roster.focus, now, self.config.starve_s)
+        chunks = plan_chunks(readers, loads, spare_ms, self.cost, self.config)
+        if self._occupancy.copies:
             self._add_copies(batches, chunks)
         for chunk in chunks:
-            if chunk.sequence.admitted_at is None:
-                chunk.sequence.admitted_at = now
-            batches[chunk.sequence.model].prefill.append(chunk)
+            sequence = chunk.sequence
+            sequence.read_at = now
+            if sequence.admitted_at is None:
+                sequence.admitted_at = now
+            batches[sequence.model].prefill.append(chunk)
 
     def _add_copies(self, batches: dict[int, ModelBatch], chunks: list[PrefillChunk]) -> None:
         """Copies of this tick's admissions, each with a chunk of at least one token.
@@ -408,12 +338,12 @@ class Scheduler:
         The source may be written or freed after this tick, so no copy can wait for a share.
         """
         planned = {chunk.sequence.sequence_id for chunk in chunks}
-        for sequence_id, copy in self._copies.items():
+        for sequence_id, copy in self._occupancy.copies.items():
             sequence = self._sequences[sequence_id]
             batches[sequence.model].copies.append(copy)
             if sequence_id not in planned:
                 chunks.append(PrefillChunk(sequence, sequence.num_computed, 1))
-        self._copies.clear()
+        self._occupancy.copies.clear()
 
     def _advance(
         self,
@@ -453,10 +383,7 @@ class Scheduler:
         self, sequence: Sequence, reason: FinishReason, error: str | None, *, discard: bool = False
     ) -> None:
         del self._sequences[sequence.sequence_id]
-        if sequence.block_table:
-            self._running.remove(sequence)
-            self._models[sequence.model].blocks.release(sequence.block_table, discard=discard)
-        else:
-            self._queue.remove(sequence)
+        self._roster.leave(sequence)
+        self._models[sequence.model].blocks.release(sequence.block_table, discard=discard)
         sequence.finish_reason = reason
         sequence.error = error

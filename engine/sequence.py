@@ -7,6 +7,7 @@ the return after a preemption are all that one case. This module imports no torc
 
 from dataclasses import dataclass, field
 
+from engine.prefix_index import PrefixNode
 from engine.request import FinishReason, Priority, Request
 from engine.stats import SequenceState
 
@@ -42,6 +43,9 @@ class Sequence:
     num_computed: int = 0
     """Tokens whose KV is in blocks."""
     block_table: list[int] = field(default_factory=list)
+    restores: list[PrefixNode] = field(default_factory=list)
+    """Blocks after `num_computed` whose KV comes back from host memory, in order; nothing of the
+    sequence is computed while there are some."""
     cached_tokens: int = 0
     """Of the prompt, how many were found in the prefix cache at the first admission."""
     state: SequenceState = SequenceState.QUEUED
@@ -52,6 +56,10 @@ class Sequence:
     admitted_at: float | None = None
     """Clock of the first tick that ran a token of it."""
     first_token_at: float | None = None
+    running_since: float = 0.0
+    """Clock at which it last got its blocks."""
+    read_at: float = 0.0
+    """Clock of the last tick that read a part of its prompt, or of its last admission."""
     preemptions: int = 0
     note: str = ""
     """Why it waits, when it waits."""

@@ -1,12 +1,13 @@
 """Takes the engine's frozen statistics, on its thread, at most every 50 ms."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from engine.answer import Answer, RateMeter
 from engine.host import ResidentModel
 from engine.kv_budget import KVBudget
 from engine.memory import process_bytes
+from engine.prefill_share import NO_LIMIT
 from engine.scheduler import Scheduler, TickPlan
 from engine.sequence import Sequence
 from engine.stats import EngineStats, ModelStats, SequenceState, SequenceStats
@@ -94,6 +95,9 @@ class SnapshotTaker:
             preemptions=scheduler.preemptions if scheduler else 0,
             sequences=sequences,
             models=tuple(_model(m) for m in residents),
+            kv_bytes_host=sum(m.blocks.host.used * m.blocks.block_bytes for m in residents),
+            tick_limit_ms=_finite(scheduler.tick_limit_ms) if scheduler else 0.0,
+            tick_error=_p95(scheduler.errors) if scheduler else 0.0,
             fallbacks=tuple(self._ops.fallbacks),
         )
 
@@ -125,12 +129,30 @@ class SnapshotTaker:
             priority=sequence.priority,
             focused=scheduler is not None and scheduler.focused == sequence.sequence_id,
             held=sequence.held,
+            wait_s=scheduler.waiting_seconds(sequence) if scheduler is not None else None,
+            blocks_host=_hosted(sequence, model),
         )
 
     def _process_bytes(self, now: float) -> int:
         if now - self._memory[0] >= _MEMORY_INTERVAL or not self._memory[1]:
             self._memory = (now, process_bytes())
         return self._memory[1]
+
+
+def _hosted(sequence: Sequence, model: ResidentModel) -> int:
+    """Blocks of a sequence that wait in host memory."""
+    if sequence.block_table or not model.blocks.host.used:
+        return len(sequence.restores)
+    return len(model.blocks.match(sequence.token_ids)[1])
+
+
+def _finite(milliseconds: float) -> float:
+    return milliseconds if milliseconds != NO_LIMIT else 0.0
+
+
+def _p95(errors: Iterable[float]) -> float:
+    ordered = sorted(errors)
+    return ordered[int(0.95 * (len(ordered) - 1))] if ordered else 0.0
 
 
 def _model(model: ResidentModel) -> ModelStats:

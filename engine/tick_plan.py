@@ -52,12 +52,24 @@ class ModelBatch:
 
 
 @dataclass(slots=True)
+class KVMoves:
+    """Copies between a model's KV blocks and its slots of host memory: first all saves, then all loads."""
+
+    saves: list[tuple[int, int]] = field(default_factory=list)
+    """(block, slot)"""
+    loads: list[tuple[int, int]] = field(default_factory=list)
+    """(block, slot)"""
+
+
+@dataclass(slots=True)
 class TickPlan:
     """One pass for every model that has work."""
 
     batches: list[ModelBatch] = field(default_factory=list)
+    moves: dict[int, KVMoves] = field(default_factory=dict)
+    """By model: what is copied before any batch runs."""
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to compute."""
-        return not self.batches
+        """Whether there is nothing to do."""
+        return not self.batches and not self.moves

@@ -7,6 +7,7 @@ block that is not the sequence's own or shared by equal tokens is seen.
 from collections import Counter
 from random import Random
 
+from engine.admission import Spill
 from engine.cost_model import CostModel
 from engine.errors import RequestError
 from engine.kv_cache import BlockManager, KVBudget
@@ -14,6 +15,7 @@ from engine.request import FinishReason, Priority, Request
 from engine.scheduler import ModelBatch, Scheduler, SchedulerConfig
 from engine.sequence import Sequence
 from engine.stats import SequenceState
+from engine.tick_plan import KVMoves
 from tests.block_fuzz import chain
 
 EOG = 0
@@ -34,10 +36,15 @@ class SchedulerFuzzer:
             min_prefill_tokens=random.choice([1, 4, 16]),
             max_sequences=random.choice([2, 8, 64]),
             head_start_s=random.choice([0.0, 5.0]),
+            starve_s=random.choice([0.02, 0.5]),
+            min_stay_s=random.choice([0.0, 0.1]),
+            spill=random.choice([Spill.NEVER, Spill.ALWAYS]),
+            host_gb_s=random.choice([None, 1e-6, 1e-3]),
             debug=True,
         )
         self.scheduler = Scheduler(CostModel(), config)
         self.memory: dict[int, list[list[int]]] = {}
+        self.host: dict[int, list[list[int]]] = {}
         for key in self.models:
             lowest = random.random() < 0.5
             manager = BlockManager(
@@ -49,6 +56,9 @@ class SchedulerFuzzer:
                 lowest_first=lowest,
             )
             self.memory[key] = [[0] * self.size for _ in range(blocks + 1)]
+            slots = random.choice([1, 5, 200])
+            self.host[key] = [[0] * self.size for _ in range(slots)]
+            manager.host.grow(slots)
             self.scheduler.add_model(key, manager, random.choice([30, 60, 1000]))
         self.left = requests
         self.longest = random.choice([6, 15, 40])
@@ -59,7 +69,7 @@ class SchedulerFuzzer:
         self.now = 0.0
         self.live: dict[int, Sequence] = {}
         self.ended: Counter[int] = Counter()
-        self.refused = self.ticks = self.tokens = self.holds = 0
+        self.refused = self.ticks = self.tokens = self.holds = self.saves = self.loads = 0
         self.prompts = [[random.randrange(1, 4) for _ in range(60)] for _ in range(2)]
 
     @property
@@ -101,6 +111,8 @@ class SchedulerFuzzer:
         assert not held & run, "a sequence paused on request was computed"
         self.maybe_cancel(0.05)
         sampled, failed = {}, {}
+        for key, moves in plan.moves.items():
+            self.move(self.memory[key], self.host[key], moves)
         for batch in plan.batches:
             self.run_batch(batch, sampled, failed)
             self.scheduler.observe(batch, self.milliseconds(batch))
@@ -168,6 +180,14 @@ class SchedulerFuzzer:
             for _ in range(self.random.choice([1, 2])):
                 if self.scheduler.cancel(sequence.sequence_id):
                     self.end(sequence)
+
+    def move(self, memory: list[list[int]], host: list[list[int]], moves: KVMoves) -> None:
+        self.saves += len(moves.saves)
+        self.loads += len(moves.loads)
+        for block, slot in moves.saves:
+            host[slot] = list(memory[block])
+        for block, slot in moves.loads:
+            memory[block] = list(host[slot])
 
     def run_batch(self, batch: ModelBatch, sampled: dict[int, int], failed: dict[int, str]) -> None:
         memory = self.memory[batch.model]
