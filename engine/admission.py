@@ -41,8 +41,8 @@ class SchedulerConfig:
     """A sequence that has just got its blocks keeps them this long against a focused one that waits."""
     spill: Spill = Spill.AUTO
     """What becomes of KV that is evicted."""
-    host_gb_s: float | None = None
-    """GB/s between device and host memory; None where KV is in host memory anyway."""
+    host_kv_bytes: int = 0
+    """Host memory that evicted KV of each model may take."""
     max_sequences: int = 64
     """Sequences that run at once, of all models."""
     max_queue: int = 1024

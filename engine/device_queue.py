@@ -19,6 +19,10 @@ class Mark(Protocol):
         """Wait until everything queued before it is done."""
         ...
 
+    def query(self) -> bool:
+        """Whether everything queued before it is done."""
+        ...
+
 
 class DeviceQueue(Protocol):
     """Work in order."""
@@ -86,6 +90,10 @@ class CudaQueue:
 class _Done:
     def synchronize(self) -> None:
         """Nothing is ever outstanding."""
+
+    def query(self) -> bool:
+        """Nothing is ever outstanding."""
+        return True
 
 
 class ImmediateQueue:

@@ -22,11 +22,13 @@ from typing import SupportsIndex
 import torch
 from torch import Tensor
 
+from engine.admission import Spill
 from engine.errors import EngineClosedError, EngineError, RequestError
 from engine.generation import Generation
 from engine.host import HostOptions, ModelInfo, ResidentModel, build_model
 from engine.loop import EngineLoop
 from engine.memory import (
+    HOST_KV_SHARE,
     LOAD_MARGIN,
     default_kv_budget,
     device_bytes,
@@ -57,6 +59,8 @@ class Engine:
         kv_dtype: str = "auto",
         weight_dtype: str = "auto",
         tick_factor: float = 2.0,
+        kv_spill: str = "auto",
+        host_kv_bytes: int | None = None,
         max_prefill_tokens: int | None = None,
         threads: int | None = None,
         debug: bool = False,
@@ -66,12 +70,16 @@ class Engine:
         device: "auto", "cpu" or "cuda[:N]"; kv_budget_bytes caps KV memory of all models together;
         vram_limit_bytes: use no more of a GPU than this, weights and KV together;
         tick_factor: longest tick, in idle ticks, while a prompt is read beside running answers;
+        kv_spill: whether KV that must make room is kept in host memory: "auto" where that is quicker than
+        computing it again, "always" or "never"; host_kv_bytes: host memory for it, None for a quarter of
+        what is free beside a GPU, and none on a CPU;
         max_prefill_tokens: of one tick while nobody decodes, None for what serves the device best;
         threads: processor threads (process-wide); debug checks every invariant each tick. Raises
         `EngineError` naming an option that cannot be served.
         """
         name = _device_name(device)
         _check_options(kv_budget_bytes, tick_factor, max_prefill_tokens, threads)
+        spill = _spill(kv_spill, host_kv_bytes)
         torch.set_num_threads(threads or min(torch.get_num_threads(), _usable_cores()))
         try:
             self._ops = operations_for(name, weight_dtype, kv_dtype)
@@ -88,6 +96,8 @@ class Engine:
             max_prefill_tokens=max_prefill_tokens or self._ops.max_prefill_tokens,
             tick_extra_ms=self._ops.tick_extra_ms,
             fill_passes=self._ops.runs_ahead,
+            spill=spill,
+            host_kv_bytes=_host_kv_bytes(host_kv_bytes, self._ops.device),
             debug=debug,
         )
         self._loop = EngineLoop(config, self._ops, self._kv_limit)
@@ -260,6 +270,20 @@ def _check_options(
         raise EngineError(f"engine options: max_prefill_tokens: {max_prefill_tokens} is not at least 1")
     if threads is not None and threads < 1:
         raise EngineError(f"engine options: threads: {threads} is not at least 1")
+
+
+def _spill(kv_spill: str, host_kv_bytes: int | None) -> Spill:
+    if kv_spill not in set(Spill):
+        raise EngineError(f"engine options: kv_spill: '{kv_spill}' is not one of {', '.join(Spill)}")
+    if host_kv_bytes is not None and host_kv_bytes < 0:
+        raise EngineError(f"engine options: host_kv_bytes: {host_kv_bytes} is not at least 0")
+    return Spill(kv_spill)
+
+
+def _host_kv_bytes(wanted: int | None, device: torch.device) -> int:
+    if wanted is not None:
+        return wanted
+    return int(free_bytes(torch.device("cpu")) * HOST_KV_SHARE) if device.type == "cuda" else 0
 
 
 def _device_name(device: str) -> str:

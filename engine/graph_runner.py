@@ -20,6 +20,7 @@ from engine.batch import whole_prompt
 from engine.captured_pass import FIRST_SIZES, WARM_SIZES, CapturedPass, PassSize, captured_size, exact_size
 from engine.device_queue import Mark, open_queue
 from engine.device_rows import DeviceRows
+from engine.host_blocks import host_blocks, load, save
 from engine.model.decoder import Decoder
 from engine.sampler import Sampled, not_finite_cause
 from engine.scheduler import ModelBatch
@@ -68,6 +69,9 @@ class GraphRunner:
         with torch.inference_mode(), self._queue.current():
             self.kv = ops.make_kv(config.num_layers, num_blocks, config.num_kv_heads, config.head_dim)
             self._state, self._sampler = self._make_state()
+        self.host_blocks = host_blocks(ops, config)
+        self._moved: Mark | None = None
+        """The last copy between device and host blocks."""
         self._rows = DeviceRows(self._state, self._sampler, self.kv)
         self._reports = self._queue.host_tensor(DEPTH, MAX_ROWS)
         self._passes: dict[PassSize, CapturedPass] = {}
@@ -194,8 +198,28 @@ class GraphRunner:
 
     def trim_kv(self, blocks: int) -> None:
         """Give back KV memory behind the first `blocks` blocks, unless it is little or in use."""
-        if not self._flights and self.kv.backed_blocks > blocks + blocks // 4 + _KEPT_BLOCKS:
+        if self._flights or (self._moved is not None and not self._moved.query()):
+            return
+        if self.kv.backed_blocks > blocks + blocks // 4 + _KEPT_BLOCKS:
             self.kv.trim(blocks + _KEPT_BLOCKS)
+
+    @torch.inference_mode()
+    def save_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Queue copies of KV blocks to pinned host slots, behind the passes launched so far."""
+        with self._queue.current():
+            save(self._ops, self.kv, self.host_blocks, pairs)
+            self._moved = self._queue.mark()
+
+    @torch.inference_mode()
+    def load_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Queue copies of host slots to KV blocks, ahead of the passes launched from now on.
+
+        Raises `MemoryError` when the device has no memory for them; nothing was copied then.
+        """
+        self.kv.back(max((block + 1 for block, _ in pairs), default=0))
+        with self._queue.current():
+            load(self._ops, self.kv, self.host_blocks, pairs)
+            self._moved = self._queue.mark()
 
     def close(self) -> None:
         """Give the KV memory back."""
@@ -205,6 +229,7 @@ class GraphRunner:
         self._queue.synchronize()
         self._passes.clear()
         self.kv.close()
+        self.host_blocks.close()
 
     def _make_state(self) -> tuple[DecodeState, SamplerState]:
         device = self._ops.device

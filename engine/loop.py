@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from engine.admission import Spill
 from engine.answer import Answer, never_started
 from engine.cost_model import CostModel
 from engine.errors import EngineClosedError, EngineError
@@ -29,6 +30,9 @@ from engine.stats import EngineStats
 from kernels.ops import Operations
 
 log = logging.getLogger(__name__)
+
+_HOST_MEMORY_FROM = 0.6
+"""Part of the KV budget in use from which host memory is taken for what will be evicted."""
 
 _CLOSED = "the engine is closed; create a new one"
 
@@ -52,6 +56,7 @@ class EngineLoop:
         self._closing = threading.Event()
         self._closed = False
         """Set under `_posting` before the inbox is drained for the last time."""
+        self._ops = ops
         self._snapshots = SnapshotTaker(ops, self._budget)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -130,6 +135,7 @@ class EngineLoop:
         self._update_budget()
         blocks = resident.open_blocks(self._budget)
         self.scheduler.add_model(resident.key, blocks, resident.context_length)
+        self.scheduler.host_gb_s = self._ops.host_gb_s
         self._take_snapshot()
 
     def remove_model(self, key: int) -> None:
@@ -223,23 +229,52 @@ class EngineLoop:
             self._take_snapshot()
             for model in self._models.values():
                 model.runner.trim_kv(model.blocks.highest_used + 1)
+                self._grow_host_memory(model)
+
+    def _grow_host_memory(self, model: ResidentModel) -> None:
+        """Have as much host memory as the device holds of a model's KV, once memory becomes short."""
+        budget, slots = self._budget, self._config.host_kv_bytes // model.block_bytes
+        if slots and self._config.spill is not Spill.NEVER:
+            if budget.used_bytes > _HOST_MEMORY_FROM * budget.total_bytes:
+                model.runner.host_blocks.grow_to(min(slots, model.blocks.num_kept * 2))
+            model.blocks.host.grow(min(slots, model.runner.host_blocks.capacity))
 
     def _run_batches(self, plan: TickPlan) -> tuple[dict[int, int], dict[int, str]]:
         sampled: dict[int, int] = {}
-        failed: dict[int, str] = {}
+        failed = self._move_blocks(plan)
         for batch in plan.batches:
-            result = self._run_batch(batch)
+            result = self._run_batch(batch, learn=not plan.moves)
             sampled.update(result.ids)
             failed.update(result.failed)
         return sampled, failed
 
-    def _run_batch(self, batch: ModelBatch) -> Sampled:
+    def _move_blocks(self, plan: TickPlan) -> dict[int, str]:
+        """Copy KV to host memory and back; returns a cause for each sequence that has lost its KV."""
+        failed: dict[int, str] = {}
+        for key, moves in plan.moves.items():
+            resident = self._models[key]
+            try:
+                resident.runner.save_blocks(moves.saves)
+                resident.runner.load_blocks(moves.loads)
+            except Exception as error:
+                log.exception("moving KV blocks failed")
+                resident.blocks.host.clear()
+                lost = {block for block, _ in moves.loads}
+                cause = f"its KV could not be brought back from host memory: {error}"
+                for sequence in self.scheduler.running:
+                    if sequence.model == key and not lost.isdisjoint(sequence.block_table):
+                        failed[sequence.sequence_id] = cause
+        return failed
+
+    def _run_batch(self, batch: ModelBatch, *, learn: bool = True) -> Sampled:
         started = time.perf_counter()
         try:
             result = self._models[batch.model].runner.run(batch)
         except Exception as error:
             return step_failed(batch, error)
-        self.scheduler.observe(batch, (time.perf_counter() - started) * 1e3)
+        if learn:
+            # Copies of KV in the same tick would be taken for the pass's own time.
+            self.scheduler.observe(batch, (time.perf_counter() - started) * 1e3)
         return result
 
     def _deliver(self, sampled: dict[int, int], ended: list[Sequence], now: float) -> None:
@@ -311,6 +346,7 @@ class EngineLoop:
         self._snapshots.budget = self._budget
         for resident in self._models.values():
             scheduler.add_model(resident.key, resident.open_blocks(self._budget), resident.context_length)
+        scheduler.host_gb_s = self._ops.host_gb_s
         # Submitting threads read it: they must never see one that lacks a resident model.
         self.scheduler = scheduler
 

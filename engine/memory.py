@@ -15,6 +15,9 @@ DEVICE_KV_SHARE = 0.94
 """Part of a GPU's memory left by weights and graphs that KV may take: the rest is for the scratch of
 long prompts and for what other programs draw."""
 
+HOST_KV_SHARE = 0.25
+"""Part of the free host memory that KV evicted from a GPU may take, for each model."""
+
 _CGROUP = Path("/sys/fs/cgroup")
 
 LOAD_MARGIN = 256 << 20
@@ -62,6 +65,8 @@ def return_freed_memory() -> None:
     """
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+        # Pinned memory is kept by torch as well; versions that cannot give it back lack the function.
+        getattr(torch.accelerator, "empty_host_cache", lambda: None)()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)

@@ -26,6 +26,8 @@ class Occupancy:
     def __init__(
         self, models: Mapping[int, ModelSlot], roster: Roster, cost: CostModel, config: SchedulerConfig
     ) -> None:
+        self.host_gb_s: float | None = None
+        """GB/s between device and host memory; None where KV is in host memory anyway."""
         self.preemptions = 0
         self.copies: dict[int, tuple[int, int]] = {}
         """Copies of blocks that this tick's admissions need, by sequence."""
@@ -199,11 +201,11 @@ class Occupancy:
 
     def _move_ms(self, blocks: BlockManager) -> float:
         """Milliseconds to copy a block to host memory or back."""
-        rate = self._config.host_gb_s
+        rate = self.host_gb_s
         return blocks.block_bytes / (rate * 1e6) if rate else 1e-3
 
     def _spill_pays(self, slot: ModelSlot) -> bool:
-        if self._config.spill is not Spill.AUTO or self._config.host_gb_s is None:
+        if self._config.spill is not Spill.AUTO or self.host_gb_s is None:
             return self._config.spill is Spill.ALWAYS
         again = self._cost.token_ms(slot.key, 0, slot.blocks.block_size) * slot.blocks.block_size
         return 2.0 * self._move_ms(slot.blocks) < again

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from engine.batch import pack, whole_prompt
+from engine.host_blocks import HostBlocks, host_blocks, load, save
 from engine.model.decoder import Decoder
 from engine.sampler import Sampled, sample_rows
 from engine.scheduler import ModelBatch
@@ -16,6 +17,8 @@ class Runner(Protocol):
     """Runs one model's passes; `ahead` and what follows it are for devices that queue work."""
 
     block_size: int
+    host_blocks: HostBlocks
+    """Slots for blocks whose KV waits in host memory; none before they are asked for."""
 
     @property
     def max_ahead(self) -> int:
@@ -46,6 +49,20 @@ class Runner(Protocol):
 
     def trim_kv(self, blocks: int) -> None:
         """Give back KV memory behind the first `blocks` blocks."""
+        ...
+
+    def save_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Queue copies of KV blocks to host memory: pairs of (block, host slot below the capacity).
+
+        In order with passes: later ones may write to the blocks, and `load_blocks` finds the copies.
+        """
+        ...
+
+    def load_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Queue copies back: pairs of (block, host slot); later passes find them in place.
+
+        Raises `MemoryError` when a GPU has no memory for the blocks; nothing was copied then.
+        """
         ...
 
     def close(self) -> None:
@@ -79,6 +96,7 @@ class ModelRunner:
         self.kv: Any = decoder.ops.make_kv(
             config.num_layers, num_blocks, config.num_kv_heads, config.head_dim
         )
+        self.host_blocks = host_blocks(decoder.ops, config)
 
     @torch.inference_mode()
     def run(self, batch: ModelBatch) -> Sampled:
@@ -107,8 +125,19 @@ class ModelRunner:
     def trim_kv(self, blocks: int) -> None:
         """Nothing: untouched pages take no memory."""
 
+    @torch.inference_mode()
+    def save_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Copy KV blocks to host slots."""
+        save(self.decoder.ops, self.kv, self.host_blocks, pairs)
+
+    @torch.inference_mode()
+    def load_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Copy host slots to KV blocks."""
+        load(self.decoder.ops, self.kv, self.host_blocks, pairs)
+
     def close(self) -> None:
-        """Nothing: all of it goes with the object."""
+        """Give host memory back; all else goes with the object."""
+        self.host_blocks.close()
 
     def begin(self, batch: ModelBatch) -> None:
         """Nothing: passes are run one by one."""

@@ -61,6 +61,15 @@ class Scheduler:
         return self._occupancy.preemptions
 
     @property
+    def host_gb_s(self) -> float | None:
+        """GB/s between device and host memory; None where KV is in host memory anyway."""
+        return self._occupancy.host_gb_s
+
+    @host_gb_s.setter
+    def host_gb_s(self, rate: float | None) -> None:
+        self._occupancy.host_gb_s = rate
+
+    @property
     def sequences(self) -> Mapping[int, Sequence]:
         """All live sequences by id."""
         return self._sequences
@@ -261,6 +270,9 @@ class Scheduler:
             return []
         if plan is not self._in_flight:
             raise InvariantError("scheduler: commit needs the plan that is in flight")
+        for sequence_id in failed.keys() & self._sequences.keys():
+            reason, error, _ = self._ending.get(sequence_id, (FinishReason.ERROR, failed[sequence_id], True))
+            self._ending[sequence_id] = (reason, error, True)
         for batch in plan.batches:
             slot = self._models[batch.model]
             for sequence in batch.decode:
@@ -356,8 +368,6 @@ class Scheduler:
     ) -> None:
         sequence_id = sequence.sequence_id
         if sequence_id in failed:
-            reason, error, _ = self._ending.get(sequence_id, (FinishReason.ERROR, failed[sequence_id], True))
-            self._ending[sequence_id] = (reason, error, True)
             return
         if not sequence.remaining:
             # A surplus tick of a row that ended in an earlier one: its input was never kept.

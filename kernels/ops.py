@@ -76,6 +76,9 @@ class Operations(Protocol):
     runs_ahead: bool
     """Whether passes can be captured and queued (see `engine.graph_runner`)."""
     fallbacks: list[str]
+    host_gb_s: float | None
+    """Speed of copies between pinned host memory and this device, in its slower direction; None where
+    they are one, and before the first model is loaded."""
 
     def matrix_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
         """Memory that `make_linear` will hold for a matrix."""
@@ -151,6 +154,10 @@ class Operations(Protocol):
 
     def copy_blocks(self, kv: Any, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy whole KV blocks (source, destination) in every layer."""
+        ...
+
+    def block_pieces(self, kv: Any, block: int) -> list[Tensor]:
+        """Views of the memory of one KV block in all layers."""
         ...
 
 

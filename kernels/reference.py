@@ -17,7 +17,7 @@ from kernels import paged_kv
 from kernels.attention_reference import AttentionPlan, attend, plan_attention
 from kernels.cpu_linear import DenseLinear, apply_dense, make_dense
 from kernels.ops import Pairing, PassLayout, QuantizedMatrix
-from kernels.probe import fastest_weight_dtype
+from kernels.probe import fastest_weight_dtype, host_gb_s
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import GGMLType
 
@@ -81,6 +81,7 @@ class TorchOperations:
         self.kv_format = str(self.kv_dtype).removeprefix("torch.")
         self.name = f"torch {str(self.weight_dtype).removeprefix('torch.')}"
         self.fallbacks: list[str] = []
+        self.host_gb_s: float | None = None
 
     def matrix_bytes(self, _type: GGMLType, shape: tuple[int, int], /) -> int:
         """Dense, whatever the file's type."""
@@ -92,6 +93,7 @@ class TorchOperations:
 
     def loading(self) -> AbstractContextManager[None]:
         """Nothing to hold."""
+        self.host_gb_s = host_gb_s(self.device)
         return nullcontext()
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> DenseLinear:
@@ -217,6 +219,11 @@ class TorchOperations:
     def copy_blocks(self, kv: paged_kv.PagedKV, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy whole blocks."""
         paged_kv.copy_blocks(kv, pairs)
+
+    def block_pieces(self, kv: paged_kv.PagedKV, block: int) -> list[Tensor]:
+        """One of each layer."""
+        slots = slice(block * kv.block_size, (block + 1) * kv.block_size)
+        return [layer[:, slots] for layer in kv.layers]
 
 
 def _rms_norm(x: Tensor, norm: NormWeight) -> Tensor:

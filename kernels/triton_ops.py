@@ -18,6 +18,7 @@ from kernels.attention_prefill import attention_prefill
 from kernels.attention_shape import AttentionShape, Rotation, make_output
 from kernels.norm import add_norm
 from kernels.ops import Pairing, PassLayout, QuantizedMatrix
+from kernels.probe import host_gb_s
 from kernels.quant.embedding import embed_rows
 from kernels.quant.formats import FORMATS, GGMLType
 from kernels.quant.linear import KEPT, LinearMaker, TritonLinear, Weight, apply_gated, apply_linear
@@ -90,11 +91,13 @@ class TritonOperations:
         self.kv_format: str = self._kv_format
         self.name = "triton"
         self.fallbacks: list[str] = []
+        self.host_gb_s: float | None = None
         self._maker: LinearMaker | None = None
 
     @contextmanager
     def loading(self) -> Iterator[None]:
         """Hold the staging memory of one load; everything is on the device afterwards."""
+        self.host_gb_s = host_gb_s(self.device)
         self._maker = LinearMaker(self.device)
         try:
             yield
@@ -202,6 +205,11 @@ class TritonOperations:
         together = [pairs] if len(set(blocks)) == len(blocks) else [[pair] for pair in pairs]
         for group in together:
             triton_kv.copy_blocks(kv.pages, torch.tensor(group, dtype=torch.int32, device=self.device))
+
+    def block_pieces(self, kv: SlabKV, block: int) -> list[Tensor]:
+        """Each a run of memory: values, then q8_0's scales."""
+        planes = [kv.pages.values] if kv.pages.scales is None else [kv.pages.values, kv.pages.scales]
+        return [plane[:, block] for plane in planes]
 
     @property
     def _loader(self) -> LinearMaker:

@@ -39,10 +39,10 @@ class SchedulerFuzzer:
             starve_s=random.choice([0.02, 0.5]),
             min_stay_s=random.choice([0.0, 0.1]),
             spill=random.choice([Spill.NEVER, Spill.ALWAYS]),
-            host_gb_s=random.choice([None, 1e-6, 1e-3]),
             debug=True,
         )
         self.scheduler = Scheduler(CostModel(), config)
+        self.scheduler.host_gb_s = random.choice([None, 1e-6, 1e-3])
         self.memory: dict[int, list[list[int]]] = {}
         self.host: dict[int, list[list[int]]] = {}
         for key in self.models:

@@ -1,0 +1,142 @@
+"""KV blocks kept in host memory: numbered slots of one block each, in slabs that a thread pins.
+
+Pinning memory takes milliseconds a slab, so slots are asked for ahead of their need (`grow_to`) and
+can be used once they are counted in `capacity`. Copies to and from a slot are queued in the runner's
+stream; what owns the slots must not close them before that stream is waited for.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.model.config import ModelConfig
+from kernels.ops import Operations
+
+log = logging.getLogger(__name__)
+
+SLAB_BYTES = 64 << 20
+"""Memory is pinned in pieces of this size: a power of two, to which pinned memory is rounded up, and
+short enough that the driver, which others wait for meanwhile, is busy for some milliseconds only."""
+
+_ALIGN = 64
+
+
+class HostBlocks:
+    """Slots for the KV blocks of one model. `grow_to` and `capacity` may be used by any thread."""
+
+    def __init__(
+        self, block_bytes: int, pinned: bool, allocate: Callable[[int], Tensor] | None = None
+    ) -> None:
+        """block_bytes: of one block in all layers; pinned: for a GPU, else plain memory is taken at once.
+
+        allocate: uint8 memory of so many bytes, instead of torch's.
+        """
+        self._stride = -(-block_bytes // _ALIGN) * _ALIGN
+        self._slots_per_slab = max(1, SLAB_BYTES // self._stride)
+        self._slab_bytes = self._slots_per_slab * self._stride
+        self._pinned = pinned
+        self._allocate = allocate or self._take
+        self._slabs: list[Tensor] = []
+        self._wanted = 0
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @property
+    def capacity(self) -> int:
+        """Slots that can be used now: 0 to `capacity` - 1."""
+        return len(self._slabs) * self._slots_per_slab
+
+    @property
+    def nbytes(self) -> int:
+        """Host memory that is held."""
+        return len(self._slabs) * self._slab_bytes
+
+    def grow_to(self, slots: int) -> None:
+        """Ask for `slots` slots at least; returns at once, `capacity` follows.
+
+        Where the computer has no more memory to pin, `capacity` stays what it is until the next call.
+        """
+        with self._changed:
+            self._wanted = max(self._wanted, -(-slots // self._slots_per_slab))
+            if self._closed or self._thread is not None or len(self._slabs) >= self._wanted:
+                return
+            if self._pinned:
+                self._thread = threading.Thread(target=self._grow, name="host KV", daemon=True)
+                self._thread.start()
+        if not self._pinned:
+            self._grow()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until nothing is being allocated; False when it takes longer."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._thread is None, timeout)
+
+    def parts(self, slot: int, like: Sequence[Tensor]) -> list[Tensor]:
+        """Views of a slot's memory with the types and shapes of a block's pieces, one after another."""
+        if not 0 <= slot < self.capacity:
+            raise IndexError(f"host slot {slot} of {self.capacity}")
+        start = slot % self._slots_per_slab * self._stride
+        memory = self._slabs[slot // self._slots_per_slab][start : start + self._stride]
+        result, offset = [], 0
+        for piece in like:
+            result.append(memory[offset : offset + piece.nbytes].view(piece.dtype).view(piece.shape))
+            offset += piece.nbytes
+        return result
+
+    def close(self) -> None:
+        """Give the memory back; no copy may be under way."""
+        with self._changed:
+            self._closed = True
+            self._slabs.clear()
+
+    def _grow(self) -> None:
+        while True:
+            with self._changed:
+                if self._closed or len(self._slabs) >= self._wanted:
+                    self._stop_growing()
+                    return
+            try:
+                slab = self._allocate(self._slab_bytes)
+            except (MemoryError, RuntimeError) as error:
+                log.warning("no more host memory for KV: %s", error)
+                with self._changed:
+                    self._wanted = len(self._slabs)
+                    self._stop_growing()
+                return
+            with self._changed:
+                if not self._closed:
+                    self._slabs.append(slab)
+
+    def _stop_growing(self) -> None:
+        self._thread = None
+        self._changed.notify_all()
+
+    def _take(self, num_bytes: int) -> Tensor:
+        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=self._pinned)
+
+
+def host_blocks(ops: Operations, config: ModelConfig) -> HostBlocks:
+    """No slots yet, for the blocks of a model."""
+    block_bytes = ops.kv_block_bytes(config.num_layers, config.num_kv_heads, config.head_dim)
+    return HostBlocks(block_bytes, pinned=ops.device.type == "cuda")
+
+
+def save(ops: Operations, kv: Any, host: HostBlocks, pairs: Sequence[tuple[int, int]]) -> None:
+    """Queue copies of KV blocks into host slots: pairs of (block, slot)."""
+    for block, slot in pairs:
+        pieces = ops.block_pieces(kv, block)
+        for kept, piece in zip(host.parts(slot, pieces), pieces, strict=True):
+            kept.copy_(piece, non_blocking=True)
+
+
+def load(ops: Operations, kv: Any, host: HostBlocks, pairs: Sequence[tuple[int, int]]) -> None:
+    """Queue copies of host slots into KV blocks: pairs of (block, slot)."""
+    for block, slot in pairs:
+        pieces = ops.block_pieces(kv, block)
+        for kept, piece in zip(host.parts(slot, pieces), pieces, strict=True):
+            piece.copy_(kept, non_blocking=True)

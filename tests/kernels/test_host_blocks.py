@@ -1,0 +1,149 @@
+"""KV blocks go to host memory and come back bit-equal, and host memory grows behind the caller's back."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from engine import host_blocks
+from engine.graph_runner import GraphRunner
+from engine.host_blocks import HostBlocks
+from engine.runner import ModelRunner
+from kernels.cpu_operations import CPUOperations
+from kernels.ops import CPU_BLOCK_SIZE, Operations
+from kernels.reference import TorchOperations
+from kernels.triton_ops import TritonOperations
+
+CONFIG = SimpleNamespace(num_layers=3, num_kv_heads=2, head_dim=64, vocab_size=300)
+BLOCKS = 9
+KINDS = {
+    "graph": ["float16", "bfloat16", "q8_0"],
+    "torch": ["float32", "float16", "bfloat16"],
+    "cpu": ["float32", "bfloat16"],
+}
+
+
+def make_runner(kind: str, kv_dtype: str, device: str):
+    place = torch.device(device)
+    ops: Operations
+    if kind == "graph":
+        ops = TritonOperations(place, kv_dtype)
+        return GraphRunner(SimpleNamespace(ops=ops, config=CONFIG), BLOCKS, 256, [])
+    if kind == "torch":
+        ops = TorchOperations(place, "float32", kv_dtype, CPU_BLOCK_SIZE)
+    else:
+        ops = CPUOperations(torch.device("cpu"), "float32", kv_dtype, CPU_BLOCK_SIZE)
+    return ModelRunner(SimpleNamespace(ops=ops, config=CONFIG), BLOCKS)
+
+
+def block_bytes(runner, block: int) -> list[torch.Tensor]:
+    pieces = runner.decoder.ops.block_pieces(runner.kv, block)
+    return [piece.contiguous().view(torch.uint8).cpu().clone() for piece in pieces]
+
+
+def fill(runner, block: int, seed: int) -> None:
+    """Random bits: no number, infinities and denormals among them."""
+    generator = torch.Generator().manual_seed(seed)
+    for piece in runner.decoder.ops.block_pieces(runner.kv, block):
+        bits = torch.randint(0, 256, (piece.nbytes,), dtype=torch.uint8, generator=generator)
+        piece.copy_(bits.view(piece.dtype).view(piece.shape))
+
+
+def test_blocks_come_back_as_they_were(device, monkeypatch):
+    monkeypatch.setattr(host_blocks, "SLAB_BYTES", 1 << 18)
+    for kind, kv_dtype in [(kind, kv_dtype) for kind, types in KINDS.items() for kv_dtype in types]:
+        with torch.inference_mode():
+            runner = make_runner(kind, kv_dtype, device)
+            runner.load_blocks([])
+            ops = runner.decoder.ops
+            expected = ops.kv_block_bytes(CONFIG.num_layers, CONFIG.num_kv_heads, CONFIG.head_dim)
+            assert sum(piece.nbytes for piece in ops.block_pieces(runner.kv, 1)) == expected
+            for block in range(1, BLOCKS):
+                fill(runner, block, block)
+            before = {block: block_bytes(runner, block) for block in range(1, BLOCKS)}
+            runner.host_blocks.grow_to(6)
+            assert runner.host_blocks.wait(20)
+            # A slot of every slab, out of order; the blocks are reused at once, as a tick would.
+            runner.save_blocks([(2, 5), (7, 0), (4, 3)])
+            for block in (2, 4, 7):
+                fill(runner, block, 100 + block)
+            runner.save_blocks([(2, 1)])
+            overwritten = block_bytes(runner, 2)
+            runner.load_blocks([(8, 5), (2, 0), (1, 3), (7, 1)])
+            after = {block: block_bytes(runner, block) for block in range(1, BLOCKS)}
+        came_from = {8: before[2], 2: before[7], 1: before[4], 7: overwritten, 3: before[3], 5: before[5]}
+        for block, bits in came_from.items():
+            assert all(map(torch.equal, after[block], bits)), (kind, kv_dtype, block)
+        runner.close()
+        assert runner.host_blocks.capacity == 0
+
+
+def test_slots_of_a_gpu_are_pinned_behind_the_caller(monkeypatch):
+    monkeypatch.setattr(host_blocks, "SLAB_BYTES", 4096)
+    go, threads = threading.Event(), []
+
+    def slow(num_bytes: int) -> torch.Tensor:
+        threads.append(threading.current_thread())
+        assert go.wait(20)
+        return torch.zeros(num_bytes, dtype=torch.uint8)
+
+    blocks = HostBlocks(1000, pinned=True, allocate=slow)
+    blocks.grow_to(9)
+    assert blocks.capacity == 0
+    with pytest.raises(IndexError):
+        blocks.parts(0, [])
+    go.set()
+    assert blocks.wait(20)
+    assert blocks.capacity == 12
+    assert blocks.nbytes == 3 * 4096
+    assert threading.current_thread() not in threads
+    blocks.grow_to(5)
+    assert blocks.capacity == 12
+    pieces = [torch.zeros(100, dtype=torch.int32), torch.zeros(3, 100, dtype=torch.float16)]
+    for slot in range(12):
+        for part in blocks.parts(slot, pieces):
+            part.fill_(slot)
+    for slot in range(12):
+        parts = blocks.parts(slot, pieces)
+        assert [(part.dtype, part.shape) for part in parts] == [(p.dtype, p.shape) for p in pieces]
+        assert all(bool((part == slot).all()) for part in parts), "slots overlap"
+
+
+def test_growth_ends_where_memory_does_and_may_be_asked_for_again(monkeypatch):
+    monkeypatch.setattr(host_blocks, "SLAB_BYTES", 4096)
+    left = [1]
+
+    def scarce(num_bytes: int) -> torch.Tensor:
+        if not left[0]:
+            raise RuntimeError("CUDA error: out of memory")
+        left[0] -= 1
+        return torch.zeros(num_bytes, dtype=torch.uint8)
+
+    blocks = HostBlocks(4096, pinned=True, allocate=scarce)
+    blocks.grow_to(3)
+    assert blocks.wait(20)
+    assert blocks.capacity == 1
+    left[0] = 5
+    blocks.grow_to(3)
+    assert blocks.wait(20)
+    assert blocks.capacity == 3
+    assert left[0] == 3
+
+
+def test_memory_that_arrives_after_the_end_is_not_kept(monkeypatch):
+    monkeypatch.setattr(host_blocks, "SLAB_BYTES", 4096)
+    go, asked = threading.Event(), threading.Event()
+
+    def slow(num_bytes: int) -> torch.Tensor:
+        asked.set()
+        assert go.wait(20)
+        return torch.zeros(num_bytes, dtype=torch.uint8)
+
+    blocks = HostBlocks(4096, pinned=True, allocate=slow)
+    blocks.grow_to(2)
+    assert asked.wait(20)
+    blocks.close()
+    go.set()
+    assert blocks.wait(20)
+    assert blocks.capacity == 0
