@@ -1,10 +1,10 @@
 """How long a tick will take, learned while ticks run.
 
-Per model: ms ≈ a + b · rows + c · prefill tokens + d · context of the rows + e · token pairs of the
-prefill's attention. The coefficients are fitted by recursive least squares with forgetting, on
-relative errors (so that short ticks count as much as long ones), and are never negative. What the
-last ticks say nothing about (prefill, while everybody decodes) stays as it was learned. This module
-imports no torch.
+Per model: ms ≈ a + b · rows + c · [whether it reads] + d · prefill tokens + e · context of the rows +
+f · token pairs of the prefill's attention. The coefficients are fitted by recursive least squares with
+forgetting, on relative errors (so that short ticks count as much as long ones), and are never negative.
+What the last ticks say nothing about (prefill, while everybody decodes) stays as it was learned. This
+module imports no torch.
 """
 
 from dataclasses import dataclass, field
@@ -33,10 +33,13 @@ SWEEPS = 12
 CONVERGED = 1e-6
 """Squared relative error that another sweep would remove."""
 
-UNITS = (1.0, 4.0, 64.0, 1000.0, 1e5)
+UNITS = (1.0, 4.0, 1.0, 64.0, 1000.0, 1e5)
 """Features are counted in these: of similar size, so that stiffness treats them alike."""
 
-PRIOR_MS = (5.0, 0.5, 4.0, 0.1, 0.1)
+_READS, _TOKENS, _PAIRS = 2, 3, 5
+"""Where these features are."""
+
+PRIOR_MS = (5.0, 0.5, 1.0, 4.0, 0.1, 0.1)
 """Coefficients before anything was measured, per unit; the first tick scales them all."""
 
 
@@ -54,7 +57,8 @@ class Load(NamedTuple):
     @property
     def features(self) -> tuple[float, ...]:
         """The model's inputs, in `UNITS`."""
-        values = (1.0, self.rows, self.prefill_tokens, self.context, self.prefill_pairs)
+        reads = float(self.prefill_tokens > 0)
+        values = (1.0, self.rows, reads, self.prefill_tokens, self.context, self.prefill_pairs)
         return tuple(value / unit for value, unit in zip(values, UNITS, strict=True))
 
 
@@ -153,21 +157,15 @@ class CostModel:
         """What a pass of `model` costs before its first token."""
         return self._fit(model).theta[0]
 
+    def chunk_ms(self, model: int) -> float:
+        """What reading costs in a pass of `model` before the first token that is read."""
+        return self._fit(model).theta[_READS]
+
     def token_ms(self, model: int, start: int, length: float) -> float:
         """Milliseconds per token of a chunk of about `length` tokens at position `start`; > 0."""
         theta = self._fit(model).theta
         pairs = start + 0.5 * length
-        return max(theta[2] / UNITS[2] + theta[4] / UNITS[4] * pairs, 1e-6)
-
-    def prefill_budget(self, model: int, load: Load, limit_ms: float, start: int = 0) -> int:
-        """Prefill tokens at position `start` that fit into a pass of `limit_ms` beside `load`'s rows."""
-        spare = limit_ms - self._fit(model).predict(load.features)
-        if spare <= 0.0:
-            return 0
-        length = spare / self.token_ms(model, start, 0.0)
-        for _ in range(4):
-            length = spare / self.token_ms(model, start, length)
-        return int(length)
+        return max(theta[_TOKENS] / UNITS[_TOKENS] + theta[_PAIRS] / UNITS[_PAIRS] * pairs, 1e-6)
 
     def forget(self, model: int) -> None:
         """Drop what was learned of a model that was unloaded."""

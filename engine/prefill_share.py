@@ -63,8 +63,8 @@ def _plan(
 ) -> list[PrefillChunk]:
     if not loads:
         return share_prefill(readers, config.max_prefill_tokens, lambda _sequence, _length: 1.0, 1)
-    for model in {sequence.model for sequence in readers.sequences} - loads.keys():
-        spare_ms -= cost.fixed_ms(model)
+    for model in {sequence.model for sequence in readers.sequences}:
+        spare_ms -= cost.chunk_ms(model) + (0.0 if model in loads else cost.fixed_ms(model))
 
     def price(sequence: Sequence, length: float) -> float:
         return cost.token_ms(sequence.model, sequence.num_computed, length)

@@ -2,7 +2,11 @@ from random import Random
 
 import pytest
 
+from engine.admission import SchedulerConfig
 from engine.cost_model import CostModel, Load, chunk_pairs
+from engine.prefill_share import Readers, plan_chunks
+from engine.request import Request
+from engine.sequence import Sequence
 
 
 def truth(load, slower=1.0):
@@ -23,6 +27,14 @@ def mixed(tick, rows=7):
     return Load(rows, 500 * rows + tick * rows, tokens, chunk_pairs(300 + tick, tokens))
 
 
+def affordable(model, load, limit, start=0):
+    """Tokens that the scheduler would read beside `load` in a pass of `limit` milliseconds."""
+    reader = Sequence(1, 1, Request(tuple(range(5000))), 0.0, num_computed=start)
+    config = SchedulerConfig(min_prefill_tokens=0)
+    chunks = plan_chunks(Readers([reader]), {1: load}, limit - model.predict(1, load), model, config)
+    return sum(chunk.length for chunk in chunks)
+
+
 def error(model, load, slower=1.0):
     return abs(model.predict(1, load) / truth(load, slower) - 1.0)
 
@@ -40,7 +52,7 @@ def test_sane_before_any_observation():
     assert 1.0 < model.predict(1, Load(rows=1)) < 50.0
     assert model.predict(1, Load()) == 0.0
     assert model.predict(1, Load(rows=8)) > model.predict(1, Load(rows=1))
-    assert model.prefill_budget(1, Load(rows=4), 2 * model.idle_ms({1: Load(rows=4)})) > 0
+    assert affordable(model, Load(rows=4), 2 * model.idle_ms({1: Load(rows=4)})) > 0
 
 
 @pytest.mark.parametrize("slower", [0.4, 2.0, 5.0])
@@ -88,11 +100,11 @@ def test_budget_keeps_the_limit():
         model.observe(1, mixed(tick), truth(mixed(tick)))
     rows = Load(7, 3600)
     limit = 2 * model.idle_ms({1: rows})
-    tokens = model.prefill_budget(1, rows, limit, start=300)
+    tokens = affordable(model, rows, limit, start=300)
     planned = Load(7, 3600, tokens, chunk_pairs(300, tokens))
     assert model.predict(1, planned) == pytest.approx(limit, rel=0.05)
     assert truth(planned) < 1.2 * 2 * truth(rows)
-    assert model.prefill_budget(1, rows, 1.0) == 0
+    assert affordable(model, rows, 1.0) == 0
 
 
 def test_models_are_told_apart():

@@ -1,0 +1,80 @@
+"""Eight chats in half the KV that they need: nobody fails, and every text is that of a run with room."""
+
+import time
+
+import pytest
+
+from app.builtin_model import builtin_model_path
+from engine.engine import Engine
+from engine.generation import Generation
+from engine.request import FinishReason, Request, SamplingParams
+from engine.stats import SequenceState
+
+TABS, PROMPT, NEW = 8, 1500, 24
+SENTENCES = "The river runs past the old mill and the town. People come in spring to see the water rise. "
+
+
+def answers(spill: str, tokens: int | None) -> tuple[list[tuple[int, ...]], dict[str, float]]:
+    """Ids of every chat's greedy answer with KV for `tokens` tokens, and what was seen meanwhile."""
+    with Engine(device="cpu", weight_dtype="float32", kv_dtype="float32", kv_spill="never") as probe:
+        per_token = probe.load(builtin_model_path()).info.kv_bytes_per_token
+    budget = None if tokens is None else tokens * per_token
+    with Engine(
+        device="cpu",
+        weight_dtype="float32",
+        kv_dtype="float32",
+        kv_budget_bytes=budget,
+        kv_spill=spill,
+        host_kv_bytes=budget or 0,
+        debug=True,
+    ) as engine:
+        model = engine.load(builtin_model_path())
+        ids = model.tokenizer.encode(SENTENCES * 100)
+        greedy = SamplingParams(temperature=0.0)
+        running = [
+            model.submit(
+                Request(tuple(ids[7 * i : 7 * i + PROMPT]), greedy, max_tokens=NEW + 30 * i, ignore_eog=True)
+            )
+            for i in range(TABS)
+        ]
+        seen = watch(engine, running)
+        results = []
+        for generation in running:
+            assert generation.finished is not None
+            assert generation.finished.reason is FinishReason.LENGTH, generation.finished.error
+            results.append(tuple(i for event in generation.poll() for i in getattr(event, "token_ids", ())))
+        deadline = time.monotonic() + 10
+        while engine.stats().kv_bytes_used and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert engine.stats().kv_bytes_used == 0
+        return results, seen | {"preemptions": engine.stats().preemptions}
+
+
+def watch(engine: Engine, running: list[Generation]) -> dict[str, float]:
+    seen = {"host": 0.0, "paused": 0.0, "restored": 0.0}
+    for generation in running:
+        while generation.finished is None:
+            stats = engine.stats()
+            seen["host"] = max(seen["host"], stats.kv_bytes_host)
+            for one in stats.sequences:
+                if one.state is SequenceState.PAUSED:
+                    assert "KV memory is full" in one.note
+                    seen["paused"] = max(seen["paused"], 1)
+                    seen["restored"] = max(seen["restored"], one.blocks_host)
+            with generation._arrived:
+                generation._arrived.wait(0.02)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def uncontended() -> list[tuple[int, ...]]:
+    return answers("never", None)[0]
+
+
+@pytest.mark.parametrize("spill", ["never", "always"])
+def test_eight_chats_in_half_the_kv_finish_with_the_texts_of_an_uncontended_run(spill, uncontended):
+    need = sum(PROMPT + NEW + 30 * i for i in range(TABS))
+    texts, seen = answers(spill, need // 2)
+    assert texts == uncontended
+    assert seen["preemptions"] >= 1
+    assert (seen["host"] > 0) == (spill == "always")
