@@ -34,6 +34,7 @@ from engine.memory import (
     device_bytes,
     device_kv_budget,
     free_bytes,
+    freeze_garbage,
     limit_device,
     return_freed_memory,
 )
@@ -130,6 +131,8 @@ class Engine:
             resident = build_model(
                 key, file, context_length, HostOptions(self._ops, self._most_kv(), self._make_room), report
             )
+            if not self._loop.stats().models:
+                freeze_garbage()
             try:
                 self._loop.call(lambda: self._loop.add_model(resident))
             except BaseException:

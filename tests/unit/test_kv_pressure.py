@@ -10,7 +10,7 @@ from engine.generation import Generation
 from engine.request import FinishReason, Request, SamplingParams
 from engine.stats import SequenceState
 
-TABS, PROMPT, NEW = 8, 1500, 24
+TABS, PROMPT, NEW = 8, 1000, 300
 SENTENCES = "The river runs past the old mill and the town. People come in spring to see the water rise. "
 
 
@@ -33,7 +33,7 @@ def answers(spill: str, tokens: int | None) -> tuple[list[tuple[int, ...]], dict
         greedy = SamplingParams(temperature=0.0)
         running = [
             model.submit(
-                Request(tuple(ids[7 * i : 7 * i + PROMPT]), greedy, max_tokens=NEW + 30 * i, ignore_eog=True)
+                Request(tuple(ids[7 * i : 7 * i + PROMPT]), greedy, max_tokens=NEW + 10 * i, ignore_eog=True)
             )
             for i in range(TABS)
         ]
@@ -73,7 +73,7 @@ def uncontended() -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("spill", ["never", "always"])
 def test_eight_chats_in_half_the_kv_finish_with_the_texts_of_an_uncontended_run(spill, uncontended):
-    need = sum(PROMPT + NEW + 30 * i for i in range(TABS))
+    need = sum(PROMPT + NEW + 10 * i for i in range(TABS))
     texts, seen = answers(spill, need // 2)
     assert texts == uncontended
     assert seen["preemptions"] >= 1

@@ -1,11 +1,13 @@
 """What does not fit is said with numbers."""
 
+import gc
+
 import pytest
 import torch
 
 from engine import memory
 from engine.errors import EngineError
-from engine.memory import check_weights_fit, format_bytes
+from engine.memory import check_weights_fit, format_bytes, freeze_garbage
 
 CPU = torch.device("cpu")
 
@@ -24,3 +26,10 @@ def test_weights_that_do_not_fit_are_refused_with_numbers(monkeypatch):
     with pytest.raises(EngineError) as refused:
         check_weights_fit("huge.gguf", 8 << 32, 8 << 31, CPU)
     assert "bfloat16" not in str(refused.value)
+
+
+def test_what_exists_when_a_model_is_loaded_is_left_alone_by_later_collections():
+    kept = [[] for _ in range(1000)]
+    freeze_garbage()
+    assert gc.get_freeze_count() >= len(kept)
+    gc.unfreeze()
