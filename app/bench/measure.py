@@ -47,6 +47,11 @@ class Stream:
         self._generation: Generation = model.submit(request)
         self._generation.set_listener(self._take)
 
+    @property
+    def sequence_id(self) -> int:
+        """Its number in the engine."""
+        return self._generation.sequence_id
+
     def wait_first(self) -> float:
         """Block until the first token; returns seconds since the submit."""
         self.wait_tokens(1)
