@@ -31,6 +31,7 @@ from app.services import Services
 from app.settings import DEFAULT_THEME, EngineSettings, Settings, SettingsError, save_settings
 from app.terminal_keys import read_alt_keys
 from app.theming import textual_themes, variable_defaults
+from app.torch_start import map_torch_libraries
 
 log = logging.getLogger(__name__)
 
@@ -228,9 +229,6 @@ def engine_factory(settings: EngineSettings) -> EngineFactory:
     """Return what makes the engine; torch is imported when it is called, not before."""
 
     def make() -> EnginePort:
-        # Read when torch's thread pool is loaded: workers that spin between products would keep
-        # the app's thread off its core.
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         return make_engine(settings)
 
     return make
@@ -275,6 +273,11 @@ def run_app(
             folders=[Path(folder).expanduser().absolute() for folder in folders],
             warnings=warnings,
         )
+        # Read when torch's thread pool is mapped: workers that spin between products would keep the
+        # app's thread off its core.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        # From here to the first frame nothing else maps libraries, which wait for each other.
+        map_torch_libraries()
         with guarded_descriptors(places.log_file):
             code = app.run()
             app.end_services()

@@ -15,6 +15,9 @@ def make_engine(
 
     device, vram_limit_bytes: override the settings' ones. Raises `EngineError` naming an option.
     """
+    from app.torch_start import import_torch
+
+    import_torch()
     from engine.engine import Engine
 
     return Engine(

@@ -4,8 +4,8 @@ Layout: `codes` uint8 [out/32, in, 32], `scales` and `offsets` float32 [out/32, 
 vector's lanes are rows of the weight. A gated layer's tile holds 16 gate rows and the 16 up rows of the
 same outputs.
 
-Scale and offset are fitted to the values of each group, so one way serves every type whose values are
-affine in their codes; a type that is not, or not to float32's rounding, is not coded.
+Codes, scales and offsets are those of the file's blocks: nothing is lost. Types that are not affine in
+their codes are not coded.
 """
 
 from collections.abc import Sequence
@@ -13,26 +13,15 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from llvmlite import ir
 from torch import Tensor
 
-from kernels.cpu_compiler import F32, I8, INTS, LANES, VECTOR, Emitter, Kernel, Value, threads_for
+from kernels.cpu_blocks import READERS
+from kernels.cpu_compiler import I8, I16, I64, INTS, LANES, VECTOR, Emitter, Kernel, Value, threads_for
 from kernels.ops import QuantizedMatrix
-from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
-from kernels.quant.planes_blocks import BLOCKS
 
 TILE = 2 * LANES
 """Rows of a weight that one tile holds."""
-
-_CODABLE = frozenset(BLOCKS) - {GGMLType.IQ4_NL, GGMLType.IQ4_XS, GGMLType.MXFP4}
-_SIXTEENS = frozenset({GGMLType.Q2_K, GGMLType.Q3_K, GGMLType.Q6_K})
-"""Types with a scale for every 16 columns; the others have one for every 32."""
-
-_SLAB = 1 << 20
-"""Elements coded at once."""
-
-_FIT_ERROR = 1e-6
 
 
 @dataclass(slots=True)
@@ -57,19 +46,25 @@ class CodedLinear:
 
 def coded_bytes(type: GGMLType, shape: tuple[int, int]) -> int:
     """Memory of a matrix as codes."""
-    if type not in _CODABLE:
+    if type not in READERS:
         return 0
-    return shape[0] * shape[1] * (6 if type in _SIXTEENS else 5) // 4
+    return shape[0] * shape[1] * (6 if READERS[type].group == 16 else 5) // 4
 
 
-def make_coded(parts: Sequence[QuantizedMatrix], bias: Tensor | None, gated: bool) -> CodedLinear | None:
-    """From matrices stacked by rows; None where a type is not affine or a shape does not fit tiles."""
+def make_coded(
+    parts: Sequence[QuantizedMatrix], bias: Tensor | None, gated: bool, dense: Tensor | None = None
+) -> CodedLinear | None:
+    """From matrices stacked by rows; None where a type is not affine or a shape does not fit tiles.
+
+    dense: float32 or bfloat16 [rows, in], which gets the weight's values too, those of `dequantize`; its
+    contents are undefined where None is returned. None is also returned for scales that are not finite.
+    """
     columns = parts[0].shape[1]
     rows = sum(part.shape[0] for part in parts)
-    unfit = any(part.shape[0] % TILE or part.type not in _CODABLE for part in parts)
+    unfit = any(part.shape[0] % TILE or part.type not in READERS for part in parts)
     if unfit or columns % 32:
         return None
-    group = 16 if any(part.type in _SIXTEENS for part in parts) else 32
+    group = min(READERS[part.type].group for part in parts)
     codes = torch.empty(rows // TILE, columns, TILE, dtype=torch.uint8)
     scales, offsets = (torch.empty(rows // TILE, columns // group, TILE) for _ in range(2))
     added = torch.zeros(rows) if bias is None else bias
@@ -78,89 +73,74 @@ def make_coded(parts: Sequence[QuantizedMatrix], bias: Tensor | None, gated: boo
     coded = CodedLinear(rows, columns, group, gated, codes, scales, offsets, added)
     row = 0
     for number, part in enumerate(parts):
-        first_lane, row = (LANES * number, 0) if gated else (0, row)
-        if not _code(part, coded, row, first_lane):
-            return None
+        values = None if dense is None else dense[row : row + part.shape[0]]
+        _unpack(part, coded, (0, LANES * number) if gated else (row, 0), values)
         row += part.shape[0]
-    return coded
+    finite = bool(scales.isfinite().all()) and bool(offsets.isfinite().all())
+    return coded if finite else None
 
 
-def _code(part: QuantizedMatrix, coded: CodedLinear, row: int, first_lane: int) -> bool:
-    """Write a part's rows from `row` on; False where its values are not affine in its codes."""
+def _unpack(part: QuantizedMatrix, coded: CodedLinear, place: tuple[int, int], dense: Tensor | None) -> None:
+    """Write a part to its `place`, (first row, first lane), and its values to `dense`."""
     rows, columns = part.shape
+    order = torch.arange(rows) if part.row_order is None else part.row_order.contiguous()
     width = LANES if coded.gated else TILE
-    lines = part.raw.view(rows, -1)
-    step = max(TILE, _SLAB // columns // TILE * TILE)
-    misfits = torch.zeros(1)
-    for start in range(0, rows, step):
-        chosen = slice(start, start + step)
-        raw = lines[chosen if part.row_order is None else part.row_order[chosen]]
-        numbers = BLOCKS[part.type].split(raw.reshape(-1, FORMATS[part.type].nbytes))[0].contiguous()
-        count = raw.shape[0]
-        values = dequantize(raw.reshape(-1), part.type, (count, columns))
-        _fit_kernel(coded.group)(
-            threads_for(count // width), count, width, columns, row + start, width, first_lane,
-            numbers.data_ptr(), values.data_ptr(), coded.codes.data_ptr(), coded.scales.data_ptr(),
-            coded.offsets.data_ptr(), misfits.data_ptr(),
-        )  # fmt: skip
-    return not bool(misfits.any())
+    first_row, first_lane = place
+    unpack_kernel(part.type, None if dense is None else dense.dtype)(
+        threads_for(rows // width), rows, width, columns // FORMATS[part.type].elements, coded.group,
+        first_row, width, first_lane, part.raw.data_ptr(), order.data_ptr(), coded.codes.data_ptr(),
+        coded.scales.data_ptr(), coded.offsets.data_ptr(), 0 if dense is None else dense.data_ptr(),
+    )  # fmt: skip
 
 
 @cache
-def _fit_kernel(group: int) -> Kernel:
-    """One thread takes rows: least squares per group, codes spread to their lane of the tile."""
-    e = Emitter(f"fit_{group}")
-    rows, chunk, columns, first_row, width, first_lane = (e.parameter(index) for index in range(1, 7))
-    numbers, values, codes, scales, offsets, misfits = (e.pointer(index) for index in range(7, 13))
-    groups = e.ir.sdiv(columns, e.const(group))
+def unpack_kernel(type: GGMLType, dense_dtype: torch.dtype | None) -> Kernel:
+    """One thread takes rows: every block's codes and scales to their lane, its values to `dense`."""
+    e = Emitter(f"unpack_{type.name}_{str(dense_dtype).removeprefix('torch.')}")
+    rows, chunk, blocks, group, first_row, width, first_lane = (e.parameter(index) for index in range(1, 8))
+    raw, order, codes, scales, offsets, dense = (e.pointer(index) for index in range(8, 14))
+    elements, reader = FORMATS[type].elements, READERS[type]
+    columns = e.ir.mul(blocks, e.const(elements))
+    groups = e.ir.sdiv(columns, group)
+    cells = e.ir.sdiv(e.const(reader.group), group)
+    numbers = e.bytes(elements)
     with e.pieces(rows, chunk) as row:
         target = e.ir.add(row, first_row)
         tile, lane = e.ir.sdiv(target, width), e.ir.add(first_lane, e.ir.srem(target, width))
-        start = e.ir.mul(row, columns)
-        with e.loop(e.const(0), groups) as number:
-            at = e.ir.add(start, e.ir.mul(number, e.const(group)))
-            here = e.address(numbers, at, I8)
-            scale, offset, misfit = _fit(e, here, e.address(values, at), group)
-            cell = e.ir.add(e.ir.mul(e.ir.add(e.ir.mul(tile, groups), number), e.const(TILE)), lane)
-            e.store(scale, e.address(scales, cell))
-            e.store(offset, e.address(offsets, cell))
-            with e.ir.if_then(misfit):
-                e.store(ir.Constant(F32, 1.0), misfits)
-            first = e.ir.add(e.ir.mul(tile, columns), e.ir.mul(number, e.const(group)))
-            with e.loop(e.const(0), e.const(group)) as index:
-                code = e.load(e.address(here, index, I8), I8)
+        source = e.load(e.address(order, row, I64), I64)
+        with e.loop(e.const(0), blocks) as number:
+            at = e.ir.mul(e.ir.add(e.ir.mul(source, blocks), number), e.const(FORMATS[type].nbytes))
+            column = e.ir.mul(number, e.const(elements))
+            line = e.ir.add(e.ir.mul(row, columns), column)
+            start = e.ir.add(e.ir.mul(tile, groups), e.ir.sdiv(column, group))
+            block = e.address(raw, at, I8)
+            for index, read in enumerate(reader.groups(e, block, elements)):
+                scale, offset, vectors = read
+                with e.loop(e.const(0), cells) as cell:
+                    cell = e.ir.add(e.ir.add(start, e.ir.mul(cells, e.const(index))), cell)
+                    cell = e.ir.add(e.ir.mul(cell, e.const(TILE)), lane)
+                    e.store(scale, e.address(scales, cell))
+                    e.store(offset, e.address(offsets, cell))
+                for half, vector in enumerate(vectors):
+                    within = e.const(reader.group * index + LANES * half)
+                    e.store(vector, e.address(numbers, within, I8))
+                    if dense_dtype is not None:
+                        values = _values(e, vector, scale, offset)
+                        _write(e, values, dense, e.ir.add(line, within), dense_dtype)
+            first = e.ir.add(e.ir.mul(tile, columns), column)
+            with e.loop(e.const(0), e.const(elements)) as index:
+                code = e.load(e.address(numbers, index, I8), I8)
                 cell = e.ir.add(e.ir.mul(e.ir.add(first, index), e.const(TILE)), lane)
                 e.store(code, e.address(codes, cell, I8))
     return e.finish()
 
 
-def _fit(e: Emitter, numbers: Value, values: Value, group: int) -> tuple[Value, Value, Value]:
-    """(scale, offset, whether they miss a value) of one group."""
-    starts = range(0, group, LANES)
-    packed = [e.load(e.address(numbers, e.const(at), I8), ir.VectorType(I8, LANES)) for at in starts]
-    x = [e.ir.sitofp(e.ir.zext(part, INTS), VECTOR) for part in packed]
-    y = [e.load(e.address(values, e.const(at))) for at in starts]
-    share = e.vector(1.0 / group)
-    middle, mean = (e.ir.fmul(e.splat(e.sum(_total(e, parts))), share) for parts in (x, y))
-    apart = [e.ir.fsub(part, middle) for part in x]
-    products = [e.ir.fmul(a, b) for a, b in zip(apart, y, strict=True)]
-    squares = [e.ir.fmul(a, a) for a in apart]
-    spread = e.call("llvm.maxnum", e.splat(e.sum(_total(e, squares))), e.vector(0.5))
-    scale = e.ir.fdiv(e.splat(e.sum(_total(e, products))), spread)
-    offset = e.ir.fsub(mean, e.ir.fmul(scale, middle))
-    errors, sizes = e.vector(0.0), e.vector(0.0)
-    for number, value in zip(x, y, strict=True):
-        error = e.ir.fsub(e.fma(number, scale, offset), value)
-        errors = e.call("llvm.maxnum", errors, e.call("llvm.fabs", error))
-        sizes = e.call("llvm.maxnum", sizes, e.call("llvm.fabs", value))
-    limit = e.ir.fmul(e.largest(sizes), ir.Constant(F32, _FIT_ERROR))
-    misfit = e.ir.fcmp_unordered(">", e.largest(errors), limit)
-    zero = ir.Constant(ir.IntType(32), 0)
-    return e.ir.extract_element(scale, zero), e.ir.extract_element(offset, zero), misfit
+def _values(e: Emitter, codes: Value, scale: Value, offset: Value) -> Value:
+    return e.fma(e.ir.sitofp(e.ir.zext(codes, INTS), VECTOR), e.splat(scale), e.splat(offset))
 
 
-def _total(e: Emitter, parts: list[Value]) -> Value:
-    total = parts[0]
-    for part in parts[1:]:
-        total = e.ir.fadd(total, part)
-    return total
+def _write(e: Emitter, values: Value, dense: Value, at: Value, dtype: torch.dtype) -> None:
+    if dtype is torch.bfloat16:
+        e.store(e.to_bfloat16(values), e.address(dense, at, I16))
+    else:
+        e.store(values, e.address(dense, at))

@@ -23,6 +23,7 @@ F32 = ir.FloatType()
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 VECTOR = ir.VectorType(F32, LANES)
 INTS = ir.VectorType(I32, LANES)
+SHORTS = ir.VectorType(I16, LANES)
 _POINTER = ir.PointerType()
 
 _LOG2_E = 1.4426950408889634
@@ -81,6 +82,12 @@ class Emitter:
         """`count` float32 on the stack."""
         with self.ir.goto_entry_block():
             place = self.ir.alloca(F32, count)
+            return self.ir.inttoptr(self.ir.ptrtoint(place, I64), _POINTER)
+
+    def bytes(self, count: int) -> Value:
+        """`count` bytes on the stack."""
+        with self.ir.goto_entry_block():
+            place = self.ir.alloca(I8, count)
             return self.ir.inttoptr(self.ir.ptrtoint(place, I64), _POINTER)
 
     @contextmanager
@@ -170,6 +177,13 @@ class Emitter:
             value = self.fma(value, rest, self.vector(term))
         exponent = self.ir.shl(self.ir.fptosi(power, INTS), ir.Constant(INTS, [23] * LANES))
         return self.ir.bitcast(self.ir.add(self.ir.bitcast(value, INTS), exponent), VECTOR)
+
+    def to_bfloat16(self, part: Value) -> Value:
+        """Round to the nearest, ties to even; as 16-bit integers."""
+        bits = self.ir.bitcast(part, INTS)
+        sixteen, one, half = (ir.Constant(INTS, [value] * LANES) for value in (16, 1, 0x7FFF))
+        odd = self.ir.and_(self.ir.lshr(bits, sixteen), one)
+        return self.ir.trunc(self.ir.lshr(self.ir.add(bits, self.ir.add(odd, half)), sixteen), SHORTS)
 
     def finish(self) -> "Kernel":
         """Compile."""

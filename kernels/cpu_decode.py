@@ -12,6 +12,7 @@ from kernels.cpu_compiler import (
     I64,
     INTS,
     LANES,
+    SHORTS,
     VECTOR,
     Emitter,
     Kernel,
@@ -20,7 +21,6 @@ from kernels.cpu_compiler import (
 )
 from kernels.paged_kv import PagedKV
 
-_SHORTS = ir.VectorType(I16, LANES)
 _HALVES = ir.VectorType(ir.HalfType(), LANES)
 _HIDDEN = -1e30
 _NORM_ROWS_PER_THREAD = 16
@@ -232,7 +232,7 @@ def _read(e: Emitter, layer: Value, at: Value, dim: int, dtype: torch.dtype) -> 
         return [e.ir.fpext(e.load(place, _HALVES), VECTOR) for place in places]
     sixteen = ir.Constant(INTS, [16] * LANES)
     return [
-        e.ir.bitcast(e.ir.shl(e.ir.zext(e.load(place, _SHORTS), INTS), sixteen), VECTOR) for place in places
+        e.ir.bitcast(e.ir.shl(e.ir.zext(e.load(place, SHORTS), INTS), sixteen), VECTOR) for place in places
     ]
 
 
@@ -243,13 +243,5 @@ def _write(e: Emitter, parts: list[Value], layer: Value, at: Value, dtype: torch
         if dtype is torch.float16:
             part = e.ir.fptrunc(part, _HALVES)
         elif dtype is torch.bfloat16:
-            part = _to_bfloat16(e, part)
+            part = e.to_bfloat16(part)
         e.store(part, place)
-
-
-def _to_bfloat16(e: Emitter, part: Value) -> Value:
-    """Round to the nearest, ties to even."""
-    bits = e.ir.bitcast(part, INTS)
-    sixteen, one, half = (ir.Constant(INTS, [value] * LANES) for value in (16, 1, 0x7FFF))
-    odd = e.ir.and_(e.ir.lshr(bits, sixteen), one)
-    return e.ir.trunc(e.ir.lshr(e.ir.add(bits, e.ir.add(odd, half)), sixteen), _SHORTS)

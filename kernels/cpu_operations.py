@@ -13,7 +13,7 @@ from kernels.cpu_coded_linear import MOST_ROWS, apply_coded, product_kernel
 from kernels.cpu_codes import CodedLinear, coded_bytes, make_coded
 from kernels.cpu_compiler import LANES, wide_registers
 from kernels.cpu_decode import add_norm, attend_decode, attention_kernel
-from kernels.cpu_linear import DenseLinear
+from kernels.cpu_linear import DenseLinear, make_dense
 from kernels.ops import PassLayout, QuantizedMatrix
 from kernels.paged_kv import PagedKV
 from kernels.quant.formats import GGMLType
@@ -79,13 +79,21 @@ class CPUOperations(TorchOperations):
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
         """Both forms."""
-        dense = super().make_linear(parts, bias)
-        return CPULinear(dense, make_coded(parts, dense.bias, gated=False))
+        return self._make(parts, bias, gated=False)
 
     def make_gate(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
         """Both forms."""
-        dense = super().make_linear(parts, bias)
-        return CPULinear(dense, make_coded(parts, dense.bias, gated=True))
+        return self._make(parts, bias, gated=True)
+
+    def _make(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, gated: bool) -> CPULinear:
+        shape = sum(part.shape[0] for part in parts), parts[0].shape[1]
+        weight = torch.empty(shape, dtype=self.weight_dtype)
+        added = None if bias is None else self.make_vector(bias)
+        coded = make_coded(parts, added, gated, weight)
+        if coded is None:
+            del weight
+            return CPULinear(super().make_linear(parts, bias), None)
+        return CPULinear(make_dense(weight, added), coded)
 
     def make_embedding(self, matrix: QuantizedMatrix, _tied: Any = None, /) -> Embedding:
         """As the definition's."""

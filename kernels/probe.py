@@ -1,6 +1,7 @@
 """Quick looks at what this computer does fast."""
 
 import logging
+import platform
 import time
 from functools import cache
 from itertools import pairwise
@@ -24,11 +25,11 @@ def fastest_weight_dtype(device: torch.device) -> torch.dtype:
     """float32 or bfloat16 for dense weights on a device, by a probe of about 50 ms.
 
     Processors with matrix units or AVX512-BF16 run bfloat16 1.3 to 3 times as fast; elsewhere it is
-    emulated and slower than float32.
+    emulated and slower than float32, which needs no probe.
     """
     if device.type != "cpu":
         return torch.bfloat16
-    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported() or _emulates_bfloat16():
         return torch.float32
     wide, narrow = _seconds(torch.float32), _seconds(torch.bfloat16)
     wins = all(full >= _ADVANTAGE * half for full, half in zip(wide, narrow, strict=True))
@@ -64,6 +65,13 @@ def _copy_ms(target: torch.Tensor, source: torch.Tensor, device: torch.device) -
         marks[-1].record(stream)
     stream.synchronize()
     return min(before.elapsed_time(after) for before, after in pairwise(marks[1:]))
+
+
+def _emulates_bfloat16() -> bool:
+    """Whether this is an x86 processor without instructions for it."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return False
+    return not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def _seconds(dtype: torch.dtype) -> list[float]:
