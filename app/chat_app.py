@@ -147,7 +147,9 @@ class ChatApp(App[int]):
         self.set_timer(_WARM_UP, _freeze_garbage)
 
     def _after_flush(self) -> None:
-        """The beat shows the numbers; the pump has nothing to add."""
+        """Show the numbers in the frame that paints the text."""
+        if (screen := self.chat_screen) is not None:
+            screen.beat_with_text()
 
     @property
     def chat_screen(self) -> ChatScreen | None:

@@ -28,6 +28,7 @@ from app.session_events import (
 from app.welcome import welcome_text
 from app.widgets.composer import Composer
 from app.widgets.deck import TranscriptDeck
+from app.widgets.dirty_compositor import DirtyCompositor
 from app.widgets.live_panel import LivePanel
 from app.widgets.notice_bar import NoticeBar
 from app.widgets.sparkline import SpeedHistory
@@ -52,8 +53,10 @@ class ChatScreen(AnswerActions):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
+        self._compositor = DirtyCompositor()
         self._frame = 0
         self._beats = self._linger = 0
+        self._last_beat = 0.0
         self._beat: Timer | None = None
         self._draft_timer: Timer | None = None
         self._panel_choice: bool | None = {"on": True, "off": False}.get(context.settings.general.panel)
@@ -72,7 +75,7 @@ class ChatScreen(AnswerActions):
 
     def on_mount(self) -> None:
         """Open the tabs of the last time, or one empty chat."""
-        self._beat = self.set_interval(_BEAT, self._on_beat, pause=True)
+        self._beat = self.set_interval(_BEAT / 2, self._on_beat_due, pause=True)
         conversations, active = self.context.restored()
         for conversation in conversations:
             self._add(conversation)
@@ -179,7 +182,18 @@ class ChatScreen(AnswerActions):
         ]
         panel.show(tabs, stats, self._frame)
 
+    def beat_with_text(self) -> None:
+        """Beat in the frame that paints new text, if a beat is due: two paints cost twice as much."""
+        if self._linger and asyncio.get_running_loop().time() - self._last_beat >= _BEAT:
+            self.call_later(self._on_beat)
+
+    def _on_beat_due(self) -> None:
+        # Late by half a beat: while text streams its frames carry the beats.
+        if asyncio.get_running_loop().time() - self._last_beat >= _BEAT * 1.5:
+            self._on_beat()
+
     def _on_beat(self) -> None:
+        self._last_beat = asyncio.get_running_loop().time()
         self._beats += 1
         if self.app.animation_level != "none":
             self._frame += 1
