@@ -282,10 +282,9 @@ class Transcript(ScrollView, can_focus=True):
             self._scroll_rows(column.row(place))
         self._polish_later()
         rows = self._shown.changed(column, round(self.scroll_y), height)
-        if not self._follow:
-            rows.append(height - 1)
-        if rows:
-            self.refresh(*(Region(0, y, self._view_width, 1) for y in rows))
+        if rows or not self._follow:
+            chip = [] if self._follow else [height - 1]
+            self.refresh(*(Region(0, y, self._view_width, 1) for y in rows + chip))
 
     def _set_height(self, rows: int) -> None:
         size = Size(self._view_width, rows)

@@ -43,8 +43,8 @@ async def test_a_partial_update_paints_what_a_whole_one_would(make_app, engine):
         engine.generations[0].feed("# An answer\n\nof some lines.")
         await wait_until(pilot, lambda: "of some lines" in str(drawn(screen._compositor.render_strips())))
         screen.query_one("#status").set_rows([(("a status", "text"),)])
-        for region in (Region(0, 28, 124, 2), Region(3, 1, 40, 12), Region(70, 5, 54, 3), Region(0, 0, 124, 1)):
-            terminal.update(region)
+        for place in ((0, 28, 124, 2), (3, 1, 40, 12), (70, 5, 54, 3), (0, 0, 124, 1)):
+            terminal.update(Region(*place))
         terminal.update(Region(0, 1, 60, 27), Region(50, 1, 74, 27))
         assert terminal.text == drawn(screen._compositor.render_strips())
 
