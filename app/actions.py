@@ -25,6 +25,7 @@ class Action:
 ACTIONS: tuple[Action, ...] = (
     Action("new_tab", "New chat", "ctrl+t", "Chats", "Open an empty chat in a new tab"),
     Action("close_tab", "Close chat", "ctrl+w", "Chats", "Close this tab; asks while it is answering"),
+    Action("fork", "Fork chat", "f9", "Chats", "Go on from any message in a new tab; this chat stays"),
     Action("rename_tab", "Rename chat", "f2", "Chats", "Give this chat another title"),
     Action("previous_tab", "Previous chat", "ctrl+pageup,ctrl+shift+tab", "Chats", "Go one tab left"),
     Action("next_tab", "Next chat", "ctrl+pagedown,ctrl+tab", "Chats", "Go one tab right"),
@@ -34,10 +35,11 @@ ACTIONS: tuple[Action, ...] = (
         "Chat settings",
         "f8",
         "Model",
-        "System prompt, temperature and other sampling settings",
+        "System prompt, sampling settings and priority",
     ),
     Action("toggle_panel", "Live panel", "f3", "View", "Show or hide what the engine is doing"),
     Action("stop", "Stop", "escape", "Answer", "Stop the answer and keep what is there", palette=False),
+    Action("pause", "Pause or go on", "f5", "Answer", "Pause the answer; again to let it go on"),
     Action("regenerate", "Regenerate", "ctrl+r", "Answer", "Write the last answer again, as an alternative"),
     Action("edit_last", "Edit last message", "f4", "Answer", "Change the last message and ask again"),
     Action(
@@ -55,8 +57,11 @@ ACTIONS: tuple[Action, ...] = (
     Action("quit_app", "Quit", "ctrl+q", "App", "Leave; chats are saved"),
 )
 
+_BY_ID = {action.id: action for action in ACTIONS}
 GROUPS: tuple[str, ...] = ("Chats", "Answer", "Model", "View", "App")
-_HINTS = ("new_tab", "choose_model", "help")
+_HINTS: tuple[tuple[str, str], ...] = (("new_tab", ""), ("choose_model", ""), ("help", ""))
+_BUSY_HINTS: tuple[tuple[str, str], ...] = (("stop", ""), ("pause", "Pause"), ("help", ""))
+_PAUSED_HINTS: tuple[tuple[str, str], ...] = (("stop", ""), ("pause", "Go on"), ("help", ""))
 _NAMES = {
     "ctrl": "Ctrl",
     "alt": "Alt",
@@ -99,10 +104,15 @@ def key_label(keys: str) -> str:
     return "+".join(_NAMES.get(part, part.upper() if len(part) <= 3 else part.capitalize()) for part in parts)
 
 
-def hints(overrides: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return (key, title) of the few actions that the status line names."""
-    by_id = {action.id: action for action in ACTIONS}
-    return [(key_label(keys_of(by_id[name], overrides)), by_id[name].title) for name in _HINTS]
+def hints(overrides: Mapping[str, str], *, busy: bool = False, paused: bool = False) -> list[tuple[str, str]]:
+    """Return (key, title) of the few actions that the status line names, by what the chat is doing."""
+    chosen = _PAUSED_HINTS if paused else _BUSY_HINTS if busy else _HINTS
+    return [(label_of(name, overrides), title or _BY_ID[name].title) for name, title in chosen]
+
+
+def label_of(name: str, overrides: Mapping[str, str]) -> str:
+    """Return the first key of an action as people write it."""
+    return key_label(keys_of(_BY_ID[name], overrides))
 
 
 def in_groups(overrides: Mapping[str, str]) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,6 +33,7 @@ from app.settings import DEFAULT_THEME, EngineSettings, Settings, SettingsError,
 from app.terminal_keys import read_alt_keys
 from app.theming import textual_themes, variable_defaults
 from app.torch_start import map_torch_libraries
+from engine.request import Priority
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +150,9 @@ class ChatApp(App[int]):
         self.set_timer(_WARM_UP, _freeze_garbage)
 
     def _after_flush(self) -> None:
-        """The beat shows the numbers; the pump has nothing to add."""
+        """Show the numbers in the frame that paints the text."""
+        if (screen := self.chat_screen) is not None:
+            screen.beat_with_text()
 
     @property
     def chat_screen(self) -> ChatScreen | None:
@@ -162,10 +166,14 @@ class ChatApp(App[int]):
             return
         for action in actions.ACTIONS:
             if action.palette:
-                key = actions.key_label(actions.keys_of(action, self.settings.keys))
+                key = actions.label_of(action.id, self.settings.keys)
                 yield SystemCommand(
                     action.title, f"{action.help} ({key})", getattr(chat, f"action_{action.id}")
                 )
+        for priority in Priority:
+            mark = ", as it is now" if chat.active.conversation.priority is priority else ""
+            help = f"This chat's share while others work too: {priority}{mark}"
+            yield SystemCommand(f"Priority {priority}", help, partial(chat.set_priority, priority))
 
     def _on_theme_changed(self, theme: Theme) -> None:
         if theme.name == self.settings.general.theme:

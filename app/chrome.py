@@ -6,7 +6,7 @@ from app.session import ChatSession
 from app.session_events import TabState
 from app.widgets.deck import model_title
 from app.widgets.lines import Row, bar, fit
-from app.widgets.live_panel import PanelTab
+from app.widgets.live_panel import PanelTab, line_text, out_of_memory
 from app.widgets.sparkline import SpeedHistory
 from app.widgets.status_line import StatusItem
 from app.widgets.tab_bar import TabItem
@@ -33,7 +33,14 @@ def tab_item(session: ChatSession) -> TabItem:
 def panel_tab(session: ChatSession, active: bool, speeds: SpeedHistory | None) -> PanelTab:
     """Return a tab as the live panel shows it."""
     values = tuple(speeds.values) if speeds is not None else ()
-    return PanelTab(tab_item(session), active, session.stats, values, context_use(session))
+    return PanelTab(
+        tab_item(session),
+        active,
+        session.stats,
+        values,
+        context_use(session),
+        session.conversation.priority,
+    )
 
 
 def context_use(session: ChatSession) -> tuple[int, int] | None:
@@ -62,20 +69,36 @@ def status_item(session: ChatSession, stats: EngineStats | None) -> StatusItem:
         if session.models.error is None:
             return StatusItem(name or "tui-chat", note="starting", kv=kv)
         return StatusItem("no model", note="Ctrl+O opens one", kv=kv)
-    note = f"reading {session.reading_fraction:.0%}" if session.state is TabState.READING else ""
     return StatusItem(
         model=model_title(session.model.path),
         quantization=str(session.model.info.quantization),
         context=context_use(session),
         tok_s=speed,
         kv=kv,
-        note=note,
+        note=status_note(session),
     )
 
 
-def notice_rows(session: ChatSession, width: int) -> list[Row]:
-    """Return the lines above the composer."""
+def status_note(session: ChatSession) -> str:
+    """Return what the active tab does besides writing, in a few words."""
+    stats = session.stats
+    if session.state is TabState.PAUSED:
+        return "paused"
+    if session.state is TabState.READING:
+        return f"reading {session.reading_fraction:.0%}"
+    if session.state is TabState.QUEUED and stats is not None:
+        return "waits for memory" if out_of_memory(stats) else line_text(stats)
+    return ""
+
+
+def notice_rows(session: ChatSession, width: int, pause_key: str) -> list[Row]:
+    """Return the lines above the composer; `pause_key` is the key that lets a paused answer go on."""
     rows: list[Row] = []
+    if session.paused:
+        rows.append((("Paused. ", "queued"), (f"{pause_key} goes on, Esc stops the answer here.", "dim")))
+    elif session.stats is not None and out_of_memory(session.stats):
+        text = "The context memory is full; this answer goes on by itself when there is room."
+        rows.append(((fit_short(text, width), "queued"),))
     if session.models.loading_path is not None:
         fraction, what = session.models.progress
         keeps = f"Esc keeps {session.model.name}" if session.model is not None else "Esc stops"

@@ -4,6 +4,7 @@ Editing a message or regenerating an answer adds a sibling, so nothing is ever l
 keeps the token ids that the model produced, so that history is never tokenised again.
 """
 
+import re
 import time
 import uuid
 from collections.abc import Iterable
@@ -11,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from app.reasoning import Part, ReasoningSplitter
-from engine.request import SamplingParams
+from engine.request import Priority, SamplingParams
 
 NEW_TITLE = "New chat"
 _TITLE_LENGTH = 40
+_FORK = re.compile(r"(.*) \(fork(?: (\d+))?\)", re.DOTALL)
 
 
 class Role(StrEnum):
@@ -76,6 +78,7 @@ class Conversation:
         system_prompt: str = "",
         sampling: SamplingParams | None = None,
         max_tokens: int | None = None,
+        priority: Priority = Priority.NORMAL,
     ) -> None:
         self.id = conversation_id or new_id()
         self.title = title
@@ -83,6 +86,7 @@ class Conversation:
         self.system_prompt = system_prompt
         self.sampling = sampling or SamplingParams()
         self.max_tokens = max_tokens
+        self.priority = priority
         self.nodes: dict[str, MessageNode] = {}
         self.leaf: str | None = None
         self.draft = ""
@@ -180,11 +184,12 @@ class Conversation:
     def fork(self, node_id: str | None = None) -> "Conversation":
         """Copy the path to a message (or the whole shown path) into a new conversation."""
         copy = Conversation(
-            title=f"{self.title} (fork)",
+            title=fork_title(self.title),
             model_path=self.model_path,
             system_prompt=self.system_prompt,
             sampling=self.sampling,
             max_tokens=self.max_tokens,
+            priority=self.priority,
         )
         for node in self.path(node_id):
             status = Status.STOPPED if node.status is Status.STREAMING else node.status
@@ -235,6 +240,12 @@ def title_from(text: str) -> str:
     if len(words) <= _TITLE_LENGTH:
         return words or NEW_TITLE
     return words[: _TITLE_LENGTH - 1].rsplit(" ", 1)[0].rstrip() + "…"
+
+
+def fork_title(title: str) -> str:
+    """Return the title of a conversation's fork: "Title (fork)", of a fork's "Title (fork 2)"."""
+    match = _FORK.fullmatch(title)
+    return f"{match[1]} (fork {int(match[2] or 1) + 1})" if match else f"{title} (fork)"
 
 
 def _store(node: MessageNode, pieces: list[tuple[Part, str]]) -> None:

@@ -85,6 +85,11 @@ class EngineService:
         """Return the engine's snapshot, or None before there is an engine."""
         return self._engine.stats() if self._engine is not None else None
 
+    def focus(self, sequence_id: int | None) -> None:
+        """Have one answer served before all others; None: nobody."""
+        if self._engine is not None:
+            self._engine.focus(sequence_id)
+
     def close(self, timeout: float = 5.0) -> None:
         """End the engine within `timeout` seconds."""
         self._closed.set()

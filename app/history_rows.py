@@ -8,7 +8,7 @@ from typing import Any
 
 from app.conversation import AnswerStats, Conversation, MessageNode, Role, Status
 from engine.errors import RequestError
-from engine.request import SamplingParams
+from engine.request import Priority, SamplingParams
 
 _SAMPLING_FIELDS = tuple(f.name for f in fields(SamplingParams) if f.name != "logit_bias")
 
@@ -107,7 +107,7 @@ def read_conversation(connection: sqlite3.Connection, conversation_id: str) -> C
     if found is None:
         return None
     row = ConversationRow(*found)
-    sampling, max_tokens = _read_sampling(row.sampling)
+    sampling, max_tokens, priority = _read_sampling(row.sampling)
     conversation = Conversation(
         conversation_id=row.id,
         title=row.title,
@@ -115,6 +115,7 @@ def read_conversation(connection: sqlite3.Connection, conversation_id: str) -> C
         system_prompt=row.system_prompt,
         sampling=sampling,
         max_tokens=max_tokens,
+        priority=priority,
     )
     conversation.draft = row.draft
     conversation.created, conversation.updated = row.created, row.updated
@@ -164,18 +165,20 @@ def _node(row: tuple[Any, ...]) -> MessageNode:
 def _sampling_text(conversation: Conversation) -> str:
     values = {name: getattr(conversation.sampling, name) for name in _SAMPLING_FIELDS}
     values["logit_bias"] = {str(k): v for k, v in conversation.sampling.logit_bias.items()}
-    return json.dumps(values | {"max_tokens": conversation.max_tokens})
+    values |= {"max_tokens": conversation.max_tokens, "priority": str(conversation.priority)}
+    return json.dumps(values)
 
 
-def _read_sampling(text: str) -> tuple[SamplingParams, int | None]:
-    """Read sampling parameters; what a later or damaged file says wrongly falls back to defaults."""
+def _read_sampling(text: str) -> tuple[SamplingParams, int | None, Priority]:
+    """Read how answers are made; what a later or damaged file says wrongly falls back to defaults."""
     try:
         values = json.loads(text)
         bias = {int(k): float(v) for k, v in values.get("logit_bias", {}).items()}
         known = {name: values[name] for name in _SAMPLING_FIELDS if name in values}
-        return SamplingParams(**known, logit_bias=bias), values.get("max_tokens")
+        priority = Priority(values.get("priority", Priority.NORMAL))
+        return SamplingParams(**known, logit_bias=bias), values.get("max_tokens"), priority
     except (ValueError, TypeError, AttributeError, RequestError):
-        return SamplingParams(), None
+        return SamplingParams(), None, Priority.NORMAL
 
 
 def _clean(value: Any) -> Any:

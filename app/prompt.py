@@ -7,6 +7,9 @@ from app.conversation import Conversation, MessageNode, Role, Status
 from app.engine_port import ModelPort
 from engine.request import Finished, FinishReason
 
+_ANSWER_ROOM = 64
+"""Tokens that a long context must have left for an answer."""
+
 if TYPE_CHECKING:
     from engine.text.chat_template import KeptAnswer, Message
 
@@ -28,14 +31,37 @@ def prompt_messages(
     return messages, kept
 
 
-def prompt_too_long(tokens: int, model: ModelPort) -> str | None:
-    """Say with numbers why a prompt leaves no room for an answer, or return None."""
+def prompt_too_long(tokens: int, max_tokens: int | None, model: ModelPort) -> str | None:
+    """Say with numbers why a prompt leaves no room for an answer, or return None.
+
+    max_tokens: the longest answer that the chat allows, None for no limit.
+    """
+    most = model.context_length
+    room = min(_ANSWER_ROOM, max(1, most // 8), max_tokens or _ANSWER_ROOM)
+    if tokens + room <= most:
+        return None
+    left = "" if tokens >= most else f", which leaves room for only {most - tokens}"
+    return (
+        f"This chat with your message is {tokens:,} tokens long; {model.name} reads at most "
+        f"{most:,}, answer included{left}. Shorten the message, begin a new chat, or choose a "
+        "model with a longer context."
+    )
+
+
+def chat_too_long(conversation: Conversation, model: ModelPort) -> str | None:
+    """Say with numbers that a model does not read as much as the chat already holds, or return None.
+
+    The numbers are those of the last answer, which another model's tokenizer may have counted.
+    """
+    answer = conversation.last_answer()
+    if answer is None or answer.stats is None:
+        return None
+    tokens = answer.stats.prompt_tokens + answer.stats.tokens
     if tokens < model.context_length:
         return None
     return (
-        f"This chat with your message is {tokens:,} tokens long; {model.name} reads at most "
-        f"{model.context_length:,}, answer included. Shorten the message, begin a new chat, or choose a "
-        "model with a longer context."
+        f"This chat is about {tokens:,} tokens long, {model.name} reads at most {model.context_length:,}. "
+        "Begin a new chat, fork this one at an earlier message, or choose a model with a longer context."
     )
 
 

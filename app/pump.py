@@ -1,8 +1,9 @@
 """Carries text from the engine's streams to the conversations at frame rate.
 
 Nothing ticks while nothing streams: the engine's thread wakes the pump once when events appear
-where none waited. While text flows the pump runs at up to 20 Hz, and slower when carrying it out
-(and painting it) would take more than a fifth of the user interface's time.
+where none waited, and what comes after a rest is carried at once. While text flows the pump runs at up
+to 15 Hz, and slower when carrying it out (and painting it) would take more than a fifth of the user
+interface's time.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from engine.request import Event, Finished
 
 Sink = Callable[[list[Event]], None]
 
-FASTEST = 1 / 20
+FASTEST = 1 / 15
 SLOWEST = 0.5
 _SHARE = 0.2
 _SMOOTHING = 0.3
@@ -34,6 +35,7 @@ class Pump:
         self._timer: asyncio.TimerHandle | None = None
         self._woken = False
         self._cost = 0.0
+        self._flushed = -SLOWEST
         self._closed = False
 
     @property
@@ -92,14 +94,16 @@ class Pump:
 
     def _plan(self) -> None:
         if self._timer is None and not self._closed:
-            due = self._loop.time() + self.interval
+            now = self._loop.time()
+            due = max(now, self._flushed + self.interval)
             self._timer = self._loop.call_at(due, self._tick, due, context=self._context)
 
     def _tick(self, due: float) -> None:
         # The flag falls before the streams are drained: events that appear later wake again.
         self._timer = None
         self._woken = False
-        late = max(0.0, self._loop.time() - due)
+        self._flushed = self._loop.time()
+        late = max(0.0, self._flushed - due)
         started = time.perf_counter()
         if not self.flush():
             return

@@ -12,7 +12,7 @@ from pathlib import Path
 from app.conversation import AnswerStats, Conversation, Role, Status
 from app.draft import Draft
 from app.engine_port import GenerationPort, ModelPort
-from app.prompt import answer_outcome, prompt_messages, prompt_too_long
+from app.prompt import answer_outcome, chat_too_long, prompt_messages, prompt_too_long
 from app.services import Services
 from app.session_events import (
     AnswerFinished,
@@ -26,17 +26,21 @@ from app.session_events import (
 )
 from app.session_models import SessionModels
 from engine.errors import EngineError, RequestError
-from engine.request import Event, Finished, Request, TextDelta
+from engine.request import Event, Finished, Priority, Request, TextDelta
 from engine.stats import SequenceState, SequenceStats
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """An answer to ask for: after `parent`, with `text` as the new message, or again as a sibling."""
+    """An answer to ask for: after `parent`, with `text` as the new message, or again as a sibling.
+
+    `replaces` is the message that `text` is another wording of.
+    """
 
     parent: str | None
     text: str | None
     again: str | None = None
+    replaces: str | None = None
 
 
 class ChatSession:
@@ -55,6 +59,8 @@ class ChatSession:
         self.unread = False
         self.queued: list[str] = []
         self.stats: SequenceStats | None = None
+        self.paused = False
+        """Whether the reader has paused the answer."""
         self._services = services
         self._report = report
         self._generation: GenerationPort | None = None
@@ -80,6 +86,8 @@ class ChatSession:
     @property
     def state(self) -> TabState:
         """What the tab is doing now."""
+        if self.paused:
+            return TabState.PAUSED
         if self._generation is not None:
             if self.stats is not None and self.stats.state in (SequenceState.QUEUED, SequenceState.PAUSED):
                 return TabState.QUEUED
@@ -124,9 +132,9 @@ class ChatSession:
 
     def edit(self, node_id: str, text: str) -> None:
         """Ask with a message written differently; the old branch stays in the tree."""
-        if self._refuse_while_busy(text):
-            return
-        self._launch(_Turn(self.conversation.nodes[node_id].parent, text))
+        turn = _Turn(self.conversation.nodes[node_id].parent, text, replaces=node_id)
+        if not self._refuse_while_busy(turn):
+            self._launch(turn)
 
     def regenerate(self) -> None:
         """Write the last answer again beside the old one, or answer a message that has no answer."""
@@ -162,6 +170,21 @@ class ChatSession:
         self._return_queue()
         return True
 
+    def pause(self) -> bool:
+        """Pause the answer, or let a paused one go on; tell whether there is one."""
+        if not self.busy:
+            return False
+        self.paused = not self.paused
+        if self._generation is not None:
+            (self._generation.pause if self.paused else self._generation.resume)()
+        self._tell(Changed())
+        return True
+
+    def set_priority(self, priority: Priority) -> None:
+        """Rank this chat against the others, its running answer at once."""
+        self.conversation.priority = priority
+        self.settings_changed()
+
     def rename(self, title: str) -> None:
         """Give the conversation another title."""
         self.conversation.title = title
@@ -169,8 +192,10 @@ class ChatSession:
         self._tell(Changed())
 
     def settings_changed(self) -> None:
-        """Save the conversation after its settings were changed; the next answer uses them."""
+        """Save the changed settings; the next answer uses them, a running one takes its priority."""
         self._save()
+        if self._generation is not None:
+            self._generation.set_priority(self.conversation.priority)
         self._tell(Changed())
 
     def shut_down(self) -> None:
@@ -194,11 +219,11 @@ class ChatSession:
         if self._generation is None:
             self.models.release()
 
-    def _refuse_while_busy(self, text: str | None) -> bool:
+    def _refuse_while_busy(self, turn: _Turn | None) -> bool:
         if not self.busy:
             return False
-        if text is not None:
-            self._tell(TextReturned(text))
+        if turn is not None and turn.text is not None:
+            self._tell(TextReturned(turn.text, turn.replaces))
         self._tell(Notice("An answer is being written; press Esc to stop it first.", "information"))
         return True
 
@@ -213,14 +238,16 @@ class ChatSession:
         conversation = self.conversation
         before = conversation.path(turn.parent) if turn.parent is not None else []
         messages, kept = prompt_messages(conversation.system_prompt, before, turn.text, str(model.path))
-        options = (conversation.sampling, conversation.max_tokens, conversation.title)
+        sampling, limit = conversation.sampling, conversation.max_tokens
+        priority, label = conversation.priority, conversation.title
 
         def submit() -> GenerationPort:
             ids = model.template.encode(messages, kept=kept)
-            if problem := prompt_too_long(len(ids), model):
+            if problem := prompt_too_long(len(ids), limit, model):
                 raise RequestError(problem)
-            sampling, limit, label = options
-            return model.submit(Request(tuple(ids), sampling, max_tokens=limit, label=label))
+            return model.submit(
+                Request(tuple(ids), sampling, max_tokens=limit, priority=priority, label=label)
+            )
 
         running = asyncio.get_running_loop().run_in_executor(None, submit)
         try:
@@ -235,8 +262,9 @@ class ChatSession:
 
     def _turn_failed(self, turn: _Turn, reason: str | None) -> None:
         self._task = None
+        self.paused = False
         if turn.text is not None:
-            self._tell(TextReturned(turn.text))
+            self._tell(TextReturned(turn.text, turn.replaces))
         self._return_queue()
         if reason is not None:
             self._tell(Notice(reason, "error"))
@@ -246,6 +274,10 @@ class ChatSession:
         self._task = None
         self._generation = generation
         conversation = self.conversation
+        if self.paused:
+            generation.pause()
+        if generation.request.priority is not conversation.priority:
+            generation.set_priority(conversation.priority)
         in_reasoning = model.template.starts_in_reasoning(None)
         if turn.again is not None:
             answer = conversation.regenerate(turn.again, str(model.path), in_reasoning=in_reasoning)
@@ -284,6 +316,7 @@ class ChatSession:
             prompt_tokens=finished.prompt_tokens,
         )
         self._generation = self._answer = self.stats = None
+        self.paused = False
         pieces = self.conversation.finish(answer, status, error=note, stats=stats)
         self._save()
         if pieces:
@@ -303,6 +336,7 @@ class ChatSession:
             self._tell(TextReturned(text))
 
     def _model_opened(self, model: ModelPort) -> None:
+        switched = self.conversation.model_path != str(model.path)
         self.conversation.model_path = str(model.path)
         self._save()
         if not self.busy:
@@ -310,6 +344,8 @@ class ChatSession:
         self._tell(Changed())
         for warning in self.models.warnings:
             self._tell(Notice(warning))
+        if switched and (problem := chat_too_long(self.conversation, model)):
+            self._tell(Notice(problem))
         if self.queued and not self.busy:
             self.send(self.queued.pop(0))
 

@@ -14,6 +14,7 @@ class TabState(StrEnum):
     QUEUED = "queued"
     READING = "reading"
     GENERATING = "generating"
+    PAUSED = "paused"
     ERROR = "error"
 
 
@@ -44,9 +45,10 @@ class AnswerFinished:
 
 @dataclass(frozen=True, slots=True)
 class TextReturned:
-    """Text that could not be sent goes back to the composer."""
+    """Text that could not be sent goes back to the composer; `editing` is the message it was to replace."""
 
     text: str
+    editing: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,19 @@ _LARGEST_LIBRARY = "lib/libtorch_cpu.so"
 _RTLD_NOW = 2
 
 
-_mapping = threading.Thread(target=lambda: _map_largest(), name="torch-libraries", daemon=True)
+def _map_largest() -> None:
+    spec = find_spec("torch")
+    for folder in (spec and spec.submodule_search_locations) or []:
+        path = Path(folder) / _LARGEST_LIBRARY
+        if path.exists():
+            # `ctypes.CDLL(path)` would hold the interpreter lock meanwhile; a foreign call lets go of it.
+            with contextlib.suppress(OSError, AttributeError):
+                entry: Any = ctypes.CDLL(None).dlopen
+                entry.restype = ctypes.c_void_p
+                entry(bytes(path), ctypes.c_int(_RTLD_NOW))
+
+
+_mapping = threading.Thread(target=_map_largest, name="torch-libraries", daemon=True)
 
 
 def map_torch_libraries() -> None:
@@ -50,18 +62,6 @@ def import_torch() -> None:
             import torch  # noqa: F401
     finally:
         sys.meta_path.remove(finder)
-
-
-def _map_largest() -> None:
-    spec = find_spec("torch")
-    for folder in (spec and spec.submodule_search_locations) or []:
-        path = Path(folder) / _LARGEST_LIBRARY
-        if path.exists():
-            # `ctypes.CDLL(path)` would hold the interpreter lock meanwhile; a foreign call lets go of it.
-            with contextlib.suppress(OSError, AttributeError):
-                entry: Any = ctypes.CDLL(None).dlopen
-                entry.restype = ctypes.c_void_p
-                entry(bytes(path), ctypes.c_int(_RTLD_NOW))
 
 
 @contextlib.contextmanager

@@ -4,10 +4,11 @@ import asyncio
 
 from app.draft import Draft
 from app.screens.chat_base import ChatBase
+from engine.request import Priority
 
 
 class AnswerActions(ChatBase):
-    """Stop, ask again, edit, copy and scroll."""
+    """Stop, pause, rank, ask again, edit, copy and scroll."""
 
     code_block = 0
     """Which code block of the last answer is copied next."""
@@ -22,6 +23,16 @@ class AnswerActions(ChatBase):
             self.refresh_chrome()
         elif not session.stop():
             session.cancel_load()
+
+    def action_pause(self) -> None:
+        """Pause the answer or let it go on."""
+        if not self.active.pause():
+            self.say("There is no answer to pause.")
+
+    def set_priority(self, priority: Priority) -> None:
+        """Rank this chat against the others."""
+        self.active.set_priority(priority)
+        self.say(f"This chat now has {priority} priority.")
 
     def action_regenerate(self) -> None:
         """Write the last answer again."""

@@ -1,6 +1,5 @@
 """The chat screen: tabs, transcript, live panel, composer and status line, and every action."""
 
-import asyncio
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,18 +9,18 @@ from textual.containers import Horizontal
 from textual.timer import Timer
 from textual.widgets import TextArea
 
-from app import actions, chrome
+from app import actions
 from app.context import AppContext
 from app.conversation import Conversation, Role
 from app.draft import Draft
 from app.screens.answer_actions import AnswerActions
+from app.screens.live_chrome import LiveChrome
 from app.session import ChatSession
 from app.session_events import (
     AnswerFinished,
     Notice,
     PathChanged,
     SessionEvent,
-    TabState,
     TextReturned,
     TextStreamed,
 )
@@ -34,17 +33,11 @@ from app.widgets.sparkline import SpeedHistory
 from app.widgets.status_line import StatusLine
 from app.widgets.tab_bar import TabBar
 from app.widgets.transcript import Transcript
-from engine.stats import EngineStats
 
-_BEAT = 0.2
-_PANEL_BEATS = 2
-_LINGER = 12
-"""Beats after the last work: the engine's speeds are over the last second and have to run out."""
 _DRAFT_SECONDS = 0.8
-_PANEL_FROM = 120
 
 
-class ChatScreen(AnswerActions):
+class ChatScreen(LiveChrome, AnswerActions):
     """Owns the tabs. Sessions report here; nobody else touches the widgets."""
 
     BINDINGS: ClassVar = [*actions.bindings()]
@@ -52,12 +45,7 @@ class ChatScreen(AnswerActions):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
-        self._frame = 0
-        self._beats = self._linger = 0
-        self._beat: Timer | None = None
         self._draft_timer: Timer | None = None
-        self._panel_choice: bool | None = {"on": True, "off": False}.get(context.settings.general.panel)
-        self._speeds: dict[str, SpeedHistory] = {}
 
     def compose(self) -> ComposeResult:
         """Lay the screen out."""
@@ -72,7 +60,7 @@ class ChatScreen(AnswerActions):
 
     def on_mount(self) -> None:
         """Open the tabs of the last time, or one empty chat."""
-        self._beat = self.set_interval(_BEAT, self._on_beat, pause=True)
+        self.start_beat()
         conversations, active = self.context.restored()
         for conversation in conversations:
             self._add(conversation)
@@ -88,9 +76,10 @@ class ChatScreen(AnswerActions):
             if session.model is None and not session.models.loading:
                 session.open_model(self.context.model_path(session.conversation))
 
-    def _add(self, conversation: Conversation) -> ChatSession:
+    def _add(self, conversation: Conversation, at: int | None = None) -> ChatSession:
+        """Put a chat at the end, or at a place."""
         session = ChatSession(conversation, self.context.services, self._on_session)
-        self.sessions.append(session)
+        self.sessions.insert(len(self.sessions) if at is None else at, session)
         self._speeds[conversation.id] = SpeedHistory()
         return session
 
@@ -100,8 +89,10 @@ class ChatScreen(AnswerActions):
         welcome = welcome_text(self.context.locations.models, self.context.model_path(session.conversation))
         await self.deck.show(session, welcome)
         self.composer.draft = session.draft
+        self.composer.set_class(session.editing is not None, "-editing")
         self._refresh_past()
         self.code_block = 0
+        self.refocus()
         self.refresh_chrome()
 
     async def _activate(self, index: int) -> None:
@@ -120,7 +111,7 @@ class ChatScreen(AnswerActions):
         visible = session is self.active
         self.deck.apply(session, event)
         if isinstance(event, TextReturned):
-            self._take_back(session, event.text)
+            self._take_back(session, event)
         elif isinstance(event, Notice):
             title = "" if visible else session.conversation.title
             self.say(event.text, event.severity, title)
@@ -131,74 +122,28 @@ class ChatScreen(AnswerActions):
         elif isinstance(event, TextStreamed | AnswerFinished) and not visible:
             session.unread = True
         if not isinstance(event, TextStreamed):
+            self.refocus()
             self.refresh_chrome()
 
     async def _show_transcript(self) -> None:
         await self.deck.show(self.active)
 
-    def _take_back(self, session: ChatSession, text: str) -> None:
+    def _take_back(self, session: ChatSession, event: TextReturned) -> None:
+        """Give text back to its writer; another wording stays one of its message."""
+        session.editing = event.editing or session.editing
         if session is self.active:
-            self.composer.give_back(text)
-        else:
-            kept = session.draft.expanded
-            session.draft = Draft.folded(f"{text}\n\n{kept}" if kept.strip() else text)
+            self.composer.set_class(session.editing is not None, "-editing")
+            self.composer.give_back(event.text)
+            return
+        kept = session.draft.expanded
+        session.draft = Draft.folded(f"{event.text}\n\n{kept}" if kept.strip() else event.text)
+        if session.editing is None:
+            session.conversation.draft = session.draft.expanded
+            self.context.history.save(session.conversation)
 
     def _refresh_past(self) -> None:
         path = self.active.conversation.path()
         self.composer.set_past([node.text for node in path if node.role is Role.USER])
-
-    def refresh_chrome(self) -> None:
-        """Bring everything around the transcript up to date and keep the beat going while tabs work."""
-        if not self.is_mounted or not self.sessions:
-            return
-        stats = self.context.engine.stats()
-        chrome.assign_stats(self.sessions, stats)
-        items = [chrome.tab_item(session) for session in self.sessions]
-        self.query_one("#tabs", TabBar).show(items, self.active.conversation.id, self._frame)
-        self.query_one("#status", StatusLine).show(chrome.status_item(self.active, stats))
-        notices = self.query_one("#notices", NoticeBar)
-        notices.show(chrome.notice_rows(self.active, self.size.width - 2))
-        if self._beats % _PANEL_BEATS == 0:
-            self._show_panel(stats)
-        working = any(item.state not in (TabState.IDLE, TabState.ERROR) for item in items)
-        self._linger = _LINGER if working else max(0, self._linger - 1)
-        if self._beat is not None:
-            (self._beat.resume if self._linger else self._beat.pause)()
-
-    def _show_panel(self, stats: EngineStats | None) -> None:
-        panel = self.query_one("#panel", LivePanel)
-        if not panel.display:
-            return
-        now = asyncio.get_running_loop().time()
-        for session in self.sessions:
-            if session.state is TabState.GENERATING and session.stats is not None:
-                self._speeds[session.conversation.id].add(session.stats.tok_s, now)
-        tabs = [
-            chrome.panel_tab(session, session is self.active, self._speeds[session.conversation.id])
-            for session in self.sessions
-        ]
-        panel.show(tabs, stats, self._frame)
-
-    def _on_beat(self) -> None:
-        self._beats += 1
-        if self.app.animation_level != "none":
-            self._frame += 1
-        self.refresh_chrome()
-        if not self._linger:
-            self._beats = 0
-            self._show_panel(self.context.engine.stats())
-
-    def on_resize(self) -> None:
-        """Show the live panel where there is room for it."""
-        self._apply_panel()
-
-    def _apply_panel(self) -> None:
-        wide = self.app.size.width >= _PANEL_FROM
-        shown = wide if self._panel_choice is None else self._panel_choice
-        panel = self.query_one("#panel", LivePanel)
-        panel.display = shown
-        panel.set_class(not wide, "-over")
-        self.call_after_refresh(self.refresh_chrome)
 
     @on(TextArea.Changed, "#composer")
     def _on_typed(self) -> None:
@@ -290,6 +235,30 @@ class ChatScreen(AnswerActions):
         self.deck.forget(session)
         await self._show_active()
 
+    def action_fork(self) -> None:
+        """Ask for a message and go on from it in a new tab."""
+        from app.screens.fork import ForkScreen
+
+        session = self.active
+        path = session.conversation.path()
+        if not path:
+            self.say("There is no message to fork from yet.")
+            return
+        self.ask(ForkScreen(path), lambda node_id: self.call_later(self.fork, session, node_id))
+
+    async def fork(self, session: ChatSession, node_id: str) -> None:
+        """Copy a chat up to a message into a new tab right after it; the KV is shared by its token ids."""
+        if session not in self.sessions:
+            return
+        conversation = session.conversation.fork(node_id)
+        index = self.sessions.index(session) + 1
+        copy = self._add(conversation, index)
+        if self._active >= index:
+            self._active += 1
+        self.context.history.save(conversation)
+        copy.open_model(self.context.model_path(conversation))
+        await self._activate(index)
+
     def action_rename_tab(self) -> None:
         """Ask for another title."""
         from app.screens.rename import RenameScreen
@@ -324,11 +293,6 @@ class ChatScreen(AnswerActions):
 
         session = self.active
         self.ask(TabSettings(session.conversation), lambda _: session.settings_changed())
-
-    def action_toggle_panel(self) -> None:
-        """Show or hide the live panel."""
-        self._panel_choice = not self.query_one("#panel", LivePanel).display
-        self._apply_panel()
 
     def action_choose_theme(self) -> None:
         """Search the themes."""

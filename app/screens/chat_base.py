@@ -21,6 +21,7 @@ class ChatBase(Screen[None]):
         self.context = context
         self.sessions: list[ChatSession] = []
         self._active = 0
+        self._focused: int | None = None
 
     @property
     def active(self) -> ChatSession:
@@ -54,6 +55,13 @@ class ChatBase(Screen[None]):
         if draft != session.conversation.draft:
             session.conversation.draft = draft
             self.context.history.save(session.conversation)
+
+    def refocus(self) -> None:
+        """Have the engine serve the answer that is looked at first; asked only when that changes."""
+        focused = self.active.sequence_id
+        if focused != self._focused:
+            self._focused = focused
+            self.context.engine.focus(focused)
 
     def ask(self, screen: Screen[_Answer | None], use: Callable[[_Answer], object]) -> None:
         """Show a dialog and use its answer, if it gives one."""

@@ -11,7 +11,7 @@ from textual.widgets import Button, Input, Static, TextArea
 
 from app.conversation import Conversation
 from engine.errors import RequestError
-from engine.request import SamplingParams
+from engine.request import Priority, SamplingParams
 
 _FIELDS: tuple[tuple[str, str, Callable[[str], float | int]], ...] = (
     ("temperature", "0 is greedy, higher is more varied", float),
@@ -24,6 +24,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[str], float | int]], ...] = (
     ("seed", "empty draws a new one each time", int),
     ("max_tokens", "most tokens of an answer; empty is no limit", int),
 )
+_PRIORITY_HINT = "low, normal or high: its share while others work too"
 
 
 class TabSettings(ModalScreen[bool | None]):
@@ -42,7 +43,7 @@ class TabSettings(ModalScreen[bool | None]):
             yield Static("Settings of this chat", classes="heading")
             yield Static("System prompt", classes="label")
             yield TextArea(self._conversation.system_prompt, id="system", tab_behavior="focus", compact=True)
-            for name, hint, _ in _FIELDS:
+            for name, hint in [*((name, hint) for name, hint, _ in _FIELDS), ("priority", _PRIORITY_HINT)]:
                 with Horizontal(classes="field"):
                     yield Static(name.replace("_", " "), classes="name")
                     yield Input(self._value(name), id=name, compact=True)
@@ -53,7 +54,7 @@ class TabSettings(ModalScreen[bool | None]):
                 yield Button("Cancel", id="cancel", compact=True)
 
     def _value(self, name: str) -> str:
-        source = self._conversation if name == "max_tokens" else self._conversation.sampling
+        source = self._conversation if name in ("max_tokens", "priority") else self._conversation.sampling
         value = getattr(source, name)
         return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -64,6 +65,7 @@ class TabSettings(ModalScreen[bool | None]):
             limit = values.pop("max_tokens")
             if limit is not None and limit < 1:
                 raise ValueError("max tokens: give at least 1, or nothing")
+            priority = self._read_priority()
             sampling = SamplingParams(
                 **values,  # type: ignore[arg-type]
                 logit_bias=self._conversation.sampling.logit_bias,
@@ -71,7 +73,7 @@ class TabSettings(ModalScreen[bool | None]):
         except (ValueError, RequestError) as error:
             self.query_one("#problem", Static).update(str(error))
             return
-        self._conversation.sampling = sampling
+        self._conversation.sampling, self._conversation.priority = sampling, priority
         self._conversation.max_tokens = None if limit is None else int(limit)
         self._conversation.system_prompt = self.query_one("#system", TextArea).text
         self.dismiss(True)
@@ -85,6 +87,13 @@ class TabSettings(ModalScreen[bool | None]):
         except ValueError as error:
             what = "a whole number" if kind is int else "a number"
             raise ValueError(f"{name.replace('_', ' ')}: {text!r} is not {what}") from error
+
+    def _read_priority(self) -> Priority:
+        text = self.query_one("#priority", Input).value.strip().lower()
+        try:
+            return Priority(text)
+        except ValueError as error:
+            raise ValueError(f"priority: {text!r} is not one of {', '.join(Priority)}") from error
 
     @on(Input.Submitted)
     def _on_submitted(self) -> None:

@@ -113,7 +113,8 @@ class LineWidget(Widget, can_focus=False):
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
     """Cut or pad text to exactly `width` cells; control characters and line ends become blanks."""
-    text = "".join(char if char.isprintable() else " " for char in text)
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else " " for char in text)
     if width <= 0:
         return ""
     if cell_len(text) > width:
@@ -146,6 +147,13 @@ def bar(width: int, parts: Sequence[tuple[float, str]], rest: str = "free") -> R
     if left > 0:
         spans.append((FULL * left, rest))
     return tuple(spans)
+
+
+def wait_text(seconds: float | None) -> str:
+    """Write an estimate for people: `about 4 s`; nothing where it is not known or under half a second."""
+    if seconds is None or seconds < 0.5:
+        return ""
+    return f"about {seconds:.0f} s" if seconds < 100 else f"about {seconds / 60:.0f} min"
 
 
 def size_text(count: float) -> str:

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.session_events import TabState
-from app.widgets.lines import LineWidget, Row, Span, bar, fit, pair, size_text
+from app.widgets.lines import LineWidget, Row, Span, bar, fit, pair, row_width, size_text, wait_text
 from app.widgets.sparkline import sparkline
 from app.widgets.tab_bar import TabItem, glyph
-from engine.stats import EngineStats, SequenceStats
+from engine.request import Priority
+from engine.stats import EngineStats, SequenceState, SequenceStats
 
 _WORDS = {
     TabState.IDLE: "idle",
@@ -15,9 +16,15 @@ _WORDS = {
     TabState.QUEUED: "waiting",
     TabState.READING: "reading",
     TabState.GENERATING: "writing",
+    TabState.PAUSED: "paused",
     TabState.ERROR: "failed",
 }
 _INDENT = "   "
+_RANKS: dict[Priority, Row] = {
+    Priority.LOW: (("low  ", "dim"),),
+    Priority.NORMAL: (),
+    Priority.HIGH: (("high  ", "accent"),),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,20 @@ class PanelTab:
     sequence: SequenceStats | None = None
     speeds: tuple[float, ...] = ()
     context: tuple[int, int] | None = None
+    priority: Priority = Priority.NORMAL
+
+
+def out_of_memory(sequence: SequenceStats) -> bool:
+    """Whether the engine paused a sequence because the KV memory is full."""
+    return sequence.state is SequenceState.PAUSED and not sequence.held
+
+
+def line_text(sequence: SequenceStats) -> str:
+    """Write a queued sequence's place: `2 in line, about 4 s`; `waiting` where it has none."""
+    if not sequence.queue_position:
+        return _WORDS[TabState.QUEUED]
+    wait = wait_text(sequence.wait_s)
+    return f"{sequence.queue_position} in line{', ' if wait else ''}{wait}"
 
 
 class LivePanel(LineWidget):
@@ -78,30 +99,48 @@ def panel_rows(
 
 
 def tab_rows(tab: PanelTab, width: int, frame: int) -> list[Row]:
-    """Lay out one tab: one line while it is idle, up to four while it works."""
-    mark, style = glyph(tab.item, frame)
-    right = _state_spans(tab)
-    room = width - len(_INDENT) - sum(len(text) for text, _ in right) - 2
-    title = fit(tab.item.title, room)
-    name = "strong" if tab.active else "text"
-    rows: list[Row] = [pair(((f" {mark} ", style), (title, name)), (*right, (" ", "")), width)]
+    """Lay out one tab: one line while it is idle, a few while it works."""
     sequence = tab.sequence
+    rows: list[Row] = [_head_row(tab, width, frame)]
     if sequence is None:
         if tab.context is not None and tab.active and tab.context[0]:
             rows.append(_context_row(*tab.context, width))
             rows.append(())
         return rows
-    inner = width - len(_INDENT) - 1
-    if tab.item.state is TabState.READING:
-        rows.append(((_INDENT, ""), *bar(inner, [(tab.item.fraction, "reading")])))
-    elif tab.item.state is TabState.GENERATING:
-        rows.append(((_INDENT, ""), (sparkline(tab.speeds, inner), "spark")))
-    elif sequence.note:
-        rows.append(((_INDENT, ""), (fit(sequence.note, inner), "dim")))
+    if activity := _activity_spans(tab, sequence, width - len(_INDENT) - 1):
+        rows.append(((_INDENT, ""), *activity))
     rows.append(_context_row(sequence.context_tokens, sequence.context_length, width))
     rows.append(_blocks_row(sequence))
+    if sequence.blocks_host:
+        rows.append(_labelled("host", f"{sequence.blocks_host:,}", " blocks in host memory"))
+    if sequence.drafted:
+        share = f"{sequence.accepted / sequence.drafted:.0%}"
+        rows.append(_labelled("ahead", share, f" of {sequence.drafted:,} guesses right"))
     rows.append(())
     return rows
+
+
+def _head_row(tab: PanelTab, width: int, frame: int) -> Row:
+    """Focus mark, glyph, title; priority and state at the right."""
+    mark, style = glyph(tab.item, frame)
+    right: Row = (*_RANKS[tab.priority], *_state_spans(tab), (" ", ""))
+    title = fit(tab.item.title, width - len(_INDENT) - row_width(right) - 1)
+    focused = tab.sequence is not None and tab.sequence.focused
+    front: Span = ("▸", "accent") if focused else (" ", "")
+    return pair((front, (f"{mark} ", style), (title, "strong" if tab.active else "text")), right, width)
+
+
+def _activity_spans(tab: PanelTab, sequence: SequenceStats, width: int) -> Row:
+    """What the state's own row shows: progress, speed, or why it waits."""
+    state = tab.item.state
+    if state is TabState.READING:
+        wait = wait_text(sequence.wait_s)
+        wait = f" {wait}" if wait else ""
+        return (*bar(width - len(wait), [(tab.item.fraction, "reading")]), (wait, "dim"))
+    if state is TabState.GENERATING:
+        return ((sparkline(tab.speeds, width), "spark"),)
+    reason = "you paused it" if state is TabState.PAUSED else sequence.note
+    return ((fit(reason, width), "dim"),) if reason else ()
 
 
 def total_rows(stats: EngineStats | None, width: int) -> list[Row]:
@@ -109,6 +148,9 @@ def total_rows(stats: EngineStats | None, width: int) -> list[Row]:
     rule: Row = (("─" * width, "faint"),)
     if stats is None:
         return [rule, ((" The engine is starting…", "dim"),)]
+    host: list[Row] = []
+    if stats.kv_bytes_host:
+        host.append(((f" and {size_text(stats.kv_bytes_host)} of paused chats in host memory", "dim"),))
     total = max(1, stats.kv_bytes_total)
     used, cached = stats.kv_bytes_used / total, stats.kv_bytes_cached / total
     free = max(0, stats.kv_bytes_total - stats.kv_bytes_used - stats.kv_bytes_cached)
@@ -126,8 +168,9 @@ def total_rows(stats: EngineStats | None, width: int) -> list[Row]:
         head,
         ((" ", ""), *bar(width - 2, [(used, "used"), (cached, "cached")])),
         legend,
+        *host,
         (),
-        _numbers(("rows", f"{stats.rows}"), ("tick", f"{stats.tick_ms:.0f} ms"), width),
+        _numbers(("rows", f"{stats.rows}"), ("tick", _tick_text(stats)), width),
         _numbers(
             ("writing", f"{stats.decode_tok_s:.0f}/s"), ("reading", f"{stats.prefill_tok_s:.0f}/s"), width
         ),
@@ -143,13 +186,14 @@ def _state_spans(tab: PanelTab) -> Row:
         return ((f"{sequence.tok_s:.1f}", "streaming"), (" tok/s", "dim"))
     if item.state is TabState.READING:
         return ((f"reading {item.fraction:.0%}", "reading"),)
-    if item.state is TabState.QUEUED and sequence is not None and sequence.queue_position:
-        return ((f"waiting, {sequence.queue_position} in line", "queued"),)
+    if item.state is TabState.QUEUED and sequence is not None:
+        return (("paused, memory full" if out_of_memory(sequence) else line_text(sequence), "queued"),)
     if item.state is TabState.LOADING:
         return ((f"loading {item.fraction:.0%}", "reading"),)
     if item.unread:
         return (("new answer", "unread"),)
-    return ((_WORDS[item.state], "error" if item.state is TabState.ERROR else "faint"),)
+    styles = {TabState.ERROR: "error", TabState.PAUSED: "queued"}
+    return ((_WORDS[item.state], styles.get(item.state, "faint")),)
 
 
 def _context_row(used: int, most: int, width: int) -> Row:
@@ -161,8 +205,18 @@ def _context_row(used: int, most: int, width: int) -> Row:
     return tuple(spans)
 
 
+def _labelled(label: str, value: str, words: str) -> Row:
+    return ((_INDENT, ""), (f"{label:<8}", "dim"), (value, "text"), (words, "dim"))
+
+
+def _tick_text(stats: EngineStats) -> str:
+    """Write how long a tick takes, and the most that is planned while somebody is waiting for it."""
+    limit = f"/{stats.tick_limit_ms:.0f}" if stats.tick_limit_ms else ""
+    return f"{stats.tick_ms:.0f}{limit} ms"
+
+
 def _blocks_row(sequence: SequenceStats) -> Row:
-    left: Row = ((_INDENT, ""), ("blocks  ", "dim"), (f"{sequence.blocks_own:,}", "text"), (" own", "dim"))
+    left = _labelled("blocks", f"{sequence.blocks_own:,}", " own")
     if not sequence.blocks_shared:
         return left
     return (*left, (" + ", "dim"), (f"{sequence.blocks_shared:,}", "shared"), (" shared", "dim"))

@@ -29,9 +29,9 @@ class StatusLine(LineWidget):
         self._hints = hints
         self._item = StatusItem("")
 
-    def show(self, item: StatusItem) -> None:
-        """Draw this status."""
-        self._item = item
+    def show(self, item: StatusItem, hints: Sequence[tuple[str, str]]) -> None:
+        """Draw this status and the keys that matter now."""
+        self._item, self._hints = item, hints
         self._draw()
 
     def on_resize(self) -> None:

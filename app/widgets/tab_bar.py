@@ -12,11 +12,18 @@ from app.widgets.lines import LineWidget, Row, Span, fit
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _QUARTERS = "○◔◑◕●"
-_STILL = {TabState.IDLE: "·", TabState.LOADING: "↓", TabState.QUEUED: "◌", TabState.ERROR: "!"}
+_STILL = {
+    TabState.IDLE: "·",
+    TabState.LOADING: "↓",
+    TabState.QUEUED: "◌",
+    TabState.PAUSED: "‖",
+    TabState.ERROR: "!",
+}
 _STYLES = {
     TabState.IDLE: "faint",
     TabState.LOADING: "reading",
     TabState.QUEUED: "queued",
+    TabState.PAUSED: "queued",
     TabState.READING: "reading",
     TabState.GENERATING: "streaming",
     TabState.ERROR: "error",

@@ -20,7 +20,7 @@ from app.markdown.text import cells
 from app.widgets.message_view import MessageRows, MessageView
 from app.widgets.palette import Palette
 from app.widgets.transcript_paint import GUTTER, highlight, paint, with_chip
-from app.widgets.transcript_rows import Column, Place
+from app.widgets.transcript_rows import Column, Place, Shown
 from app.widgets.transcript_style import COMPONENTS, CSS
 
 __all__ = ["MessageView", "Transcript"]
@@ -66,6 +66,7 @@ class Transcript(ScrollView, can_focus=True):
     def __init__(self, *, id: str | None = None, classes: str | None = None, name: str | None = None) -> None:
         super().__init__(id=id, classes=classes, name=name)
         self._column = Column()
+        self._shown = Shown()
         self._follow = True
         self._placing = False
         self._new_lines = 0
@@ -280,7 +281,10 @@ class Transcript(ScrollView, can_focus=True):
             self._set_height(column.height)
             self._scroll_rows(column.row(place))
         self._polish_later()
-        self.refresh()
+        rows = self._shown.changed(column, round(self.scroll_y), height)
+        if rows or not self._follow:
+            chip = [] if self._follow else [height - 1]
+            self.refresh(*(Region(0, y, self._view_width, 1) for y in rows + chip))
 
     def _set_height(self, rows: int) -> None:
         size = Size(self._view_width, rows)

@@ -116,3 +116,19 @@ class Column:
         while rows > 0 and (item := next(items, None)) is not None:
             self._lay_one(item)
             rows -= len(item.rows)
+
+
+class Shown:
+    """The lines that a view showed when it was last asked, to find the rows that are to be drawn."""
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[str, Line] | None] = []
+
+    def changed(self, column: Column, top: int, height: int) -> list[int]:
+        """Return the rows of the view from `top` whose lines differ from those of the last call."""
+        found = (column.line(top + y) for y in range(height))
+        lines = [(place[0].id, place[1]) if place is not None else None for place in found]
+        old, self._lines = self._lines, lines
+        if len(old) != height:
+            return list(range(height))
+        return [y for y in range(height) if old[y] != lines[y]]
