@@ -54,6 +54,8 @@ class Answer:
 
     def token(self, token_id: int, now: float) -> tuple[FinishReason, str | None] | None:
         """Deliver one sampled id; returns why the sequence is over (with the stop string), or None."""
+        if self.generation.cancelled:
+            return FinishReason.CANCELLED, None
         if token_id in self._eog_ids:
             return FinishReason.STOP, None
         self._delivered += 1
@@ -66,6 +68,11 @@ class Answer:
         if self.sequence.at_limit:
             return FinishReason.LENGTH, None
         return None
+
+    @property
+    def delivered(self) -> int:
+        """Ids that the consumer has got."""
+        return self._delivered
 
     def finish(
         self, reason: FinishReason, now: float, error: str | None = None, stop: str | None = None

@@ -25,7 +25,7 @@ from torch import Tensor
 from engine.admission import Spill
 from engine.errors import EngineClosedError, EngineError, RequestError
 from engine.generation import Generation
-from engine.host import HostOptions, ModelInfo, ResidentModel, build_model
+from engine.host import HostOptions, ModelInfo, ModelOrigin, ResidentModel, build_model, rebuild_model
 from engine.loop import EngineLoop
 from engine.memory import (
     HOST_KV_SHARE,
@@ -101,7 +101,7 @@ class Engine:
             host_kv_bytes=_host_kv_bytes(host_kv_bytes, self._ops.device),
             debug=debug,
         )
-        self._loop = EngineLoop(config, self._ops, self._kv_limit)
+        self._loop = EngineLoop(config, self._ops, self._kv_limit, self._rebuild)
         self._model_keys = itertools.count(1)
         self._sequence_ids = itertools.count(1)
         self._loading = threading.RLock()
@@ -161,6 +161,10 @@ class Engine:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def _rebuild(self, origin: ModelOrigin, progress: Progress) -> ResidentModel:
+        """Load a model again on the engine's thread, which holds no KV then."""
+        return rebuild_model(origin, HostOptions(self._ops, self._most_kv(), lambda _needed: None), progress)
 
     def _kv_limit(self, held: int) -> int:
         """Bytes that KV may take now, where it holds `held`."""

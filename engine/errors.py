@@ -31,3 +31,11 @@ class RequestError(EngineError):
 
 class EngineClosedError(EngineError):
     """The engine or the model was closed before the call."""
+
+
+class EngineFailedError(EngineClosedError):
+    """The device failed and could not be brought back; nothing is served until a restart."""
+
+
+class DeviceLostError(EngineError):
+    """The device computes nothing more; what it held is gone."""

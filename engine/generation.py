@@ -28,13 +28,19 @@ class Generation:
         self.sequence_id = sequence_id
         self.request = request
         self.finished: Finished | None = None
+        self.cancelled = False
+        """Whether `cancel` was called."""
         self._steer = steer
         self._events: deque[Event] = deque()
         self._arrived = threading.Condition(threading.Lock())
         self._listener: Listener | None = None
 
     def cancel(self) -> None:
-        """Ask the engine to stop; what was generated stays, the last event says `CANCELLED`."""
+        """Ask the engine to stop; what was generated stays, the last event says `CANCELLED`.
+
+        No token is delivered that the engine has not begun to deliver by now.
+        """
+        self.cancelled = True
         self._ask(Action.CANCEL)
 
     def pause(self) -> None:
@@ -139,8 +145,9 @@ class Generation:
             return
         try:
             listener()
-        except Exception:
-            # A consumer whose event loop has gone must not take the engine's tick with it.
+        except BaseException:
+            # A consumer whose event loop has gone, or that is being cancelled or interrupted, must not
+            # take the engine's thread with it.
             log.warning("the listener of generation %s failed", self.sequence_id, exc_info=True)
             if self._listener is listener:
                 self._listener = None

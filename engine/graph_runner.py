@@ -135,7 +135,7 @@ class GraphRunner:
                 self._launch(one, batch)
                 return self._read(self._flights.popleft())
         except Exception:
-            self._forget()
+            self.forget()
             raise
 
     @torch.inference_mode()
@@ -163,13 +163,18 @@ class GraphRunner:
         try:
             sampled = self._read(self._flights.popleft())
         except Exception:
-            self._forget()
+            self.forget()
             raise
         now = time.perf_counter()
         if behind and self._collected_at:
             self._tick_ms += _SMOOTHING * ((now - self._collected_at) * 1e3 - self._tick_ms)
         self._collected_at = now if behind else 0.0
         return sampled
+
+    def forget(self) -> None:
+        """Start from known state: what was in flight is not read any more."""
+        self._flights.clear()
+        self._rows.forget()
 
     @torch.inference_mode()
     def logits(self, token_ids: list[int]) -> Tensor:
@@ -286,8 +291,3 @@ class GraphRunner:
             elif report == NOT_FINITE:
                 result.failed[sequence.sequence_id] = not_finite_cause(sequence.request.sampling)
         return result
-
-    def _forget(self) -> None:
-        """Start from known state: what was in flight is not read any more."""
-        self._flights.clear()
-        self._rows.forget()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from engine.errors import ModelFileError
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.gguf.summary import quantization_label
 from engine.kv_budget import KVBudget
@@ -13,6 +14,7 @@ from engine.memory import check_block_fits, check_weights_fit, kv_room
 from engine.model.config import ModelConfig, read_config
 from engine.model.decoder import Decoder
 from engine.model.weights import Progress, load_weights
+from engine.page_check import PageCheck
 from engine.runner import ModelRunner, Runner
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
@@ -36,6 +38,18 @@ class ModelInfo:
     kv_bytes_per_token: int
 
 
+@dataclass(frozen=True, slots=True)
+class ModelOrigin:
+    """What a model is loaded from again, and what of it outlives its device."""
+
+    key: int
+    path: Path
+    context_length: int
+    salt: bytes
+    tokenizer: Tokenizer
+    template: ChatTemplate
+
+
 @dataclass(slots=True)
 class ResidentModel:
     """Everything that serves one loaded file."""
@@ -55,9 +69,18 @@ class ResidentModel:
     """Keys the prefix index: KV of another file, element type or rope choice must never match."""
     warnings: list[str]
     blocks: BlockManager = field(init=False)
+    pages: PageCheck = field(init=False)
 
-    def open_blocks(self, budget: KVBudget) -> BlockManager:
-        """Start with empty books; on the engine's thread, which owns the budget."""
+    @property
+    def origin(self) -> ModelOrigin:
+        """How to load it again."""
+        return ModelOrigin(self.key, self.path, self.context_length, self.salt, self.tokenizer, self.template)
+
+    def open_blocks(self, budget: KVBudget, *, debug: bool) -> BlockManager:
+        """Start with empty books; on the engine's thread, which owns the budget.
+
+        debug: look for wrong page ids by what the blocks hold too.
+        """
         self.blocks = BlockManager(
             self.num_blocks,
             self.runner.block_size,
@@ -66,6 +89,7 @@ class ResidentModel:
             self.salt,
             lowest_first=self.runner.kv_bytes > 0,
         )
+        self.pages = PageCheck(self.blocks, thorough=debug)
         return self.blocks
 
 
@@ -129,6 +153,19 @@ def build_model(
         salt=salt,
         warnings=warnings,
     )
+
+
+def rebuild_model(origin: ModelOrigin, options: HostOptions, progress: Progress) -> ResidentModel:
+    """Load a model again from its file, under its key; raises what `build_model` raises.
+
+    Tokenizer and template stay, since handles and running answers have them.
+    """
+    made = build_model(origin.key, origin.path, origin.context_length, options, progress)
+    if made.salt != origin.salt:
+        made.runner.close()
+        raise ModelFileError(f"{origin.path}: the file has changed since it was loaded; restart the program")
+    made.tokenizer, made.template = origin.tokenizer, origin.template
+    return made
 
 
 def _make_runner(decoder: Decoder, num_blocks: int, length: int, tokenizer: Tokenizer) -> Runner:

@@ -2,26 +2,29 @@
 
 Everything that changes scheduler or KV happens here. Commands from other threads wait in the inbox
 until the start of the next tick, so a cancellation never races with a step in flight. A failure
-ends the sequences that it belongs to; the thread goes on.
+ends the sequences that it belongs to; the thread goes on. After the device itself has failed,
+models are loaded again and sequences go on (`engine.rebuild`).
 """
 
 import logging
-import queue
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TypeVar
 
 from engine.admission import Spill
 from engine.answer import Answer, never_started
+from engine.command_thread import CommandThread
 from engine.cost_model import CostModel
-from engine.errors import EngineClosedError, EngineError
+from engine.device_faults import describe, is_lost
+from engine.errors import DeviceLostError, EngineClosedError, EngineFailedError
 from engine.generation import Generation
-from engine.host import ResidentModel
+from engine.host import ModelOrigin, ResidentModel
 from engine.kv_budget import KVBudget
+from engine.memory import return_freed_memory
+from engine.model.weights import Progress
+from engine.passes import Passes
+from engine.rebuild import DeviceTrial, queue_again, rewind
 from engine.request import Action, FinishReason, Priority
-from engine.run_ahead import rows_alone, run_ahead, step_failed
+from engine.run_ahead import rows_alone, run_ahead
 from engine.sampler import Sampled
 from engine.scheduler import ModelBatch, Scheduler, SchedulerConfig, TickPlan
 from engine.sequence import Sequence
@@ -34,77 +37,48 @@ log = logging.getLogger(__name__)
 _HOST_MEMORY_FROM = 0.6
 """Part of the KV budget in use from which host memory is taken for what will be evicted."""
 
-_CLOSED = "the engine is closed; create a new one"
 
-T = TypeVar("T")
-Command = Callable[[], None]
-
-
-class EngineLoop:
+class EngineLoop(CommandThread):
     """Owns the scheduler, the resident models and the answers in flight."""
 
-    def __init__(self, config: SchedulerConfig, ops: Operations, kv_limit: Callable[[int], int]) -> None:
-        """kv_limit: from the bytes that KV holds now to the most that it may take."""
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        ops: Operations,
+        kv_limit: Callable[[int], int],
+        rebuild: Callable[[ModelOrigin, Progress], ResidentModel],
+    ) -> None:
+        """kv_limit: from the bytes that KV holds now to the most that it may take.
+
+        rebuild: loads a model again after the device has failed.
+        """
+        super().__init__("engine")
         self._config = config
+        self._rebuild_model = rebuild
         self._kv_limit = kv_limit
         self._budget = KVBudget(kv_limit(0))
         self.scheduler = Scheduler(CostModel(), config)
         self._models: dict[int, ResidentModel] = {}
+        self._passes = Passes(self._models, ops.device)
+        self._trial = DeviceTrial(ops.device)
+        self._failure: str | None = None
+        """Why nothing is served any more."""
         self._answers: dict[int, Answer] = {}
-        self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._posting = threading.Lock()
-        self._closing = threading.Event()
-        self._closed = False
-        """Set under `_posting` before the inbox is drained for the last time."""
         self._ops = ops
         self._snapshots = SnapshotTaker(ops, self._budget)
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self, timeout: float) -> None:
-        """Cancel everything and end the thread."""
-        if not self._closing.is_set():
-            self._closing.set()
-            self._post(lambda: None)
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout)
 
     def check_open(self) -> None:
-        """Raise `EngineClosedError` after `stop`."""
-        if self._closing.is_set():
-            raise EngineClosedError(_CLOSED)
+        """Raise `EngineClosedError` after `stop`, `EngineFailedError` once the device is lost for good."""
+        super().check_open()
+        self._check_device()
 
-    def call(self, work: Callable[[], T]) -> T:
-        """Run `work` on the engine's thread between ticks and wait for its result.
-
-        Raises `EngineClosedError` after `stop`, and `EngineError` on the engine's own thread.
-        """
-        self.check_open()
-        if self._thread is threading.current_thread():
-            raise EngineError(
-                "a generation's listener runs on the engine's thread and cannot wait for the engine; "
-                "call from another thread"
-            )
-        future: Future[T] = Future()
-
-        def command() -> None:
-            try:
-                self.check_open()
-                future.set_result(work())
-            except BaseException as error:
-                future.set_exception(error)
-
-        if not self._post(command):
-            raise EngineClosedError(_CLOSED)
-        return future.result()
+    def _check_device(self) -> None:
+        if self._failure is not None:
+            raise EngineFailedError(self._failure)
 
     def submit(self, sequence: Sequence, generation: Generation) -> None:
         """Hand over a checked request; raises `EngineClosedError` after the end."""
-        if not self._post(lambda: self._admit(sequence, generation)):
-            raise EngineClosedError(_CLOSED)
+        self._post_or_raise(lambda: self._admit(sequence, generation))
 
     def steer(self, sequence_id: int, what: Action | Priority) -> None:
         """End, pause, resume or rank one sequence at the next tick; nothing is left to do after its end."""
@@ -118,13 +92,6 @@ class EngineLoop:
         """Unload a model without waiting for it."""
         self._post(lambda: self.remove_model(key))
 
-    def _post(self, command: Command) -> bool:
-        """Queue a command; False when the thread takes no more. Every queued command is run."""
-        with self._posting:
-            if not self._closed:
-                self._inbox.put(command)
-            return not self._closed
-
     def stats(self) -> EngineStats:
         """The latest snapshot."""
         return self._snapshots.latest
@@ -133,7 +100,7 @@ class EngineLoop:
         """Make a loaded model schedulable; on the engine's thread."""
         self._models[resident.key] = resident
         self._update_budget()
-        blocks = resident.open_blocks(self._budget)
+        blocks = resident.open_blocks(self._budget, debug=self._config.debug)
         self.scheduler.add_model(resident.key, blocks, resident.context_length)
         self.scheduler.host_gb_s = self._ops.host_gb_s
         self._take_snapshot()
@@ -166,34 +133,24 @@ class EngineLoop:
             raise EngineClosedError("the model was unloaded; load it again")
         return model
 
-    def _run(self) -> None:
-        try:
-            while not self._closing.is_set():
-                self._round()
-        finally:
-            self._closing.set()
-            self._shut()
-
     def _round(self) -> None:
+        lost: str | None = None
         try:
-            self._drain_inbox()
+            idle = self.scheduler.idle
+            if idle:
+                self._take_snapshot()
+            self._drain_inbox(wait=idle)
             if not self._closing.is_set():
                 self._tick()
         except Exception as error:
-            log.exception("a tick failed outside any model's step")
-            self._start_over(f"the engine failed inside: {type(error).__name__}: {error}")
-
-    def _drain_inbox(self) -> None:
-        """Run waiting commands; where nothing can run, wait for the next one."""
-        if self.scheduler.idle:
-            self._take_snapshot()
-            self._inbox.get()()
-        while True:
-            try:
-                command = self._inbox.get_nowait()
-            except queue.Empty:
-                return
-            command()
+            if isinstance(error, DeviceLostError) or is_lost(error):
+                lost = describe(error.__cause__ or error)
+            else:
+                log.exception("a tick failed outside any model's step")
+                self._start_over(f"the engine failed inside: {type(error).__name__}: {error}")
+        if lost is not None:
+            # Not while the error is handled: its traceback holds the weights that have to go.
+            self._rebuild(lost)
 
     def _tick(self) -> None:
         if self.scheduler.idle:
@@ -202,27 +159,33 @@ class EngineLoop:
         if plan.empty:
             raise RuntimeError("no sequence can make progress")
         batch = rows_alone(plan)
-        if batch is not None and self._models[batch.model].runner.max_ahead:
+        if batch is not None and self._passes.may_run_ahead(batch):
             self._run_ahead(plan, batch)
             return
         started = time.perf_counter()
-        sampled, failed = self._run_batches(plan)
-        self._settle(plan, Sampled(sampled, failed), time.perf_counter() - started)
+        sampled = self._passes.run(plan, self.scheduler)
+        self._settle(plan, sampled, time.perf_counter() - started)
 
     def _run_ahead(self, plan: TickPlan, batch: ModelBatch) -> None:
         def settle(plan: TickPlan, sampled: Sampled, seconds: float, more: bool) -> None:
-            self.scheduler.observe(batch, seconds * 1e3)
+            if seconds:
+                self.scheduler.observe(batch, seconds * 1e3)
             self._settle(plan, sampled, seconds, more)
 
         def interrupted() -> bool:
             return self._closing.is_set() or not self._inbox.empty()
 
-        run_ahead(plan, self._models[batch.model].runner, self.scheduler, settle, interrupted)
+        def recover(batch: ModelBatch, error: Exception) -> Sampled:
+            return self._passes.recover(batch, self._answers, error)
+
+        runner = self._models[batch.model].runner
+        run_ahead(plan, runner, self.scheduler, settle, interrupted, recover)
 
     def _settle(self, plan: TickPlan, sampled: Sampled, seconds: float, more: bool = False) -> None:
         """Account and deliver one tick."""
         now = time.monotonic()
         ended = self.scheduler.commit(plan, sampled.ids, sampled.failed, now, more=more)
+        self._passes.committed(plan)
         self._deliver(sampled.ids, ended, now)
         self._snapshots.tick(plan, seconds, now)
         if self._snapshots.due(now):
@@ -239,44 +202,6 @@ class EngineLoop:
                 model.runner.host_blocks.grow_to(min(slots, model.blocks.num_kept * 2))
             model.blocks.host.grow(min(slots, model.runner.host_blocks.capacity))
 
-    def _run_batches(self, plan: TickPlan) -> tuple[dict[int, int], dict[int, str]]:
-        sampled: dict[int, int] = {}
-        failed = self._move_blocks(plan)
-        for batch in plan.batches:
-            result = self._run_batch(batch, learn=not plan.moves)
-            sampled.update(result.ids)
-            failed.update(result.failed)
-        return sampled, failed
-
-    def _move_blocks(self, plan: TickPlan) -> dict[int, str]:
-        """Copy KV to host memory and back; returns a cause for each sequence that has lost its KV."""
-        failed: dict[int, str] = {}
-        for key, moves in plan.moves.items():
-            resident = self._models[key]
-            try:
-                resident.runner.save_blocks(moves.saves)
-                resident.runner.load_blocks(moves.loads)
-            except Exception as error:
-                log.exception("moving KV blocks failed")
-                resident.blocks.host.clear()
-                lost = {block for block, _ in moves.loads}
-                cause = f"its KV could not be brought back from host memory: {error}"
-                for sequence in self.scheduler.running:
-                    if sequence.model == key and not lost.isdisjoint(sequence.block_table):
-                        failed[sequence.sequence_id] = cause
-        return failed
-
-    def _run_batch(self, batch: ModelBatch, *, learn: bool = True) -> Sampled:
-        started = time.perf_counter()
-        try:
-            result = self._models[batch.model].runner.run(batch)
-        except Exception as error:
-            return step_failed(batch, error)
-        if learn:
-            # Copies of KV in the same tick would be taken for the pass's own time.
-            self.scheduler.observe(batch, (time.perf_counter() - started) * 1e3)
-        return result
-
     def _deliver(self, sampled: dict[int, int], ended: list[Sequence], now: float) -> None:
         for sequence in ended:
             self._end(sequence, sequence.finish_reason or FinishReason.ERROR, sequence.error)
@@ -290,7 +215,7 @@ class EngineLoop:
             over = answer.token(token_id, now)
         except Exception as error:
             log.exception("delivering a token failed")
-            self._end(answer.sequence, FinishReason.ERROR, f"decoding the text failed: {error}")
+            self._end(answer.sequence, FinishReason.ERROR, f"decoding the text failed: {describe(error)}")
             return
         if over is not None:
             reason, stop = over
@@ -298,6 +223,7 @@ class EngineLoop:
 
     def _admit(self, sequence: Sequence, generation: Generation) -> None:
         try:
+            self._check_device()
             answer = Answer(sequence, generation, self.resident(sequence.model).tokenizer)
             self.scheduler.submit(sequence)
         except Exception as error:
@@ -345,10 +271,52 @@ class EngineLoop:
         self._budget = KVBudget(self._budget.total_bytes)
         self._snapshots.budget = self._budget
         for resident in self._models.values():
-            scheduler.add_model(resident.key, resident.open_blocks(self._budget), resident.context_length)
+            blocks = resident.open_blocks(self._budget, debug=self._config.debug)
+            scheduler.add_model(resident.key, blocks, resident.context_length)
         scheduler.host_gb_s = self._ops.host_gb_s
         # Submitting threads read it: they must never see one that lacks a resident model.
         self.scheduler = scheduler
+
+    def _rebuild(self, cause: str) -> None:
+        """Load every model again and let every answer go on from its token ids."""
+        log.error("the device failed (%s): its models are loaded again", cause)
+        try:
+            self._trial.check()
+            for answer in self._answers.values():
+                rewind(answer)
+            self._take_snapshot()
+            self._reload_models()
+            focused = self.scheduler.focused
+            self._open_books()
+            self._update_budget()
+            queue_again(self._answers, self.scheduler)
+            self.scheduler.focus(focused)
+        except Exception as error:
+            log.exception("the engine could not be rebuilt")
+            self._give_up(f"the device failed ({cause}) and the engine could not go on: {error}")
+
+    def _reload_models(self) -> None:
+        origins = [resident.origin for resident in self._models.values()]
+        self._drop_models()
+        return_freed_memory()
+        for origin in origins:
+            self._models[origin.key] = self._rebuild_model(origin, lambda _part, _what: self.check_open())
+
+    def _drop_models(self) -> None:
+        for resident in self._models.values():
+            try:
+                resident.runner.close()
+            except Exception:
+                log.exception("closing a model failed")
+        self._models.clear()
+
+    def _give_up(self, cause: str) -> None:
+        """End everything with one cause and refuse what comes with it."""
+        if not self._closing.is_set():
+            self._failure = cause
+        self._drop_models()
+        self._start_over(cause)
+        self._take_snapshot()
 
     def _take_snapshot(self) -> None:
         try:
@@ -356,20 +324,12 @@ class EngineLoop:
         except Exception:
             log.exception("taking the statistics failed")
 
-    def _shut(self) -> None:
-        with self._posting:
-            self._closed = True
-        while not self._inbox.empty():
-            try:
-                self._inbox.get_nowait()()
-            except Exception:
-                log.exception("a command failed while closing")
+    def _finish(self) -> None:
+        """End what runs and forget the models."""
         for answer in list(self._answers.values()):
             try:
                 self._end(answer.sequence, FinishReason.CANCELLED, "the engine was closed")
             except Exception:
                 log.exception("ending a sequence failed while closing")
-        for model in self._models.values():
-            model.runner.close()
-        self._models.clear()
+        self._drop_models()
         self._take_snapshot()

@@ -8,7 +8,6 @@ writes to them. Whatever needs another plan (a new request, a cancellation, a ro
 the ticks that are launched, and no more are.
 """
 
-import logging
 import time
 from collections.abc import Callable
 
@@ -16,10 +15,11 @@ from engine.runner import Runner
 from engine.sampler import Sampled
 from engine.scheduler import ModelBatch, Scheduler, TickPlan
 
-log = logging.getLogger(__name__)
-
 Settle = Callable[[TickPlan, Sampled, float, bool], None]
 """(plan, what one tick gave, its seconds, whether more follow): commit and deliver."""
+
+Recover = Callable[[ModelBatch, Exception], Sampled]
+"""Runs one tick of a batch again, whose ticks in flight have failed."""
 
 
 def rows_alone(plan: TickPlan) -> ModelBatch | None:
@@ -30,17 +30,18 @@ def rows_alone(plan: TickPlan) -> ModelBatch | None:
     return batch if not batch.prefill and not batch.copies else None
 
 
-def step_failed(batch: ModelBatch, error: Exception) -> Sampled:
-    """Every sequence of a batch whose step raised fails with the cause."""
-    log.error("a step of model %s failed", batch.model, exc_info=error)
-    cause = f"the model's step failed: {type(error).__name__}: {error}"
-    return Sampled({}, {sequence.sequence_id: cause for sequence in batch.sequences})
-
-
 def run_ahead(
-    plan: TickPlan, runner: Runner, scheduler: Scheduler, settle: Settle, interrupted: Callable[[], bool]
+    plan: TickPlan,
+    runner: Runner,
+    scheduler: Scheduler,
+    settle: Settle,
+    interrupted: Callable[[], bool],
+    recover: Recover,
 ) -> None:
-    """Run a plan of decode rows until a row ends or `interrupted` says that other work waits."""
+    """Run a plan of decode rows until a row ends or `interrupted` says that other work waits.
+
+    When a tick fails, those in flight are dropped and `recover` runs the oldest of them again.
+    """
     batch = plan.batches[0]
     launched, extending = 0, True
     read_at = time.perf_counter()
@@ -54,7 +55,7 @@ def run_ahead(
                 extending = not interrupted() and scheduler.extend(plan, launched)
             sampled = runner.collect()
         except Exception as error:
-            settle(plan, step_failed(batch, error), 0.0, False)
+            settle(plan, recover(batch, error), 0.0, False)
             return
         launched -= 1
         now = time.perf_counter()

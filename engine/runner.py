@@ -81,6 +81,10 @@ class Runner(Protocol):
         """Wait for the oldest tick launched and not yet collected; a row that has ended has no id."""
         ...
 
+    def forget(self) -> None:
+        """After a failure: drop what was launched, and trust nothing that the device knows of rows."""
+        ...
+
 
 class ModelRunner:
     """One model's decoder and its paged KV, a pass at a time: what a CPU runs."""
@@ -138,6 +142,9 @@ class ModelRunner:
     def close(self) -> None:
         """Give host memory back; all else goes with the object."""
         self.host_blocks.close()
+
+    def forget(self) -> None:
+        """Nothing: a pass begins with what the host knows."""
 
     def begin(self, batch: ModelBatch) -> None:
         """Nothing: passes are run one by one."""

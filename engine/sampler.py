@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.device_faults import belongs_to_device, describe
 from engine.request import SamplingParams
 from engine.sequence import Sequence
 from kernels.sampling import LogitEdits, SamplingBatch, sample
@@ -43,15 +44,17 @@ def sample_rows(logits: Tensor, sequences: Seq[Sequence]) -> Sampled:
     """
     try:
         return _sample_together(logits, sequences)
-    except Exception:
-        if len(sequences) == 1:
+    except Exception as error:
+        if belongs_to_device(error):
             raise
     result = Sampled({}, {})
     for row, sequence in enumerate(sequences):
         try:
             one = _sample_together(logits[row : row + 1], [sequence])
         except Exception as error:
-            result.failed[sequence.sequence_id] = f"sampling failed: {error}"
+            if belongs_to_device(error):
+                raise
+            result.failed[sequence.sequence_id] = f"sampling failed: {describe(error)}"
             continue
         result.ids.update(one.ids)
         result.failed.update(one.failed)

@@ -11,7 +11,7 @@ from engine.engine import Engine, Model
 from engine.errors import EngineClosedError, EngineError, RequestError
 from engine.host import ResidentModel
 from engine.memory import process_bytes
-from engine.request import Finished, FinishReason, Request, SamplingParams, TextDelta
+from engine.request import Action, Finished, FinishReason, Request, SamplingParams, TextDelta
 from tests.tiny_gguf import make_tiny
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -85,7 +85,7 @@ def test_a_submit_after_the_last_drain_is_refused(file):
         model.submit(request())
     with pytest.raises(EngineClosedError):
         engine._loop.call(lambda: None)
-    engine._loop.cancel(1)
+    engine._loop.steer(1, Action.CANCEL)
 
 
 def test_a_request_in_the_inbox_when_the_engine_closes_ends_as_cancelled(file):
