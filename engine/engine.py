@@ -240,11 +240,17 @@ class Model:
         return loop.call(lambda: loop.resident(self._key).runner.compiling)
 
     def unload(self) -> None:
-        """Cancel the model's requests and free its weights and KV; harmless when it was closed."""
+        """Cancel the model's requests and free its weights and KV; harmless when it was closed.
+
+        Other models' ticks go on while it waits for kernels of this one that are being compiled.
+        """
         self._unloaded = True
         loop = self._engine._loop
         with suppress(EngineClosedError):
-            loop.call(lambda: loop.remove_model(self._key))
+            freed = loop.call(lambda: loop.remove_model(self._key))
+            if freed is not None and not freed.is_set():
+                freed.wait()
+                loop.call(loop.update_budget)
             return_freed_memory()
 
     def _check_loaded(self) -> None:

@@ -5,12 +5,11 @@ sampling state of every row (`kernels.pass_tables`). A tick of decode rows is on
 one small copy to pinned memory; the host learns the ids when the copy's event has passed.
 """
 
-import logging
 import math
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from engine.batch import whole_prompt
 from engine.captured_pass import FIRST_SIZES, WARM_SIZES, CapturedPass, PassSize, captured_size, exact_size
+from engine.compile_thread import CompileThread
 from engine.device_queue import Mark, open_queue
 from engine.device_rows import DeviceRows
 from engine.host_blocks import host_blocks, load, save
@@ -29,8 +29,6 @@ from kernels.pass_tables import LENGTH, NOT_FINITE, DecodeState, PassBuffers, ad
 from kernels.sampler_gpu import sample
 from kernels.sampler_state import SamplerState
 from kernels.triton_ops import TritonOperations
-
-log = logging.getLogger(__name__)
 
 MAX_ROWS = 64
 DEPTH = 32
@@ -78,8 +76,8 @@ class GraphRunner:
         self._flights: deque[_Flight] = deque()
         self._current: CapturedPass | None = None
         self._ticks = 0
-        self._closing = threading.Event()
-        self._compiler = threading.Thread(target=self._compile_rest, name="compiler", daemon=True)
+        self._compiler = CompileThread(self._free)
+        self.freed = self._compiler.freed
         self.replays = 0
         """Passes that were one replay of a captured graph."""
         self.eager_passes = 0
@@ -100,22 +98,22 @@ class GraphRunner:
                 progress(index / len(FIRST_SIZES))
                 self._captured(size)
             self._queue.synchronize()
-        self._compiler.start()
+        self._compiler.start(self._compile_rest())
 
     @torch.inference_mode()
-    def _compile_rest(self) -> None:
-        """Run every other shape once on padding, in a state and a queue of its own."""
+    def _compile_rest(self) -> Generator[None, None, None]:
+        """Run every other shape once on padding, in a state and a queue of its own, one a step."""
         queue = open_queue(self._ops.device)
+        with queue.current():
+            spare = self._make_state()
         try:
-            with queue.current():
-                spare = self._make_state()
-                for size in WARM_SIZES:
-                    if self._closing.is_set():
-                        return
+            for size in WARM_SIZES:
+                with queue.current():
                     CapturedPass(spare[0], size, queue).launch(lambda buffers: self._compute(buffers, *spare))
-                    queue.synchronize()
-        except Exception:
-            log.exception("compiling kernels ahead of their use failed")
+                queue.synchronize()
+                yield
+        finally:
+            queue.synchronize()
 
     @torch.inference_mode()
     def run(self, batch: ModelBatch) -> Sampled:
@@ -189,7 +187,7 @@ class GraphRunner:
     @property
     def compiling(self) -> bool:
         """Whether kernels of later passes are still being compiled."""
-        return self._compiler.is_alive()
+        return self._compiler.running
 
     @property
     def kv_bytes(self) -> int:
@@ -222,14 +220,18 @@ class GraphRunner:
             self._moved = self._queue.mark()
 
     def close(self) -> None:
-        """Give the KV memory back."""
-        self._closing.set()
-        if self._compiler.is_alive():
-            self._compiler.join()
-        self._queue.synchronize()
-        self._passes.clear()
-        self.kv.close()
-        self.host_blocks.close()
+        """Give all memory back; the thread that still compiles does so at its end."""
+        self._compiler.close()
+
+    def _free(self) -> None:
+        try:
+            self._queue.synchronize()
+        finally:
+            self._flights.clear()
+            self._current = None
+            self._passes.clear()
+            self.kv.close()
+            self.host_blocks.close()
 
     def _make_state(self) -> tuple[DecodeState, SamplerState]:
         device = self._ops.device
@@ -289,5 +291,8 @@ class GraphRunner:
 
     def _forget(self) -> None:
         """Start from known state: what was in flight is not read any more."""
+        with suppress(Exception):
+            # Blocks of a failed step are given away, and memory behind them may be unmapped.
+            self._queue.synchronize()
         self._flights.clear()
         self._rows.forget()

@@ -37,7 +37,7 @@ _HOST_MEMORY_FROM = 0.6
 _CLOSED = "the engine is closed; create a new one"
 
 T = TypeVar("T")
-Command = Callable[[], None]
+Command = Callable[[], object]
 
 
 class EngineLoop:
@@ -132,22 +132,26 @@ class EngineLoop:
     def add_model(self, resident: ResidentModel) -> None:
         """Make a loaded model schedulable; on the engine's thread."""
         self._models[resident.key] = resident
-        self._update_budget()
+        self.update_budget()
         blocks = resident.open_blocks(self._budget)
         self.scheduler.add_model(resident.key, blocks, resident.context_length)
         self.scheduler.host_gb_s = self._ops.host_gb_s
         self._take_snapshot()
 
-    def remove_model(self, key: int) -> None:
-        """End a model's sequences and forget it; on the engine's thread."""
+    def remove_model(self, key: int) -> threading.Event | None:
+        """End a model's sequences and forget it; on the engine's thread.
+
+        Returns what is set when its memory is back, None for a model that is not there.
+        """
         resident = self._models.pop(key, None)
         if resident is None:
-            return
+            return None
         for sequence in self.scheduler.remove_model(key):
             self._end(sequence, FinishReason.CANCELLED, "the model was unloaded")
         resident.runner.close()
-        self._update_budget()
+        self.update_budget()
         self._take_snapshot()
+        return resident.runner.freed
 
     def make_room(self) -> None:
         """Give back the memory of cached KV; on the engine's thread."""
@@ -155,8 +159,8 @@ class EngineLoop:
             model.blocks.evict_all()
             model.runner.trim_kv(model.blocks.highest_used + 1)
 
-    def _update_budget(self) -> None:
-        """What KV may take changes with what weights take."""
+    def update_budget(self) -> None:
+        """What KV may take changes with what weights take; on the engine's thread."""
         self._budget.set_total(self._kv_limit(sum(m.runner.kv_bytes for m in self._models.values())))
 
     def resident(self, key: int) -> ResidentModel:
@@ -371,5 +375,7 @@ class EngineLoop:
                 log.exception("ending a sequence failed while closing")
         for model in self._models.values():
             model.runner.close()
+        for model in self._models.values():
+            model.runner.freed.wait()
         self._models.clear()
         self._take_snapshot()

@@ -1,5 +1,6 @@
 """Runs planned batches of one model: pack, forward, sample."""
 
+import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -19,6 +20,8 @@ class Runner(Protocol):
     block_size: int
     host_blocks: HostBlocks
     """Slots for blocks whose KV waits in host memory; none before they are asked for."""
+    freed: threading.Event
+    """Set once a closed runner's memory is given back."""
 
     @property
     def max_ahead(self) -> int:
@@ -66,7 +69,7 @@ class Runner(Protocol):
         ...
 
     def close(self) -> None:
-        """Give memory back that does not go with the object."""
+        """Give memory back that does not go with the object: at once, or when what uses it has ended."""
         ...
 
     def begin(self, batch: ModelBatch) -> None:
@@ -97,6 +100,7 @@ class ModelRunner:
             config.num_layers, num_blocks, config.num_kv_heads, config.head_dim
         )
         self.host_blocks = host_blocks(decoder.ops, config)
+        self.freed = threading.Event()
 
     @torch.inference_mode()
     def run(self, batch: ModelBatch) -> Sampled:
@@ -138,6 +142,7 @@ class ModelRunner:
     def close(self) -> None:
         """Give host memory back; all else goes with the object."""
         self.host_blocks.close()
+        self.freed.set()
 
     def begin(self, batch: ModelBatch) -> None:
         """Nothing: passes are run one by one."""
