@@ -44,6 +44,7 @@ from engine.sequence import Sequence
 from engine.stats import EngineStats
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
+from engine.tick_log import TickRecord
 from kernels.ops import operations_for
 
 
@@ -141,6 +142,10 @@ class Engine:
     def stats(self) -> EngineStats:
         """The latest snapshot, at most a few ticks old."""
         return self._loop.stats()
+
+    def tick_log(self) -> list[TickRecord]:
+        """What the last few thousand ticks did and how long they took, the oldest first."""
+        return self._loop.ticks.records()
 
     def focus(self, sequence_id: int | None) -> None:
         """Serve one generation, by its `sequence_id`, before all others; None: nobody.

@@ -27,12 +27,16 @@ from engine.scheduler import ModelBatch, Scheduler, SchedulerConfig, TickPlan
 from engine.sequence import Sequence
 from engine.snapshot import SnapshotTaker
 from engine.stats import EngineStats
+from engine.tick_log import TickLog
 from kernels.ops import Operations
 
 log = logging.getLogger(__name__)
 
 _HOST_MEMORY_FROM = 0.6
 """Part of the KV budget in use from which host memory is taken for what will be evicted."""
+
+_IDLE_PAUSE_S = 0.02
+"""Between two pieces of idle work, so that other threads have the interpreter."""
 
 _CLOSED = "the engine is closed; create a new one"
 
@@ -57,6 +61,7 @@ class EngineLoop:
         self._closed = False
         """Set under `_posting` before the inbox is drained for the last time."""
         self._ops = ops
+        self.ticks = TickLog()
         self._snapshots = SnapshotTaker(ops, self._budget)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -191,13 +196,26 @@ class EngineLoop:
         """Run waiting commands; where nothing can run, wait for the next one."""
         if self.scheduler.idle:
             self._take_snapshot()
-            self._inbox.get()()
+            self._next_command()()
         while True:
             try:
                 command = self._inbox.get_nowait()
             except queue.Empty:
                 return
             command()
+
+    def _next_command(self) -> Command:
+        """Wait for a command; meanwhile do piece by piece what later passes would wait for."""
+        working = False
+        while True:
+            more = any(model.runner.idle_work() for model in self._models.values() if self._inbox.empty())
+            if working and not more:
+                self.update_budget()
+            working = more
+            try:
+                return self._inbox.get(timeout=_IDLE_PAUSE_S if more else None)
+            except queue.Empty:
+                continue
 
     def _tick(self) -> None:
         if self.scheduler.idle:
@@ -215,7 +233,7 @@ class EngineLoop:
 
     def _run_ahead(self, plan: TickPlan, batch: ModelBatch) -> None:
         def settle(plan: TickPlan, sampled: Sampled, seconds: float, more: bool) -> None:
-            self.scheduler.observe(batch, seconds * 1e3)
+            self._observe(batch, seconds)
             self._settle(plan, sampled, seconds, more)
 
         def interrupted() -> bool:
@@ -225,6 +243,7 @@ class EngineLoop:
 
     def _settle(self, plan: TickPlan, sampled: Sampled, seconds: float, more: bool = False) -> None:
         """Account and deliver one tick."""
+        self.ticks.add(plan, seconds, [self._models[batch.model].runner.notes for batch in plan.batches])
         now = time.monotonic()
         ended = self.scheduler.commit(plan, sampled.ids, sampled.failed, now, more=more)
         self._deliver(sampled.ids, ended, now)
@@ -278,8 +297,12 @@ class EngineLoop:
             return step_failed(batch, error)
         if learn:
             # Copies of KV in the same tick would be taken for the pass's own time.
-            self.scheduler.observe(batch, (time.perf_counter() - started) * 1e3)
+            self._observe(batch, time.perf_counter() - started)
         return result
+
+    def _observe(self, batch: ModelBatch, seconds: float) -> None:
+        self.ticks.expect(self.scheduler.cost.predict(batch.model, batch.load))
+        self.scheduler.observe(batch, seconds * 1e3)
 
     def _deliver(self, sampled: dict[int, int], ended: list[Sequence], now: float) -> None:
         for sequence in ended:

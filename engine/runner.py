@@ -12,6 +12,7 @@ from engine.host_blocks import HostBlocks, host_blocks, load, save
 from engine.model.decoder import Decoder
 from engine.sampler import Sampled, sample_rows
 from engine.scheduler import ModelBatch
+from engine.tick_log import PassNotes
 
 
 class Runner(Protocol):
@@ -20,6 +21,8 @@ class Runner(Protocol):
     block_size: int
     host_blocks: HostBlocks
     """Slots for blocks whose KV waits in host memory; none before they are asked for."""
+    notes: PassNotes
+    """What its passes did that not every pass does."""
     freed: threading.Event
     """Set once a closed runner's memory is given back."""
 
@@ -42,7 +45,11 @@ class Runner(Protocol):
 
     @property
     def compiling(self) -> bool:
-        """Whether kernels of later passes are still being compiled."""
+        """Whether later passes are still being made ready."""
+        ...
+
+    def idle_work(self) -> bool:
+        """Do a piece of what later passes would wait for; returns whether more follows."""
         ...
 
     @property
@@ -100,6 +107,7 @@ class ModelRunner:
             config.num_layers, num_blocks, config.num_kv_heads, config.head_dim
         )
         self.host_blocks = host_blocks(decoder.ops, config)
+        self.notes = PassNotes()
         self.freed = threading.Event()
 
     @torch.inference_mode()
@@ -125,6 +133,10 @@ class ModelRunner:
 
     def warm_up(self, progress: Callable[[float], None]) -> None:
         """Nothing: torch has its kernels."""
+
+    def idle_work(self) -> bool:
+        """Nothing."""
+        return False
 
     def trim_kv(self, blocks: int) -> None:
         """Nothing: untouched pages take no memory."""
