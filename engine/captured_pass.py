@@ -26,6 +26,16 @@ class PassSize:
     num_tokens: int
 
     @property
+    def counts(self) -> tuple[int, int, int]:
+        """The three as plain numbers."""
+        return self.num_decode, self.num_chunks, self.num_tokens
+
+    @property
+    def captured(self) -> bool:
+        """Whether passes of this shape are captured; larger ones are launched kernel by kernel."""
+        return self.num_tokens <= max(DECODE_ROWS[-1], PASS_TOKENS[-1])
+
+    @property
     def num_sampled(self) -> int:
         """Every decode row, and every chunk in case it completes."""
         return self.num_decode + self.num_chunks
@@ -40,7 +50,7 @@ WARM_SIZES = (
     *(PassSize(rows, 0, rows) for rows in DECODE_ROWS[1:]),
     *(PassSize(rows, CHUNKS[0], tokens) for rows in MIXED_ROWS[1:3] for tokens in PASS_TOKENS[1:]),
 )
-"""Shapes whose kernels are compiled behind the first answers; each is captured at its first use."""
+"""Shapes whose kernels are compiled behind the first answers, and captured while nothing runs."""
 
 
 def captured_size(batch: ModelBatch) -> PassSize | None:
@@ -73,6 +83,8 @@ class CapturedPass:
         )
         self._host = queue.host_tensor(self.buffers.inputs.numel())
         self._replay: Callable[[], None] | None = None
+        self.has_run = False
+        """Whether it was ever launched, so that its kernels are compiled."""
         parts = self.buffers
         self._slots = self._mirror(parts.slots)
         self._ends = self._mirror(parts.ends)
@@ -120,6 +132,7 @@ class CapturedPass:
 
     def launch(self, compute: Callable[[PassBuffers], None]) -> None:
         """Queue the pass in the current stream."""
+        self.has_run = True
         if self._replay is not None:
             self._replay()
         else:

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 _CLOSED = "the engine is closed; create a new one"
 
 T = TypeVar("T")
-Command = Callable[[], None]
+Command = Callable[[], object]
 
 
 class CommandThread:
@@ -90,13 +90,17 @@ class CommandThread:
     def _drain_inbox(self, *, wait: bool) -> None:
         """Run waiting commands; with `wait`, wait for one if there is none."""
         if wait:
-            self._inbox.get()()
+            self._next_command()()
         while True:
             try:
                 command = self._inbox.get_nowait()
             except queue.Empty:
                 return
             command()
+
+    def _next_command(self) -> Command:
+        """Wait for a command."""
+        return self._inbox.get()
 
     def _run(self) -> None:
         try:

@@ -45,6 +45,7 @@ from engine.sequence import Sequence
 from engine.stats import EngineStats
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
+from engine.tick_log import TickRecord
 from kernels.ops import operations_for
 
 
@@ -144,6 +145,10 @@ class Engine:
     def stats(self) -> EngineStats:
         """The latest snapshot, at most a few ticks old."""
         return self._loop.stats()
+
+    def tick_log(self) -> list[TickRecord]:
+        """What the last few thousand ticks did and how long they took, the oldest first."""
+        return self._loop.ticks.records()
 
     def focus(self, sequence_id: int | None) -> None:
         """Serve one generation, by its `sequence_id`, before all others; None: nobody.
@@ -247,11 +252,17 @@ class Model:
         return loop.call(lambda: loop.resident(self._key).runner.compiling)
 
     def unload(self) -> None:
-        """Cancel the model's requests and free its weights and KV; harmless when it was closed."""
+        """Cancel the model's requests and free its weights and KV; harmless when it was closed.
+
+        Other models' ticks go on while it waits for kernels of this one that are being compiled.
+        """
         self._unloaded = True
         loop = self._engine._loop
         with suppress(EngineClosedError):
-            loop.call(lambda: loop.remove_model(self._key))
+            freed = loop.call(lambda: loop.remove_model(self._key))
+            if freed is not None and not freed.is_set():
+                freed.wait()
+                loop.call(loop.update_budget)
             return_freed_memory()
 
     def _check_loaded(self) -> None:

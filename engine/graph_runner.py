@@ -7,10 +7,10 @@ one small copy to pinned memory; the host learns the ids when the copy's event h
 
 import logging
 import math
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -18,13 +18,16 @@ from torch import Tensor
 
 from engine.batch import whole_prompt
 from engine.captured_pass import FIRST_SIZES, WARM_SIZES, CapturedPass, PassSize, captured_size, exact_size
+from engine.compile_thread import CompileThread
 from engine.device_queue import Mark, open_queue
 from engine.device_rows import DeviceRows
+from engine.first_use import FirstUse
 from engine.host_blocks import host_blocks, load, save
 from engine.model.decoder import Decoder
 from engine.sampler import Sampled, not_finite_cause
 from engine.scheduler import ModelBatch
 from engine.sequence import Sequence
+from engine.tick_log import PassNotes
 from kernels.pass_tables import LENGTH, NOT_FINITE, DecodeState, PassBuffers, advance, fill_pass
 from kernels.sampler_gpu import sample
 from kernels.sampler_state import SamplerState
@@ -70,16 +73,21 @@ class GraphRunner:
             self.kv = ops.make_kv(config.num_layers, num_blocks, config.num_kv_heads, config.head_dim)
             self._state, self._sampler = self._make_state()
         self.host_blocks = host_blocks(ops, config)
+        self._mapped = self.kv.mapped_bytes
         self._moved: Mark | None = None
         """The last copy between device and host blocks."""
         self._rows = DeviceRows(self._state, self._sampler, self.kv)
         self._reports = self._queue.host_tensor(DEPTH, MAX_ROWS)
         self._passes: dict[PassSize, CapturedPass] = {}
+        self._compiled: set[PassSize] = set()
+        """What the compiling thread has run, and what failed to be captured ahead is not in."""
+        self._first_use = FirstUse()
+        self.notes = PassNotes()
         self._flights: deque[_Flight] = deque()
         self._current: CapturedPass | None = None
         self._ticks = 0
-        self._closing = threading.Event()
-        self._compiler = threading.Thread(target=self._compile_rest, name="compiler", daemon=True)
+        self._compiler = CompileThread(self._free)
+        self.freed = self._compiler.freed
         self.replays = 0
         """Passes that were one replay of a captured graph."""
         self.eager_passes = 0
@@ -98,24 +106,25 @@ class GraphRunner:
         with self._queue.current():
             for index, size in enumerate(FIRST_SIZES):
                 progress(index / len(FIRST_SIZES))
-                self._captured(size)
+                self._pass(size)
             self._queue.synchronize()
-        self._compiler.start()
+        self._compiler.start(self._compile_rest())
 
     @torch.inference_mode()
-    def _compile_rest(self) -> None:
-        """Run every other shape once on padding, in a state and a queue of its own."""
+    def _compile_rest(self) -> Generator[None, None, None]:
+        """Run every other shape once on padding, in a state and a queue of its own, one a step."""
         queue = open_queue(self._ops.device)
+        with queue.current():
+            spare = self._make_state()
         try:
-            with queue.current():
-                spare = self._make_state()
-                for size in WARM_SIZES:
-                    if self._closing.is_set():
-                        return
+            for size in WARM_SIZES:
+                with queue.current():
                     CapturedPass(spare[0], size, queue).launch(lambda buffers: self._compute(buffers, *spare))
-                    queue.synchronize()
-        except Exception:
-            log.exception("compiling kernels ahead of their use failed")
+                queue.synchronize()
+                self._compiled.add(size)
+                yield
+        finally:
+            queue.synchronize()
 
     @torch.inference_mode()
     def run(self, batch: ModelBatch) -> Sampled:
@@ -124,16 +133,24 @@ class GraphRunner:
             with self._queue.current():
                 slots = self._rows.place(batch.sequences)
                 if batch.copies:
+                    self.notes.add(f"{len(batch.copies)} blocks copied")
                     self._ops.copy_blocks(self.kv, batch.copies)
                 size = captured_size(batch)
                 one = (
                     CapturedPass(self._state, exact_size(batch), self._queue)
                     if size is None
-                    else self._captured(size)
+                    else self._pass(size, hurry=bool(batch.decode))
                 )
+                ready = one.has_run or one.size in self._compiled
                 one.fill(batch, slots)
+                started = time.perf_counter()
                 self._launch(one, batch)
-                return self._read(self._flights.popleft())
+                launched = time.perf_counter()
+                sampled = self._read(self._flights.popleft())
+                if ready and not one.captured:
+                    ended = time.perf_counter()
+                    self._first_use.launched(one.size, (launched - started) * 1e3, (ended - started) * 1e3)
+                return sampled
         except Exception:
             self.forget()
             raise
@@ -146,7 +163,7 @@ class GraphRunner:
             size = captured_size(batch)
             if size is None:
                 raise RuntimeError(f"{len(batch.decode)} rows are more than {MAX_ROWS}")
-            self._current = self._captured(size)
+            self._current = self._pass(size)
             self._current.fill(batch, self._rows.place(batch.decode))
 
     @torch.inference_mode()
@@ -156,6 +173,28 @@ class GraphRunner:
         with self._queue.current():
             self._rows.send_blocks(batch.decode)
             self._launch(self._current, batch)
+
+    @torch.inference_mode()
+    def idle_work(self) -> bool:
+        """Capture one more shape whose kernels are compiled; returns whether there will be more to do."""
+        missing = None if self._compiler.running else next(filter(self._is_missing, WARM_SIZES), None)
+        if missing is not None:
+            try:
+                with self._queue.current():
+                    self._pass(missing)
+                    self._queue.synchronize()
+            except Exception:
+                log.exception("capturing a pass ahead of its use failed")
+                self._compiled.discard(missing)
+                self.forget()
+            # What was done between ticks has made none of them longer.
+            self.notes.take()
+        return self.compiling
+
+    def _is_missing(self, size: PassSize) -> bool:
+        """Whether a shape is compiled and could be captured, but is not."""
+        made = self._passes.get(size)
+        return size.captured and size in self._compiled and (made is None or not made.captured)
 
     def collect(self) -> Sampled:
         """Wait for the oldest tick launched and not yet collected; a row that has ended has no id."""
@@ -173,6 +212,9 @@ class GraphRunner:
 
     def forget(self) -> None:
         """Start from known state: what was in flight is not read any more."""
+        with suppress(Exception):
+            # Blocks of a failed step are given away, and memory behind them may be unmapped.
+            self._queue.synchronize()
         self._flights.clear()
         self._rows.forget()
 
@@ -193,8 +235,8 @@ class GraphRunner:
 
     @property
     def compiling(self) -> bool:
-        """Whether kernels of later passes are still being compiled."""
-        return self._compiler.is_alive()
+        """Whether later passes are still being made ready: by a thread, or when nothing runs."""
+        return self._compiler.running or any(map(self._is_missing, WARM_SIZES))
 
     @property
     def kv_bytes(self) -> int:
@@ -207,12 +249,15 @@ class GraphRunner:
             return
         if self.kv.backed_blocks > blocks + blocks // 4 + _KEPT_BLOCKS:
             self.kv.trim(blocks + _KEPT_BLOCKS)
+            self._mapped = self.kv.mapped_bytes
+            self.notes.add(f"KV memory trimmed: {self._mapped >> 20} MiB")
 
     @torch.inference_mode()
     def save_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """Queue copies of KV blocks to pinned host slots, behind the passes launched so far."""
         with self._queue.current():
             save(self._ops, self.kv, self.host_blocks, pairs)
+            self.notes.add(f"{len(pairs)} blocks to host memory")
             self._moved = self._queue.mark()
 
     @torch.inference_mode()
@@ -224,17 +269,22 @@ class GraphRunner:
         self.kv.back(max((block + 1 for block, _ in pairs), default=0))
         with self._queue.current():
             load(self._ops, self.kv, self.host_blocks, pairs)
+            self.notes.add(f"{len(pairs)} blocks from host memory")
             self._moved = self._queue.mark()
 
     def close(self) -> None:
-        """Give the KV memory back."""
-        self._closing.set()
-        if self._compiler.is_alive():
-            self._compiler.join()
-        self._queue.synchronize()
-        self._passes.clear()
-        self.kv.close()
-        self.host_blocks.close()
+        """Give all memory back; the thread that still compiles does so at its end."""
+        self._compiler.close()
+
+    def _free(self) -> None:
+        try:
+            self._queue.synchronize()
+        finally:
+            self._flights.clear()
+            self._current = None
+            self._passes.clear()
+            self.kv.close()
+            self.host_blocks.close()
 
     def _make_state(self) -> tuple[DecodeState, SamplerState]:
         device = self._ops.device
@@ -254,17 +304,32 @@ class GraphRunner:
         ids, finite = sample(logits, sampler, buffers.sampled_slots, lengths)
         advance(state, buffers.sampled_slots, ids, finite, sampler)
 
-    def _captured(self, size: PassSize) -> CapturedPass:
+    def _pass(self, size: PassSize, hurry: bool = False) -> CapturedPass:
+        """The pass of a shape, captured unless rows wait (`hurry`) and it is better not to do so now."""
         made = self._passes.get(size)
         if made is None:
-            made = CapturedPass(self._state, size, self._queue)
-            made.launch(self._tick)
-            self._ticks += 1
-            made.capture(self._tick)
-            self._passes[size] = made
+            made = self._passes[size] = CapturedPass(self._state, size, self._queue)
+        if not made.captured and not (hurry and not self._first_use.capture_now(size)):
+            self._capture(made)
         return made
 
+    def _capture(self, made: CapturedPass) -> None:
+        if not made.has_run:
+            made.launch(self._tick)
+            self._ticks += 1
+        started = time.perf_counter()
+        made.capture(self._tick)
+        self._first_use.captured(made.size, (time.perf_counter() - started) * 1e3)
+        self.notes.add(f"capture {made.size.counts}")
+
     def _launch(self, one: CapturedPass, batch: ModelBatch) -> None:
+        self.notes.shape = one.size.counts
+        if not one.captured:
+            new = one.size.captured and not one.has_run and one.size not in self._compiled
+            self.notes.add("first run" if new else "kernel by kernel")
+        if self.kv.mapped_bytes != self._mapped:
+            self._mapped = self.kv.mapped_bytes
+            self.notes.add(f"KV memory mapped: {self._mapped >> 20} MiB")
         one.launch(self._tick)
         self.replays += one.captured
         self.eager_passes += not one.captured

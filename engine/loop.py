@@ -7,12 +7,14 @@ models are loaded again and sequences go on (`engine.rebuild`).
 """
 
 import logging
+import queue
+import threading
 import time
 from collections.abc import Callable
 
 from engine.admission import Spill
 from engine.answer import Answer, never_started
-from engine.command_thread import CommandThread
+from engine.command_thread import Command, CommandThread
 from engine.cost_model import CostModel
 from engine.device_faults import describe, is_lost
 from engine.errors import DeviceLostError, EngineClosedError, EngineFailedError
@@ -30,12 +32,16 @@ from engine.scheduler import ModelBatch, Scheduler, SchedulerConfig, TickPlan
 from engine.sequence import Sequence
 from engine.snapshot import SnapshotTaker
 from engine.stats import EngineStats
+from engine.tick_log import TickLog
 from kernels.ops import Operations
 
 log = logging.getLogger(__name__)
 
 _HOST_MEMORY_FROM = 0.6
 """Part of the KV budget in use from which host memory is taken for what will be evicted."""
+
+_IDLE_PAUSE_S = 0.02
+"""Between two pieces of idle work, so that other threads have the interpreter."""
 
 
 class EngineLoop(CommandThread):
@@ -59,7 +65,8 @@ class EngineLoop(CommandThread):
         self._budget = KVBudget(kv_limit(0))
         self.scheduler = Scheduler(CostModel(), config)
         self._models: dict[int, ResidentModel] = {}
-        self._passes = Passes(self._models, ops.device)
+        self.ticks = TickLog()
+        self._passes = Passes(self._models, ops.device, self.ticks)
         self._trial = DeviceTrial(ops.device)
         self._failure: str | None = None
         """Why nothing is served any more."""
@@ -99,22 +106,26 @@ class EngineLoop(CommandThread):
     def add_model(self, resident: ResidentModel) -> None:
         """Make a loaded model schedulable; on the engine's thread."""
         self._models[resident.key] = resident
-        self._update_budget()
+        self.update_budget()
         blocks = resident.open_blocks(self._budget, debug=self._config.debug)
         self.scheduler.add_model(resident.key, blocks, resident.context_length)
         self.scheduler.host_gb_s = self._ops.host_gb_s
         self._take_snapshot()
 
-    def remove_model(self, key: int) -> None:
-        """End a model's sequences and forget it; on the engine's thread."""
+    def remove_model(self, key: int) -> threading.Event | None:
+        """End a model's sequences and forget it; on the engine's thread.
+
+        Returns what is set when its memory is back, None for a model that is not there.
+        """
         resident = self._models.pop(key, None)
         if resident is None:
-            return
+            return None
         for sequence in self.scheduler.remove_model(key):
             self._end(sequence, FinishReason.CANCELLED, "the model was unloaded")
         resident.runner.close()
-        self._update_budget()
+        self.update_budget()
         self._take_snapshot()
+        return resident.runner.freed
 
     def make_room(self) -> None:
         """Give back the memory of cached KV; on the engine's thread."""
@@ -122,8 +133,8 @@ class EngineLoop(CommandThread):
             model.blocks.evict_all()
             model.runner.trim_kv(model.blocks.highest_used + 1)
 
-    def _update_budget(self) -> None:
-        """What KV may take changes with what weights take."""
+    def update_budget(self) -> None:
+        """What KV may take changes with what weights take; on the engine's thread."""
         self._budget.set_total(self._kv_limit(sum(m.runner.kv_bytes for m in self._models.values())))
 
     def resident(self, key: int) -> ResidentModel:
@@ -152,6 +163,19 @@ class EngineLoop(CommandThread):
             # Not while the error is handled: its traceback holds the weights that have to go.
             self._rebuild(lost)
 
+    def _next_command(self) -> Command:
+        """Wait for a command; meanwhile do piece by piece what later passes would wait for."""
+        working = False
+        while True:
+            more = any(model.runner.idle_work() for model in self._models.values() if self._inbox.empty())
+            if working and not more:
+                self.update_budget()
+            working = more
+            try:
+                return self._inbox.get(timeout=_IDLE_PAUSE_S if more else None)
+            except queue.Empty:
+                continue
+
     def _tick(self) -> None:
         if self.scheduler.idle:
             return
@@ -169,7 +193,7 @@ class EngineLoop(CommandThread):
     def _run_ahead(self, plan: TickPlan, batch: ModelBatch) -> None:
         def settle(plan: TickPlan, sampled: Sampled, seconds: float, more: bool) -> None:
             if seconds:
-                self.scheduler.observe(batch, seconds * 1e3)
+                self._passes.learn(batch, seconds, self.scheduler)
             self._settle(plan, sampled, seconds, more)
 
         def interrupted() -> bool:
@@ -183,6 +207,7 @@ class EngineLoop(CommandThread):
 
     def _settle(self, plan: TickPlan, sampled: Sampled, seconds: float, more: bool = False) -> None:
         """Account and deliver one tick."""
+        self.ticks.add(plan, seconds, [self._models[batch.model].runner.notes for batch in plan.batches])
         now = time.monotonic()
         ended = self.scheduler.commit(plan, sampled.ids, sampled.failed, now, more=more)
         self._passes.committed(plan)
@@ -288,7 +313,7 @@ class EngineLoop(CommandThread):
             self._reload_models()
             focused = self.scheduler.focused
             self._open_books()
-            self._update_budget()
+            self.update_budget()
             queue_again(self._answers, self.scheduler)
             self.scheduler.focus(focused)
         except Exception as error:
@@ -331,5 +356,8 @@ class EngineLoop(CommandThread):
                 self._end(answer.sequence, FinishReason.CANCELLED, "the engine was closed")
             except Exception:
                 log.exception("ending a sequence failed while closing")
+        runners = [model.runner for model in self._models.values()]
         self._drop_models()
+        for runner in runners:
+            runner.freed.wait()
         self._take_snapshot()

@@ -15,6 +15,7 @@ from engine.recovery import Recovery, part_of
 from engine.runner import Runner
 from engine.sampler import Sampled
 from engine.scheduler import ModelBatch, Scheduler, TickPlan
+from engine.tick_log import TickLog
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +23,9 @@ log = logging.getLogger(__name__)
 class Passes:
     """The passes of all resident models. Every method may raise `DeviceLostError`, nothing else."""
 
-    def __init__(self, models: Mapping[int, ResidentModel], device: torch.device) -> None:
+    def __init__(self, models: Mapping[int, ResidentModel], device: torch.device, ticks: TickLog) -> None:
         self._models = models
+        self._ticks = ticks
         self._recovery = Recovery(device, self._free_memory)
 
     def run(self, plan: TickPlan, scheduler: Scheduler) -> Sampled:
@@ -45,6 +47,10 @@ class Passes:
         runner = self._models[batch.model].runner
         rows = [s.sequence_id for s in batch.decode if s.sequence_id in alive]
         return self._recovery.run(runner, part_of(batch, rows), error)
+
+    def learn(self, batch: ModelBatch, seconds: float, scheduler: Scheduler) -> None:
+        """Compare a measured pass with what was predicted; before the tick's commit."""
+        self._ticks.expect(scheduler.observe(batch, seconds * 1e3))
 
     def committed(self, plan: TickPlan) -> None:
         """Take note of what the tick computed; call after every commit."""
@@ -68,7 +74,7 @@ class Passes:
             learn = False
         if learn:
             # Copies of KV in the same tick would be taken for the pass's own time.
-            scheduler.observe(batch, (time.perf_counter() - started) * 1e3)
+            self.learn(batch, time.perf_counter() - started, scheduler)
         result.failed.update(wrong)
         return result
 

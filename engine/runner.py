@@ -1,5 +1,6 @@
 """Runs planned batches of one model: pack, forward, sample."""
 
+import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ from engine.host_blocks import HostBlocks, host_blocks, load, save
 from engine.model.decoder import Decoder
 from engine.sampler import Sampled, sample_rows
 from engine.scheduler import ModelBatch
+from engine.tick_log import PassNotes
 
 
 class Runner(Protocol):
@@ -19,6 +21,10 @@ class Runner(Protocol):
     block_size: int
     host_blocks: HostBlocks
     """Slots for blocks whose KV waits in host memory; none before they are asked for."""
+    notes: PassNotes
+    """What its passes did that not every pass does."""
+    freed: threading.Event
+    """Set once a closed runner's memory is given back."""
 
     @property
     def max_ahead(self) -> int:
@@ -39,7 +45,11 @@ class Runner(Protocol):
 
     @property
     def compiling(self) -> bool:
-        """Whether kernels of later passes are still being compiled."""
+        """Whether later passes are still being made ready."""
+        ...
+
+    def idle_work(self) -> bool:
+        """Do a piece of what later passes would wait for; returns whether more follows."""
         ...
 
     @property
@@ -66,7 +76,7 @@ class Runner(Protocol):
         ...
 
     def close(self) -> None:
-        """Give memory back that does not go with the object."""
+        """Give memory back that does not go with the object: at once, or when what uses it has ended."""
         ...
 
     def begin(self, batch: ModelBatch) -> None:
@@ -101,6 +111,8 @@ class ModelRunner:
             config.num_layers, num_blocks, config.num_kv_heads, config.head_dim
         )
         self.host_blocks = host_blocks(decoder.ops, config)
+        self.notes = PassNotes()
+        self.freed = threading.Event()
 
     @torch.inference_mode()
     def run(self, batch: ModelBatch) -> Sampled:
@@ -126,6 +138,10 @@ class ModelRunner:
     def warm_up(self, progress: Callable[[float], None]) -> None:
         """Nothing: torch has its kernels."""
 
+    def idle_work(self) -> bool:
+        """Nothing."""
+        return False
+
     def trim_kv(self, blocks: int) -> None:
         """Nothing: untouched pages take no memory."""
 
@@ -142,6 +158,7 @@ class ModelRunner:
     def close(self) -> None:
         """Give host memory back; all else goes with the object."""
         self.host_blocks.close()
+        self.freed.set()
 
     def forget(self) -> None:
         """Nothing: a pass begins with what the host knows."""

@@ -34,10 +34,8 @@ NO_FAILURES: Mapping[int, str] = {}
 class Scheduler:
     """Sequences of all resident models, one tick budget and one KV budget.
 
-    `rank` orders everything: the head of the queue is admitted first, and when a decode row finds no
-    block the last in rank of those that run goes back to the queue. The first in rank is never
-    preempted and, alone, always fits; so something always makes progress. Sequences that are paused
-    on request give their blocks before anybody who runs or could.
+    `engine.roster` says who comes first, `engine.occupancy` who holds blocks, `engine.prefill_share`
+    whose prompt is read; this class puts ticks together and accounts them.
     """
 
     def __init__(self, cost: CostModel, config: SchedulerConfig) -> None:
@@ -213,12 +211,14 @@ class Scheduler:
         """Estimate of the time to its first token; None if it decodes or is paused on request."""
         return waiting_seconds(sequence, self._roster, self._loads(), self.tick_limit_ms, self.cost)
 
-    def observe(self, batch: ModelBatch, ms: float) -> None:
-        """Teach the cost model one measured pass; before `commit`, which changes the sequences."""
+    def observe(self, batch: ModelBatch, ms: float) -> float:
+        """Teach the cost model one measured pass, before `commit`; returns what it had predicted."""
         load = self._load(batch)
+        predicted = self.cost.predict(batch.model, load)
         if ms > 0.0:
-            self.errors.append(abs(self.cost.predict(batch.model, load) - ms) / ms)
+            self.errors.append(abs(predicted - ms) / ms)
         self.cost.observe(batch.model, load, ms)
+        return predicted
 
     def plan(self, now: float) -> TickPlan:
         """What to compute in the tick at clock `now`: every decode row, then prompts.

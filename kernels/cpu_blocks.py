@@ -102,7 +102,7 @@ def _six_bit(e: Emitter, block: Value, group: int) -> tuple[Value, Value]:
     """Scale and minimum of one of 8 groups, from the 12 bytes that begin at byte 4."""
     if group < 4:
         scale, minimum = _byte(e, block, 4 + group), _byte(e, block, 8 + group)
-        return tuple(e.ir.and_(part, _word(63)) for part in (scale, minimum))  # type: ignore[return-value]
+        return tuple(e.ir.and_(part, _word(63)) for part in (scale, minimum))
     both = _byte(e, block, 8 + group)
     tops = [e.ir.lshr(_byte(e, block, at + group), _word(6)) for at in (0, 4)]
     lows = [e.ir.and_(both, _word(15)), e.ir.lshr(both, _word(4))]

@@ -16,6 +16,7 @@ from app.bench.statistics import (
     Arrival,
     gaps_inside,
     gaps_touching,
+    longest,
     median,
     percentile,
     tokens_per_second,
@@ -26,10 +27,13 @@ from engine.request import Finished, FinishReason, Request, SamplingParams
 
 if TYPE_CHECKING:
     from engine.engine import Generation, Model
+    from engine.tick_log import TickRecord
 
 GREEDY = SamplingParams(temperature=0.0)
 SLACK = 64
 """Extra tokens per row, so that rows which start a few ticks apart still run together long enough."""
+WORST = 8
+"""Longest gaps that are reported with what the engine did in them."""
 Say = Callable[[str], None]
 Figures = dict[str, object]
 
@@ -98,6 +102,8 @@ class Bench:
     model: "Model"
     prompts: RandomPrompts
     say: Say
+    tick_log: "Callable[[], Sequence[TickRecord]]" = list
+    """`Engine.tick_log` of the model's engine."""
 
     def first_token(self) -> float:
         """Seconds from submitting a short prompt to its first token."""
@@ -156,9 +162,10 @@ class Bench:
         idle: list[float] = []
         loaded: list[float] = []
         first: list[float] = []
+        worst: list[Figures] = []
         for number in range(workload.repeat):
             self.say(f"stall {long} beside {rows} rows, {number + 1} of {workload.repeat}")
-            quiet, busy, seconds = self._stall_once(long, rows, workload)
+            quiet, busy, seconds = self._stall_once(long, rows, workload, worst)
             idle += quiet
             loaded += busy
             first.append(seconds)
@@ -179,6 +186,7 @@ class Bench:
             },
             "ttft_ms": _ms(median(first)),
             "gaps": {"idle": len(idle), "loaded": len(loaded)},
+            "worst": sorted(worst, key=_gap, reverse=True)[:WORST],
         }
 
     def _decode_once(self, rows: int, depth: int, new: int) -> float:
@@ -212,7 +220,7 @@ class Bench:
         return seconds
 
     def _stall_once(
-        self, long: Prompts, rows: int, workload: Workload
+        self, long: Prompts, rows: int, workload: Workload, worst: list[Figures]
     ) -> tuple[list[float], list[float], float]:
         depth = max(1, workload.stall_depth)
         # No tick reads fewer than one prompt token, so this many tokens cannot run out before the end.
@@ -233,11 +241,21 @@ class Bench:
             if stream.arrivals[-1].time < loaded_to and stream.finished is None:
                 stream.wait_tokens(stream.tokens + 1)
         self._check_running(running, loaded_to)
+        worst += self._worst(running, loaded_from, loaded_to)
         for stream in [*running, *readers]:
             stream.cancel()
         idle = [gap for stream in running for gap in gaps_inside(stream.arrivals, quiet_from, loaded_from)]
         loaded = [gap for stream in running for gap in gaps_touching(stream.arrivals, loaded_from, loaded_to)]
         return idle, loaded, seconds
+
+    def _worst(self, running: Sequence[Stream], start: float, end: float) -> list[Figures]:
+        """The longest waits and the ticks that ended in each."""
+        waits = longest([list(stream.arrivals) for stream in running], start, end, WORST)
+        log = self.tick_log()
+        return [
+            {"gap_ms": _ms(to - since), "ticks": [_tick(r) for r in log if since < r.ended_at <= to]}
+            for since, to in waits
+        ]
 
     def _check_running(self, running: Sequence[Stream], until: float) -> None:
         ended = sum(stream.finished is not None and stream.arrivals[-1].time < until for stream in running)
@@ -245,6 +263,22 @@ class Bench:
             self.say(
                 f"note: {ended} of {len(running)} rows reached the context's end before the prompts were read"
             )
+
+
+def _gap(wait: Figures) -> float:
+    milliseconds = wait["gap_ms"]
+    assert isinstance(milliseconds, float)
+    return milliseconds
+
+
+def _tick(record: "TickRecord") -> Figures:
+    """A tick of the log as `--json` prints it."""
+    figures = record._asdict()
+    del figures["ended_at"]
+    return figures | {
+        "predicted_ms": round(record.predicted_ms, 3),
+        "measured_ms": round(record.measured_ms, 3),
+    }
 
 
 def _ms(seconds: float) -> float:

@@ -56,6 +56,29 @@ def gaps_touching(arrivals: Sequence[Arrival], start: float, end: float) -> list
     ]
 
 
+def longest(
+    rows: Sequence[Sequence[Arrival]], start: float, end: float, count: int
+) -> list[tuple[float, float]]:
+    """The longest waits that overlap the window, as (from, to); what several rows waited for is one."""
+    waits = [
+        (before.time, after.time)
+        for arrivals in rows
+        for before, after in pairwise(arrivals)
+        if before.time < end and after.time > start
+    ]
+    found: list[tuple[float, float]] = []
+    for wait in sorted(waits, key=lambda wait: wait[0] - wait[1]):
+        if len(found) < count and not any(_same(wait, other) for other in found):
+            found.append(wait)
+    return found
+
+
+def _same(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Rows of one tick are told one after another: their waits overlap all but a little."""
+    overlap = min(one[1], other[1]) - max(one[0], other[0])
+    return overlap > 0.5 * min(one[1] - one[0], other[1] - other[0])
+
+
 def common_window(rows: Sequence[Sequence[Arrival]]) -> tuple[float, float]:
     """From when every row had its first token until the first row had its last one.
 

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         loaded = time.perf_counter()
         workload = _workload(args, engine.device, model.context_length)
         check_fits(workload, model.context_length)
-        bench = make_bench(model)
+        bench = make_bench(model, engine)
         first = bench.first_token()
         start = {
             "load_s": round(loaded - before, 3),
@@ -100,13 +100,13 @@ def wait_for_kernels(model: "Model") -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def make_bench(model: "Model") -> "Bench":
+def make_bench(model: "Model", engine: "Engine") -> "Bench":
     """A loaded model and fresh prompts for it."""
     from app.bench.measure import Bench
     from app.bench.workload import RandomPrompts
 
     tokenizer = model.tokenizer
-    return Bench(model, RandomPrompts(tokenizer.vocab_size, tokenizer.is_control), say)
+    return Bench(model, RandomPrompts(tokenizer.vocab_size, tokenizer.is_control), say, engine.tick_log)
 
 
 def measure(engine: "Engine", bench: "Bench", workload: Workload) -> "Figures":

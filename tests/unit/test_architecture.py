@@ -18,6 +18,8 @@ TORCH_FREE = (
     "engine/request.py",
     "engine/stats.py",
     "engine/cost_model.py",
+    "engine/tick_log.py",
+    "engine/first_use.py",
 )
 EMPTY = ("app/__init__.py", "engine/__init__.py", "kernels/__init__.py")
 

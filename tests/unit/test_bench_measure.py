@@ -18,6 +18,7 @@ from app.commands.common import CommandError
 from engine.errors import EngineError
 from engine.generation import Generation
 from engine.request import Finished, FinishReason, Request, TextDelta
+from engine.tick_log import TickRecord
 
 
 @dataclass
@@ -40,6 +41,7 @@ class PretendedModel:
     name: str = "pretended"
     requests: list[Request] = field(default_factory=list)
     rows: list[PretendedRow] = field(default_factory=list)
+    ticks: list[TickRecord] = field(default_factory=list)
     tokenizer: SimpleNamespace = field(
         default_factory=lambda: SimpleNamespace(vocab_size=1000, is_control=lambda token_id: token_id < 3)
     )
@@ -75,6 +77,7 @@ class PretendedModel:
                 chunk -= took
                 read += took
             time.sleep((self.idle_ms + self.token_ms * read) / 1e3)
+            self.ticks.append(TickRecord(time.perf_counter(), len(rows), read, (), 1.0, 1.0, ()))
             for row in rows:
                 if not row.left_to_read:
                     self._step(row)
@@ -100,7 +103,7 @@ def pretended():
     def make(**options) -> tuple[Bench, PretendedModel]:
         models.append(PretendedModel(**options))
         prompts = RandomPrompts(1000, lambda token_id: token_id < 3)
-        return Bench(models[-1], prompts, lambda line: None), models[-1]
+        return Bench(models[-1], prompts, lambda line: None, models[-1].ticks.copy), models[-1]
 
     yield make
     for model in models:
@@ -147,6 +150,11 @@ def test_stall_sees_the_long_ticks(pretended):
     assert figures["loaded_ms"]["p50"] >= 24
     assert figures["loaded_ms"]["p50"] <= figures["loaded_ms"]["p99"] <= figures["loaded_ms"]["max"]
     assert figures["ttft_ms"] >= 240
+    worst = figures["worst"]
+    assert len(worst) == 8
+    assert worst[0]["gap_ms"] == figures["loaded_ms"]["max"]
+    assert sorted((wait["gap_ms"] for wait in worst), reverse=True) == [wait["gap_ms"] for wait in worst]
+    assert all([tick["chunk_tokens"] for tick in wait["ticks"]] == [200] for wait in worst)
 
 
 def test_rows_that_end_early_are_said(pretended):

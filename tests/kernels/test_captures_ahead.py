@@ -1,0 +1,124 @@
+"""Shapes are captured while nothing runs, and not while rows decode if that is the longer way."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from engine import captured_pass, graph_runner
+from engine.captured_pass import PassSize
+from engine.graph_runner import GraphRunner
+from engine.request import Request
+from engine.sequence import Sequence
+from engine.tick_plan import ModelBatch, PrefillChunk
+from kernels.triton_ops import TritonOperations
+
+FIRST, MIXED, DECODE = PassSize(1, 0, 1), PassSize(8, 8, 64), PassSize(2, 0, 2)
+TOO_LARGE = PassSize(0, 1, 1024)
+
+
+class Captures:
+    """A runner whose passes compute nothing; tells what was launched and captured, in order."""
+
+    def __init__(self, device: str, monkeypatch) -> None:
+        monkeypatch.setattr(graph_runner, "FIRST_SIZES", (FIRST,))
+        monkeypatch.setattr(graph_runner, "WARM_SIZES", (TOO_LARGE, MIXED, DECODE))
+        monkeypatch.setattr(GraphRunner, "_compute", lambda *_: None)
+        self.made: list[PassSize] = []
+        original = captured_pass.CapturedPass.capture
+
+        def capture(one, compute) -> None:
+            assert one.has_run, "a pass is captured before its kernels are compiled"
+            self.made.append(one.size)
+            original(one, compute)
+
+        monkeypatch.setattr(captured_pass.CapturedPass, "capture", capture)
+        config = SimpleNamespace(num_layers=1, num_kv_heads=2, head_dim=64, vocab_size=300)
+        ops = TritonOperations(torch.device(device), "float16")
+        self.runner = GraphRunner(SimpleNamespace(ops=ops, config=config), 40, 256, [])
+
+    def warm_up(self) -> GraphRunner:
+        self.runner.warm_up(lambda part: None)
+        while self.runner._compiler.running:
+            pass
+        return self.runner
+
+
+@pytest.fixture
+def captures(device, monkeypatch):
+    captures = Captures(device, monkeypatch)
+    yield captures
+    captures.runner.close()
+
+
+def sequence(number: int, block: int, known: int) -> Sequence:
+    request = Request(tuple(range(10, 10 + known)), max_tokens=20)
+    made = Sequence(number, 1, request, 0.0, 7)
+    made.block_table, made.limit, made.num_computed = [block], 64, known - 1
+    return made
+
+
+def mixed_batch() -> ModelBatch:
+    reader = sequence(2, 2, 30)
+    return ModelBatch(1, [sequence(1, 1, 5)], [PrefillChunk(reader, 0, 20)])
+
+
+def test_each_piece_of_idle_work_is_one_capture(captures):
+    runner = captures.warm_up()
+    assert captures.made == [FIRST]
+    assert runner.compiling
+    assert runner.idle_work()
+    assert captures.made == [FIRST, MIXED]
+    assert not runner.idle_work()
+    assert captures.made == [FIRST, MIXED, DECODE]
+    assert not runner.compiling
+    assert not runner.idle_work()
+    assert len(captures.made) == 3
+    assert not runner.notes.take(), "a tick was told of captures that were made before it"
+    runner.run(mixed_batch())
+    assert (runner.replays, runner.eager_passes) == (1, 0)
+    assert runner.notes.shape == (8, 8, 64)
+
+
+def test_nothing_is_captured_while_the_thread_compiles(captures, monkeypatch):
+    runner = captures.warm_up()
+    monkeypatch.setattr(type(runner._compiler), "running", True)
+    assert runner.idle_work()
+    assert captures.made == [FIRST]
+
+
+def test_a_capture_that_fails_is_not_tried_again_when_idle(captures, monkeypatch):
+    runner = captures.warm_up()
+
+    def broken(one, compute) -> None:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(captured_pass.CapturedPass, "capture", broken)
+    assert runner.idle_work()
+    assert not runner.idle_work()
+    assert not runner.compiling
+    assert captures.made == [FIRST]
+
+
+def test_rows_that_decode_do_not_wait_for_a_capture(captures):
+    runner = captures.warm_up()
+    runner._first_use.capture_ms = 1e9
+    runner.run(mixed_batch())
+    assert captures.made == [FIRST]
+    assert (runner.replays, runner.eager_passes) == (0, 1)
+    assert "kernel by kernel" in runner.notes.take()
+    assert runner._first_use.launch_ms is not None
+    # What launching it costs is now more than a capture: it is made.
+    runner._first_use.capture_ms = 0.0
+    runner.run(mixed_batch())
+    assert captures.made == [FIRST, MIXED]
+    assert (runner.replays, runner.eager_passes) == (1, 1)
+    assert any(note.startswith("capture") for note in runner.notes.take())
+
+
+def test_without_rows_that_wait_a_shape_is_captured_at_once(captures):
+    runner = captures.warm_up()
+    runner._first_use.capture_ms = 1e9
+    runner.run(ModelBatch(1, [], [PrefillChunk(sequence(2, 2, 30), 0, 20)]))
+    assert captures.made == [FIRST, PassSize(0, 8, 64)]
+    assert runner.replays == 1
