@@ -183,7 +183,7 @@ class EngineLoop(CommandThread):
         if plan.empty:
             raise RuntimeError("no sequence can make progress")
         batch = rows_alone(plan)
-        if batch is not None and self._passes.may_run_ahead(batch):
+        if batch is not None and self._passes.may_run_ahead(batch, self.scheduler):
             self._run_ahead(plan, batch)
             return
         started = time.perf_counter()

@@ -1,13 +1,13 @@
 """Block tables are looked at before a pass reads and writes through them.
 
 A wrong page id would let one sequence read another's tokens or overwrite them. Always checked: every
-entry is a block of the model, and a block that is written is held once. Thorough checks (the debug
+entry is a block of the model, and a block that is written is nobody else's. Thorough checks (the debug
 mode) keep a canary for every slot, a hash of all tokens up to the one whose KV was written there, and
 compare it with the tokens of the sequence that is about to read it. This module imports no torch.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from engine.kv_cache import BlockManager
 from engine.sequence import Sequence
@@ -22,6 +22,8 @@ class PageCheck:
     def __init__(self, blocks: BlockManager, *, thorough: bool) -> None:
         self._blocks = blocks
         self._thorough = thorough
+        self._writers: dict[int, tuple[int, int]] = {}
+        """Block → (the sequence that last wrote to it, its index in that one's table)."""
         self._written: dict[int, list[int | None]] = {}
         """Canaries by block, one per slot."""
         self._hosted: dict[int, list[int | None]] = {}
@@ -31,8 +33,11 @@ class PageCheck:
         self._starts: list[tuple[Sequence, int]] = []
         """Sequences of the pass being run and how much of each was computed before it."""
 
-    def faults(self, batch: ModelBatch) -> dict[int, str]:
-        """A cause for every sequence of a batch whose table must not be used; call before its pass."""
+    def faults(self, batch: ModelBatch, alive: Mapping[int, Sequence]) -> dict[int, str]:
+        """A cause for every sequence of a batch whose table must not be used; call before its pass.
+
+        alive: all live sequences by id.
+        """
         if self._thorough:
             for source, destination in batch.copies:
                 self._written[destination] = list(self._slots(source))
@@ -41,7 +46,7 @@ class PageCheck:
         spans += [(chunk.sequence, chunk.start, chunk.end) for chunk in batch.prefill]
         found = {}
         for sequence, start, end in spans:
-            fault = self._fault(sequence, start, end)
+            fault = self._fault(sequence, start, end, alive)
             if fault:
                 found[sequence.sequence_id] = f"{fault}; its KV cannot be trusted. Send the message again"
         return found
@@ -61,17 +66,27 @@ class PageCheck:
             for block, slot in moves.loads:
                 self._written[block] = list(self._hosted[slot])
 
-    def _fault(self, sequence: Sequence, start: int, end: int) -> str | None:
+    def _fault(self, sequence: Sequence, start: int, end: int, alive: Mapping[int, Sequence]) -> str | None:
         table, size = sequence.block_table, self._blocks.block_size
         if not table or len(table) * size < end:
             return f"its block table has {len(table)} KV blocks for {end} tokens"
         if min(table) < 1 or max(table) > self._blocks.total:
             wrong = next(block for block in table if not 1 <= block <= self._blocks.total)
             return f"its block table names KV block {wrong}, which is none of 1 to {self._blocks.total}"
-        for block in table[start // size : self._blocks.blocks_for(end)]:
+        for index in range(start // size, self._blocks.blocks_for(end)):
+            block = table[index]
             if self._blocks.refs(block) != 1:
                 count = self._blocks.refs(block)
                 return f"it would write to KV block {block}, which {count} block tables hold"
+            writer, place = self._writers.get(block, (0, 0))
+            owner = alive.get(writer)
+            if (
+                owner is not None
+                and owner is not sequence
+                and owner.block_table[place : place + 1] == [block]
+            ):
+                return f"it would write to KV block {block}, which sequence {writer} writes to"
+            self._writers[block] = (sequence.sequence_id, index)
         return self._canary(sequence, start) if self._thorough else None
 
     def _canary(self, sequence: Sequence, count: int) -> str | None:

@@ -37,10 +37,10 @@ class Passes:
             result.failed.update(one.failed)
         return result
 
-    def may_run_ahead(self, batch: ModelBatch) -> bool:
+    def may_run_ahead(self, batch: ModelBatch, scheduler: Scheduler) -> bool:
         """Whether ticks of decode rows can be queued: the device can, and every block table is right."""
         resident = self._models[batch.model]
-        return bool(resident.runner.max_ahead) and not resident.pages.faults(batch)
+        return bool(resident.runner.max_ahead) and not resident.pages.faults(batch, scheduler.sequences)
 
     def recover(self, batch: ModelBatch, alive: Container[int], error: Exception) -> Sampled:
         """One tick of the rows that are still alive, after ticks that were queued ahead have failed."""
@@ -61,7 +61,7 @@ class Passes:
 
     def _run(self, batch: ModelBatch, scheduler: Scheduler, *, learn: bool) -> Sampled:
         resident = self._models[batch.model]
-        wrong = resident.pages.faults(batch)
+        wrong = resident.pages.faults(batch, scheduler.sequences)
         if wrong:
             batch = self._without(batch, wrong, scheduler)
         if not batch.sequences:
