@@ -24,6 +24,7 @@ def make_engine(
         device or settings.device,
         kv_budget_bytes=settings.kv_budget_bytes,
         vram_limit_bytes=vram_limit_bytes or settings.vram_limit_bytes,
+        host_kv_bytes=settings.host_kv_bytes,
         kv_dtype=settings.kv_dtype,
         weight_dtype=settings.weight_dtype,
         tick_factor=settings.tick_factor,

@@ -51,6 +51,12 @@ class EngineSettings:
     vram_limit: str = _option(
         "auto", 'most memory of a GPU, weights and all: auto or a size like "12 GiB"', size=True
     )
+    host_kv: str = _option(
+        "auto",
+        "host memory for what a full GPU must put aside of each model's keys and values: auto or a size; "
+        '"0 GiB" for none',
+        size=True,
+    )
     kv_dtype: str = _option(
         "auto",
         "type of stored keys and values; q8_0 on a GPU only",
@@ -68,6 +74,11 @@ class EngineSettings:
     def kv_budget_bytes(self) -> int | None:
         """The KV budget in bytes; None lets the engine choose."""
         return None if self.kv_budget == "auto" else parse_size(self.kv_budget)
+
+    @property
+    def host_kv_bytes(self) -> int | None:
+        """The host memory in bytes; None lets the engine choose."""
+        return None if self.host_kv == "auto" else parse_size(self.host_kv)
 
     @property
     def vram_limit_bytes(self) -> int | None:

@@ -35,6 +35,8 @@ class Occupancy:
         self._roster = roster
         self._cost = cost
         self._config = config
+        self._spill_ms = NO_LIMIT
+        """Time left in this tick for moving evicted blocks to host memory."""
         self._blocked: tuple[int, int, int] | None = None
         """(sequence, KV version, running) of the last failed admission: the same would fail again."""
 
@@ -75,9 +77,10 @@ class Occupancy:
 
         spare_ms: most time that moving evicted blocks to host memory may take in this tick.
         """
+        self._spill_ms = spare_ms
         while sum(not running.held for running in self._roster.running) < self._config.max_sequences:
             sequence = self._roster.next_waiting()
-            if sequence is None or not self._admit_one(sequence, now, spare_ms):
+            if sequence is None or not self._admit_one(sequence, now):
                 return
 
     def restore(self, spare_ms: float, moves: dict[int, KVMoves]) -> float:
@@ -108,7 +111,7 @@ class Occupancy:
         blocks.commit_full(sequence.block_table, sequence.token_ids, sequence.num_computed)
         return block, slot
 
-    def _admit_one(self, sequence: Sequence, now: float, spare_ms: float) -> bool:
+    def _admit_one(self, sequence: Sequence, now: float) -> bool:
         blocks = self._models[sequence.model].blocks
         situation = (sequence.sequence_id, blocks.budget.version, len(self._roster.running))
         if situation == self._blocked:
@@ -122,7 +125,7 @@ class Occupancy:
                 return False
             self._pause(victim)
             hit = find_prefix(sequence, parent, blocks)
-        if not self._evict_in_time(hit, blocks, spare_ms):
+        if not self._evict_in_time(hit, blocks):
             sequence.note = "waits while KV moves to host memory"
             return False
         self._start(sequence, hit, blocks, now)
@@ -182,16 +185,18 @@ class Occupancy:
         self.preemptions += 1
         self._roster.stop(sequence)
 
-    def _evict_in_time(self, hit: PrefixHit, blocks: BlockManager, spare_ms: float) -> bool:
-        """Whether a sequence may start now: else some of the evictions it needs are done, in `spare_ms`."""
-        if not blocks.spilling or spare_ms == NO_LIMIT:
+    def _evict_in_time(self, hit: PrefixHit, blocks: BlockManager) -> bool:
+        """Whether a sequence may start now: else as many of the evictions it needs as there is time for."""
+        if not blocks.spilling or self._spill_ms == NO_LIMIT:
             return True
         budget = blocks.budget
         need = hit.missing * blocks.block_bytes
         bytes_short = max(budget.used_bytes + need - budget.total_bytes, 0) // blocks.block_bytes
         numbers_short = hit.missing - blocks.free
-        most = max(1, int(spare_ms / self._move_ms(blocks)))
-        if max(bytes_short, numbers_short) <= most:
+        short = max(bytes_short, numbers_short)
+        most = max(1, int(self._spill_ms / self._move_ms(blocks)))
+        self._spill_ms = max(0.0, self._spill_ms - max(short, 0) * self._move_ms(blocks))
+        if short <= most:
             return True
         blocks.touch(hit.blocks)
         owner = budget if bytes_short > numbers_short else blocks
