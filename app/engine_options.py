@@ -15,6 +15,7 @@ def make_engine(
 
     device, vram_limit_bytes: override the settings' ones. Raises `EngineError` naming an option.
     """
+    from app.paths import locations
     from app.torch_start import import_torch
 
     import_torch()
@@ -29,4 +30,5 @@ def make_engine(
         weight_dtype=settings.weight_dtype,
         tick_factor=settings.tick_factor,
         threads=settings.threads or None,
+        cache_folder=locations().cache / "kernels",
     )

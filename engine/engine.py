@@ -46,6 +46,7 @@ from engine.stats import EngineStats
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from engine.tick_log import TickRecord
+from kernels import object_cache
 from kernels.ops import operations_for
 
 
@@ -65,6 +66,7 @@ class Engine:
         host_kv_bytes: int | None = None,
         max_prefill_tokens: int | None = None,
         threads: int | None = None,
+        cache_folder: Path | None = None,
         debug: bool = False,
     ) -> None:
         """Start the engine's thread.
@@ -76,12 +78,14 @@ class Engine:
         computing it again, "always" or "never"; host_kv_bytes: host memory for it, None for a quarter of
         what is free beside a GPU, and none on a CPU;
         max_prefill_tokens: of one tick while nobody decodes, None for what serves the device best;
-        threads: processor threads (process-wide); debug checks every invariant each tick. Raises
+        threads: processor threads (process-wide); cache_folder: where compiled CPU kernels are kept
+        between runs (process-wide), None for nowhere; debug checks every invariant each tick. Raises
         `EngineError` naming an option that cannot be served.
         """
         name = _device_name(device)
         _check_options(kv_budget_bytes, tick_factor, max_prefill_tokens, threads)
         spill = _spill(kv_spill, host_kv_bytes)
+        object_cache.keep_in(cache_folder)
         torch.set_num_threads(threads or min(torch.get_num_threads(), _usable_cores()))
         try:
             self._ops = operations_for(name, weight_dtype, kv_dtype)

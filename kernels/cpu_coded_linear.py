@@ -5,8 +5,6 @@ of 16 or 32 columns are a third of float32's. Weights are those of the file to f
 activations stay float32, so results are the definition's.
 """
 
-from functools import cache
-
 import torch
 from llvmlite import ir
 from torch import Tensor
@@ -19,8 +17,8 @@ from kernels.cpu_compiler import (
     LANES,
     VECTOR,
     Emitter,
-    Kernel,
     Value,
+    compiled,
     threads_for,
     wide_registers,
 )
@@ -56,8 +54,8 @@ def apply_coded(x: Tensor, weight: CodedLinear) -> Tensor:
     return y
 
 
-@cache
-def product_kernel(rows: int) -> Kernel:
+@compiled
+def product_kernel(rows: int) -> ir.Module:
     """One thread takes tiles of 32 rows of W; `rows` times two vectors of sums stay in registers.
 
     Fewer rows than that repeat the last one.

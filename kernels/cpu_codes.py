@@ -10,13 +10,13 @@ their codes are not coded.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import torch
+from llvmlite import ir
 from torch import Tensor
 
-from kernels.cpu_blocks import READERS
-from kernels.cpu_compiler import I8, I16, I64, INTS, LANES, VECTOR, Emitter, Kernel, Value, threads_for
+from kernels.cpu_blocks import BYTES, READERS
+from kernels.cpu_compiler import I8, I16, I64, LANES, VECTOR, Emitter, Value, compiled, threads_for
 from kernels.ops import QuantizedMatrix
 from kernels.quant.formats import FORMATS, GGMLType
 
@@ -93,8 +93,8 @@ def _unpack(part: QuantizedMatrix, coded: CodedLinear, place: tuple[int, int], d
     )  # fmt: skip
 
 
-@cache
-def unpack_kernel(type: GGMLType, dense_dtype: torch.dtype | None) -> Kernel:
+@compiled
+def unpack_kernel(type: GGMLType, dense_dtype: torch.dtype | None) -> ir.Module:
     """One thread takes rows: every block's codes and scales to their lane, its values to `dense`."""
     e = Emitter(f"unpack_{type.name}_{str(dense_dtype).removeprefix('torch.')}")
     rows, chunk, blocks, group, first_row, width, first_lane = (e.parameter(index) for index in range(1, 8))
@@ -114,18 +114,18 @@ def unpack_kernel(type: GGMLType, dense_dtype: torch.dtype | None) -> Kernel:
             line = e.ir.add(e.ir.mul(row, columns), column)
             start = e.ir.add(e.ir.mul(tile, groups), e.ir.sdiv(column, group))
             block = e.address(raw, at, I8)
-            for index, read in enumerate(reader.groups(e, block, elements)):
-                scale, offset, vectors = read
-                with e.loop(e.const(0), cells) as cell:
-                    cell = e.ir.add(e.ir.add(start, e.ir.mul(cells, e.const(index))), cell)
-                    cell = e.ir.add(e.ir.mul(cell, e.const(TILE)), lane)
-                    e.store(scale, e.address(scales, cell))
-                    e.store(offset, e.address(offsets, cell))
+            with e.loop(e.const(0), e.const(elements // reader.group)) as index:
+                scale, offset, vectors = reader.read(e, block, index)
+                cell = e.ir.add(start, e.ir.mul(cells, index))
+                for twin in (cell, e.ir.sub(e.ir.add(cell, cells), e.const(1))):
+                    place = e.ir.add(e.ir.mul(twin, e.const(TILE)), lane)
+                    e.store(scale, e.address(scales, place))
+                    e.store(offset, e.address(offsets, place))
                 for half, vector in enumerate(vectors):
-                    within = e.const(reader.group * index + LANES * half)
-                    e.store(vector, e.address(numbers, within, I8))
+                    within = e.ir.add(e.ir.mul(index, e.const(reader.group)), e.const(LANES * half))
+                    e.store(e.ir.trunc(vector, BYTES), e.address(numbers, within, I8))
                     if dense_dtype is not None:
-                        values = _values(e, vector, scale, offset)
+                        values = e.fma(e.ir.sitofp(vector, VECTOR), e.splat(scale), e.splat(offset))
                         _write(e, values, dense, e.ir.add(line, within), dense_dtype)
             first = e.ir.add(e.ir.mul(tile, columns), column)
             with e.loop(e.const(0), e.const(elements)) as index:
@@ -133,10 +133,6 @@ def unpack_kernel(type: GGMLType, dense_dtype: torch.dtype | None) -> Kernel:
                 cell = e.ir.add(e.ir.mul(e.ir.add(first, index), e.const(TILE)), lane)
                 e.store(code, e.address(codes, cell, I8))
     return e.finish()
-
-
-def _values(e: Emitter, codes: Value, scale: Value, offset: Value) -> Value:
-    return e.fma(e.ir.sitofp(e.ir.zext(codes, INTS), VECTOR), e.splat(scale), e.splat(offset))
 
 
 def _write(e: Emitter, values: Value, dense: Value, at: Value, dtype: torch.dtype) -> None:

@@ -8,14 +8,18 @@ lets go of the interpreter lock for the whole call.
 """
 
 import ctypes
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, cast
 
+import llvmlite
 import torch
 from llvmlite import binding, ir
+
+from kernels import object_cache
 
 LANES = 16
 
@@ -25,6 +29,10 @@ VECTOR = ir.VectorType(F32, LANES)
 INTS = ir.VectorType(I32, LANES)
 SHORTS = ir.VectorType(I16, LANES)
 _POINTER = ir.PointerType()
+
+_ENTRY = "kernel"
+_SOURCES = ("cpu_*.py", "quant/formats.py")
+"""Files of this package that decide what is compiled."""
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860682030941723212e-6
@@ -40,7 +48,7 @@ class Emitter:
 
     def __init__(self, name: str) -> None:
         self.module = ir.Module(name)
-        self.function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [_POINTER]), name)
+        self.function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [_POINTER]), _ENTRY)
         self.ir = ir.IRBuilder(self.function.append_basic_block("entry"))
 
     def const(self, value: int) -> Value:
@@ -185,25 +193,54 @@ class Emitter:
         odd = self.ir.and_(self.ir.lshr(bits, sixteen), one)
         return self.ir.trunc(self.ir.lshr(self.ir.add(bits, self.ir.add(odd, half)), sixteen), SHORTS)
 
-    def finish(self) -> "Kernel":
-        """Compile."""
+    def finish(self) -> ir.Module:
+        """End the function."""
         self.ir.ret_void()
-        return Kernel(self.module, self.function.name)
+        return self.module
+
+
+Arguments = ParamSpec("Arguments")
+
+
+def compiled(write: Callable[Arguments, ir.Module]) -> Callable[Arguments, "Kernel"]:
+    """Turn what writes a module into what gives its kernel: compiled once, or found where it was kept.
+
+    Arguments are part of the kept kernel's name: their text must say all of them.
+    """
+
+    @cache
+    @wraps(write)
+    def kernel(*arguments: Arguments.args, **named: Arguments.kwargs) -> Kernel:
+        key = f"{write.__name__}{arguments}{named}|{_surroundings()}"
+        code = object_cache.find(key)
+        if code is None:
+            code = _compile(write(*arguments, **named))
+            object_cache.keep(key, code)
+        return Kernel(code)
+
+    return cast(Callable[Arguments, Kernel], kernel)
+
+
+def _compile(module: ir.Module) -> bytes:
+    """An object file."""
+    machine = _machine()
+    parsed = binding.parse_assembly(str(module))
+    parsed.verify()
+    options = binding.create_pipeline_tuning_options(speed_level=3)
+    passes = binding.create_pass_builder(machine, options)
+    passes.getModulePassManager().run(parsed, passes)
+    return bytes(machine.emit_object(parsed))
 
 
 class Kernel:
     """A compiled kernel."""
 
-    def __init__(self, module: ir.Module, name: str) -> None:
-        parsed = binding.parse_assembly(str(module))
-        parsed.verify()
-        machine = _machine()
-        options = binding.create_pipeline_tuning_options(speed_level=3)
-        passes = binding.create_pass_builder(machine, options)
-        passes.getModulePassManager().run(parsed, passes)
-        self._engine = binding.create_mcjit_compiler(parsed, _new_machine())
+    def __init__(self, code: bytes) -> None:
+        _machine()
+        self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), _new_machine())
+        self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
-        self._address = self._engine.get_function_address(name)
+        self._address = self._engine.get_function_address(_ENTRY)
         self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._address)
         self._parallel = _parallel_call()
 
@@ -241,6 +278,17 @@ def _new_machine() -> Any:
         features += ",-prefer-256-bit"
     target = binding.Target.from_default_triple()
     return target.create_target_machine(cpu=binding.get_host_cpu_name(), features=features, opt=3)
+
+
+@cache
+def _surroundings() -> str:
+    """All that code depends on besides its kernel's name."""
+    folder = Path(__file__).parent
+    paths = sorted(path for pattern in _SOURCES for path in folder.glob(pattern))
+    sources = hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()
+    features = binding.get_host_cpu_features().flatten()
+    compiler = f"llvmlite {llvmlite.__version__}, LLVM {binding.llvm_version_info}"
+    return "|".join([sources, compiler, binding.get_default_triple(), binding.get_host_cpu_name(), features])
 
 
 @cache

@@ -1,7 +1,5 @@
 """Residual norms and attention of decode rows on CPUs, each one compiled kernel."""
 
-from functools import cache
-
 import torch
 from llvmlite import ir
 from torch import Tensor
@@ -15,8 +13,8 @@ from kernels.cpu_compiler import (
     SHORTS,
     VECTOR,
     Emitter,
-    Kernel,
     Value,
+    compiled,
     threads_for,
 )
 from kernels.paged_kv import PagedKV
@@ -68,8 +66,8 @@ def attend_decode(
     return out
 
 
-@cache
-def _norm_kernel(added: bool) -> Kernel:
+@compiled
+def _norm_kernel(added: bool) -> ir.Module:
     """One thread takes rows."""
     e = Emitter(f"add_norm_{int(added)}")
     rows, chunk, dim = (e.parameter(index) for index in range(1, 4))
@@ -99,8 +97,8 @@ def _inverse_length(e: Emitter, squares: Value, eps_length: Value) -> Value:
     return e.ir.fdiv(e.vector(1.0), e.call("llvm.sqrt", total))
 
 
-@cache
-def attention_kernel(dim: int, normed: bool, dtype: torch.dtype) -> Kernel:
+@compiled
+def attention_kernel(dim: int, normed: bool, dtype: torch.dtype) -> ir.Module:
     """One thread takes (row, kv head) pairs; softmax is kept running over 16 positions at a time."""
     e = Emitter(f"attend_{dim}_{int(normed)}_{str(dtype).removeprefix('torch.')}")
     items, chunk, kv_heads, groups, block_size = (e.parameter(index) for index in range(1, 6))
