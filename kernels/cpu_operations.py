@@ -17,7 +17,7 @@ from kernels.cpu_linear import DenseLinear, make_dense
 from kernels.ops import PassLayout, QuantizedMatrix
 from kernels.paged_kv import PagedKV
 from kernels.quant.formats import GGMLType
-from kernels.reference import Embedding, NormWeight, PreparedPass, TorchOperations
+from kernels.reference import DENSE_EMBEDDING_BYTES, Embedding, NormWeight, PreparedPass, TorchOperations
 
 _FEW_ROWS = {torch.float32: 16, torch.bfloat16: 8} if wide_registers() else {}
 _FEWEST_ROWS = 2
@@ -96,7 +96,12 @@ class CPUOperations(TorchOperations):
         return CPULinear(make_dense(weight, added), coded)
 
     def make_embedding(self, matrix: QuantizedMatrix, _tied: Any = None, /) -> Embedding:
-        """As the definition's."""
+        """As the definition's; small ones are read from the file's blocks by the compiled kernel."""
+        vocab, hidden = matrix.shape
+        if matrix.row_order is None and vocab * hidden * 4 <= DENSE_EMBEDDING_BYTES:
+            dense = torch.empty(vocab, hidden)
+            if make_coded([matrix], None, False, dense) is not None:
+                return Embedding(dense, None, matrix.type, hidden)
         return super().make_embedding(matrix)
 
     def weight_bytes(self, handle: Any) -> int:
