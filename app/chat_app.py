@@ -142,6 +142,7 @@ class ChatApp(App[int]):
 
     def _after_first_frame(self) -> None:
         assert self.context is not None
+        gc.enable()
         self.context.engine.start()
         if (screen := self.chat_screen) is not None:
             screen.start_models()
@@ -237,9 +238,18 @@ def engine_factory(settings: EngineSettings) -> EngineFactory:
     """Return what makes the engine; torch is imported when it is called, not before."""
 
     def make() -> EnginePort:
+        _rest_between_products()
         return make_engine(settings)
 
     return make
+
+
+def _rest_between_products() -> None:
+    """Keep torch's workers from spinning, which would keep the app's thread off its core.
+
+    Read when their library is mapped, so it comes before that.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 @contextlib.contextmanager
@@ -281,9 +291,7 @@ def run_app(
             folders=[Path(folder).expanduser().absolute() for folder in folders],
             warnings=warnings,
         )
-        # Read when torch's thread pool is mapped: workers that spin between products would keep the
-        # app's thread off its core.
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        _rest_between_products()
         # From here to the first frame nothing else maps libraries, which wait for each other.
         map_torch_libraries()
         with guarded_descriptors(places.log_file):

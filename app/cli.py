@@ -1,6 +1,7 @@
 """The command line. Imports neither torch, textual nor numpy: `--help` answers at once."""
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -140,9 +141,15 @@ def _start_app(args: argparse.Namespace) -> int:
         settings = replace(settings, engine=replace(settings.engine, vram_limit=args.chat_vram))
     folders = model_folders(settings, places, args.chat_folders)
     model = resolve_model(args.chat_model, folders) if args.chat_model else None
-    from app.chat_app import run_app
+    # Modules are not garbage: looking for some among them would take a tenth of the way to a first frame.
+    gc.disable()
+    try:
+        from app.chat_app import run_app
 
-    return int(run_app(settings, model=model, folders=list(folders), warnings=warnings))
+        gc.freeze()
+        return int(run_app(settings, model=model, folders=list(folders), warnings=warnings))
+    finally:
+        gc.enable()
 
 
 def _is_terminal(stream: Any) -> bool:

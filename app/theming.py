@@ -185,10 +185,10 @@ def _variables(table: dict[str, Any], source: str) -> dict[str, str]:
 def _code_style(table: dict[str, Any], source: str) -> str:
     _reject_unknown(table, ("style",), source, "code.")
     style = _typed(table, "style", str, source, default=DEFAULT_CODE_STYLE, prefix="code.")
-    from pygments.styles import get_all_styles
+    from pygments.styles import STYLE_MAP, get_all_styles
 
-    styles = list(get_all_styles())
-    if style not in styles:
+    # Pygments' own names first: those of plugins are found by reading every installed package's data.
+    if style not in STYLE_MAP and style not in (styles := list(get_all_styles())):
         near = get_close_matches(style, styles, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ThemeFileError(f"{source}: code.style {style!r} is not a pygments style{hint}")
