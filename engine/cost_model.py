@@ -161,6 +161,11 @@ class CostModel:
         """What reading costs in a pass of `model` before the first token that is read."""
         return self._fit(model).theta[_READS]
 
+    def row_ms(self, model: int, context: float) -> float:
+        """Milliseconds that one more decode row attending to `context` tokens adds; > 0."""
+        theta = self._fit(model).theta
+        return max(theta[1] / UNITS[1] + theta[3] / UNITS[3] * context, 1e-6)
+
     def token_ms(self, model: int, start: int, length: float) -> float:
         """Milliseconds per token of a chunk of about `length` tokens at position `start`; > 0."""
         theta = self._fit(model).theta

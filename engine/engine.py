@@ -65,6 +65,7 @@ class Engine:
         host_kv_bytes: int | None = None,
         max_prefill_tokens: int | None = None,
         threads: int | None = None,
+        speculation: str = "auto",
         debug: bool = False,
     ) -> None:
         """Start the engine's thread.
@@ -76,12 +77,16 @@ class Engine:
         computing it again, "always" or "never"; host_kv_bytes: host memory for it, None for a quarter of
         what is free beside a GPU, and none on a CPU;
         max_prefill_tokens: of one tick while nobody decodes, None for what serves the device best;
-        threads: processor threads (process-wide); debug checks every invariant each tick. Raises
-        `EngineError` naming an option that cannot be served.
+        threads: processor threads (process-wide);
+        speculation: "auto" guesses tokens from the text so far where that is expected to pay, "off"
+        never does; the text is the same. debug checks every invariant each tick. Raises `EngineError`
+        naming an option that cannot be served.
         """
         name = _device_name(device)
         _check_options(kv_budget_bytes, tick_factor, max_prefill_tokens, threads)
         spill = _spill(kv_spill, host_kv_bytes)
+        if speculation not in ("auto", "off"):
+            raise EngineError(f"engine options: speculation: '{speculation}' is not one of auto, off")
         torch.set_num_threads(threads or min(torch.get_num_threads(), _usable_cores()))
         try:
             self._ops = operations_for(name, weight_dtype, kv_dtype)
@@ -100,6 +105,7 @@ class Engine:
             fill_passes=self._ops.runs_ahead,
             spill=spill,
             host_kv_bytes=_host_kv_bytes(host_kv_bytes, self._ops.device),
+            speculation=speculation == "auto",
             debug=debug,
         )
         self._loop = EngineLoop(config, self._ops, self._kv_limit, self._rebuild)
