@@ -195,9 +195,10 @@ class EngineLoop(CommandThread):
 
     def _draft(self, plan: TickPlan) -> None:
         """Guess the next tokens of rows, where the model's runner can verify them."""
-        verify_rows = self._models[plan.batches[0].model].runner.verify_rows
-        if verify_rows and self._config.speculation:
-            self._speculator.draft(plan, self.scheduler, verify_rows)
+        if self._config.speculation and plan.batches:
+            verify_rows = self._models[plan.batches[0].model].runner.verify_rows
+            if verify_rows:
+                self._speculator.draft(plan, self.scheduler, verify_rows)
 
     def _run_ahead(self, plan: TickPlan, batch: ModelBatch) -> None:
         def settle(plan: TickPlan, sampled: Sampled, seconds: float, more: bool) -> None:

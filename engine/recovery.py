@@ -2,8 +2,9 @@
 
 A pass may run again: it reads tokens that are known, writes the same KV to the same slots, and its
 draws depend on seed and position alone. So a pass that raises is tried once more whole, then in
-halves, down to sequences by themselves; who fails alone is the victim. Guesses are left out. A fault that does not come
-back costs nobody anything but time: at most two passes per sequence of the batch, and those small.
+halves, down to sequences by themselves, always without guesses; who fails alone is the victim. A
+fault that does not come back costs nobody anything but time: at most two passes per sequence of the
+batch, and those small.
 """
 
 import logging

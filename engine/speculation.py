@@ -154,6 +154,6 @@ class Speculator:
             counts[row] += 1
             tokens += per_ms * guess_ms
             ms += guess_ms
-        if not all(counts) and ms > (1.0 + SHARED_LOSS) * plain_ms:
-            return [0] * len(counts)
-        return counts
+        loads = zip(counts, batch.decode, strict=True)
+        longer = sum(count * cost.row_ms(batch.model, s.num_target) for count, s in loads)
+        return counts if all(counts) or longer <= SHARED_LOSS * plain_ms else [0] * len(counts)
