@@ -59,12 +59,16 @@ class Guesser:
     guess_ticks: float = 0.0
     """What a guess of this tick costs, in ticks without guesses."""
 
-    def look(self, sequence: Sequence) -> None:
-        """Bring the index up to date and match the end of the text."""
+    def look(self, sequence: Sequence) -> bool:
+        """Bring the index up to date and match the end of the text; whether there is a match."""
         token_ids = sequence.token_ids
         self.index.extend(token_ids, min(len(token_ids) - 1, self.index.seen + CATCH_UP))
         length, self.after = self.index.match(token_ids)
+        self.level = None
+        if not length:
+            return False
         self.level = next((level for level, (least, _) in enumerate(CHANCES) if length >= least), None)
+        return True
 
     def settle(self, guesses: int, confirmed: int) -> None:
         """Account a tick: what it gave and cost, and what that says about such matches."""
@@ -99,9 +103,13 @@ class Speculator:
         batch = plan.batches[0]
         if len(plan.batches) > 1 or batch.prefill or batch.copies or plan.moves:
             return
+        matches = False
         for sequence in batch.decode:
-            self._guesser(sequence).look(sequence)
-        counts = self._counts(batch, scheduler.cost, verify_rows - len(batch.decode))
+            matches |= self._guesser(sequence).look(sequence)
+        free = verify_rows - len(batch.decode)
+        if not matches or free <= 0:
+            return
+        counts = self._counts(batch, scheduler.cost, free)
         for sequence, count in zip(batch.decode, counts, strict=True):
             count = scheduler.make_room(sequence, count) if count else 0
             if count:
@@ -131,29 +139,39 @@ class Speculator:
 
     def _counts(self, batch: ModelBatch, cost: CostModel, free: int) -> list[int]:
         """Guesses per decode row: the likeliest first, while the pass gives more per millisecond."""
-        guessers = [self._guessers[sequence.sequence_id] for sequence in batch.decode]
-        counts = [0] * len(guessers)
-        ms = plain_ms = cost.predict(batch.model, batch.load)
-        if free <= 0 or plain_ms <= 0.0:
+        counts = [0] * len(batch.decode)
+        plain_ms = cost.predict(batch.model, batch.load)
+        if plain_ms <= 0.0:
             return counts
-        worth = []
-        for row, (guesser, sequence) in enumerate(zip(guessers, batch.decode, strict=True)):
-            guess_ms = max(cost.row_ms(batch.model, sequence.num_target), LEAST_COST * plain_ms)
-            guesser.guess_ticks = guess_ms / plain_ms
-            if guesser.level is None:
-                continue
-            chance = guesser.chances[guesser.level]
-            most = min(free, int(guesser.credit / guesser.guess_ticks))
-            worth += [(chance**number / guess_ms, row) for number in range(1, most + 1)]
-        worth.sort(reverse=True)
-        tokens = float(len(counts))
-        for per_ms, row in worth[:free]:
+        worth = self._worth(batch, cost, free, plain_ms)
+        tokens, ms, longer = float(len(counts)), plain_ms, 0.0
+        for per_ms, row, guess_ms in worth[:free]:
             if per_ms <= MARGIN * tokens / ms:
                 break
-            guess_ms = guessers[row].guess_ticks * plain_ms
             counts[row] += 1
             tokens += per_ms * guess_ms
             ms += guess_ms
-        loads = zip(counts, batch.decode, strict=True)
-        longer = sum(count * cost.row_ms(batch.model, s.num_target) for count, s in loads)
+            longer += cost.row_ms(batch.model, batch.decode[row].num_target)
         return counts if all(counts) or longer <= SHARED_LOSS * plain_ms else [0] * len(counts)
+
+    def _worth(
+        self, batch: ModelBatch, cost: CostModel, free: int, plain_ms: float
+    ) -> list[tuple[float, int, float]]:
+        """(tokens per millisecond, row, milliseconds) of all guesses that could pay, the best first."""
+        least = MARGIN * len(batch.decode) / plain_ms
+        worth = []
+        for row, sequence in enumerate(batch.decode):
+            guesser = self._guessers[sequence.sequence_id]
+            if guesser.level is None:
+                continue
+            guess_ms = max(cost.row_ms(batch.model, sequence.num_target), LEAST_COST * plain_ms)
+            guesser.guess_ticks = guess_ms / plain_ms
+            chance = guesser.chances[guesser.level]
+            per_ms = chance / guess_ms
+            for _ in range(min(free, int(guesser.credit / guesser.guess_ticks))):
+                if per_ms <= least:
+                    break
+                worth.append((per_ms, row, guess_ms))
+                per_ms *= chance
+        worth.sort(reverse=True)
+        return worth
