@@ -118,9 +118,9 @@ class Speculator:
 
     def settle(self, plan: TickPlan, confirmed: Mapping[int, list[int]]) -> None:
         """Learn from what a tick of a drafted plan confirmed."""
-        batch = plan.batches[0]
-        if len(plan.batches) > 1 or batch.prefill:
+        if len(plan.batches) != 1 or plan.batches[0].prefill:
             return
+        batch = plan.batches[0]
         for sequence in batch.decode:
             guesser = self._guessers.get(sequence.sequence_id)
             if guesser is not None:
