@@ -9,11 +9,14 @@ if TYPE_CHECKING:
 
 
 def make_engine(
-    settings: EngineSettings, device: str | None = None, vram_limit_bytes: int | None = None
+    settings: EngineSettings,
+    device: str | None = None,
+    vram_limit_bytes: int | None = None,
+    speculation: str | None = None,
 ) -> "Engine":
     """Start an engine; torch is imported by this call, not before.
 
-    device, vram_limit_bytes: override the settings' ones. Raises `EngineError` naming an option.
+    device, vram_limit_bytes, speculation: override the settings' ones. Raises `EngineError` naming an option.
     """
     from app.paths import locations
     from app.torch_start import import_torch
@@ -31,4 +34,5 @@ def make_engine(
         tick_factor=settings.tick_factor,
         threads=settings.threads or None,
         cache_folder=locations().cache / "kernels",
+        speculation=speculation or settings.speculation,
     )

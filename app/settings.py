@@ -69,6 +69,11 @@ class EngineSettings:
     tick_factor: float = _option(
         2.0, "how much longer than an idle tick one may last while prompts are read", low=1.0, high=100.0
     )
+    speculation: str = _option(
+        "auto",
+        "guess tokens from the text so far where that is quicker; the answers are the same",
+        choices=("auto", "off"),
+    )
 
     @property
     def kv_budget_bytes(self) -> int | None:

@@ -53,6 +53,8 @@ class SchedulerConfig:
     """Part of the KV that stays free at an admission, for the growth of those that run."""
     return_reserve: float = 0.1
     """The same for a preempted sequence: larger, so that it does not come back to be preempted."""
+    speculation: bool = True
+    """Guess tokens ahead of the model where that is expected to pay."""
     debug: bool = False
     """Check every invariant in every tick."""
 

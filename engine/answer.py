@@ -65,7 +65,8 @@ class Answer:
         self.generation.push(TextDelta(text, (token_id,)))
         if stop is not None:
             return FinishReason.STOP_STRING, stop
-        if self.sequence.at_limit:
+        # Not `at_limit`: the sequence may have got more tokens than were delivered yet.
+        if self.sequence.prompt_len + self._delivered >= self.sequence.limit:
             return FinishReason.LENGTH, None
         return None
 

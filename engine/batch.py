@@ -20,11 +20,11 @@ class PackedBatch:
     sampled: list[Sequence]
     """Sequences that reach their target in this pass, in the order of `logit_rows`."""
     logit_rows: Tensor
-    """int64 [R], indices into the pass."""
+    """int64 [R], indices into the pass: of each such sequence's last token and the guesses behind it."""
 
 
 def pack(batch: ModelBatch, block_size: int, device: torch.device) -> PackedBatch:
-    """Lay out a planned batch; block tables already cover every token of it."""
+    """Lay out a planned batch; block tables already cover every token of it, guesses too."""
     ids: list[int] = []
     positions: list[int] = []
     slots: list[int] = []
@@ -33,20 +33,22 @@ def pack(batch: ModelBatch, block_size: int, device: torch.device) -> PackedBatc
     tables: list[list[int]] = []
     sampled: list[Sequence] = []
     logit_rows: list[int] = []
-    spans = [(sequence, sequence.num_computed, 1) for sequence in batch.decode]
-    spans += [(chunk.sequence, chunk.start, chunk.length) for chunk in batch.prefill]
-    for sequence, start, length in spans:
-        end = start + length
-        ids += sequence.token_ids[start:end]
+    spans = [(s, s.num_computed, 1, batch.drafts.get(s.sequence_id, [])) for s in batch.decode]
+    spans += [(chunk.sequence, chunk.start, chunk.length, []) for chunk in batch.prefill]
+    for sequence, start, length, draft in spans:
+        known = start + length
+        end = known + len(draft)
+        ids += sequence.token_ids[start:known]
+        ids += draft
         positions += range(start, end)
         table = sequence.block_table
         slots += [table[p // block_size] * block_size + p % block_size for p in range(start, end)]
-        query_lens.append(length)
+        query_lens.append(end - start)
         context_lens.append(end)
         tables.append(table)
-        if end == sequence.num_target:
+        if known == sequence.num_target:
             sampled.append(sequence)
-            logit_rows.append(len(ids) - 1)
+            logit_rows += range(len(ids) - len(draft) - 1, len(ids))
     layout = PassLayout(
         query_lens=query_lens,
         context_lens=context_lens,

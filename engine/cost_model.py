@@ -36,7 +36,7 @@ CONVERGED = 1e-6
 UNITS = (1.0, 4.0, 1.0, 64.0, 1000.0, 1e5)
 """Features are counted in these: of similar size, so that stiffness treats them alike."""
 
-_READS, _TOKENS, _PAIRS = 2, 3, 5
+_ROWS, _READS, _TOKENS, _CONTEXT, _PAIRS = 1, 2, 3, 4, 5
 """Where these features are."""
 
 PRIOR_MS = (5.0, 0.5, 1.0, 4.0, 0.1, 0.1)
@@ -160,6 +160,11 @@ class CostModel:
     def chunk_ms(self, model: int) -> float:
         """What reading costs in a pass of `model` before the first token that is read."""
         return self._fit(model).theta[_READS]
+
+    def row_ms(self, model: int, context: float) -> float:
+        """Milliseconds that one more decode row attending to `context` tokens adds; > 0."""
+        theta = self._fit(model).theta
+        return max(theta[_ROWS] / UNITS[_ROWS] + theta[_CONTEXT] / UNITS[_CONTEXT] * context, 1e-6)
 
     def token_ms(self, model: int, start: int, length: float) -> float:
         """Milliseconds per token of a chunk of about `length` tokens at position `start`; > 0."""

@@ -67,6 +67,7 @@ class Engine:
         max_prefill_tokens: int | None = None,
         threads: int | None = None,
         cache_folder: Path | None = None,
+        speculation: str = "auto",
         debug: bool = False,
     ) -> None:
         """Start the engine's thread.
@@ -79,13 +80,17 @@ class Engine:
         what is free beside a GPU, and none on a CPU;
         max_prefill_tokens: of one tick while nobody decodes, None for what serves the device best;
         threads: processor threads (process-wide); cache_folder: where compiled CPU kernels are kept
-        between runs (process-wide), None for nowhere; debug checks every invariant each tick. Raises
-        `EngineError` naming an option that cannot be served.
+        between runs (process-wide), None for nowhere;
+        speculation: "auto" guesses tokens from the text so far where that is expected to pay, "off"
+        never does; the text is the same. debug checks every invariant each tick. Raises `EngineError`
+        naming an option that cannot be served.
         """
         name = _device_name(device)
         _check_options(kv_budget_bytes, tick_factor, max_prefill_tokens, threads)
         spill = _spill(kv_spill, host_kv_bytes)
         object_cache.keep_in(cache_folder)
+        if speculation not in ("auto", "off"):
+            raise EngineError(f"engine options: speculation: '{speculation}' is not one of auto, off")
         torch.set_num_threads(threads or min(torch.get_num_threads(), _usable_cores()))
         try:
             self._ops = operations_for(name, weight_dtype, kv_dtype)
@@ -104,6 +109,7 @@ class Engine:
             fill_passes=self._ops.runs_ahead,
             spill=spill,
             host_kv_bytes=_host_kv_bytes(host_kv_bytes, self._ops.device),
+            speculation=speculation == "auto",
             debug=debug,
         )
         self._loop = EngineLoop(config, self._ops, self._kv_limit, self._rebuild)

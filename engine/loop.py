@@ -31,6 +31,7 @@ from engine.sampler import Sampled
 from engine.scheduler import ModelBatch, Scheduler, SchedulerConfig, TickPlan
 from engine.sequence import Sequence
 from engine.snapshot import SnapshotTaker
+from engine.speculation import Speculator
 from engine.stats import EngineStats
 from engine.tick_log import TickLog
 from kernels.ops import Operations
@@ -64,6 +65,7 @@ class EngineLoop(CommandThread):
         self._kv_limit = kv_limit
         self._budget = KVBudget(kv_limit(0))
         self.scheduler = Scheduler(CostModel(), config)
+        self._speculator = Speculator()
         self._models: dict[int, ResidentModel] = {}
         self.ticks = TickLog()
         self._passes = Passes(self._models, ops.device, self.ticks)
@@ -182,6 +184,7 @@ class EngineLoop(CommandThread):
         plan = self.scheduler.plan(time.monotonic())
         if plan.empty:
             raise RuntimeError("no sequence can make progress")
+        self._draft(plan)
         batch = rows_alone(plan)
         if batch is not None and self._passes.may_run_ahead(batch, self.scheduler):
             self._run_ahead(plan, batch)
@@ -189,6 +192,13 @@ class EngineLoop(CommandThread):
         started = time.perf_counter()
         sampled = self._passes.run(plan, self.scheduler)
         self._settle(plan, sampled, time.perf_counter() - started)
+
+    def _draft(self, plan: TickPlan) -> None:
+        """Guess the next tokens of rows, where the model's runner can verify them."""
+        if self._config.speculation and plan.batches:
+            verify_rows = self._models[plan.batches[0].model].runner.verify_rows
+            if verify_rows:
+                self._speculator.draft(plan, self.scheduler, verify_rows)
 
     def _run_ahead(self, plan: TickPlan, batch: ModelBatch) -> None:
         def settle(plan: TickPlan, sampled: Sampled, seconds: float, more: bool) -> None:
@@ -209,10 +219,13 @@ class EngineLoop(CommandThread):
         """Account and deliver one tick."""
         self.ticks.add(plan, seconds, [self._models[batch.model].runner.notes for batch in plan.batches])
         now = time.monotonic()
-        ended = self.scheduler.commit(plan, sampled.ids, sampled.failed, now, more=more)
+        ended = self.scheduler.commit(
+            plan, sampled.ids, sampled.failed, now, confirmed=sampled.confirmed, more=more
+        )
         self._passes.committed(plan)
-        self._deliver(sampled.ids, ended, now)
-        self._snapshots.tick(plan, seconds, now)
+        self._speculator.settle(plan, sampled.confirmed)
+        self._deliver(sampled, ended, now)
+        self._snapshots.tick(plan, sum(map(len, sampled.confirmed.values())), seconds, now)
         if self._snapshots.due(now):
             self._take_snapshot()
             for model in self._models.values():
@@ -227,13 +240,15 @@ class EngineLoop(CommandThread):
                 model.runner.host_blocks.grow_to(min(slots, model.blocks.num_kept * 2))
             model.blocks.host.grow(min(slots, model.runner.host_blocks.capacity))
 
-    def _deliver(self, sampled: dict[int, int], ended: list[Sequence], now: float) -> None:
+    def _deliver(self, sampled: Sampled, ended: list[Sequence], now: float) -> None:
         for sequence in ended:
             self._end(sequence, sequence.finish_reason or FinishReason.ERROR, sequence.error)
-        for sequence_id, token_id in sampled.items():
-            answer = self._answers.get(sequence_id)
-            if answer is not None:
-                self._deliver_one(answer, token_id, now)
+        for sequence_id, last_id in sampled.ids.items():
+            for token_id in (*sampled.confirmed.get(sequence_id, ()), last_id):
+                # Looked up for each token: what lies behind the one that ends a sequence is dropped.
+                answer = self._answers.get(sequence_id)
+                if answer is not None:
+                    self._deliver_one(answer, token_id, now)
 
     def _deliver_one(self, answer: Answer, token_id: int, now: float) -> None:
         try:
@@ -276,6 +291,7 @@ class EngineLoop(CommandThread):
         answer = self._answers.pop(sequence.sequence_id, None)
         if answer is None:
             return
+        self._speculator.forget(sequence.sequence_id)
         try:
             self.scheduler.finish(sequence)
         finally:
@@ -292,6 +308,7 @@ class EngineLoop(CommandThread):
                 answer.finish(FinishReason.ERROR, now, cause)
 
     def _open_books(self) -> None:
+        self._speculator = Speculator()
         scheduler = Scheduler(CostModel(), self._config)
         self._budget = KVBudget(self._budget.total_bytes)
         self._snapshots.budget = self._budget

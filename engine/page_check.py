@@ -42,7 +42,7 @@ class PageCheck:
             for source, destination in batch.copies:
                 self._written[destination] = list(self._slots(source))
             self._starts = [(sequence, sequence.num_computed) for sequence in batch.sequences]
-        spans = [(sequence, sequence.num_computed, sequence.num_target) for sequence in batch.decode]
+        spans = [(s, s.num_computed, s.num_target + batch.guesses(s)) for s in batch.decode]
         spans += [(chunk.sequence, chunk.start, chunk.end) for chunk in batch.prefill]
         found = {}
         for sequence, start, end in spans:

@@ -32,9 +32,7 @@ class Passes:
         """An id or a cause for every sequence that reached its target, a cause for each that was lost."""
         result = Sampled({}, self._move_blocks(plan, scheduler))
         for batch in plan.batches:
-            one = self._run(batch, scheduler, learn=not plan.moves)
-            result.ids.update(one.ids)
-            result.failed.update(one.failed)
+            result.update(self._run(batch, scheduler, learn=not plan.moves))
         return result
 
     def may_run_ahead(self, batch: ModelBatch, scheduler: Scheduler) -> bool:

@@ -2,8 +2,9 @@
 
 A pass may run again: it reads tokens that are known, writes the same KV to the same slots, and its
 draws depend on seed and position alone. So a pass that raises is tried once more whole, then in
-halves, down to sequences by themselves; who fails alone is the victim. A fault that does not come
-back costs nobody anything but time: at most two passes per sequence of the batch, and those small.
+halves, down to sequences by themselves, always without guesses; who fails alone is the victim. A
+fault that does not come back costs nobody anything but time: at most two passes per sequence of the
+batch, and those small.
 """
 
 import logging
@@ -39,6 +40,7 @@ class Recovery:
         """
         log.warning("a pass of model %s failed and is run again", batch.model, exc_info=error)
         self._clean_up(runner, batch, error)
+        batch = replace(batch, drafts={})
         result = Sampled({}, {})
         if batch.sequences:
             self._try(runner, batch, result)
@@ -53,8 +55,7 @@ class Recovery:
         except Exception as error:
             self._clean_up(runner, batch, error)
             return self._try_parts(runner, batch, error, result)
-        result.ids.update(made.ids)
-        result.failed.update(made.failed)
+        result.update(made)
         return True
 
     def _try_parts(self, runner: Runner, batch: ModelBatch, error: Exception, result: Sampled) -> bool:

@@ -27,7 +27,7 @@ def rows_alone(plan: TickPlan) -> ModelBatch | None:
     if len(plan.batches) != 1 or plan.moves:
         return None
     batch = plan.batches[0]
-    return batch if not batch.prefill and not batch.copies else None
+    return None if batch.prefill or batch.copies or batch.drafts else batch
 
 
 def run_ahead(

@@ -26,6 +26,9 @@ class Runner(Protocol):
     freed: threading.Event
     """Set once a closed runner's memory is given back."""
 
+    verify_rows: int
+    """Most tokens of a pass of decode rows with guesses behind them; 0: it verifies none."""
+
     @property
     def max_ahead(self) -> int:
         """Ticks of decode rows that may be launched before the first one's ids are read; 0: none."""
@@ -106,6 +109,7 @@ class ModelRunner:
     def __init__(self, decoder: Decoder, num_blocks: int) -> None:
         self.decoder = decoder
         self.block_size = decoder.ops.block_size
+        self.verify_rows = decoder.ops.verify_rows
         config = decoder.config
         self.kv: Any = decoder.ops.make_kv(
             config.num_layers, num_blocks, config.num_kv_heads, config.head_dim
@@ -121,10 +125,8 @@ class ModelRunner:
             self.decoder.ops.copy_blocks(self.kv, batch.copies)
         if not (self.decoder.ops.rows_apart and batch.decode and batch.prefill):
             return self._pass(batch)
-        result = self._pass(ModelBatch(batch.model, batch.decode))
-        chunks = self._pass(ModelBatch(batch.model, prefill=batch.prefill))
-        result.ids.update(chunks.ids)
-        result.failed.update(chunks.failed)
+        result = self._pass(ModelBatch(batch.model, batch.decode, drafts=batch.drafts))
+        result.update(self._pass(ModelBatch(batch.model, prefill=batch.prefill)))
         return result
 
     def _pass(self, batch: ModelBatch) -> Sampled:
@@ -133,7 +135,7 @@ class ModelRunner:
         logits = self.decoder.forward(packed.ids, packed.layout, self.kv, packed.logit_rows)
         if not packed.sampled:
             return Sampled({}, {})
-        return sample_rows(logits, packed.sampled)
+        return sample_rows(logits, packed.sampled, batch.drafts)
 
     def warm_up(self, progress: Callable[[float], None]) -> None:
         """Nothing: torch has its kernels."""

@@ -6,8 +6,10 @@ else is in the batch (splitmix64: Steele, Lea and Flood 2014).
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +20,7 @@ from engine.sequence import Sequence
 from kernels.sampling import LogitEdits, SamplingBatch, sample
 
 _MASK = (1 << 64) - 1
+NO_DRAFTS: Mapping[int, list[int]] = {}
 
 
 @dataclass(slots=True)
@@ -26,6 +29,31 @@ class Sampled:
 
     ids: dict[int, int]
     failed: dict[int, str]
+    confirmed: dict[int, list[int]] = field(default_factory=dict)
+    """Guesses that came true, which stand before the id; no entry where there are none."""
+
+    def update(self, other: "Sampled") -> None:
+        """Take in what another pass of the same tick gave."""
+        self.ids.update(other.ids)
+        self.failed.update(other.failed)
+        self.confirmed.update(other.confirmed)
+
+
+class Row(NamedTuple):
+    """A row of logits: of the token that follows what a sequence has and some guesses."""
+
+    sequence: Sequence
+    guesses: list[int]
+
+    @property
+    def token_ids(self) -> list[int]:
+        """All tokens before the one to sample."""
+        return self.sequence.token_ids + self.guesses if self.guesses else self.sequence.token_ids
+
+    @property
+    def position(self) -> int:
+        """Of the token to sample."""
+        return len(self.sequence.token_ids) + len(self.guesses)
 
 
 def uniform(seed: int, position: int) -> float:
@@ -37,40 +65,67 @@ def uniform(seed: int, position: int) -> float:
     return (z >> 11) * 2.0**-53
 
 
-def sample_rows(logits: Tensor, sequences: Seq[Sequence]) -> Sampled:
-    """Sample one id for each row of logits [R, vocab] float32.
+def sample_rows(
+    logits: Tensor, sequences: Seq[Sequence], drafts: Mapping[int, list[int]] = NO_DRAFTS
+) -> Sampled:
+    """Sample from logits [R, vocab] float32, a row for each sequence and for each guess of its draft.
 
-    A row with a NaN or infinite logit, or whose parameters raise, fails alone.
+    A guess is confirmed when the row before it samples it, by that position's own random number; so
+    a sequence gets the tokens that it would get one by one. A row with a NaN or infinite logit, or
+    whose parameters raise, fails its sequence alone.
     """
+    rows = [
+        Row(sequence, draft[:count])
+        for sequence in sequences
+        for draft in (drafts.get(sequence.sequence_id, []),)
+        for count in range(len(draft) + 1)
+    ]
+    outcomes = iter(_sample(logits, rows))
+    result = Sampled({}, {})
+    for sequence in sequences:
+        draft = drafts.get(sequence.sequence_id, [])
+        _verify(sequence.sequence_id, draft, [next(outcomes) for _ in range(len(draft) + 1)], result)
+    return result
+
+
+def _verify(sequence_id: int, draft: list[int], outcomes: list[int | str], result: Sampled) -> None:
+    """Follow a draft up to the first outcome that is not its guess; what lies behind does not count."""
+    count = 0
+    while count < len(draft) and outcomes[count] == draft[count]:
+        count += 1
+    outcome = outcomes[count]
+    if isinstance(outcome, str):
+        result.failed[sequence_id] = outcome
+        return
+    result.ids[sequence_id] = outcome
+    if count:
+        result.confirmed[sequence_id] = draft[:count]
+
+
+def _sample(logits: Tensor, rows: Seq[Row]) -> list[int | str]:
+    """An id or a cause for each row."""
     try:
-        return _sample_together(logits, sequences)
+        return _sample_together(logits, rows)
     except Exception as error:
         if belongs_to_device(error):
             raise
-    result = Sampled({}, {})
-    for row, sequence in enumerate(sequences):
+    outcomes: list[int | str] = []
+    for index, row in enumerate(rows):
         try:
-            one = _sample_together(logits[row : row + 1], [sequence])
+            outcomes += _sample_together(logits[index : index + 1], [row])
         except Exception as error:
             if belongs_to_device(error):
                 raise
-            result.failed[sequence.sequence_id] = f"sampling failed: {describe(error)}"
-            continue
-        result.ids.update(one.ids)
-        result.failed.update(one.failed)
-    return result
+            outcomes.append(f"sampling failed: {describe(error)}")
+    return outcomes
 
 
-def _sample_together(logits: Tensor, sequences: Seq[Sequence]) -> Sampled:
-    batch = _batch(sequences, logits.shape[-1], logits.device)
-    ids, finite = sample(logits, batch)
-    result = Sampled({}, {})
-    for sequence, token_id, ok in zip(sequences, ids.tolist(), finite.tolist(), strict=True):
-        if ok:
-            result.ids[sequence.sequence_id] = token_id
-        else:
-            result.failed[sequence.sequence_id] = not_finite_cause(sequence.request.sampling)
-    return result
+def _sample_together(logits: Tensor, rows: Seq[Row]) -> list[int | str]:
+    ids, finite = sample(logits, _batch(rows, logits.shape[-1], logits.device))
+    return [
+        token_id if ok else not_finite_cause(row.sequence.request.sampling)
+        for row, token_id, ok in zip(rows, ids.tolist(), finite.tolist(), strict=True)
+    ]
 
 
 def not_finite_cause(params: SamplingParams) -> str:
@@ -81,8 +136,8 @@ def not_finite_cause(params: SamplingParams) -> str:
     return cause
 
 
-def _batch(sequences: Seq[Sequence], vocab: int, device: torch.device) -> SamplingBatch:
-    params = [sequence.request.sampling for sequence in sequences]
+def _batch(rows: Seq[Row], vocab: int, device: torch.device) -> SamplingBatch:
+    params = [row.sequence.request.sampling for row in rows]
     drawn = [p.top_k for p in params if p.temperature > 0]
     return SamplingBatch(
         temperature=torch.tensor([p.temperature for p in params], dtype=torch.float32, device=device),
@@ -90,33 +145,33 @@ def _batch(sequences: Seq[Sequence], vocab: int, device: torch.device) -> Sampli
         top_p=torch.tensor([p.top_p for p in params], dtype=torch.float32, device=device),
         min_p=torch.tensor([p.min_p for p in params], dtype=torch.float32, device=device),
         uniform=torch.tensor(
-            [uniform(s.seed, len(s.token_ids)) for s in sequences], dtype=torch.float64, device=device
+            [uniform(row.sequence.seed, row.position) for row in rows], dtype=torch.float64, device=device
         ),
-        edits=_edits(sequences, vocab, device),
+        edits=_edits(rows, vocab, device),
         max_top_k=0 if 0 in drawn else max(drawn, default=0),
         all_greedy=not drawn,
     )
 
 
-def _edits(sequences: Seq[Sequence], vocab: int, device: torch.device) -> LogitEdits | None:
-    rows: list[int] = []
+def _edits(rows: Seq[Row], vocab: int, device: torch.device) -> LogitEdits | None:
+    places: list[int] = []
     tokens: list[int] = []
     scale: list[float] = []
     offset: list[float] = []
-    for row, sequence in enumerate(sequences):
-        params = sequence.request.sampling
+    for place, row in enumerate(rows):
+        params = row.sequence.request.sampling
         if not _edits_logits(params):
             continue
-        for token, (factor, added) in _row_edits(sequence, params).items():
+        for token, (factor, added) in _row_edits(row, params).items():
             if token < vocab:
-                rows.append(row)
+                places.append(place)
                 tokens.append(token)
                 scale.append(factor)
                 offset.append(added)
-    if not rows:
+    if not places:
         return None
     return LogitEdits(
-        torch.tensor(rows, device=device),
+        torch.tensor(places, device=device),
         torch.tensor(tokens, device=device),
         torch.tensor(scale, dtype=torch.float32, device=device),
         torch.tensor(offset, dtype=torch.float32, device=device),
@@ -132,12 +187,13 @@ def _edits_logits(params: SamplingParams) -> bool:
     )
 
 
-def _row_edits(sequence: Sequence, params: SamplingParams) -> dict[int, tuple[float, float]]:
+def _row_edits(row: Row, params: SamplingParams) -> dict[int, tuple[float, float]]:
     """Token → (repetition factor, added): repetition sees prompt and answer, the others the answer."""
-    answered = Counter(sequence.token_ids[sequence.prompt_len :])
+    token_ids = row.token_ids
+    answered = Counter(token_ids[row.sequence.prompt_len :])
     edits = {token: (1.0, float(bias)) for token, bias in params.logit_bias.items()}
     if params.repetition_penalty != 1.0:
-        for token in set(sequence.token_ids):
+        for token in set(token_ids):
             edits[token] = (params.repetition_penalty, edits.get(token, (1.0, 0.0))[1])
     for token, count in answered.items():
         factor, added = edits.get(token, (1.0, 0.0))

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from engine.admission import ModelSlot, SchedulerConfig, check_books
 from engine.cost_model import CostModel, Load
+from engine.drafts import take_over, take_room
 from engine.errors import RequestError
 from engine.kv_cache import BlockManager, InvariantError
 from engine.occupancy import Occupancy
@@ -29,6 +30,7 @@ __all__ = ["ModelBatch", "PrefillChunk", "Scheduler", "SchedulerConfig", "TickPl
 _ERRORS_KEPT = 256
 
 NO_FAILURES: Mapping[int, str] = {}
+NO_GUESSES: Mapping[int, list[int]] = {}
 
 
 class Scheduler:
@@ -203,6 +205,10 @@ class Scheduler:
             sequence.block_table += blocks.allocate(1, sequence.block_table[-1]) or []
         return True
 
+    def make_room(self, sequence: Sequence, guesses: int) -> int:
+        """How many of `guesses` may stand behind a decode row of the plan in flight (see `take_room`)."""
+        return take_room(sequence, guesses, self._models[sequence.model].blocks, len(self._roster.running))
+
     def queue_position(self, sequence: Sequence) -> int:
         """1 for the next one to be admitted; 0 for one that does not wait."""
         return self._roster.queue.position(sequence)
@@ -255,13 +261,15 @@ class Scheduler:
         failed: Mapping[int, str] = NO_FAILURES,
         now: float | None = None,
         *,
+        confirmed: Mapping[int, list[int]] = NO_GUESSES,
         more: bool = False,
     ) -> list[Sequence]:
         """Account a step: advance, append sampled ids, index full blocks; returns what ended here.
 
         With `more` the plan stays in flight, run again: nothing ends before its last step.
 
-        `sampled` has an id for every sequence whose known tokens are all computed now. `failed` gives
+        `sampled` has an id for every sequence whose known tokens are all computed now, `confirmed` the
+        guesses of its draft that came true and stand before that id. `failed` gives
         the cause for sequences whose step failed: they end with `ERROR` and their blocks, which may
         hold rubbish, are forgotten. What was finished or cancelled during the tick ends here too, its
         sampled id dropped; and so does, as failed, a sequence that should have an id but has none.
@@ -276,7 +284,8 @@ class Scheduler:
         for batch in plan.batches:
             slot = self._models[batch.model]
             for sequence in batch.decode:
-                self._advance(slot, sequence, 1, sampled, failed, now)
+                guessed = take_over(batch, sequence, confirmed) if batch.drafts else 0
+                self._advance(slot, sequence, 1 + guessed, sampled, failed, now)
             for chunk in batch.prefill:
                 self._advance(slot, chunk.sequence, chunk.length, sampled, failed, now)
         if more:

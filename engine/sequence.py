@@ -65,6 +65,10 @@ class Sequence:
     """Why it waits, when it waits."""
     priority: Priority = Priority.NORMAL
     """Starts as the request's."""
+    drafted: int = 0
+    """Tokens that were guessed ahead of the model so far."""
+    accepted: int = 0
+    """Of these, how many the model confirmed."""
     held: bool = False
     """Paused on request: computes nothing, keeps its KV while nobody needs the memory."""
     finish_reason: FinishReason | None = None

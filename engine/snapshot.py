@@ -35,14 +35,14 @@ class SnapshotTaker:
         self._memory = (0.0, 0)
         self.latest = self._build(None, {}, {}, time.monotonic())
 
-    def tick(self, plan: TickPlan, seconds: float, now: float) -> None:
-        """Account one tick."""
+    def tick(self, plan: TickPlan, confirmed: int, seconds: float, now: float) -> None:
+        """Account one tick, in which `confirmed` guesses came true."""
         self._ticks += 1
         self._rows = sum(len(batch.decode) for batch in plan.batches)
         self._prefill_tokens = sum(chunk.length for batch in plan.batches for chunk in batch.prefill)
         self._tick_ms += (seconds * 1e3 - self._tick_ms) * (_SMOOTHING if self._ticks > 1 else 1.0)
         if self._rows:
-            self._decode_rate.add(now, self._rows)
+            self._decode_rate.add(now, self._rows + confirmed)
         if self._prefill_tokens:
             self._prefill_rate.add(now, self._prefill_tokens)
 
@@ -131,6 +131,8 @@ class SnapshotTaker:
             held=sequence.held,
             wait_s=scheduler.waiting_seconds(sequence) if scheduler is not None else None,
             blocks_host=_hosted(sequence, model),
+            drafted=sequence.drafted,
+            accepted=sequence.accepted,
         )
 
     def _process_bytes(self, now: float) -> int:

@@ -27,25 +27,35 @@ class PrefillChunk:
 
 @dataclass(slots=True)
 class ModelBatch:
-    """One pass of one model: a token of each decode row, and chunks of prompts."""
+    """One pass of one model: a token of each decode row with guesses behind it, and chunks of prompts."""
 
     model: int
     decode: list[Sequence] = field(default_factory=list)
     prefill: list[PrefillChunk] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
     """(source block, destination block), to be copied in order before anything is written."""
+    drafts: dict[int, list[int]] = field(default_factory=dict)
+    """Guesses behind the tokens of decode rows, by sequence id; blocks for them are there."""
 
     @property
     def sequences(self) -> list[Sequence]:
         """All sequences of the pass, decode rows first."""
         return self.decode + [chunk.sequence for chunk in self.prefill]
 
+    def guesses(self, sequence: Sequence) -> int:
+        """How many guesses stand behind a decode row."""
+        return len(self.drafts.get(sequence.sequence_id, ()))
+
     @property
     def load(self) -> Load:
-        """Size of the pass, for the cost model."""
+        """Size of the pass, for the cost model; a guess costs what a decode row does."""
+        rows, context = len(self.decode), sum(len(sequence.token_ids) for sequence in self.decode)
+        for sequence in self.decode if self.drafts else ():
+            rows += self.guesses(sequence)
+            context += self.guesses(sequence) * len(sequence.token_ids)
         return Load(
-            len(self.decode),
-            sum(len(sequence.token_ids) for sequence in self.decode),
+            rows,
+            context,
             sum(chunk.length for chunk in self.prefill),
             sum(chunk_pairs(chunk.start, chunk.length) for chunk in self.prefill),
         )

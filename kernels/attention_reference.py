@@ -8,6 +8,7 @@ Padding is masked before the product with V: a gathered slot may never have been
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +29,7 @@ class GatheredRows:
     """Decode rows computed together: `rows` of the pass, padded to `length` slots each."""
 
     rows: Tensor | None
-    """int64 [B], or None when they are the leading rows 0..B-1."""
+    """int64 [B], rows of the pass, or None when they are the leading rows 0..B-1."""
     count: int
     length: int
     slots: Tensor
@@ -61,7 +62,11 @@ class AttentionPlan:
 
 def plan_attention(layout: PassLayout, block_size: int, like: Tensor) -> AttentionPlan:
     """Group the pass's sequences; masks get the dtype and device of `like`."""
-    short = [i for i in range(layout.num_decode) if layout.context_lens[i] <= GATHER_LIMIT]
+    short = [
+        i
+        for i in range(layout.num_decode)
+        if layout.query_lens[i] == 1 and layout.context_lens[i] <= GATHER_LIMIT
+    ]
     gathered = _gather_rows(layout, short, block_size, like) if short else None
     together = set(short)
     singles = []
@@ -113,9 +118,11 @@ def _gather_rows(layout: PassLayout, rows: list[int], block_size: int, like: Ten
         slots += [0] * (length - context)
     valid = torch.arange(length)[None] < torch.tensor(contexts)[:, None]
     mask = torch.zeros(len(rows), length).masked_fill_(~valid, float("-inf"))
-    leading = rows == list(range(len(rows)))
+    starts = list(accumulate(layout.query_lens, initial=0))
+    tokens = [starts[i] for i in rows]
+    leading = tokens == list(range(len(rows)))
     return GatheredRows(
-        rows=None if leading else torch.tensor(rows, device=like.device),
+        rows=None if leading else torch.tensor(tokens, device=like.device),
         count=len(rows),
         length=length,
         slots=torch.tensor(slots, device=like.device),

@@ -42,26 +42,28 @@ def attend_decode(
     kv: PagedKV,
     layer: int,
     tables: Tensor,
+    starts: Tensor,
     contexts: Tensor,
     scale: float,
 ) -> Tensor:
-    """One new token of each sequence: norm and rotate q and k, write k and v, attend.
+    """A few new tokens of each sequence: norm and rotate q and k, write k and v, attend causally.
 
     qkv float32 [T, (q_heads + 2 kv_heads) * dim]; rotation complex64 [T, dim / 2]; norm the weights
-    [q_heads + kv_heads, dim] and the length of eps; tables int64 [T, W]; contexts int64 [T] → float32
-    [T, q_heads * dim]. A block and the dimension are multiples of 16.
+    [q_heads + kv_heads, dim] and the length of eps; tables int64 [S, W]; starts int64 [S + 1], each
+    sequence's first row; contexts int64 [S], of that row → float32 [T, q_heads * dim]. A block and
+    the dimension are multiples of 16. A row's result is the same with and without rows behind it.
     """
     rows, dim = qkv.shape[0], kv.head_dim
     q_heads = qkv.shape[1] // dim - 2 * kv.kv_heads
     cache_layer = kv.layers[layer]
     out = torch.empty(rows, q_heads * dim)
-    items = rows * kv.kv_heads
+    items = tables.shape[0] * kv.kv_heads
     scale_at = torch.tensor(scale)
     attention_kernel(dim, norm is not None, cache_layer.dtype)(
         threads_for(items), items, 1, kv.kv_heads, q_heads // kv.kv_heads, kv.block_size, qkv.data_ptr(),
         rotation.data_ptr(), *((0, 0) if norm is None else (part.data_ptr() for part in norm)),
         scale_at.data_ptr(), cache_layer.data_ptr(), cache_layer.shape[1], tables.data_ptr(),
-        tables.shape[1], contexts.data_ptr(), out.data_ptr(),
+        tables.shape[1], starts.data_ptr(), contexts.data_ptr(), out.data_ptr(),
     )  # fmt: skip
     return out
 
@@ -99,58 +101,63 @@ def _inverse_length(e: Emitter, squares: Value, eps_length: Value) -> Value:
 
 @compiled
 def attention_kernel(dim: int, normed: bool, dtype: torch.dtype) -> ir.Module:
-    """One thread takes (row, kv head) pairs; softmax is kept running over 16 positions at a time."""
+    """One thread takes (sequence, kv head) pairs; each row in turn reads what those before it wrote."""
     e = Emitter(f"attend_{dim}_{int(normed)}_{str(dtype).removeprefix('torch.')}")
     items, chunk, kv_heads, groups, block_size = (e.parameter(index) for index in range(1, 6))
     qkv, rotation, weight, eps_length, scale, layer = (e.pointer(index) for index in range(6, 12))
     slots, tables, width = e.parameter(12), e.pointer(13), e.parameter(14)
-    contexts, out = e.pointer(15), e.pointer(16)
+    starts, contexts, out = e.pointer(15), e.pointer(16), e.pointer(17)
     q_heads = e.ir.mul(groups, kv_heads)
     line_size = e.ir.mul(e.ir.add(q_heads, e.ir.add(kv_heads, kv_heads)), e.const(dim))
     factor = e.splat(e.load(scale, F32))
     buffer = e.array(LANES)
     with e.pieces(items, chunk) as item:
-        row, head = e.ir.sdiv(item, kv_heads), e.ir.srem(item, kv_heads)
-        line = e.address(qkv, e.ir.mul(row, line_size))
-        angles = e.address(rotation, e.ir.mul(row, e.const(dim)))
-        table = e.address(tables, e.ir.mul(row, width), I64)
-        context = e.load(e.address(contexts, row, I64), I64)
-
-        def rotated(number: Value) -> list[Value]:
-            at = e.ir.mul(number, e.const(dim))
-            scales = e.address(weight, at) if normed else None
-            return _rotate(e, _head(e, e.address(line, at), dim), angles, scales, eps_length)
+        sequence, head = e.ir.sdiv(item, kv_heads), e.ir.srem(item, kv_heads)
+        table = e.address(tables, e.ir.mul(sequence, width), I64)
+        first_context = e.load(e.address(contexts, sequence, I64), I64)
+        first = e.load(e.address(starts, sequence, I64), I64)
+        end = e.load(e.address(starts, e.ir.add(sequence, e.const(1)), I64), I64)
 
         def place(position: Value, of: Value) -> Value:
             block = e.load(e.address(table, e.ir.sdiv(position, block_size), I64), I64)
             slot = e.ir.add(e.ir.mul(block, block_size), e.ir.srem(position, block_size))
             return e.ir.mul(e.ir.add(e.ir.mul(of, slots), slot), e.const(dim))
 
-        value_head = e.ir.add(head, kv_heads)
-        newest = e.ir.sub(context, e.const(1))
-        key = rotated(e.ir.add(head, q_heads))
-        value_at = e.ir.mul(e.ir.add(value_head, q_heads), e.const(dim))
-        _write(e, key, layer, place(newest, head), dtype)
-        _write(e, _head(e, e.address(line, value_at), dim), layer, place(newest, value_head), dtype)
-        with e.loop(e.const(0), groups) as member:
-            number = e.ir.add(e.ir.mul(head, groups), member)
-            query = [e.ir.fmul(part, factor) for part in rotated(number)]
-            running = _Softmax(e, dim)
-            with e.loop(e.const(0), context, LANES) as position:
-                count = e.smaller(e.ir.sub(context, position), e.const(LANES))
-                keys, values = place(position, head), place(position, value_head)
-                e.store(e.vector(_HIDDEN), buffer)
-                with e.loop(e.const(0), count) as index:
-                    parts = _read(e, layer, e.ir.add(keys, e.ir.mul(index, e.const(dim))), dim, dtype)
-                    e.store(_dot(e, query, parts), e.address(buffer, index))
-                e.store(running.step(e.load(buffer)), buffer)
-                with e.loop(e.const(0), count) as index:
-                    parts = _read(e, layer, e.ir.add(values, e.ir.mul(index, e.const(dim))), dim, dtype)
-                    running.add(e.splat(e.load(e.address(buffer, index), F32)), parts)
-            at = e.ir.add(e.ir.mul(row, q_heads), number)
-            target = e.address(out, e.ir.mul(at, e.const(dim)))
-            for part, value in enumerate(running.result()):
-                e.store(value, e.address(target, e.const(LANES * part)))
+        with e.loop(first, end) as row:
+            context = e.ir.add(first_context, e.ir.sub(row, first))
+            line = e.address(qkv, e.ir.mul(row, line_size))
+            angles = e.address(rotation, e.ir.mul(row, e.const(dim)))
+
+            def rotated(number: Value, line: Value = line, angles: Value = angles) -> list[Value]:
+                at = e.ir.mul(number, e.const(dim))
+                scales = e.address(weight, at) if normed else None
+                return _rotate(e, _head(e, e.address(line, at), dim), angles, scales, eps_length)
+
+            value_head = e.ir.add(head, kv_heads)
+            newest = e.ir.sub(context, e.const(1))
+            key = rotated(e.ir.add(head, q_heads))
+            value_at = e.ir.mul(e.ir.add(value_head, q_heads), e.const(dim))
+            _write(e, key, layer, place(newest, head), dtype)
+            _write(e, _head(e, e.address(line, value_at), dim), layer, place(newest, value_head), dtype)
+            with e.loop(e.const(0), groups) as member:
+                number = e.ir.add(e.ir.mul(head, groups), member)
+                query = [e.ir.fmul(part, factor) for part in rotated(number)]
+                running = _Softmax(e, dim)
+                with e.loop(e.const(0), context, LANES) as position:
+                    count = e.smaller(e.ir.sub(context, position), e.const(LANES))
+                    keys, values = place(position, head), place(position, value_head)
+                    e.store(e.vector(_HIDDEN), buffer)
+                    with e.loop(e.const(0), count) as index:
+                        parts = _read(e, layer, e.ir.add(keys, e.ir.mul(index, e.const(dim))), dim, dtype)
+                        e.store(_dot(e, query, parts), e.address(buffer, index))
+                    e.store(running.step(e.load(buffer)), buffer)
+                    with e.loop(e.const(0), count) as index:
+                        parts = _read(e, layer, e.ir.add(values, e.ir.mul(index, e.const(dim))), dim, dtype)
+                        running.add(e.splat(e.load(e.address(buffer, index), F32)), parts)
+                at = e.ir.add(e.ir.mul(row, q_heads), number)
+                target = e.address(out, e.ir.mul(at, e.const(dim)))
+                for part, value in enumerate(running.result()):
+                    e.store(value, e.address(target, e.const(LANES * part)))
     return e.finish()
 
 

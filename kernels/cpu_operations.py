@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -34,10 +35,14 @@ class CPULinear:
 
 @dataclass(slots=True)
 class DecodeTables:
-    """Where the rows of a decode pass lie: block tables int64 [T, W], context lengths int64 [T]."""
+    """Where the S sequences of a decode pass lie, each with its token and the guesses behind it."""
 
     tables: Tensor
+    """int64 [S, W]."""
+    starts: Tensor
+    """int64 [S + 1], the first row of each sequence."""
     contexts: Tensor
+    """int64 [S], context of that row."""
 
 
 @dataclass(slots=True)
@@ -56,6 +61,7 @@ class CPUOperations(TorchOperations):
         """Raise ValueError naming an option that is not one of its choices."""
         super().__init__(device, weight_dtype, kv_dtype, block_size)
         self.few_rows = _FEW_ROWS.get(self.weight_dtype, _FEWEST_ROWS)
+        self.verify_rows = max(self.few_rows, TorchOperations.verify_rows)
         self.name = f"LLVM for few rows, {self.name}"
 
     def matrix_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
@@ -114,11 +120,9 @@ class CPUOperations(TorchOperations):
         """As the definition's, and the tables of a pass of decode rows alone."""
         base = super().prepare(layout, kv, inv_freq, magnitude)
         made = CPUPass(base.kv, base.rotation, base.slots, base.plan, base.layout)
-        rows = len(layout.query_lens)
-        if layout.num_decode == rows and not kv.head_dim % LANES and not kv.block_size % LANES:
-            width = -(-max(layout.context_lens) // kv.block_size)
-            tables = [[*table[:width], *[0] * (width - len(table))] for table in layout.block_tables]
-            made.decode = DecodeTables(torch.tensor(tables), torch.tensor(layout.context_lens))
+        aligned = not kv.head_dim % LANES and not kv.block_size % LANES
+        if layout.num_decode == len(layout.query_lens) and aligned:
+            made.decode = _decode_tables(layout, kv.block_size)
         return made
 
     def add_norm(
@@ -153,8 +157,16 @@ class CPUOperations(TorchOperations):
         tables = prepared.decode
         return attend_decode(
             qkv.to(torch.float32).contiguous(), prepared.rotation, norm, prepared.kv, layer, tables.tables,
-            tables.contexts, scale,
+            tables.starts, tables.contexts, scale,
         )  # fmt: skip
+
+
+def _decode_tables(layout: PassLayout, block_size: int) -> DecodeTables:
+    width = -(-max(layout.context_lens) // block_size)
+    tables = [[*table[:width], *[0] * (width - len(table))] for table in layout.block_tables]
+    contexts = [c - q + 1 for c, q in zip(layout.context_lens, layout.query_lens, strict=True)]
+    starts = list(accumulate(layout.query_lens, initial=0))
+    return DecodeTables(torch.tensor(tables), torch.tensor(starts), torch.tensor(contexts))
 
 
 def _compile_products() -> None:

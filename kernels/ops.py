@@ -39,8 +39,9 @@ class PassLayout:
     """Which tokens of one packed pass belong to which sequence, and where their KV lives.
 
     `context_lens[i]` counts sequence i's tokens up to and including its last one of this pass;
-    its new tokens are the last `query_lens[i]` of them. The first `num_decode` sequences have one
-    new token each. `block_tables[i]` covers the whole context.
+    its new tokens are the last `query_lens[i]` of them. The first `num_decode` sequences decode:
+    they have one new token each, and where guesses are verified (`verify_rows`) a few behind it.
+    `block_tables[i]` covers the whole context.
     """
 
     query_lens: list[int]
@@ -73,6 +74,8 @@ class Operations(Protocol):
     """How much longer than one without prompts a tick may always be while answers run."""
     rows_apart: bool
     """Whether decode rows are quicker in a pass of their own than in one with chunks."""
+    verify_rows: int
+    """Most tokens of a pass of decode rows with guesses behind them; 0: it can have none."""
     runs_ahead: bool
     """Whether passes can be captured and queued (see `engine.graph_runner`)."""
     fallbacks: list[str]

@@ -65,6 +65,7 @@ class TorchOperations:
     max_prefill_tokens = 512
     tick_extra_ms = 0.0
     rows_apart = False
+    verify_rows = 8
     runs_ahead = False
 
     def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:

@@ -80,6 +80,7 @@ class TritonOperations:
     max_prefill_tokens = 4096
     tick_extra_ms = 8.0
     rows_apart = False
+    verify_rows = 0
     runs_ahead = True
 
     def __init__(self, device: torch.device, kv_dtype: str) -> None:

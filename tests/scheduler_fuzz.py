@@ -70,6 +70,8 @@ class SchedulerFuzzer:
         self.live: dict[int, Sequence] = {}
         self.ended: Counter[int] = Counter()
         self.refused = self.ticks = self.tokens = self.holds = self.saves = self.loads = 0
+        self.guessed = self.confirmed = 0
+        self.guessing = random.choice([0.0, 0.3, 0.9])
         self.prompts = [[random.randrange(1, 4) for _ in range(60)] for _ in range(2)]
 
     @property
@@ -109,20 +111,34 @@ class SchedulerFuzzer:
         assert decoding - paused == planned, "a decode row was skipped"
         run = {s.sequence_id for batch in plan.batches for s in batch.sequences}
         assert not held & run, "a sequence paused on request was computed"
-        self.maybe_cancel(0.05)
-        sampled, failed = {}, {}
         for key, moves in plan.moves.items():
             self.move(self.memory[key], self.host[key], moves)
         for batch in plan.batches:
-            self.run_batch(batch, sampled, failed)
+            self.guess(batch)
+        self.maybe_cancel(0.05)
+        sampled, failed, confirmed = {}, {}, {}
+        for batch in plan.batches:
+            self.run_batch(batch, sampled, failed, confirmed)
             self.scheduler.observe(batch, self.milliseconds(batch))
         self.maybe_cancel(0.05)
         if self.left and self.random.random() < 0.2:
             self.submit()
-        for sequence in self.scheduler.commit(plan, sampled, failed, self.now):
+        for sequence in self.scheduler.commit(plan, sampled, failed, self.now, confirmed=confirmed):
             self.end(sequence)
-        for sequence_id in sampled:
-            self.deliver(sequence_id, sampled[sequence_id])
+        for sequence_id, token_id in sampled.items():
+            self.deliver(sequence_id, [*confirmed.get(sequence_id, ()), token_id])
+
+    def guess(self, batch: ModelBatch) -> None:
+        for sequence in batch.decode:
+            if self.random.random() >= self.guessing:
+                continue
+            wanted, before = self.random.choice([1, 3, 9]), len(sequence.block_table)
+            count = self.scheduler.make_room(sequence, wanted)
+            end, room = sequence.num_target + count, len(sequence.block_table) * self.size
+            assert count <= wanted and end < sequence.limit and end <= room
+            assert len(sequence.block_table) == before or end > room - self.size, "a block that nothing needs"
+            if count:
+                batch.drafts[sequence.sequence_id] = [self.random.randrange(1, 4) for _ in range(count)]
 
     def submit(self) -> None:
         self.left -= 1
@@ -189,7 +205,13 @@ class SchedulerFuzzer:
         for block, slot in moves.loads:
             memory[block] = list(host[slot])
 
-    def run_batch(self, batch: ModelBatch, sampled: dict[int, int], failed: dict[int, str]) -> None:
+    def run_batch(
+        self,
+        batch: ModelBatch,
+        sampled: dict[int, int],
+        failed: dict[int, str],
+        confirmed: dict[int, list[int]],
+    ) -> None:
         memory = self.memory[batch.model]
         for source, destination in batch.copies:
             memory[destination] = list(memory[source])
@@ -198,9 +220,11 @@ class SchedulerFuzzer:
         assert len({s.sequence_id for s, _, _ in spans}) == len(spans) > 0
         rubbish = self.faults and self.random.random() < 0.02
         written: set[tuple[int, int]] = set()
-        contents = {s.sequence_id: chain(s.token_ids) for s, _, _ in spans}
+        drafts = {s.sequence_id: batch.drafts.get(s.sequence_id, []) for s, _, _ in spans}
+        contents = {s.sequence_id: chain(s.token_ids + drafts[s.sequence_id]) for s, _, _ in spans}
         for sequence, start, end in spans:
             assert start == sequence.num_computed < end <= sequence.num_target
+            end += len(drafts[sequence.sequence_id])
             victim = rubbish or (self.faults and self.random.random() < 0.01)
             if victim:
                 failed[sequence.sequence_id] = "injected"
@@ -213,9 +237,18 @@ class SchedulerFuzzer:
             self.tokens += 1
             if sequence.sequence_id in failed:
                 continue
+            draft = drafts[sequence.sequence_id]
             shown = [value for block in sequence.block_table for value in memory[block]]
-            assert shown[:end] == contents[sequence.sequence_id][:end], "another sequence's tokens were read"
+            read = end + len(draft)
+            assert shown[:read] == contents[sequence.sequence_id][:read], (
+                "another sequence's tokens were read"
+            )
             if end == sequence.num_target:
+                true = self.random.choice([0, len(draft), self.random.randint(0, len(draft))])
+                if true:
+                    confirmed[sequence.sequence_id] = draft[:true]
+                self.guessed += len(draft)
+                self.confirmed += true
                 sampled[sequence.sequence_id] = (
                     EOG if self.random.random() < self.eog else self.random.randrange(1, 4)
                 )
@@ -225,11 +258,12 @@ class SchedulerFuzzer:
         ms = 2.0 + 0.2 * load.rows + 0.1 * load.prefill_tokens + 0.001 * load.context
         return ms * self.random.uniform(0.9, 1.1) * (10.0 if self.random.random() < 0.01 else 1.0)
 
-    def deliver(self, sequence_id: int, token_id: int) -> None:
+    def deliver(self, sequence_id: int, token_ids: list[int]) -> None:
         sequence = self.live.get(sequence_id)
         if sequence is None:
             return
-        assert sequence.token_ids[-1] == token_id
+        assert sequence.token_ids[-len(token_ids) :] == token_ids and sequence.remaining == 1
+        token_id = token_ids[-1]
         if token_id == EOG or sequence.at_limit:
             reason = FinishReason.STOP if token_id == EOG else FinishReason.LENGTH
             assert self.scheduler.finish(sequence, reason)

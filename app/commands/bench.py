@@ -58,6 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--repeat", type=positive, default=_DEFAULT.repeat, metavar="R", help="medians of R runs (default 3)")
     add("--device", metavar="D", help="auto, cpu or cuda (default: from the settings)")
     add("--vram-limit", metavar="SIZE", type=parse_size, help="most memory of a GPU, e.g. 12GiB")
+    add(
+        "--speculation",
+        choices=("auto", "off"),
+        default="off",
+        help="guess tokens ahead (default off: a figure should not depend on what the text is)",
+    )
     add("--json", action="store_true", help="print one JSON object; progress stays on stderr")
 
 
@@ -70,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     path = chosen_model(args, settings)
     from app.bench.report import render
 
-    engine = make_engine(settings.engine, args.device, args.vram_limit)
+    engine = make_engine(settings.engine, args.device, args.vram_limit, args.speculation)
     try:
         say(f"loading {path.name}")
         before = time.perf_counter()
@@ -85,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
             "first_token_s": round(loaded - started + first, 3),
         }
         wait_for_kernels(model)
-        figures = measure(engine, bench, workload) | {"start": start}
+        figures = measure(engine, bench, workload) | {"start": start, "speculation": args.speculation}
     finally:
         engine.close()
     print(json.dumps(figures) if args.json else render(figures))

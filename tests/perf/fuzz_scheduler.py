@@ -13,7 +13,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     started = time.perf_counter()
-    ticks = preemptions = ended = refused = holds = saves = loads = 0
+    ticks = preemptions = ended = refused = holds = saves = loads = guessed = confirmed = 0
     for i in range(options.workloads):
         seed = options.seed + i
         fuzzer = SchedulerFuzzer(Random(seed), faults=seed % 2 == 0)
@@ -28,10 +28,12 @@ def main() -> None:
         holds += fuzzer.holds
         saves += fuzzer.saves
         loads += fuzzer.loads
+        guessed += fuzzer.guessed
+        confirmed += fuzzer.confirmed
     print(
         f"{options.workloads} workloads in {time.perf_counter() - started:.1f} s: {ticks} ticks, "
         f"{ended} sequences ended once each, {refused} refused, {preemptions} preemptions, {holds} pauses, "
-        f"{saves} blocks to host memory, {loads} back"
+        f"{saves} blocks to host memory, {loads} back, {confirmed} of {guessed} guesses confirmed"
     )
 
 

@@ -150,6 +150,41 @@ def test_attention_equals_definition(kv_dtype: str, dim: int, normed: bool):
     assert relative(*written) < (1e-6 if kv_dtype == "float32" else 1e-3)
 
 
+@pytest.mark.parametrize("kv_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", [CPUOperations, TorchOperations])
+def test_tokens_of_one_pass_attend_as_one_by_one(kind: type[TorchOperations], kv_dtype: str):
+    """A sequence's guesses, beside rows without any; block borders at 16 and 32."""
+    torch.manual_seed(3)
+    dim, kv_heads, q_heads, lens, ends = 64, 2, 4, [1, 6, 1, 4], [20, 35, 230, 16]
+    tables = [[4 * i + j + 1 for j in range(3)] for i in range(4)]
+    tables[2] = list(range(20, 36))
+    ops, inv_freq = kind(CPU, "float32", kv_dtype, 16), torch.rand(dim // 2, dtype=torch.float64)
+    kv = ops.make_kv(1, 41, kv_heads, dim)
+    kv.layers[0].normal_()
+    before = kv.layers[0].clone()
+    norm = ops.make_norm(torch.rand(q_heads + kv_heads, dim), 1e-6)
+    qkv = torch.randn(sum(lens), (q_heads + 2 * kv_heads) * dim)
+
+    def attend(rows: list[int], lens: list[int], ends: list[int], tables: list[list[int]]) -> torch.Tensor:
+        places = [range(end - count, end) for count, end in zip(lens, ends, strict=True)]
+        slots = [t[p // 16] * 16 + p % 16 for t, place in zip(tables, places, strict=True) for p in place]
+        positions = torch.tensor([p for place in places for p in place])
+        layout = PassLayout(lens, ends, tables, len(lens), positions, torch.tensor(slots))
+        return ops.attend(qkv[rows].clone(), ops.prepare(layout, kv, inv_freq, 1.0), 0, norm, 0.1)
+
+    together, written = attend(list(range(12)), lens, ends, tables), kv.layers[0].clone()
+    kv.layers[0].copy_(before)
+    first = 0
+    for count, end, table in zip(lens, ends, tables, strict=True):
+        for number in range(count):
+            row = attend([first + number], [1], [end - count + number + 1], [table])[0]
+            if kind is CPUOperations:
+                assert torch.equal(row, together[first + number])
+            assert relative(together[first + number], row) < (1e-6 if kv_dtype == "float32" else 1e-3)
+        first += count
+    assert relative(written, kv.layers[0]) < 1e-6
+
+
 def test_a_machine_without_a_compiler_says_so(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("kernels.cpu_operations")]:
         monkeypatch.delitem(sys.modules, name)

@@ -303,6 +303,7 @@ def test_options_that_cannot_be_served_are_refused(engine: Engine, file):
         ({"tick_factor": float("nan")}, "tick_factor"),
         ({"max_prefill_tokens": 0}, "max_prefill_tokens"),
         ({"threads": -1}, "threads"),
+        ({"speculation": "on"}, "speculation: 'on' is not one of auto, off"),
     ):
         with pytest.raises(EngineError, match=name):
             new_engine(**bad)

@@ -50,6 +50,59 @@ def choose(rows: torch.Tensor, sequences: list[Sequence]) -> list[int]:
     return [result.ids[s.sequence_id] for s in sequences]
 
 
+def one_by_one(rows: torch.Tensor, params: SamplingParams) -> list[int]:
+    """What a sequence gets when its logits are `rows`, a token at a time."""
+    made = sequence(params)
+    for row in rows:
+        made.token_ids += choose(row[None], [made])
+    return made.token_ids[made.prompt_len :]
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 3, 5, None])
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(temperature=0.0),
+        SamplingParams(temperature=1.5, top_k=0, top_p=1.0, min_p=0.0),
+        SamplingParams(temperature=1.0, top_k=20, repetition_penalty=1.7, logit_bias={4: 3.0}),
+        SamplingParams(temperature=0.0, frequency_penalty=2.0, presence_penalty=3.0),
+    ],
+    ids=["greedy", "drawn", "repetition", "frequency"],
+)
+def test_guesses_are_confirmed_as_far_as_tokens_one_by_one_agree(params: SamplingParams, wrong: int | None):
+    rows = logits(6) + torch.nn.functional.one_hot(torch.tensor(9), VOCAB) * 9
+    expected = one_by_one(rows, params)
+    draft = expected[:5]
+    if wrong is not None and wrong < 5:
+        draft[wrong] = (draft[wrong] + 1) % VOCAB
+    other = sequence(SamplingParams(temperature=1.0), seed=8, sequence_id=2)
+    alone = choose(logits(1, seed=3), [other])
+    result = sample_rows(torch.cat([rows, logits(1, seed=3)]), [sequence(params), other], {1: draft})
+    true = 5 if wrong is None else min(wrong, 5)
+    assert result.confirmed.get(1, []) == expected[:true]
+    assert result.ids == {1: expected[true], 2: alone[0]} and not result.failed
+
+
+def test_penalties_count_the_guesses_before_a_token():
+    favoured = logits(3) * 0 + torch.nn.functional.one_hot(torch.tensor(9), VOCAB) * 5
+    favoured[:, 8] = 4.0
+    once = SamplingParams(temperature=0.0, presence_penalty=2.0)
+    assert one_by_one(favoured, once) == [9, 8, 9]
+    result = sample_rows(favoured, [sequence(once)], {1: [9, 9]})
+    assert (result.confirmed, result.ids) == ({1: [9]}, {1: 8})
+
+
+def test_a_bad_row_fails_its_sequence_only_where_the_draft_leads_to_it():
+    rows = logits(3)
+    rows[2] = math.nan
+    greedy = SamplingParams(temperature=0.0)
+    first, second = one_by_one(rows[:2], greedy)
+    missed = sample_rows(rows, [sequence(greedy)], {1: [first + 1, second]})
+    assert (missed.ids, missed.failed) == ({1: first}, {})
+    led = sample_rows(rows, [sequence(greedy)], {1: [first, second]})
+    assert (led.ids, led.confirmed) == ({}, {}) and "not numbers" in led.failed[1]
+
+
 @pytest.mark.parametrize(
     "params",
     [

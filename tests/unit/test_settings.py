@@ -35,6 +35,7 @@ def test_values_are_read(tmp_path):
     path = write(
         tmp_path,
         '[general]\ntheme = "linen"\nrestore_tabs = false\n[engine]\nkv_budget = "2 GiB"\ntick_factor = 3\n'
+        'speculation = "off"\n'
         '[sampling]\ntemperature = 0\nseed = 7\n[models]\nfolders = ["/a", "/b"]\n'
         '[keys]\nnew_tab = "ctrl+n"\n',
     )
@@ -44,6 +45,7 @@ def test_values_are_read(tmp_path):
     assert settings.general.restore_tabs is False
     assert settings.engine.kv_budget_bytes == 2 << 30
     assert settings.engine.tick_factor == 3.0
+    assert settings.engine.speculation == "off"
     assert settings.sampling.params().temperature == 0.0
     assert settings.sampling.params().seed == 7
     assert settings.models.folders == ("/a", "/b")
