@@ -149,6 +149,17 @@ async def test_leaving_keeps_a_paused_answer(make_app, engine):
     again.end_services()
 
 
+async def test_the_settings_fit_a_small_terminal(make_app):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await pilot.press("f8")
+        await wait_until(pilot, lambda: isinstance(app.screen, TabSettings))
+        await wait_until(pilot, lambda: app.screen.query_one("#save").region.height == 1)
+        for name in ("system", "temperature", "priority", "problem", "save"):
+            assert app.screen.query_one(f"#{name}") in app.screen._compositor.visible_widgets, name
+
+
 async def test_a_priority_is_used_at_once_at_submit_and_after_a_restart(make_app, engine):
     app = make_app()
     async with app.run_test(size=(130, 30)) as pilot:
