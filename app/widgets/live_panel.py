@@ -39,13 +39,13 @@ class PanelTab:
     priority: Priority = Priority.NORMAL
 
 
-def out_of_memory(sequence: SequenceStats) -> bool:
-    """Whether the engine paused a sequence because the KV memory is full."""
+def made_to_wait(sequence: SequenceStats) -> bool:
+    """Whether the engine paused a sequence, not the reader; its note says why."""
     return sequence.state is SequenceState.PAUSED and not sequence.held
 
 
 def line_text(sequence: SequenceStats) -> str:
-    """Write a queued sequence's place: `2 in line, about 4 s`; `waiting` where it has none."""
+    """Write when it is a sequence's turn: `2 in line, about 4 s`; `waiting` where that is not known."""
     if not sequence.queue_position:
         return _WORDS[TabState.QUEUED]
     wait = wait_text(sequence.wait_s)
@@ -192,7 +192,7 @@ def _state_spans(tab: PanelTab) -> Row:
     if item.state is TabState.READING:
         return ((f"reading {item.fraction:.0%}", "reading"),)
     if item.state is TabState.QUEUED and sequence is not None:
-        return (("paused, memory full" if out_of_memory(sequence) else line_text(sequence), "queued"),)
+        return ((line_text(sequence), "queued"),)
     if item.state is TabState.LOADING:
         return ((f"loading {item.fraction:.0%}", "reading"),)
     if item.unread:

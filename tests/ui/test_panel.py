@@ -61,7 +61,7 @@ def test_a_tab_says_who_paused_it_why_and_where_its_memory_is():
     assert "paused\n" in mine.replace(" \n", "\n") and "you paused it" in mine and "host" not in mine
     note = "paused: the KV memory is full"
     full = rows_of(TabState.QUEUED, replace(PAUSED, note=note, blocks_own=0, blocks_host=1024))
-    for expected in ("paused, memory full", note, "0 own", "1,024 blocks in host memory"):
+    for expected in ("waiting", note, "0 own", "1,024 blocks in host memory"):
         assert expected in full, full
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from app.model_files import ModelFile
 from app.settings import GeneralSettings, Settings
+from app.widgets.sparkline import SpeedHistory
 from app.widgets.transcript import Transcript
 from engine.request import Priority
 from engine.stats import SequenceState
@@ -96,7 +97,9 @@ def steered(engine):
         await wait_until(pilot, lambda: all(s.conversation.last_answer().text for s in screen.sessions[:3]))
         await wait_until(pilot, lambda: screen.deck.transcript.last_answer())
         await wait_until(pilot, lambda: all(coloured(view) for view in screen.query(Transcript)))
-        screen._speeds[screen.sessions[0].conversation.id].values.clear()
+        speeds = screen._speeds[screen.sessions[0].conversation.id] = SpeedHistory(float("inf"))
+        speeds.values.extend((12.0, 18.0, 27.0, 24.0, 29.0))
+        speeds.add(30.0, 0.0)
         await draw_last(pilot, screen)
 
     return run
@@ -154,7 +157,7 @@ def test_dialogs(snap_compare, make_app, key):
         app.context.locations = replace(app.context.locations, models=Path("/models"))
         await screen._show_active()
         await pilot.press(key)
-        await wait_until(pilot, lambda: app.screen is not screen)
+        await wait_until(pilot, lambda: app.screen is not screen and app.screen.focused is not None)
         for field in app.screen.query("Input, TextArea"):
             field.cursor_blink = False
         await pilot.pause()
