@@ -6,7 +6,7 @@ from app.session import ChatSession
 from app.session_events import TabState
 from app.widgets.deck import model_title
 from app.widgets.lines import Row, bar, fit
-from app.widgets.live_panel import PanelTab, line_text, out_of_memory
+from app.widgets.live_panel import PanelTab, line_text, made_to_wait
 from app.widgets.sparkline import SpeedHistory
 from app.widgets.status_line import StatusItem
 from app.widgets.tab_bar import TabItem
@@ -87,7 +87,7 @@ def status_note(session: ChatSession) -> str:
     if session.state is TabState.READING:
         return f"reading {session.reading_fraction:.0%}"
     if session.state is TabState.QUEUED and stats is not None:
-        return "waits for memory" if out_of_memory(stats) else line_text(stats)
+        return line_text(stats)
     return ""
 
 
@@ -96,9 +96,9 @@ def notice_rows(session: ChatSession, width: int, pause_key: str) -> list[Row]:
     rows: list[Row] = []
     if session.paused:
         rows.append((("Paused. ", "queued"), (f"{pause_key} goes on, Esc stops the answer here.", "dim")))
-    elif session.stats is not None and out_of_memory(session.stats):
-        text = "The context memory is full; this answer goes on by itself when there is room."
-        rows.append(((fit_short(text, width), "queued"),))
+    elif session.stats is not None and made_to_wait(session.stats) and session.stats.note:
+        note = session.stats.note[0].upper() + session.stats.note[1:]
+        rows.append(((fit_short(f"{note}; this answer goes on by itself.", width), "queued"),))
     if session.models.loading_path is not None:
         fraction, what = session.models.progress
         keeps = f"Esc keeps {session.model.name}" if session.model is not None else "Esc stops"

@@ -86,6 +86,8 @@ class FakeGeneration:
         self.held = False
         self.priority = request.priority
         self.cancel_on_request = True
+        self.more: dict[str, object] = {}
+        """Statistics that a test sets itself."""
         self._events: deque[Event] = deque()
         self._listener: Callable[[], None] | None = None
 
@@ -140,7 +142,7 @@ class FakeGeneration:
 
     def stats(self) -> SequenceStats:
         prompt = len(self.request.prompt_ids)
-        return SequenceStats(
+        stats = SequenceStats(
             sequence_id=self.sequence_id,
             model=self.model.name,
             label=self.request.label,
@@ -158,6 +160,7 @@ class FakeGeneration:
             held=self.held,
             focused=self.model.engine.focused == self.sequence_id,
         )
+        return replace(stats, **self.more)
 
 
 class FakeModel:

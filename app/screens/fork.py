@@ -15,6 +15,8 @@ from app.conversation import MessageNode, Role
 from app.widgets.lines import fit
 
 _EXCERPT = 400
+_WIDTH = 56
+"""Cells of a message's beginning: one line also where the terminal has 80 columns."""
 _NAMES = {Role.USER: "You", Role.ASSISTANT: "Answer", Role.SYSTEM: "System"}
 
 
@@ -33,28 +35,22 @@ class ForkScreen(ModalScreen[str | None]):
         """One line a message; the last one is chosen."""
         with Vertical(classes="dialog"):
             yield Static("Fork: go on from which message?", classes="heading")
-            yield OptionList(id="messages")
+            yield OptionList(*(Option(_row(node)) for node in self._path), id="messages")
             yield Static("Enter opens it in a new tab · Esc leaves", classes="foot")
 
-    def on_resize(self) -> None:
-        """Fit the messages' beginnings to the width; the chosen one stays chosen."""
-        options = self.query_one(OptionList)
-        chosen = options.highlighted
-        options.clear_options()
-        options.add_options([Option(_row(node, max(20, options.size.width - 4))) for node in self._path])
-        options.highlighted = len(self._path) - 1 if chosen is None else chosen
+    def on_mount(self) -> None:
+        """Choose the last message."""
+        self.query_one(OptionList).highlighted = len(self._path) - 1
 
     def action_choose(self) -> None:
         """Fork at the highlighted message."""
-        options = self.query_one(OptionList)
-        options.action_select()
+        self.query_one(OptionList).action_select()
 
     @on(OptionList.OptionSelected)
     def _on_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(self._path[event.option_index].id)
 
 
-def _row(node: MessageNode, width: int) -> Content:
-    name = f"{_NAMES[node.role]:<8}"
+def _row(node: MessageNode) -> Content:
     begin = " ".join(node.text[:_EXCERPT].split()) or "(nothing yet)"
-    return Content.assemble((name, "$foreground 55%"), fit(begin, width - len(name)))
+    return Content(f"{_NAMES[node.role]:<8}{fit(begin, _WIDTH)}")

@@ -38,7 +38,9 @@ class HelpScreen(ModalScreen[None]):
                 for group, rows in in_groups(self._overrides):
                     yield Static(self._table(group, rows))
             yield Static(
-                "Keys can be changed in the settings file, section [keys] · Esc closes", classes="foot"
+                "Keys can be changed in the settings file, section [keys] · Esc closes",
+                classes="foot",
+                markup=False,
             )
 
     def _table(self, group: str, rows: object) -> Content:

@@ -24,7 +24,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[str], float | int]], ...] = (
     ("seed", "empty draws a new one each time", int),
     ("max_tokens", "most tokens of an answer; empty is no limit", int),
 )
-_PRIORITY_HINT = "low, normal or high: its share while others work too"
+_PRIORITY_HINT = "low, normal or high"
 
 
 class TabSettings(ModalScreen[bool | None]):
@@ -35,6 +35,7 @@ class TabSettings(ModalScreen[bool | None]):
 
     def __init__(self, conversation: Conversation) -> None:
         super().__init__()
+        self.VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]
         self._conversation = conversation
 
     def compose(self) -> ComposeResult:

@@ -39,13 +39,13 @@ class PanelTab:
     priority: Priority = Priority.NORMAL
 
 
-def out_of_memory(sequence: SequenceStats) -> bool:
-    """Whether the engine paused a sequence because the KV memory is full."""
+def made_to_wait(sequence: SequenceStats) -> bool:
+    """Whether the engine paused a sequence, not the reader; its note says why."""
     return sequence.state is SequenceState.PAUSED and not sequence.held
 
 
 def line_text(sequence: SequenceStats) -> str:
-    """Write a queued sequence's place: `2 in line, about 4 s`; `waiting` where it has none."""
+    """Write when it is a sequence's turn: `2 in line, about 4 s`; `waiting` where that is not known."""
     if not sequence.queue_position:
         return _WORDS[TabState.QUEUED]
     wait = wait_text(sequence.wait_s)
@@ -77,23 +77,28 @@ class LivePanel(LineWidget):
 def panel_rows(
     tabs: Sequence[PanelTab], stats: EngineStats | None, width: int, height: int, frame: int = 0
 ) -> list[Row]:
-    """Lay the panel out; tabs that do not fit are counted, busy ones and the active one come first."""
+    """Lay the panel out: a line for every tab, all of a tab where there is room, the active one first.
+
+    Tabs without a line are counted; they are idle ones if possible.
+    """
     totals = total_rows(stats, width)
-    room = height - len(totals) - 2
-    rows: list[Row] = [((" Chats", "dim"),)]
+    blocks = {tab.item.id: tab_rows(tab, width, frame) for tab in tabs}
+    room = max(0, height - len(totals) - 2)
     order = sorted(tabs, key=lambda tab: (not tab.active, tab.sequence is None))
-    chosen: set[str] = set()
-    for tab in order:
-        size = len(tab_rows(tab, width, frame))
-        if room - size < (1 if len(chosen) + 1 < len(tabs) else 0):
-            break
-        chosen.add(tab.item.id)
-        room -= size
+    shown = order if len(order) <= room else order[: max(0, room - 1)]
+    left = len(tabs) - len(shown)
+    room -= len(shown) + bool(left)
+    sizes = dict.fromkeys((tab.item.id for tab in shown), 1)
+    for name in sizes:
+        more = len(blocks[name]) - 1
+        if more <= room:
+            sizes[name] += more
+            room -= more
+    rows: list[Row] = [((" Chats", "dim"),)]
     for tab in tabs:
-        if tab.item.id in chosen:
-            rows.extend(tab_rows(tab, width, frame))
-    if len(chosen) < len(tabs):
-        rows.append(((f"{_INDENT}{len(tabs) - len(chosen)} more", "dim"),))
+        rows.extend(blocks[tab.item.id][: sizes.get(tab.item.id, 0)])
+    if left:
+        rows.append(((f"{_INDENT}{left} more", "dim"),))
     rows.extend([()] * (height - len(rows) - len(totals)))
     return rows + totals
 
@@ -150,7 +155,7 @@ def total_rows(stats: EngineStats | None, width: int) -> list[Row]:
         return [rule, ((" The engine is starting…", "dim"),)]
     host: list[Row] = []
     if stats.kv_bytes_host:
-        host.append(((f" and {size_text(stats.kv_bytes_host)} of paused chats in host memory", "dim"),))
+        host.append(((f" and {size_text(stats.kv_bytes_host)} in host memory", "dim"),))
     total = max(1, stats.kv_bytes_total)
     used, cached = stats.kv_bytes_used / total, stats.kv_bytes_cached / total
     free = max(0, stats.kv_bytes_total - stats.kv_bytes_used - stats.kv_bytes_cached)
@@ -187,7 +192,7 @@ def _state_spans(tab: PanelTab) -> Row:
     if item.state is TabState.READING:
         return ((f"reading {item.fraction:.0%}", "reading"),)
     if item.state is TabState.QUEUED and sequence is not None:
-        return (("paused, memory full" if out_of_memory(sequence) else line_text(sequence), "queued"),)
+        return ((line_text(sequence), "queued"),)
     if item.state is TabState.LOADING:
         return ((f"loading {item.fraction:.0%}", "reading"),)
     if item.unread:
@@ -212,7 +217,8 @@ def _labelled(label: str, value: str, words: str) -> Row:
 def _tick_text(stats: EngineStats) -> str:
     """Write how long a tick takes, and the most that is planned while somebody is waiting for it."""
     limit = f"/{stats.tick_limit_ms:.0f}" if stats.tick_limit_ms else ""
-    return f"{stats.tick_ms:.0f}{limit} ms"
+    text = f"{stats.tick_ms:.0f}{limit}"
+    return f"{text} ms" if len(text) < 7 else text
 
 
 def _blocks_row(sequence: SequenceStats) -> Row:

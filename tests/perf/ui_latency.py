@@ -23,13 +23,14 @@ from tests.fakes import FakeEngine, Streamer
 from tests.ui.driving import ready, say, wait_until
 
 TEXT = "the quick brown fox **jumps** over `the` lazy dog and\n\n- goes home"
+_LOAD_SECONDS = 60
 WORDS = [f"{word} " for word in TEXT.split(" ")]
 
 
 async def measure(factory, tabs: int, seconds: float, size: tuple[int, int] = (140, 40)) -> dict[str, float]:
     app = ChatApp(Settings(), engine_factory=factory)
     async with app.run_test(size=size) as pilot:
-        screen = await ready(pilot)
+        screen = await ready(pilot, _LOAD_SECONDS)
         for number in range(tabs):
             if number:
                 await pilot.press("ctrl+t")

@@ -32,13 +32,13 @@ def bar_text(app: ChatApp) -> str:
     return chat(app).query_one(TabBar).plain
 
 
-async def ready(pilot: Pilot) -> ChatScreen:
-    """Wait until the first tab's model is there."""
+async def ready(pilot: Pilot, seconds: float = 8.0) -> ChatScreen:
+    """Wait until every tab's model is there."""
     app = pilot.app
     assert isinstance(app, ChatApp)
     await wait_until(pilot, lambda: app.chat_screen is not None)
     screen = chat(app)
-    await wait_until(pilot, lambda: all(s.model is not None for s in screen.sessions))
+    await wait_until(pilot, lambda: all(s.model is not None for s in screen.sessions), seconds)
     return screen
 
 

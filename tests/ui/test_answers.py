@@ -167,6 +167,81 @@ async def test_a_prompt_that_does_not_fit_is_said_with_numbers_and_stays_in_the_
         assert any("22 tokens" in text and "16" in text for text in toasts)
 
 
+@pytest.mark.parametrize(
+    ("context", "limit", "words", "sent"),
+    [(40, None, 33, True), (40, None, 34, False), (40, 2, 36, True), (1000, None, 934, True)],
+)
+async def test_a_prompt_leaves_room_for_an_answer_or_is_not_sent(
+    make_app, engine, context, limit, words, sent
+):
+    engine.context_length = context
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        screen.active.conversation.max_tokens = limit
+        await say(pilot, "word " * words)
+        await wait_until(pilot, lambda: bool(engine.generations) or app._notifications)
+        assert bool(engine.generations) is sent
+        if not sent:
+            [notice] = [notification.message for notification in app._notifications]
+            assert "36 tokens" in notice and "40" in notice and "room for only 4" in notice
+            assert screen.composer.text.count("word") == words
+
+
+async def test_after_a_switch_to_a_smaller_context_nothing_is_sent_or_lost(make_app, engine):
+    from tests.ui.test_models import SMALL
+
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await ask(pilot, engine, "one " * 40, "an answer " * 20)
+        engine.context_length = 64
+        screen.active.open_model(SMALL.path)
+        await wait_until(pilot, lambda: screen.active.model.path == SMALL.path)
+        await wait_until(
+            pilot,
+            lambda: any("about 82 tokens" in n.message and "64" in n.message for n in app._notifications),
+        )
+        await say(pilot, "go on")
+        await wait_until(pilot, lambda: screen.composer.text == "go on")
+        assert any("88 tokens long" in n.message and "64" in n.message for n in app._notifications)
+        assert len(engine.generations) == 1 and len(texts(screen)) == 2
+
+
+async def test_another_wording_that_does_not_fit_stays_one(make_app, engine):
+    engine.context_length = 40
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await ask(pilot, engine, "short", "answer")
+        await pilot.press("f4")
+        screen.composer.clear()
+        await say(pilot, "word " * 60)
+        await wait_until(pilot, lambda: screen.composer.text.startswith("word"))
+        assert screen.composer.has_class("-editing")
+        assert screen.active.editing == screen.active.conversation.path()[0].id
+        screen.composer.clear()
+        await ask(pilot, engine, "shorter", "better")
+        assert texts(screen) == ["shorter", "better"]
+
+
+async def test_what_a_hidden_tab_could_not_send_is_kept_with_it(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        first = await ask(pilot, engine, "one")
+        await say(pilot, "two")
+        await pilot.press("ctrl+t")
+        await ready(pilot)
+        engine.refuse = "max_tokens: 99 does not fit"
+        first.finish()
+        hidden = screen.sessions[0]
+        await wait_until(pilot, lambda: hidden.draft.text == "two")
+        assert hidden.conversation.draft == "two"
+        await pilot.press("alt+1")
+        await wait_until(pilot, lambda: screen.composer.text == "two")
+
+
 async def test_a_refused_request_and_a_broken_template_give_the_text_back(make_app, engine):
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:

@@ -7,7 +7,10 @@ import pytest
 
 from app.model_files import ModelFile
 from app.settings import GeneralSettings, Settings
+from app.widgets.sparkline import SpeedHistory
 from app.widgets.transcript import Transcript
+from engine.request import Priority
+from engine.stats import SequenceState
 from tests.ui.driving import chat, ready, say, wait_until
 
 MODELS = [
@@ -64,6 +67,65 @@ def two_chats(engine):
     return run
 
 
+TITLES = ("Foxes", "A long report", "Rain in March", "Terns and gulls")
+
+
+def steered(engine):
+    """One tab writes with high priority, one is paused, one waits for memory, one for its turn."""
+
+    async def run(pilot):
+        screen = await ready(pilot)
+        screen.composer.cursor_blink = False
+        engine.base = replace(engine.base, kv_bytes_host=120_000_000, tick_limit_ms=24.0)
+        for number, title in enumerate(TITLES):
+            if number:
+                await pilot.press("ctrl+t")
+                await ready(pilot)
+            await say(pilot, f"Tell me about: {title}")
+            await wait_until(pilot, lambda number=number: screen.active.sequence_id == number + 1)
+            screen.active.rename(title)
+        writing, paused, evicted, _ = engine.generations
+        writing.feed(ANSWER)
+        paused.feed("It begins ")
+        evicted.feed("In March ")
+        screen.sessions[0].set_priority(Priority.HIGH)
+        writing.more = {"drafted": 412, "accepted": 321}
+        evicted.state = SequenceState.PAUSED
+        evicted.more = {"blocks_own": 0, "blocks_host": 96, "note": "paused: the KV memory is full"}
+        engine.generations[3].more = {"queue_position": 2, "wait_s": 4.2}
+        await pilot.press("alt+2", "f5")
+        await wait_until(pilot, lambda: all(s.conversation.last_answer().text for s in screen.sessions[:3]))
+        await wait_until(pilot, lambda: screen.deck.transcript.last_answer())
+        await wait_until(pilot, lambda: all(coloured(view) for view in screen.query(Transcript)))
+        speeds = screen._speeds[screen.sessions[0].conversation.id] = SpeedHistory(float("inf"))
+        speeds.values.extend((12.0, 18.0, 27.0, 24.0, 29.0))
+        speeds.add(30.0, 0.0)
+        await draw_last(pilot, screen)
+
+    return run
+
+
+@pytest.mark.parametrize("theme", ["ink", "linen"])
+@pytest.mark.parametrize("size", [(140, 40), (80, 24)])
+def test_steered_chats(snap_compare, make_app, engine, theme, size):
+    app = make_app(Settings(general=GeneralSettings(theme=theme)))
+    assert snap_compare(app, run_before=steered(engine), terminal_size=size)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+def test_fork(snap_compare, make_app, engine, size):
+    app = make_app()
+
+    async def run(pilot):
+        await two_chats(engine)(pilot)
+        await pilot.press("f9")
+        await wait_until(pilot, lambda: app.screen is not chat(app))
+        await wait_until(pilot, lambda: app.screen.query_one("#messages").highlighted == 1)
+        await pilot.pause()
+
+    assert snap_compare(app, run_before=run, terminal_size=size)
+
+
 @pytest.mark.parametrize("theme", ["ink", "linen"])
 @pytest.mark.parametrize("size", [(140, 40), (80, 24)])
 def test_main_screen(snap_compare, make_app, engine, theme, size):
@@ -95,7 +157,7 @@ def test_dialogs(snap_compare, make_app, key):
         app.context.locations = replace(app.context.locations, models=Path("/models"))
         await screen._show_active()
         await pilot.press(key)
-        await wait_until(pilot, lambda: app.screen is not screen)
+        await wait_until(pilot, lambda: app.screen is not screen and app.screen.focused is not None)
         for field in app.screen.query("Input, TextArea"):
             field.cursor_blink = False
         await pilot.pause()

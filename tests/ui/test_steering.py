@@ -5,6 +5,7 @@ from app.screens.confirm import ConfirmScreen
 from app.screens.tab_settings import TabSettings
 from app.session_events import TabState
 from engine.request import FinishReason, Priority
+from engine.stats import SequenceState
 from tests.ui.driving import bar_text, ready, say, wait_until
 from tests.ui.test_answers import ask, texts
 
@@ -84,6 +85,25 @@ async def test_a_key_pauses_an_answer_and_lets_it_go_on(make_app, engine):
         )
 
 
+async def test_an_answer_that_the_engine_paused_says_why_and_goes_on_by_itself(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(130, 30)) as pilot:
+        screen = await ready(pilot)
+        generation = await ask(pilot, engine, "one")
+        generation.feed("some words")
+        generation.state = SequenceState.PAUSED
+        generation.note = "paused: the KV memory is full"
+        notices, panel = screen.query_one("#notices"), screen.query_one("#panel")
+        sentence = "Paused: the KV memory is full; this answer goes on by itself."
+        await wait_until(pilot, lambda: sentence in notices.plain)
+        await wait_until(pilot, lambda: "paused: the KV memory is full" in panel.plain)
+        assert screen.active.state is TabState.QUEUED and not screen.active.paused
+        generation.note = ""
+        generation.feed(" more")
+        await wait_until(pilot, lambda: "Paused" not in notices.plain)
+        await wait_until(pilot, lambda: screen.active.state is TabState.GENERATING)
+
+
 async def test_what_is_written_while_paused_waits_its_turn(make_app, engine):
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
@@ -147,6 +167,17 @@ async def test_leaving_keeps_a_paused_answer(make_app, engine):
         assert screen.active.conversation.last_answer().status is Status.STOPPED
         assert screen.active.state is TabState.IDLE
     again.end_services()
+
+
+async def test_the_settings_fit_a_small_terminal(make_app):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await pilot.press("f8")
+        await wait_until(pilot, lambda: isinstance(app.screen, TabSettings))
+        await wait_until(pilot, lambda: app.screen.query_one("#save").region.height == 1)
+        for name in ("system", "temperature", "priority", "problem", "save"):
+            assert app.screen.query_one(f"#{name}") in app.screen._compositor.visible_widgets, name
 
 
 async def test_a_priority_is_used_at_once_at_submit_and_after_a_restart(make_app, engine):

@@ -2,6 +2,7 @@ import pytest
 
 from app.conversation import NEW_TITLE, AnswerStats, Conversation, Role, Status, title_from
 from app.reasoning import Part
+from engine.request import Priority, SamplingParams
 
 
 def talk(conversation, question, answer, ids=(1, 2)):
@@ -116,6 +117,16 @@ def test_fork_copies_a_path_with_ids_of_its_own():
     assert fork.path()[-1].token_ids == [4, 5]
     fork.path()[-1].token_ids.append(6)
     assert first.token_ids == [4, 5]
+
+
+def test_a_fork_takes_the_settings_along_and_numbers_its_title():
+    sampling = SamplingParams(temperature=0.1)
+    conversation = Conversation(title="Foxes", sampling=sampling, max_tokens=3, priority=Priority.HIGH)
+    fork = conversation.fork()
+    assert (fork.sampling, fork.max_tokens, fork.priority) == (sampling, 3, Priority.HIGH)
+    assert fork.title == "Foxes (fork)"
+    assert fork.fork().title == "Foxes (fork 2)"
+    assert fork.fork().fork().title == "Foxes (fork 3)"
 
 
 def test_fork_of_a_running_answer_is_stopped():

@@ -14,7 +14,7 @@ from app import history_database
 from app.conversation import AnswerStats, Conversation, Status
 from app.history import HistoryStore, OpenTabs
 from app.history_schema import STEPS, create_search_index
-from engine.request import SamplingParams
+from engine.request import Priority, SamplingParams
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +41,7 @@ def open_store(path):
 def talk(title="one", question="what is a tern", answer="a sea bird"):
     conversation = Conversation(title=title, system_prompt="S", model_path="/m.gguf")
     conversation.sampling = SamplingParams(temperature=0.3, seed=1 << 60, logit_bias={3: -1.0})
-    conversation.max_tokens = 9
+    conversation.max_tokens, conversation.priority = 9, Priority.LOW
     conversation.add_user(question)
     node = conversation.begin_answer("m")
     conversation.append(node.id, f"<think>hm</think>{answer}", [1, 70000, 3])
@@ -51,7 +51,18 @@ def talk(title="one", question="what is a tern", answer="a sea bird"):
 
 def same(one, other):
     assert list(one.nodes.values()) == list(other.nodes.values())
-    for name in ("id", "title", "model_path", "system_prompt", "sampling", "max_tokens", "leaf", "draft"):
+    names = (
+        "id",
+        "title",
+        "model_path",
+        "system_prompt",
+        "sampling",
+        "max_tokens",
+        "priority",
+        "leaf",
+        "draft",
+    )
+    for name in names:
         assert getattr(one, name) == getattr(other, name), name
 
 
