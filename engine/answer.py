@@ -58,10 +58,10 @@ class Answer:
             return FinishReason.CANCELLED, None
         if token_id in self._eog_ids:
             return FinishReason.STOP, None
+        text, stop = self._stops.push(self._detokenizer.push(token_id))
         self._delivered += 1
         self._last_token_at = now
         self.rate.add(now)
-        text, stop = self._stops.push(self._detokenizer.push(token_id))
         self.generation.push(TextDelta(text, (token_id,)))
         if stop is not None:
             return FinishReason.STOP_STRING, stop

@@ -1,0 +1,265 @@
+"""Random mixed load for a long time: `python -m tests.perf.soak --minutes 30 --seed 0`.
+
+Tabs join, leave, are cancelled, paused, ranked, focused, forked and continued, with less KV than they
+want, while a second model comes and goes. Every request must end exactly once with as many ids as its
+end says, and no block may stay held. Printed are the drift of resident memory and the gaps between a
+row's tokens; the command fails when memory drifts by more than 10 MiB or when the p99 gap of the last
+tenth of the time is more than 1.2 times that of the first.
+"""
+
+import argparse
+import sys
+import tempfile
+import threading
+import time
+from array import array
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from app.builtin_model import builtin_model_path
+from engine.engine import Engine, Model
+from engine.errors import EngineClosedError
+from engine.generation import Generation
+from engine.memory import process_bytes
+from engine.request import Finished, FinishReason, Priority, Request, SamplingParams
+from tests.tiny_gguf import make_tiny
+
+CLIENTS = 2
+TABS = 6
+"""Requests that each client keeps alive at most."""
+MOST_DRIFT = 10 << 20
+MOST_RATIO = 1.2
+WARM_UP = 0.1
+"""Part of the time before anything is measured: all KV has been written to, buffers have their sizes."""
+SAMPLE_S = 0.5
+TIMEOUT = 120.0
+
+
+@dataclass(eq=False)
+class Tab:
+    """One request and what its listener saw on the engine's thread."""
+
+    generation: Generation
+    tokens: list[int]
+    """Prompt and answer."""
+    ends: list[Finished] = field(default_factory=list)
+    answered: int = 0
+    paused: bool = False
+    last_at: float | None = None
+    """When the last token came, if the row has decoded since."""
+    preemptions: int = 0
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+class Gaps:
+    """Milliseconds between a row's tokens, of one stretch of time."""
+
+    def __init__(self) -> None:
+        self.start = self.end = 0.0
+        self.values = array("f")
+
+    def add(self, now: float, seconds: float) -> None:
+        if self.start <= now < self.end:
+            self.values.append(seconds * 1e3)
+
+    @property
+    def p99(self) -> float:
+        ordered = sorted(self.values) or [0.0]
+        return ordered[int(0.99 * (len(ordered) - 1))]
+
+
+class Soak:
+    """One engine, a model that stays, one that comes and goes, and clients that do random things."""
+
+    def __init__(self, stays: Path, goes: Path, kv_budget: int, seed: int, *, debug: bool) -> None:
+        self.goes, self.seed = goes, seed
+        self.engine = Engine("cpu", kv_budget_bytes=kv_budget, debug=debug)
+        self.models: list[Model] = [self.engine.load(stays), self.engine.load(goes)]
+        self.longest = min(kv_budget // self.models[0].info.kv_bytes_per_token, 512) - 100
+        self.happened: Counter[str] = Counter()
+        self.first, self.last = Gaps(), Gaps()
+        self.memory: list[tuple[float, int]] = []
+        self._failures: list[BaseException] = []
+        self._reloading = threading.Lock()
+
+    def run(self, seconds: float) -> None:
+        """Everything; raises AssertionError for the first thing that is wrong."""
+        start = time.monotonic()
+        end, measured = start + seconds, start + WARM_UP * seconds
+        tenth = (end - measured) / 10
+        self.first.start, self.first.end = measured, measured + tenth
+        self.last.start, self.last.end = end - tenth, end
+        threads = [threading.Thread(target=self._client, args=(i, end), daemon=True) for i in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        while time.monotonic() < end and not self._failures:
+            now = time.monotonic()
+            if not (self.first.end < now < self.last.start):
+                self.memory.append((now, process_bytes()))
+            time.sleep(min(SAMPLE_S, seconds / 100))
+        for thread in threads:
+            thread.join(TIMEOUT)
+        if self._failures:
+            raise self._failures[0]
+        self._check_books()
+        self.engine.close()
+
+    @property
+    def drift(self) -> int:
+        """Bytes of resident memory from the first tenth to the last, by medians."""
+
+        def median(gaps: Gaps) -> int:
+            values = sorted(size for at, size in self.memory if gaps.start <= at < gaps.end) or [0]
+            return values[len(values) // 2]
+
+        return median(self.last) - median(self.first)
+
+    def _client(self, number: int, end: float) -> None:
+        random = Random(self.seed * 100 + number)
+        alive: list[Tab] = []
+        ended: list[list[int]] = []
+        try:
+            while time.monotonic() < end and not self._failures:
+                self._step(random, alive, ended)
+                for tab in [tab for tab in alive if tab.ended.is_set()]:
+                    alive.remove(tab)
+                    self._check_end(tab)
+                    ended[:] = [*ended[-4:], list(tab.tokens)]
+            for tab in alive:
+                tab.generation.resume()
+            for tab in alive:
+                assert tab.ended.wait(TIMEOUT), "a request never ended"
+                self._check_end(tab)
+        except BaseException as error:
+            self._failures.append(error)
+
+    def _step(self, random: Random, alive: list[Tab], ended: list[list[int]]) -> None:
+        action = random.random()
+        tab = random.choice(alive) if alive else None
+        if action < 0.25 and len(alive) < TABS:
+            self._submit(random, alive, ended)
+        elif action < 0.28 and tab is not None:
+            tab.generation.cancel()
+        elif action < 0.34 and tab is not None:
+            tab.paused = True
+            tab.generation.pause()
+        elif action < 0.42:
+            for paused in [tab for tab in alive if tab.paused]:
+                paused.paused = False
+                paused.generation.resume()
+        elif action < 0.46 and tab is not None:
+            tab.generation.set_priority(random.choice(list(Priority)))
+        elif action < 0.5:
+            self.engine.focus(random.choice([None, *(tab.generation.sequence_id for tab in alive)]))
+        elif action < 0.502:
+            self._reload()
+        else:
+            time.sleep(random.random() * 0.05)
+
+    def _submit(self, random: Random, alive: list[Tab], ended: list[list[int]]) -> None:
+        model, known = self.models[random.random() < 0.15], [list(tab.tokens) for tab in alive] + ended
+        what = random.choice(("new", "fork", "continue")) if known else "new"
+        prompt = [random.randrange(20, 300) for _ in range(random.choice((1, 8, 33, 90)))]
+        if what != "new":
+            earlier = random.choice(known)
+            kept = random.randint(1, len(earlier)) if what == "fork" else len(earlier)
+            prompt = [token % 300 for token in earlier[:kept]] + prompt
+        elif random.random() < 0.2:
+            prompt *= 1 + self.longest // len(prompt)
+        request = Request(
+            tuple(prompt[: self.longest]),
+            SamplingParams(temperature=random.choice((0.0, 1.0)), seed=random.randrange(1 << 32)),
+            max_tokens=random.choice((1, 20, 60, 90)),
+            stop=random.choice(((), ("e",))) if random.random() < 0.1 else (),
+            ignore_eog=random.random() < 0.9,
+            priority=random.choice(list(Priority)),
+        )
+        try:
+            tab = Tab(model.submit(request), list(request.prompt_ids))
+        except EngineClosedError:
+            self.happened["refused"] += 1
+            return
+        tab.generation.set_listener(lambda: self._listen(tab))
+        alive.append(tab)
+        self.happened[what] += 1
+
+    def _listen(self, tab: Tab) -> None:
+        now = time.monotonic()
+        sequence = self.engine._loop.scheduler.sequences.get(tab.generation.sequence_id)
+        for event in tab.generation.poll():
+            if isinstance(event, Finished):
+                tab.ends.append(event)
+                tab.ended.set()
+                return
+            tab.tokens += event.token_ids
+            tab.answered += len(event.token_ids)
+        waited = sequence is None or tab.paused or sequence.preemptions != tab.preemptions
+        if tab.last_at is not None and not waited:
+            self.first.add(now, now - tab.last_at)
+            self.last.add(now, now - tab.last_at)
+        tab.last_at = None if waited else now
+        tab.preemptions = tab.preemptions if sequence is None else sequence.preemptions
+
+    def _reload(self) -> None:
+        with self._reloading:
+            self.models[1].unload()
+            self.models[1] = self.engine.load(self.goes)
+        self.happened["reloads"] += 1
+
+    def _check_end(self, tab: Tab) -> None:
+        (end,) = tab.ends
+        assert tab.answered == end.completion_tokens, "ids were lost"
+        assert end.reason is not FinishReason.ERROR or "unloaded" in (end.error or ""), end.error
+        assert tab.generation.poll() == []
+        self.happened[str(end.reason)] += 1
+
+    def _check_books(self) -> None:
+        loop = self.engine._loop
+
+        def books() -> None:
+            loop.scheduler.check()
+            assert not loop.scheduler.sequences and not loop._answers
+            residents = loop._models.values()
+            assert all(resident.blocks.held == 0 for resident in residents), "blocks are still held"
+            kept = sum(resident.blocks.cached * resident.blocks.block_bytes for resident in residents)
+            assert kept == loop._budget.used_bytes, "bytes are counted that no block has"
+            self.happened["pauses for memory"] = loop.scheduler.preemptions
+
+        loop.call(books)
+
+
+def soak(seconds: float, seed: int, *, stays: Path | None = None, debug: bool = False) -> Soak:
+    """Run on the built-in model, or another; returns what was measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        goes = make_tiny(Path(folder) / "goes.gguf", "llama", quant="Q8_0", width=64, ffn=64, head_dim=32)
+        made = Soak(
+            stays or builtin_model_path(), goes, (40 << 20) if stays is None else (1 << 20), seed, debug=debug
+        )
+        try:
+            made.run(seconds)
+        finally:
+            made.engine.close()
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    made = soak(options.minutes * 60, options.seed)
+    ratio = made.last.p99 / made.first.p99 if made.first.p99 else 0.0
+    happened = ", ".join(f"{name} {number}" for name, number in sorted(made.happened.items()))
+    print(
+        f"{options.minutes:g} minutes, every request ended once, no block is held: {happened}\n"
+        f"resident memory drifted by {made.drift / (1 << 20):+.1f} MiB\n"
+        f"p99 gap {made.first.p99:.1f} ms in the first tenth ({len(made.first.values)} gaps), "
+        f"{made.last.p99:.1f} ms in the last ({len(made.last.values)}): {ratio:.2f} times"
+    )
+    sys.exit(made.drift > MOST_DRIFT or ratio > MOST_RATIO)
+
+
+if __name__ == "__main__":
+    main()
