@@ -111,7 +111,7 @@ class EngineLoop(CommandThread):
         self.update_budget()
         blocks = resident.open_blocks(self._budget, debug=self._config.debug)
         self.scheduler.add_model(resident.key, blocks, resident.context_length)
-        self.scheduler.host_gb_s = self._ops.host_gb_s
+        self.scheduler.occupancy.host_gb_s = self._ops.host_gb_s
         self._take_snapshot()
 
     def remove_model(self, key: int) -> threading.Event | None:
@@ -315,7 +315,7 @@ class EngineLoop(CommandThread):
         for resident in self._models.values():
             blocks = resident.open_blocks(self._budget, debug=self._config.debug)
             scheduler.add_model(resident.key, blocks, resident.context_length)
-        scheduler.host_gb_s = self._ops.host_gb_s
+        scheduler.occupancy.host_gb_s = self._ops.host_gb_s
         # Submitting threads read it: they must never see one that lacks a resident model.
         self.scheduler = scheduler
 

@@ -50,7 +50,7 @@ class Scheduler:
         self._models: dict[int, ModelSlot] = {}
         self._sequences: dict[int, Sequence] = {}
         self._roster = Roster(config.head_start_s)
-        self._occupancy = Occupancy(self._models, self._roster, cost, config)
+        self.occupancy = Occupancy(self._models, self._roster, cost, config)
         self._in_flight: TickPlan | None = None
         self._ending: dict[int, tuple[FinishReason, str | None, bool]] = {}
         """What ended while a tick was in flight: reason, error, whether its KV may be rubbish."""
@@ -58,16 +58,7 @@ class Scheduler:
     @property
     def preemptions(self) -> int:
         """How often a sequence made room for others because KV memory was full."""
-        return self._occupancy.preemptions
-
-    @property
-    def host_gb_s(self) -> float | None:
-        """GB/s between device and host memory; None where KV is in host memory anyway."""
-        return self._occupancy.host_gb_s
-
-    @host_gb_s.setter
-    def host_gb_s(self, rate: float | None) -> None:
-        self._occupancy.host_gb_s = rate
+        return self.occupancy.preemptions
 
     @property
     def sequences(self) -> Mapping[int, Sequence]:
@@ -235,7 +226,7 @@ class Scheduler:
         if self._in_flight is not None:
             raise InvariantError("scheduler: plan was called while a tick is in flight")
         plan = TickPlan()
-        occupancy = self._occupancy
+        occupancy = self.occupancy
         occupancy.begin()
         somebody_paused = occupancy.grow_rows()
         loads = self._loads()
@@ -344,7 +335,7 @@ class Scheduler:
         reading = [s for s in self._roster.active() if s.state is SequenceState.PREFILL and not s.restores]
         readers = order_readers(reading, self._roster.focus, now, self.config.starve_s)
         chunks = plan_chunks(readers, loads, spare_ms, self.cost, self.config)
-        if self._occupancy.copies:
+        if self.occupancy.copies:
             self._add_copies(batches, chunks)
         for chunk in chunks:
             sequence = chunk.sequence
@@ -359,12 +350,12 @@ class Scheduler:
         The source may be written or freed after this tick, so no copy can wait for a share.
         """
         planned = {chunk.sequence.sequence_id for chunk in chunks}
-        for sequence_id, copy in self._occupancy.copies.items():
+        for sequence_id, copy in self.occupancy.copies.items():
             sequence = self._sequences[sequence_id]
             batches[sequence.model].copies.append(copy)
             if sequence_id not in planned:
                 chunks.append(PrefillChunk(sequence, sequence.num_computed, 1))
-        self._occupancy.copies.clear()
+        self.occupancy.copies.clear()
 
     def _advance(
         self,

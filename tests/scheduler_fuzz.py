@@ -42,7 +42,7 @@ class SchedulerFuzzer:
             debug=True,
         )
         self.scheduler = Scheduler(CostModel(), config)
-        self.scheduler.host_gb_s = random.choice([None, 1e-6, 1e-3])
+        self.scheduler.occupancy.host_gb_s = random.choice([None, 1e-6, 1e-3])
         self.memory: dict[int, list[list[int]]] = {}
         self.host: dict[int, list[list[int]]] = {}
         for key in self.models:

@@ -63,7 +63,7 @@ def test_nothing_is_saved_where_computing_is_quicker():
     for tokens in (4, 8, 16) * 5:
         bench.scheduler.cost.observe(0, Load(0, 0, tokens), 0.01 * tokens)
     for rate, saved in ((1e-9, 0), (1e3, 3), (None, 0)):
-        bench.scheduler.host_gb_s = rate
+        bench.scheduler.occupancy.host_gb_s = rate
         _, large, plan = make_room(bench)
         assert len(moves(plan)[0]) == saved
         bench.scheduler.finish(large)
@@ -72,7 +72,7 @@ def test_nothing_is_saved_where_computing_is_quicker():
 
 def test_what_moves_in_a_tick_beside_decode_rows_is_bounded():
     bench = spilling_bench(min_prefill_tokens=1, num_blocks=30)
-    bench.scheduler.host_gb_s = 10 / 5e6
+    bench.scheduler.occupancy.host_gb_s = 10 / 5e6
     row = bench.submit(3, max_tokens=70)
     bench.tick()
     for _ in range(20):
