@@ -38,7 +38,7 @@ class Occupancy:
         self._spill_ms = NO_LIMIT
         """Time left in this tick for moving evicted blocks to host memory."""
         self._blocked: tuple[int, int, int] | None = None
-        """(sequence, KV version, running) of the last failed admission: the same would fail again."""
+        """(sequence, KV version, how many run) of the last failed admission: it would fail again."""
 
     def begin(self) -> None:
         """Decide for each model whether evicted blocks go to host memory from now on."""
@@ -113,7 +113,8 @@ class Occupancy:
 
     def _admit_one(self, sequence: Sequence, now: float) -> bool:
         blocks = self._models[sequence.model].blocks
-        situation = (sequence.sequence_id, blocks.budget.version, len(self._roster.running))
+        runs = sum(not running.held for running in self._roster.running)
+        situation = (sequence.sequence_id, blocks.budget.version, runs)
         if situation == self._blocked:
             return False
         parent = self._parent(sequence)
@@ -152,7 +153,7 @@ class Occupancy:
     def _gives_way(self, waiting: Sequence, now: float) -> Sequence | None:
         """Who pauses so that `waiting` gets in: whoever is held, and for a focused one the newest."""
         victims = self._roster.victims()
-        if victims and victims[0].held and not self._roster.is_focused(victims[0]):
+        if victims and victims[0].held:
             return victims[0]
         if not self._roster.is_focused(waiting) or not victims:
             return None

@@ -63,10 +63,11 @@ class Roster:
     def victims(self) -> list[Sequence]:
         """Running sequences in the order in which they give up their blocks.
 
-        What is paused on request goes first, then the newest; the focused one comes last.
+        What is paused on request goes first, or nobody might be left who can run; then the newest; the
+        focused one comes last.
         """
         newest = self.running[::-1]
-        return sorted(newest, key=lambda s: (self.is_focused(s), not s.held))
+        return sorted(newest, key=lambda s: (not s.held, self.is_focused(s)))
 
     def hold(self, sequence: Sequence) -> None:
         """Compute nothing more for it; its blocks stay while nobody needs them."""
