@@ -9,11 +9,15 @@ if TYPE_CHECKING:
 
 
 def make_engine(
-    settings: EngineSettings, device: str | None = None, vram_limit_bytes: int | None = None
+    settings: EngineSettings,
+    device: str | None = None,
+    vram_limit_bytes: int | None = None,
+    batch_independent: bool = False,
 ) -> "Engine":
     """Start an engine; torch is imported by this call, not before.
 
-    device, vram_limit_bytes: override the settings' ones. Raises `EngineError` naming an option.
+    device, vram_limit_bytes, batch_independent: override the settings' ones. Raises `EngineError` naming
+    an option.
     """
     from app.torch_start import import_torch
 
@@ -29,4 +33,5 @@ def make_engine(
         weight_dtype=settings.weight_dtype,
         tick_factor=settings.tick_factor,
         threads=settings.threads or None,
+        batch_independent=batch_independent or settings.batch_independent,
     )

@@ -69,6 +69,9 @@ class EngineSettings:
     tick_factor: float = _option(
         2.0, "how much longer than an idle tick one may last while prompts are read", low=1.0, high=100.0
     )
+    batch_independent: bool = _option(
+        False, "on a GPU: an answer's bits do not depend on what else runs; several times slower"
+    )
 
     @property
     def kv_budget_bytes(self) -> int | None:

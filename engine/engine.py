@@ -24,12 +24,13 @@ from torch import Tensor
 
 from engine.admission import Spill
 from engine.errors import EngineClosedError, EngineError, RequestError
+from engine.fitting import LOAD_MARGIN, Holders
 from engine.generation import Generation
 from engine.host import HostOptions, ModelInfo, ModelOrigin, ResidentModel, build_model, rebuild_model
 from engine.loop import EngineLoop
 from engine.memory import (
     HOST_KV_SHARE,
-    LOAD_MARGIN,
+    beyond_limit,
     default_kv_budget,
     device_bytes,
     device_kv_budget,
@@ -65,6 +66,7 @@ class Engine:
         host_kv_bytes: int | None = None,
         max_prefill_tokens: int | None = None,
         threads: int | None = None,
+        batch_independent: bool = False,
         debug: bool = False,
     ) -> None:
         """Start the engine's thread.
@@ -76,15 +78,16 @@ class Engine:
         computing it again, "always" or "never"; host_kv_bytes: host memory for it, None for a quarter of
         what is free beside a GPU, and none on a CPU;
         max_prefill_tokens: of one tick while nobody decodes, None for what serves the device best;
-        threads: processor threads (process-wide); debug checks every invariant each tick. Raises
-        `EngineError` naming an option that cannot be served.
+        threads: processor threads (process-wide); batch_independent: on a GPU, an answer's bits depend on
+        its own tokens alone, not on what else runs, which costs speed; debug checks every invariant each
+        tick. Raises `EngineError` naming an option that cannot be served.
         """
         name = _device_name(device)
         _check_options(kv_budget_bytes, tick_factor, max_prefill_tokens, threads)
         spill = _spill(kv_spill, host_kv_bytes)
         torch.set_num_threads(threads or min(torch.get_num_threads(), _usable_cores()))
         try:
-            self._ops = operations_for(name, weight_dtype, kv_dtype)
+            self._ops = operations_for(name, weight_dtype, kv_dtype, batch_independent)
         except ValueError as error:
             raise EngineError(f"engine options: {error}") from None
         self.device = name
@@ -129,9 +132,7 @@ class Engine:
         with self._loading:
             key = next(self._model_keys)
             file = Path(path).expanduser()
-            resident = build_model(
-                key, file, context_length, HostOptions(self._ops, self._most_kv(), self._make_room), report
-            )
+            resident = build_model(key, file, context_length, self._host_options(), report)
             if not self._loop.stats().models:
                 freeze_garbage()
             try:
@@ -189,6 +190,17 @@ class Engine:
         """Let cached KV give way to weights that would not fit beside it."""
         if self._ops.runs_ahead and free_bytes(self._ops.device) < needed + LOAD_MARGIN:
             self._loop.call(self._loop.make_room)
+
+    def _host_options(self) -> HostOptions:
+        return HostOptions(self._ops, self._most_kv(), self._make_room, self._holders)
+
+    def _holders(self) -> Holders:
+        """Who has memory that a model to be loaded could have."""
+        stats, limit = self.stats(), self._vram_limit_bytes
+        models = tuple((model.name, model.weight_bytes) for model in stats.models)
+        if limit is None or self._ops.device.type != "cuda":
+            return Holders(models, stats.kv_bytes_used)
+        return Holders(models, stats.kv_bytes_used, limit, beyond_limit(self._ops.device))
 
     def _submit(self, key: int, vocab_size: int, request: Request) -> Generation:
         self._loop.check_open()

@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--repeat", type=positive, default=_DEFAULT.repeat, metavar="R", help="medians of R runs (default 3)")
     add("--device", metavar="D", help="auto, cpu or cuda (default: from the settings)")
     add("--vram-limit", metavar="SIZE", type=parse_size, help="most memory of a GPU, e.g. 12GiB")
+    add("--batch-independent", action="store_true", help="results that no other row changes, on a GPU")
     add("--json", action="store_true", help="print one JSON object; progress stays on stderr")
 
 
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     path = chosen_model(args, settings)
     from app.bench.report import render
 
-    engine = make_engine(settings.engine, args.device, args.vram_limit)
+    engine = make_engine(settings.engine, args.device, args.vram_limit, args.batch_independent)
     try:
         say(f"loading {path.name}")
         before = time.perf_counter()

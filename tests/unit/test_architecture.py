@@ -20,6 +20,7 @@ TORCH_FREE = (
     "engine/cost_model.py",
     "engine/tick_log.py",
     "engine/first_use.py",
+    "engine/fitting.py",
 )
 EMPTY = ("app/__init__.py", "engine/__init__.py", "kernels/__init__.py")
 
