@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from engine.device_faults import is_out_of_memory
 from engine.errors import ModelFileError
 from engine.fitting import Holders, Need, does_not_fit
 from engine.gguf.file import GGUFFile, open_gguf
@@ -16,7 +17,6 @@ from engine.memory import (
     check_block_fits,
     check_weights_fit,
     free_bytes,
-    is_out_of_memory,
     kv_room,
     return_freed_memory,
 )

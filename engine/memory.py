@@ -22,8 +22,6 @@ HOST_KV_SHARE = 0.25
 
 _CGROUP = Path("/sys/fs/cgroup")
 
-_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
-
 
 def free_bytes(device: torch.device) -> int:
     """Memory that a new allocation can use."""
@@ -124,13 +122,6 @@ def check_weights_fit(need: Need, device: torch.device, holders: Holders) -> Non
     free = free_bytes(device)
     if need.weight_bytes + LOAD_MARGIN > free:
         raise does_not_fit(need, free, holders)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on the host or on a device; drivers say so in words alone."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)
 
 
 def beyond_limit(device: torch.device) -> int:

@@ -10,7 +10,7 @@ import torch
 from engine import memory
 from engine.errors import EngineError
 from engine.fitting import Holders, Need, format_bytes
-from engine.memory import check_weights_fit, freeze_garbage, is_out_of_memory
+from engine.memory import check_weights_fit, freeze_garbage
 
 CPU = torch.device("cpu")
 NOBODY = Holders()
@@ -64,21 +64,6 @@ def test_models_to_close_are_named_only_if_that_is_enough(ten_free):
     assert "ending chats, whose context holds 7.0 GiB" in refusal(need, Holders(kv_bytes=7 << 30))
     raised = refusal(need, Holders(limit_bytes=12 << 30, beyond_limit=8 << 30))
     assert "a --vram-limit of 18.2 GiB instead of 12.0 GiB" in raised
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (MemoryError(), True),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), True),
-        (RuntimeError("Triton Error [CUDA]: out of memory"), True),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), True),
-        (RuntimeError("an illegal memory access was encountered"), False),
-        (ValueError("out of memory"), False),
-    ],
-)
-def test_what_counts_as_out_of_memory(error, expected):
-    assert is_out_of_memory(error) is expected
 
 
 def test_what_exists_when_a_model_is_loaded_is_left_alone_by_later_collections():
