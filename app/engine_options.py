@@ -1,6 +1,6 @@
 """The engine that the settings describe, for the app and every command."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.settings import EngineSettings
 
@@ -8,15 +8,11 @@ if TYPE_CHECKING:
     from engine.engine import Engine
 
 
-def make_engine(
-    settings: EngineSettings,
-    device: str | None = None,
-    vram_limit_bytes: int | None = None,
-    speculation: str | None = None,
-) -> "Engine":
+def make_engine(settings: EngineSettings, **overrides: Any) -> "Engine":
     """Start an engine; torch is imported by this call, not before.
 
-    device, vram_limit_bytes, speculation: override the settings' ones. Raises `EngineError` naming an option.
+    overrides: fields of `EngineOptions` that are not to be the settings' ones; None overrides nothing.
+    Raises `EngineError` naming an option.
     """
     from app.paths import locations
     from app.torch_start import import_torch
@@ -24,15 +20,18 @@ def make_engine(
     import_torch()
     from engine.engine import Engine
 
-    return Engine(
-        device or settings.device,
-        kv_budget_bytes=settings.kv_budget_bytes,
-        vram_limit_bytes=vram_limit_bytes or settings.vram_limit_bytes,
-        host_kv_bytes=settings.host_kv_bytes,
-        kv_dtype=settings.kv_dtype,
-        weight_dtype=settings.weight_dtype,
-        tick_factor=settings.tick_factor,
-        threads=settings.threads or None,
-        cache_folder=locations().cache / "kernels",
-        speculation=speculation or settings.speculation,
-    )
+    options: dict[str, Any] = {
+        "device": settings.device,
+        "kv_budget_bytes": settings.kv_budget_bytes,
+        "vram_limit_bytes": settings.vram_limit_bytes,
+        "host_kv_bytes": settings.host_kv_bytes,
+        "kv_dtype": settings.kv_dtype,
+        "weight_dtype": settings.weight_dtype,
+        "tick_factor": settings.tick_factor,
+        "threads": settings.threads or None,
+        "cache_folder": locations().cache / "kernels",
+        "speculation": settings.speculation,
+        "batch_independent": settings.batch_independent,
+    }
+    options.update({name: value for name, value in overrides.items() if value is not None})
+    return Engine(**options)

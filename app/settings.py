@@ -74,6 +74,9 @@ class EngineSettings:
         "guess tokens from the text so far where that is quicker; the answers are the same",
         choices=("auto", "off"),
     )
+    batch_independent: bool = _option(
+        False, "on a GPU: an answer's bits do not depend on what else runs; several times slower"
+    )
 
     @property
     def kv_budget_bytes(self) -> int | None:

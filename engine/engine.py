@@ -17,19 +17,20 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
 
 from engine.admission import Spill
 from engine.errors import EngineClosedError, EngineError, RequestError
+from engine.fitting import LOAD_MARGIN, Holders
 from engine.generation import Generation
 from engine.host import HostOptions, ModelInfo, ModelOrigin, ResidentModel, build_model, rebuild_model
 from engine.loop import EngineLoop
 from engine.memory import (
     HOST_KV_SHARE,
-    LOAD_MARGIN,
+    beyond_limit,
     default_kv_budget,
     device_bytes,
     device_kv_budget,
@@ -39,6 +40,7 @@ from engine.memory import (
     return_freed_memory,
 )
 from engine.model.weights import Progress
+from engine.options import EngineOptions
 from engine.request import Request
 from engine.scheduler import SchedulerConfig
 from engine.sequence import Sequence
@@ -53,64 +55,34 @@ from kernels.ops import operations_for
 class Engine:
     """Runs every request of every resident model on one device, in one thread."""
 
-    def __init__(
-        self,
-        device: str = "auto",
-        *,
-        kv_budget_bytes: int | None = None,
-        vram_limit_bytes: int | None = None,
-        kv_dtype: str = "auto",
-        weight_dtype: str = "auto",
-        tick_factor: float = 2.0,
-        kv_spill: str = "auto",
-        host_kv_bytes: int | None = None,
-        max_prefill_tokens: int | None = None,
-        threads: int | None = None,
-        cache_folder: Path | None = None,
-        speculation: str = "auto",
-        debug: bool = False,
-    ) -> None:
+    def __init__(self, device: str = "auto", **options: Any) -> None:
         """Start the engine's thread.
 
-        device: "auto", "cpu" or "cuda[:N]"; kv_budget_bytes caps KV memory of all models together;
-        vram_limit_bytes: use no more of a GPU than this, weights and KV together;
-        tick_factor: longest tick, in idle ticks, while a prompt is read beside running answers;
-        kv_spill: whether KV that must make room is kept in host memory: "auto" where that is quicker than
-        computing it again, "always" or "never"; host_kv_bytes: host memory for it, None for a quarter of
-        what is free beside a GPU, and none on a CPU;
-        max_prefill_tokens: of one tick while nobody decodes, None for what serves the device best;
-        threads: processor threads (process-wide); cache_folder: where compiled CPU kernels are kept
-        between runs (process-wide), None for nowhere;
-        speculation: "auto" guesses tokens from the text so far where that is expected to pay, "off"
-        never does; the text is the same. debug checks every invariant each tick. Raises `EngineError`
-        naming an option that cannot be served.
+        options: the other fields of `EngineOptions`. Raises `EngineError` naming one that cannot be served.
         """
-        name = _device_name(device)
-        _check_options(kv_budget_bytes, tick_factor, max_prefill_tokens, threads)
-        spill = _spill(kv_spill, host_kv_bytes)
-        object_cache.keep_in(cache_folder)
-        if speculation not in ("auto", "off"):
-            raise EngineError(f"engine options: speculation: '{speculation}' is not one of auto, off")
-        torch.set_num_threads(threads or min(torch.get_num_threads(), _usable_cores()))
+        chosen = EngineOptions(device, **options)
+        self.device = _device_name(device)
+        object_cache.keep_in(chosen.cache_folder)
+        torch.set_num_threads(chosen.threads or min(torch.get_num_threads(), _usable_cores()))
         try:
-            self._ops = operations_for(name, weight_dtype, kv_dtype)
+            self._ops = operations_for(
+                self.device, chosen.weight_dtype, chosen.kv_dtype, chosen.batch_independent
+            )
         except ValueError as error:
             raise EngineError(f"engine options: {error}") from None
-        self.device = name
-        self._kv_budget_bytes = kv_budget_bytes
-        self._vram_limit_bytes = vram_limit_bytes
-        if vram_limit_bytes is not None and self._ops.device.type == "cuda":
-            limit_device(self._ops.device, vram_limit_bytes)
+        self._options = chosen
+        if chosen.vram_limit_bytes is not None and self._ops.device.type == "cuda":
+            limit_device(self._ops.device, chosen.vram_limit_bytes)
         self._cpu_budget_bytes = 0 if self._ops.runs_ahead else default_kv_budget(self._ops.device)
         config = SchedulerConfig(
-            tick_factor=tick_factor,
-            max_prefill_tokens=max_prefill_tokens or self._ops.max_prefill_tokens,
+            tick_factor=chosen.tick_factor,
+            max_prefill_tokens=chosen.max_prefill_tokens or self._ops.max_prefill_tokens,
             tick_extra_ms=self._ops.tick_extra_ms,
             fill_passes=self._ops.runs_ahead,
-            spill=spill,
-            host_kv_bytes=_host_kv_bytes(host_kv_bytes, self._ops.device),
-            speculation=speculation == "auto",
-            debug=debug,
+            spill=Spill(chosen.kv_spill),
+            host_kv_bytes=_host_kv_bytes(chosen.host_kv_bytes, self._ops.device),
+            speculation=chosen.speculation == "auto",
+            debug=chosen.debug,
         )
         self._loop = EngineLoop(config, self._ops, self._kv_limit, self._rebuild)
         self._model_keys = itertools.count(1)
@@ -139,9 +111,7 @@ class Engine:
         with self._loading:
             key = next(self._model_keys)
             file = Path(path).expanduser()
-            resident = build_model(
-                key, file, context_length, HostOptions(self._ops, self._most_kv(), self._make_room), report
-            )
+            resident = build_model(key, file, context_length, self._host_options(), report)
             if not self._loop.stats().models:
                 freeze_garbage()
             try:
@@ -183,22 +153,33 @@ class Engine:
 
     def _kv_limit(self, held: int) -> int:
         """Bytes that KV may take now, where it holds `held`."""
-        if self._kv_budget_bytes is not None:
-            return self._kv_budget_bytes
+        if self._options.kv_budget_bytes is not None:
+            return self._options.kv_budget_bytes
         if self._ops.device.type != "cuda":
             return self._cpu_budget_bytes
         return device_kv_budget(self._ops.device, held)
 
     def _most_kv(self) -> int:
         """Bytes that KV could take if no weights were there."""
-        if self._kv_budget_bytes is not None or not self._ops.runs_ahead:
+        if self._options.kv_budget_bytes is not None or not self._ops.runs_ahead:
             return self._kv_limit(0)
-        return self._vram_limit_bytes or device_bytes(self._ops.device)
+        return self._options.vram_limit_bytes or device_bytes(self._ops.device)
 
     def _make_room(self, needed: int) -> None:
         """Let cached KV give way to weights that would not fit beside it."""
         if self._ops.runs_ahead and free_bytes(self._ops.device) < needed + LOAD_MARGIN:
             self._loop.call(self._loop.make_room)
+
+    def _host_options(self) -> HostOptions:
+        return HostOptions(self._ops, self._most_kv(), self._make_room, self._holders)
+
+    def _holders(self) -> Holders:
+        """Who has memory that a model to be loaded could have."""
+        stats, limit = self.stats(), self._options.vram_limit_bytes
+        models = tuple((model.name, model.weight_bytes) for model in stats.models)
+        if limit is None or self._ops.device.type != "cuda":
+            return Holders(models, stats.kv_bytes_used)
+        return Holders(models, stats.kv_bytes_used, limit, beyond_limit(self._ops.device))
 
     def _submit(self, key: int, vocab_size: int, request: Request) -> Generation:
         self._loop.check_open()
@@ -285,27 +266,6 @@ def _usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _check_options(
-    kv_budget_bytes: int | None, tick_factor: float, max_prefill_tokens: int | None, threads: int | None
-) -> None:
-    if kv_budget_bytes is not None and kv_budget_bytes < 1:
-        raise EngineError(f"engine options: kv_budget_bytes: {kv_budget_bytes} is not at least 1")
-    if not 1.0 <= tick_factor < float("inf"):
-        raise EngineError(f"engine options: tick_factor: {tick_factor} is not a number from 1 on")
-    if max_prefill_tokens is not None and max_prefill_tokens < 1:
-        raise EngineError(f"engine options: max_prefill_tokens: {max_prefill_tokens} is not at least 1")
-    if threads is not None and threads < 1:
-        raise EngineError(f"engine options: threads: {threads} is not at least 1")
-
-
-def _spill(kv_spill: str, host_kv_bytes: int | None) -> Spill:
-    if kv_spill not in set(Spill):
-        raise EngineError(f"engine options: kv_spill: '{kv_spill}' is not one of {', '.join(Spill)}")
-    if host_kv_bytes is not None and host_kv_bytes < 0:
-        raise EngineError(f"engine options: host_kv_bytes: {host_kv_bytes} is not at least 0")
-    return Spill(kv_spill)
 
 
 def _host_kv_bytes(wanted: int | None, device: torch.device) -> int:

@@ -76,7 +76,11 @@ class GraphRunner:
         self._queue = open_queue(ops.device)
         with torch.inference_mode(), self._queue.current():
             self.kv = ops.make_kv(config.num_layers, num_blocks, config.num_kv_heads, config.head_dim)
-            self._state, self._sampler = self._make_state()
+            try:
+                self._state, self._sampler = self._make_state()
+            except BaseException:
+                self.kv.close()
+                raise
         self.host_blocks = host_blocks(ops, config)
         self._mapped = self.kv.mapped_bytes
         self._moved: Mark | None = None

@@ -1,16 +1,25 @@
 """Which models are resident, and how a file becomes one."""
 
 import hashlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from engine.device_faults import is_out_of_memory
 from engine.errors import ModelFileError
+from engine.fitting import Holders, Need, does_not_fit
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.gguf.summary import quantization_label
 from engine.kv_budget import KVBudget
 from engine.kv_cache import BlockManager
-from engine.memory import check_block_fits, check_weights_fit, kv_room
+from engine.memory import (
+    check_block_fits,
+    check_weights_fit,
+    free_bytes,
+    kv_room,
+    return_freed_memory,
+)
 from engine.model.config import ModelConfig, read_config
 from engine.model.decoder import Decoder
 from engine.model.weights import Progress, load_weights
@@ -19,6 +28,8 @@ from engine.runner import ModelRunner, Runner
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer
 from kernels.ops import Operations
+
+log = logging.getLogger(__name__)
 
 SLOTS_PER_CONTEXT = 64
 """KV slots are reserved for at most this many sequences of full length per model."""
@@ -102,6 +113,8 @@ class HostOptions:
     """Most that KV of all models may take; on a GPU less while weights take more."""
     make_room: Callable[[int], None]
     """Called with the bytes that weights will need, so that cached KV can give way."""
+    holders: Callable[[], Holders] = Holders
+    """Who has memory that closing something would free."""
 
 
 def build_model(
@@ -109,25 +122,44 @@ def build_model(
 ) -> ResidentModel:
     """Open, check and convert a model file.
 
-    Raises `EngineError` subclasses naming file and field when the file cannot be served. Runs on
-    the caller's thread; nothing of it is visible to the engine until it is added.
+    Raises `EngineError` subclasses naming file and field when the file cannot be served, and saying
+    what would help when memory does not hold it; nothing is held then. Runs on the caller's thread;
+    nothing of it is visible to the engine until it is added.
     """
     progress(0.0, "header")
     with open_gguf(path) as file:
-        config = read_config(file)
-        tokenizer = Tokenizer.from_gguf(file)
-        template = ChatTemplate.from_gguf(file, tokenizer)
-        parameters = _parameters(file)
-        ops = options.ops
-        block_bytes = ops.kv_block_bytes(config.num_layers, config.num_kv_heads, config.head_dim)
-        check_block_fits(file.path.name, block_bytes, ops.block_size, options.kv_budget_bytes)
-        narrow = parameters * 2 if ops.weight_format == "float32" else None
-        needed = _weight_bytes(file, ops)
-        options.make_room(needed)
-        check_weights_fit(file.path.name, needed, narrow, ops.device)
-        weights = load_weights(file, config, ops, progress)
-        info = _info(file, config, parameters, weights.nbytes, block_bytes // ops.block_size, ops)
-        salt = _salt(file, ops)
+        need = _need(file, options.ops)
+        try:
+            return _build(key, file, context_length, options, need, progress)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            # Not the error itself: a record that is kept would hold its traceback, and that the weights.
+            log.warning("loading %s: %s", path, str(error) or type(error).__name__)
+    # What was loaded goes with the error's traceback, so only here it is free again.
+    return_freed_memory()
+    free = free_bytes(options.ops.device)
+    raise does_not_fit(need, free, options.holders(), "memory ran out while it was loaded")
+
+
+def _build(
+    key: int,
+    file: GGUFFile,
+    context_length: int | None,
+    options: HostOptions,
+    need: Need,
+    progress: Progress,
+) -> ResidentModel:
+    ops, path = options.ops, file.path
+    config = read_config(file)
+    tokenizer = Tokenizer.from_gguf(file)
+    template = ChatTemplate.from_gguf(file, tokenizer)
+    block_bytes = ops.kv_block_bytes(config.num_layers, config.num_kv_heads, config.head_dim)
+    check_block_fits(path.name, block_bytes, ops.block_size, options.kv_budget_bytes)
+    options.make_room(need.weight_bytes)
+    check_weights_fit(need, ops.device, options.holders())
+    weights = load_weights(file, config, ops, progress)
+    info = _info(file, config, need.parameters, weights.nbytes, block_bytes // ops.block_size, ops)
     length = min(context_length or config.context_length, config.context_length)
     num_blocks = _num_blocks(path.name, length, block_bytes, options)
     runner = _make_runner(Decoder(config, weights, ops), num_blocks, length, tokenizer)
@@ -150,7 +182,7 @@ def build_model(
         runner=runner,
         num_blocks=num_blocks,
         block_bytes=block_bytes,
-        salt=salt,
+        salt=_salt(file, ops),
         warnings=warnings,
     )
 
@@ -166,6 +198,18 @@ def rebuild_model(origin: ModelOrigin, options: HostOptions, progress: Progress)
         raise ModelFileError(f"{origin.path}: the file has changed since it was loaded; restart the program")
     made.tokenizer, made.template = origin.tokenizer, origin.template
     return made
+
+
+def _need(file: GGUFFile, ops: Operations) -> Need:
+    """What the matrices will take; vectors are too small to count."""
+    parameters = _parameters(file)
+    return Need(
+        file.path.name,
+        _weight_bytes(file, ops),
+        parameters,
+        narrow_bytes=parameters * 2 if ops.weight_format == "float32" else None,
+        as_in_file=ops.weight_format == "as in the file",
+    )
 
 
 def _make_runner(decoder: Decoder, num_blocks: int, length: int, tokenizer: Tokenizer) -> Runner:
@@ -187,7 +231,6 @@ def _num_blocks(name: str, length: int, block_bytes: int, options: HostOptions) 
 
 
 def _weight_bytes(file: GGUFFile, ops: Operations) -> int:
-    """What the matrices will take; vectors are too small to count."""
     return sum(
         ops.matrix_bytes(info.type, (info.shape[0], info.shape[1]))
         for info in file.tensors.values()

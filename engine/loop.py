@@ -339,7 +339,10 @@ class EngineLoop(CommandThread):
 
     def _reload_models(self) -> None:
         origins = [resident.origin for resident in self._models.values()]
+        freed = [resident.runner.freed for resident in self._models.values()]
         self._drop_models()
+        for memory in freed:
+            memory.wait()
         return_freed_memory()
         for origin in origins:
             self._models[origin.key] = self._rebuild_model(origin, lambda _part, _what: self.check_open())

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from engine.errors import EngineError
+from engine.fitting import LOAD_MARGIN, Holders, Need, does_not_fit, format_bytes
 
 KV_SHARE = 0.5
 """Part of the free memory that KV may take on a computer that others use too."""
@@ -20,9 +21,6 @@ HOST_KV_SHARE = 0.25
 """Part of the free host memory that KV evicted from a GPU may take, for each model."""
 
 _CGROUP = Path("/sys/fs/cgroup")
-
-LOAD_MARGIN = 256 << 20
-"""Bytes that must stay free after a model's weights are loaded."""
 
 
 def free_bytes(device: torch.device) -> int:
@@ -119,29 +117,13 @@ def check_block_fits(name: str, block_bytes: int, block_size: int, room: int) ->
         )
 
 
-def check_weights_fit(name: str, needed: int, narrow: int | None, device: torch.device) -> None:
-    """Raise `EngineError` with numbers when `needed` bytes of weights would not leave the margin free.
-
-    narrow: bytes that bfloat16 weights would need, where that setting is a choice.
-    """
+def check_weights_fit(need: Need, device: torch.device, holders: Holders) -> None:
+    """Raise `EngineError` saying what would help when the weights would not leave the margin free."""
     free = free_bytes(device)
-    if needed + LOAD_MARGIN <= free:
-        return
-    smaller = (
-        f'; with engine.weight_dtype = "bfloat16" it would need {format_bytes(narrow)}'
-        if narrow is not None and narrow + LOAD_MARGIN <= free
-        else ""
-    )
-    raise EngineError(
-        f"{name}: its weights need {format_bytes(needed)} and {format_bytes(free)} are free; close other "
-        f"models or programs, or choose a smaller model{smaller}."
-    )
+    if need.weight_bytes + LOAD_MARGIN > free:
+        raise does_not_fit(need, free, holders)
 
 
-def format_bytes(count: float) -> str:
-    """12_345_678 → "11.8 MiB"."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
+def beyond_limit(device: torch.device) -> int:
+    """Bytes of a GPU that are free but beyond the limit set by `limit_device`."""
+    return max(0, int(torch.cuda.mem_get_info(device)[0]) - max(0, free_bytes(device)))

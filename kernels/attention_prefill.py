@@ -32,25 +32,28 @@ def attention_prefill(
     shape: AttentionShape,
     out: Activations,
     sinks: Tensor | None = None,
+    fixed: bool = False,
 ) -> None:
     """Attend with the tokens behind the decode rows, and write their rows of `out`.
 
     q float16 [T, q_heads, head_dim] from `rope_append`; sinks float32 [q_heads], scores that take
     weight and give no value. Keys and values of the tokens are already in their pages. The host
-    knows T and the number of sequences alone; tokens behind the last sequence give zeros.
+    knows T and the number of sequences alone; tokens behind the last sequence give zeros. fixed: in
+    tiles of one size that are never cut, so that a token's result depends on its context alone.
     """
     tokens = tables.num_tokens - tables.num_decode
     chunks = tables.context_lens.shape[0] - tables.num_decode
     if tokens <= 0 or chunks <= 0:
         return
-    rows = max(128 if tokens >= LONG and _is_hopper(q) else 64, triton.next_power_of_2(shape.groups))
+    large = tokens >= LONG and _is_hopper(q) and not fixed
+    rows = max(128 if large else 64, triton.next_power_of_2(shape.groups))
     per_tile = rows // shape.groups
     # Every sequence, and the padding behind them, may have one tile that is not full.
     tiles = triton.cdiv(tokens, per_tile) + chunks
     programs = triton.cdiv(tokens, per_tile) * shape.kv_heads
     visible = shape.window or tables.block_tables.shape[1] * shape.block_size
     parts = min(MAX_PARTS, PROGRAMS // programs, visible // (MIN_BLOCKS * shape.block_size))
-    _launch(q, tables, layer, shape, out, sinks, rows, tiles, max(1, parts))
+    _launch(q, tables, layer, shape, out, sinks, rows, tiles, 1 if fixed else max(1, parts))
 
 
 def _launch(

@@ -12,13 +12,19 @@ FEW_ROWS = 132
 
 
 def add_norm(
-    residual: Tensor, delta: Tensor | None, weight: Tensor, eps: float, rows: Tensor | None = None
+    residual: Tensor,
+    delta: Tensor | None,
+    weight: Tensor,
+    eps: float,
+    rows: Tensor | None = None,
+    fixed: bool = False,
 ) -> Activations:
     """Add the partial sums of a linear to the residual stream, and normalise the result.
 
     residual float32 [T, H], updated in place; delta float32 or float16 [S, T, H], added up over S in
     index order and then to the residual; weight float32 [H]. With `rows` int32 [R] only those rows
-    are normalised, the residual keeps its old values, and the result has R rows.
+    are normalised, the residual keeps its old values, and the result has R rows. fixed: by as many
+    threads whatever the number of rows, so that a row's sums are always added up in one order.
 
     → values float16 [T or R, H] = x / sqrt(mean(x²) + eps) * weight, and their sums of 16.
     """
@@ -44,7 +50,7 @@ def add_norm(
             BLOCK=block,
             SPLITS=0 if delta is None else delta.shape[0],
             PICKED=rows is not None,
-            num_warps=_warps(block, count),
+            num_warps=_warps(block, 1 if fixed else count),
         )
     return Activations(values, sums)
 

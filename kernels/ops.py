@@ -171,13 +171,15 @@ CPU_BLOCK_SIZE = 32
 """Tokens of a KV block where torch computes: a partly filled block costs memory, a long gather time."""
 
 
-def operations_for(device: str, weight_dtype: str = "auto", kv_dtype: str = "auto") -> Operations:
+def operations_for(
+    device: str, weight_dtype: str = "auto", kv_dtype: str = "auto", batch_independent: bool = False
+) -> Operations:
     """The implementation that serves a device.
 
     device: "cpu", "cuda", … ; weight_dtype: "auto", "float32" or "bfloat16" (auto is probed on a CPU
     and keeps a file's own types on a GPU; the others compute in torch everywhere); kv_dtype: "auto",
-    "float32", "float16" or "bfloat16", and "q8_0" with a GPU's kernels. Raises ValueError naming a
-    bad option.
+    "float32", "float16" or "bfloat16", and "q8_0" with a GPU's kernels; batch_independent: results that
+    no other row changes, which only a GPU's kernels give. Raises ValueError naming a bad option.
     """
     from kernels.reference import TorchOperations
 
@@ -188,9 +190,14 @@ def operations_for(device: str, weight_dtype: str = "auto", kv_dtype: str = "aut
             _check_gpu(place)
             from kernels.triton_ops import TritonOperations
 
-            return TritonOperations(place, kv_dtype)
+            return TritonOperations(place, kv_dtype, batch_independent)
         except ImportError as error:
             missing = f"every operation runs in torch: Triton cannot be used here ({error})"
+    if batch_independent:
+        raise ValueError(
+            "batch_independent: only a GPU's own kernels have it, with weight_dtype auto and no float32 KV"
+            f"{'; ' + missing if missing else ''}"
+        )
     if place.type == "cpu":
         try:
             from kernels.cpu_operations import CPUOperations

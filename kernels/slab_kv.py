@@ -31,10 +31,14 @@ class SlabKV:
         self.num_blocks = num_blocks
         self.backed_blocks = 0
         self._block_bytes = [math.prod(shape[1:]) * dtype.itemsize for dtype, shape in planes]
-        self._memories: list[Memory] = [
-            reserve(device, num_blocks * block_bytes) for block_bytes in self._block_bytes
-        ]
-        self.back(1)
+        self._memories: list[Memory] = []
+        try:
+            for block_bytes in self._block_bytes:
+                self._memories.append(reserve(device, num_blocks * block_bytes))
+            self.back(1)
+        except BaseException:
+            self.close()
+            raise
         tensors = [
             memory.tensor(dtype, shape) for memory, (dtype, shape) in zip(self._memories, planes, strict=True)
         ]

@@ -135,7 +135,11 @@ class DeviceSlabs:
             ctypes.c_ulonglong(0),
             ctypes.c_ulonglong(0),
         )
-        self.resize(1)
+        try:
+            self.resize(1)
+        except BaseException:
+            self.close()
+            raise
         self._bytes: Tensor = torch.as_tensor(
             _Addresses(self._base.value, self._reserved, self), device=self._device
         )
@@ -171,10 +175,18 @@ class DeviceSlabs:
         size = ctypes.c_size_t(SLAB_BYTES)
         self._call("cuMemCreate", ctypes.byref(handle), size, ctypes.byref(self._prop), ctypes.c_ulonglong(0))
         place = ctypes.c_ulonglong(self._base.value + len(self._handles) * SLAB_BYTES)
-        self._call("cuMemMap", place, size, ctypes.c_size_t(0), handle, ctypes.c_ulonglong(0))
-        access = _AccessDesc(self._location, _READ_WRITE)
-        self._call("cuMemSetAccess", place, size, ctypes.byref(access), ctypes.c_size_t(1))
+        try:
+            self._call("cuMemMap", place, size, ctypes.c_size_t(0), handle, ctypes.c_ulonglong(0))
+        except BaseException:
+            self._call("cuMemRelease", handle)
+            raise
         self._handles.append(handle)
+        access = _AccessDesc(self._location, _READ_WRITE)
+        try:
+            self._call("cuMemSetAccess", place, size, ctypes.byref(access), ctypes.c_size_t(1))
+        except BaseException:
+            self._unmap_one()
+            raise
 
     def _unmap_one(self) -> None:
         place = ctypes.c_ulonglong(self._base.value + (len(self._handles) - 1) * SLAB_BYTES)

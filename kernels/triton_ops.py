@@ -6,7 +6,7 @@ activations are float16. Nothing here waits for the device, so that a whole pass
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -83,14 +83,20 @@ class TritonOperations:
     verify_rows = 0
     runs_ahead = True
 
-    def __init__(self, device: torch.device, kv_dtype: str) -> None:
-        """Raise ValueError for a KV type that is not one of `KV_FORMATS`."""
+    def __init__(self, device: torch.device, kv_dtype: str, batch_independent: bool = False) -> None:
+        """batch_independent: a token's result depends on its context alone, bit by bit.
+
+        Then one kernel with one plan serves any number of rows, and decode rows are chunks of one token:
+        nothing depends on who else is in a pass, on how prompts are cut, or on whether KV was computed
+        again. It costs speed. Raise ValueError for a KV type that is not one of `KV_FORMATS`.
+        """
         if kv_dtype not in KV_FORMATS:
             raise ValueError(f"kv_dtype: '{kv_dtype}' is not one of {', '.join(KV_FORMATS)}")
         self.device = device
         self._kv_format = KV_FORMATS[kv_dtype]
         self.kv_format: str = self._kv_format
-        self.name = "triton"
+        self._fixed = batch_independent
+        self.name = "triton, batch-independent" if batch_independent else "triton"
         self.fallbacks: list[str] = []
         self.host_gb_s: float | None = None
         self._maker: LinearMaker | None = None
@@ -167,33 +173,35 @@ class TritonOperations:
         self, residual: Tensor, delta: Tensor | None, norm: TritonNorm, rows: Tensor | None = None
     ) -> Activations:
         """One kernel."""
-        return add_norm(residual, delta, norm.weight, norm.eps, rows)
+        return add_norm(residual, delta, norm.weight, norm.eps, rows, self._fixed)
 
     def linear(self, x: Activations, handle: TritonLinear) -> Tensor:
         """Partial sums [splits, T, out] for the next kernel to add up."""
-        return apply_linear(x, handle)
+        return apply_linear(x, handle, self._fixed)
 
     def gated_linear(self, x: Activations, handle: TritonLinear) -> Activations:
         """The gate in the product's epilogue where rows are few."""
-        return apply_gated(x, handle)
+        return apply_gated(x, handle, self._fixed)
 
     def attend(
         self, qkv: Tensor, prepared: TritonPass, layer: int, qk_norm: TritonNorm | None, scale: float
     ) -> Activations:
         """Decode rows split by context length, chunks as packed tiles."""
         tables, kv = prepared.tables, prepared.kv.layer(layer)
+        if self._fixed:
+            tables = replace(tables, num_decode=0)
         kv_heads, head_dim = kv.values.shape[2], kv.values.shape[4]
         q_heads = qkv.shape[-1] // head_dim - 2 * kv_heads
         shape = AttentionShape(q_heads, kv_heads, head_dim, BLOCK_SIZE, scale)
         weight, eps = (None, 0.0) if qk_norm is None else (qk_norm.weight, qk_norm.eps)
         out = make_output(tables.num_tokens, shape, qkv.device)
-        if tables.num_tokens == tables.num_decode:
+        if tables.num_tokens == tables.num_decode and not self._fixed:
             attend_decode(qkv, tables, kv, shape, prepared.plan(shape), out, weight, eps)
             return out
         q = rope_append(qkv, tables, kv, shape, prepared.rotation, weight, eps)
         if tables.num_decode:
             attention_decode(q, tables, kv, shape, prepared.plan(shape), out)
-        attention_prefill(q, tables, kv, shape, out)
+        attention_prefill(q, tables, kv, shape, out, fixed=self._fixed)
         return out
 
     def logits(self, output: Tensor) -> Tensor:

@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="off",
         help="guess tokens ahead (default off: a figure should not depend on what the text is)",
     )
+    add("--batch-independent", action="store_true", help="results that no other row changes, on a GPU")
     add("--json", action="store_true", help="print one JSON object; progress stays on stderr")
 
 
@@ -76,7 +77,13 @@ def run(args: argparse.Namespace) -> int:
     path = chosen_model(args, settings)
     from app.bench.report import render
 
-    engine = make_engine(settings.engine, args.device, args.vram_limit, args.speculation)
+    engine = make_engine(
+        settings.engine,
+        device=args.device,
+        vram_limit_bytes=args.vram_limit,
+        speculation=args.speculation,
+        batch_independent=args.batch_independent or None,
+    )
     try:
         say(f"loading {path.name}")
         before = time.perf_counter()

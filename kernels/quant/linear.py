@@ -16,7 +16,7 @@ from kernels.quant.dequant import dequantize
 from kernels.quant.dequant_planes import parity
 from kernels.quant.formats import GGMLType
 from kernels.quant.linear_rows import MAX_ROWS, gated_rows, linear_rows, linear_rows_parts
-from kernels.quant.linear_wide import gated_wide, linear_wide_parts
+from kernels.quant.linear_wide import gated_fixed, gated_wide, linear_fixed_parts, linear_wide_parts
 from kernels.quant.planes import LAYOUTS, PlanesMatrix, gate_up_order, repack
 from kernels.triton_types import Activations
 from kernels.upload import Uploader
@@ -125,8 +125,13 @@ def _joined_order(parts: Sequence[QuantizedMatrix]) -> Tensor:
     return torch.cat(orders)
 
 
-def apply_linear(x: Activations, linear: TritonLinear) -> Tensor:
-    """→ [splits, M, N], to be added up over the splits by who reads it."""
+def apply_linear(x: Activations, linear: TritonLinear, fixed: bool = False) -> Tensor:
+    """→ [splits, M, N], to be added up over the splits by who reads it.
+
+    fixed: a row's result is the same, bit by bit, whatever other rows there are.
+    """
+    if fixed:
+        return linear_fixed_parts(x, [(segment.weight, segment.bias) for segment in linear.segments])
     if x.values.shape[0] > MAX_ROWS:
         return linear_wide_parts(x, [(segment.weight, segment.bias) for segment in linear.segments])
     planes = [(part.weight, part.bias) for part in linear.segments if isinstance(part.weight, PlanesMatrix)]
@@ -138,9 +143,11 @@ def apply_linear(x: Activations, linear: TritonLinear) -> Tensor:
     return torch.cat([part.sum(0, dtype=torch.float32) for part in outputs], dim=1)[None]
 
 
-def apply_gated(x: Activations, linear: TritonLinear) -> Activations:
-    """silu(gate) * up → activations [M, ffn]."""
+def apply_gated(x: Activations, linear: TritonLinear, fixed: bool = False) -> Activations:
+    """silu(gate) * up → activations [M, ffn]; fixed as for `apply_linear`."""
     (segment,) = linear.segments
+    if fixed:
+        return gated_fixed(x, segment.weight, segment.bias)
     if x.values.shape[0] > MAX_ROWS:
         return gated_wide(x, segment.weight, segment.bias)
     if segment.bias is None and isinstance(segment.weight, PlanesMatrix):

@@ -22,6 +22,7 @@ __all__ = [
     "MAX_ROWS",
     "gated_rows",
     "gated_rows_torch",
+    "linear_fixed",
     "linear_rows",
     "linear_rows_parts",
     "linear_rows_torch",
@@ -128,8 +129,15 @@ def _constants(w: PlanesMatrix, plan: RowsPlan) -> dict[str, object]:
     }
 
 
-def _linear_float(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+def linear_fixed(x: Activations, w: Tensor, bias: Tensor | None) -> Tensor:
+    """x of any number of rows times float rows of w, → [splits, M, N]: a row's result is its own alone."""
+    slices = [_linear_float(part, w, bias, fixed=True) for part in x.values.split(MAX_ROWS)]
+    return slices[0] if len(slices) == 1 else torch.cat(slices, dim=1)
+
+
+def _linear_float(x: Tensor, w: Tensor, bias: Tensor | None, fixed: bool = False) -> Tensor:
     rows, (outputs, columns) = x.shape[0], w.shape
+    tokens = 8 if rows <= 8 else 16 if rows <= 16 else 32
     weights, depth = 64, 128 if w.dtype != torch.float32 else 64
     tiles, steps = triton.cdiv(outputs, weights), triton.cdiv(columns, depth)
     splits = max(1, min(round(4 * multiprocessors(w.device) / tiles), steps // 4, 16))
@@ -138,7 +146,7 @@ def _linear_float(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     precision = fast if fast == "none" or has_ptx(w) else "ieee"
     float_kernel[(tiles, splits)](
         w, x, x if bias is None else bias, out, outputs, columns, rows, splits,
-        BN=weights, BM=8 if rows <= 8 else 16 if rows <= 16 else 32, BK=depth, STAGES=3,
+        BN=weights, BM=32 if fixed else tokens, BK=depth, STAGES=3,
         PRECISION=precision, EVEN=columns % depth == 0, BIAS=bias is not None, num_warps=4,
     )  # fmt: skip
     return out

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kernels.gate import Activation, gate_activations
 from kernels.quant.dequant_planes import dequantize_planes
+from kernels.quant.linear_rows import linear_fixed
 from kernels.quant.linear_tiled import PlanesPart, gated_tiled, linear_tiled, plan_for, starts
 from kernels.quant.planes import ROWS, PlanesMatrix
 from kernels.quant.tile_plan import FEW, MAX_SPLITS, linear_plan
@@ -45,6 +46,43 @@ def linear_wide_parts(x: Activations, parts: Sequence[Part]) -> Tensor:
         return linear_dense(x, planes)
     largest = max((w for w, _ in planes), key=lambda w: w.shape[0])
     return linear_tiled(x, planes, plan_for(x, largest.type, sum(w.shape[0] for w, _ in planes)))
+
+
+def linear_fixed_parts(x: Activations, parts: Sequence[Part]) -> Tensor:
+    """`linear_wide_parts` for any number of rows, and a row's result does not depend on how many.
+
+    Every product is one kernel's with tiles and slices of K that only the matrix decides.
+    """
+    planes = [(w, bias) for w, bias in parts if isinstance(w, PlanesMatrix)]
+    total = sum(w.shape[0] for w, _ in parts)
+    largest = max((w for w, _ in parts), key=lambda w: w.shape[0])
+    if len(planes) == len(parts) and isinstance(largest, PlanesMatrix):
+        return linear_tiled(x, planes, plan_for(x, largest.type, total, fixed=True), fixed=True)
+    products = [_fixed_product(x, w, bias, len(parts) > 1) for w, bias in parts]
+    return products[0] if len(products) == 1 else torch.cat(products, dim=2)
+
+
+def _fixed_product(x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None, whole: bool) -> Tensor:
+    """[splits, M, N]; whole: [1, M, N]."""
+    if isinstance(w, PlanesMatrix):
+        return linear_tiled(x, [(w, bias)], plan_for(x, w.type, w.shape[0], 1, fixed=True), fixed=True)
+    product = linear_fixed(x, w, bias)
+    return product if not whole else _in_order(product)
+
+
+def _in_order(product: Tensor) -> Tensor:
+    """Partial sums added up one after another: [1, M, N]."""
+    total = product[:1]
+    for part in product[1:]:
+        total = total + part
+    return total
+
+
+def gated_fixed(
+    x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None, activation: Activation = "silu"
+) -> Activations:
+    """`gated_wide` for any number of rows, as `linear_fixed_parts`."""
+    return gate_activations(linear_fixed_parts(x, [(w, bias)]), activation)
 
 
 def _any_product(x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None) -> Tensor:

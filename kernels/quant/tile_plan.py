@@ -4,7 +4,7 @@ The choice fills the multiprocessors: of the measured tiles and numbers of split
 leave the fewest places empty in their last round, less what partial sums cost.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
@@ -120,6 +120,12 @@ def gpu_of(tensor: Tensor) -> Gpu:
 def _gpu(multiprocessors: int, major: int, minor: int) -> Gpu:
     shared = _BLOCK_SHARED.get((major, minor), _OTHER_SHARED) if torch.version.cuda else _OTHER_SHARED
     return Gpu(multiprocessors, shared << 10, torch.version.cuda is not None and major == 9)
+
+
+@cache
+def fixed_plan(type: GGMLType, count: int, columns: int, gpu: Gpu, max_splits: int = MAX_SPLITS) -> TilePlan:
+    """One plan for any number of rows of x: that of a tile of few tokens."""
+    return replace(plan_tiles(type, FEW[0].tokens, count, columns, gpu, max_splits), tma=False)
 
 
 @cache

@@ -18,7 +18,7 @@ from kernels.quant.dequant_planes import dequantize_planes
 from kernels.quant.embedding import embed_rows
 from kernels.quant.formats import GGMLType
 from kernels.quant.linear_rows import MAX_ROWS, gated_rows, linear_rows
-from kernels.quant.linear_wide import gated_wide, linear_wide
+from kernels.quant.linear_wide import gated_wide, linear_fixed_parts, linear_wide
 from kernels.quant.planes import LAYOUTS, PlanesMatrix
 from kernels.rope_append import rope_append
 from kernels.sampler_gpu import sample
@@ -71,6 +71,7 @@ def _linears() -> Iterator[Launch]:
         yield Launch(f"{type.name} embedding", partial(_embed, type), sibling=other)
     for tokens in (8, 256):
         yield Launch(f"Q4_K linear with a gate, {tokens} tokens", partial(_gated, GGMLType.Q4_K, tokens))
+    yield Launch("Q4_K linear, any tokens", partial(_fixed, GGMLType.Q4_K), sibling=True)
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         yield Launch(f"{str(dtype)[6:]} linear, 8 tokens", partial(_dense, dtype))
     yield Launch("gate", partial(_gate, 256))
@@ -117,6 +118,10 @@ def _activations(tokens: int, columns: int = HIDDEN) -> Activations:
 
 def _wide(type: GGMLType, tokens: int) -> object:
     return linear_wide(_activations(tokens), _planes(type, HIDDEN, HIDDEN), None)
+
+
+def _fixed(type: GGMLType) -> object:
+    return linear_fixed_parts(_activations(3), [(_planes(type, HIDDEN, HIDDEN), None)])
 
 
 def _rows(type: GGMLType, tokens: int) -> object:

@@ -4,6 +4,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,9 @@ import engine.engine as facade
 from engine import graph_runner
 from engine.compile_thread import CompileThread
 from engine.engine import Engine
+from engine.errors import EngineError
 from engine.graph_runner import GraphRunner
+from kernels import slab_memory
 from kernels.triton_ops import TritonOperations
 from tests.tiny_gguf import make_tiny
 
@@ -153,3 +156,55 @@ def test_the_engine_goes_on_while_a_model_that_compiles_is_unloaded(slow, device
         unloading.join(20)
         assert not unloading.is_alive()
         assert len(engine.stats().models) == 1
+
+
+def closing_counted(monkeypatch) -> list[int]:
+    """Every KV memory that is closed, by the bytes it held."""
+    closed = []
+    original = slab_memory.HostMemory.close
+
+    def close(memory) -> None:
+        closed.append(memory.mapped_bytes)
+        original(memory)
+
+    monkeypatch.setattr(slab_memory.HostMemory, "close", close)
+    return closed
+
+
+def out_of_memory(engine: Engine, path: Path, what: type, name: str, monkeypatch) -> object:
+    """Load where a method fails for memory; returns a weak reference to whose method it was."""
+    held = []
+
+    def no_memory(self, *_, **__):
+        held.append(weakref.ref(self))
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(what, name, no_memory)
+        with pytest.raises(EngineError, match=r"tiny\.gguf: its weights need .* \(memory ran out"):
+            engine.load(path)
+    gc.collect()
+    return held[0]()
+
+
+def test_memory_that_runs_out_during_a_load_is_a_sentence_and_nothing_is_held(
+    slow, device, monkeypatch, tmp_path
+):
+    if device != "cpu":
+        pytest.skip("what runs out is simulated in host memory")
+    monkeypatch.setattr(facade, "operations_for", lambda *_: TritonOperations(torch.device(device), "q8_0"))
+    path = make_tiny(tmp_path / "tiny.gguf", "qwen3", quant="F16", seed=5)
+    closed = closing_counted(monkeypatch)
+    slow.go.set()
+    with Engine("cpu", kv_budget_bytes=16 << 20) as engine:
+        stays = engine.load(path)
+        assert out_of_memory(engine, path, TritonOperations, "make_gate", monkeypatch) is not None
+        assert not closed, "there were no pages yet"
+        for number, (what, name) in enumerate(
+            [(slab_memory.HostMemory, "resize"), (GraphRunner, "_make_state"), (GraphRunner, "warm_up")], 1
+        ):
+            assert out_of_memory(engine, path, what, name, monkeypatch) is None, f"{name}: still held"
+            assert len(closed) == 2 * number, f"{name}: pages and their scales are closed once"
+        assert [model.name for model in engine.stats().models] == ["tiny"]
+        engine.load(path).unload()
+        assert not stays.compiling()

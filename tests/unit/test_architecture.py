@@ -21,6 +21,7 @@ TORCH_FREE = (
     "engine/tick_log.py",
     "engine/first_use.py",
     "engine/speculation.py",
+    "engine/fitting.py",
 )
 EMPTY = ("app/__init__.py", "engine/__init__.py", "kernels/__init__.py")
 

@@ -11,6 +11,7 @@ from gguf import GGUFWriter
 import engine.memory as memory
 from engine.engine import Engine
 from engine.errors import EngineError, ModelFileError, UnsupportedModelError
+from engine.fitting import Holders, Need
 from engine.gguf.file import open_gguf
 from engine.model.config import ModelConfig, RopeScaling, read_config
 from engine.request import FinishReason, Request, SamplingParams
@@ -219,8 +220,8 @@ def test_memory_messages_have_numbers(monkeypatch):
     with pytest.raises(
         EngineError, match=r"big\.gguf: its weights need 4\.0 GiB and 3\.0 GiB .*bfloat16.* 2\.0 GiB"
     ):
-        memory.check_weights_fit("big.gguf", 1 << 32, 1 << 31, device)
-    memory.check_weights_fit("big.gguf", 1 << 31, 1 << 30, device)
+        memory.check_weights_fit(Need("big.gguf", 1 << 32, 1 << 30, 1 << 31), device, Holders())
+    memory.check_weights_fit(Need("big.gguf", 1 << 31, 1 << 29, 1 << 30), device, Holders())
     with pytest.raises(EngineError, match=r"big\.gguf: 32 tokens need 2\.0 MiB of KV memory and 1\.0 MiB"):
         memory.check_block_fits("big.gguf", 2 << 20, 32, 1 << 20)
     assert memory.kv_room(1 << 40, device) == (3 << 30) - (128 << 20)
@@ -236,3 +237,8 @@ def test_a_containers_limit_counts(tmp_path, monkeypatch):
     assert memory.free_bytes(torch.device("cpu")) > 64 << 20
     (tmp_path / "memory.max").write_text(f"{64 << 20}\n")
     assert memory.free_bytes(torch.device("cpu")) == 24 << 20
+
+
+def test_results_that_no_other_row_changes_are_promised_only_where_kernels_give_them():
+    with pytest.raises(EngineError, match="batch_independent: only a GPU"):
+        Engine("cpu", batch_independent=True)
