@@ -228,9 +228,18 @@ class EngineLoop(CommandThread):
         self._snapshots.tick(plan, sum(map(len, sampled.confirmed.values())), seconds, now)
         if self._snapshots.due(now):
             self._take_snapshot()
-            for model in self._models.values():
+            self._fit_memory()
+
+    def _fit_memory(self) -> None:
+        """Give back KV memory that is not needed, take host memory that will be; no tick depends on it."""
+        for model in self._models.values():
+            try:
                 model.runner.trim_kv(model.blocks.highest_used + 1)
                 self._grow_host_memory(model)
+            except Exception as error:
+                if is_lost(error):
+                    raise
+                log.exception("memory of model %s keeps its size", model.name)
 
     def _grow_host_memory(self, model: ResidentModel) -> None:
         """Have as much host memory as the device holds of a model's KV, once memory becomes short."""

@@ -107,3 +107,30 @@ def test_a_drawn_answer_is_that_of_the_cpu(gpu_engine, plain_engine, path, full)
     request = Request((20, 21, 22), params, max_tokens=30)
     texts = [engine.load(path).submit(request).result(300)[0] for engine in (gpu_engine, plain_engine)]
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("broken", ["launch", "collect"])
+def test_queued_ticks_that_fail_are_run_again(gpu_engine, path, full, monkeypatch, broken):
+    """Ticks in flight are dropped with the one that failed; the texts stay."""
+    if not full:
+        pytest.skip("the interpreter is slow; the queue has tests of its own on a simulated device")
+    new = 40
+    model = gpu_engine.load(path)
+    requests = [
+        Request(tuple(range(20 + i, 26 + i)), GREEDY, max_tokens=new, ignore_eog=True) for i in (0, 9)
+    ]
+    expected = [answer.result(300)[0] for answer in [model.submit(request) for request in requests]]
+    loop, calls = gpu_engine._loop, []
+    runner = loop.call(lambda: loop.resident(model._key).runner)
+    real = getattr(runner, broken)
+
+    def once(*args):
+        calls.append(broken)
+        if len(calls) == 2:
+            raise RuntimeError("a cosmic ray")
+        return real(*args)
+
+    monkeypatch.setattr(runner, broken, once)
+    assert [answer.result(300)[0] for answer in [model.submit(request) for request in requests]] == expected
+    assert len(calls) > 2
+    model.unload()

@@ -81,8 +81,16 @@ class Soak:
         self.happened: Counter[str] = Counter()
         self.first, self.last = Gaps(), Gaps()
         self.memory: list[tuple[float, int]] = []
+        self._touch_all_kv(kv_budget)
         self._failures: list[BaseException] = []
         self._reloading = threading.Lock()
+
+    def _touch_all_kv(self, kv_budget: int) -> None:
+        """Pages of KV that were never written take no memory yet, and would look like a drift."""
+        model = self.models[0]
+        held = min(model.context_length, kv_budget // model.info.kv_bytes_per_token // 64 * 64)
+        request = Request((20,) * (held - 32), max_tokens=1, ignore_eog=True)
+        assert model.submit(request).result(TIMEOUT)[1].reason is FinishReason.LENGTH
 
     def run(self, seconds: float) -> None:
         """Everything; raises AssertionError for the first thing that is wrong."""
@@ -140,20 +148,20 @@ class Soak:
         tab = random.choice(alive) if alive else None
         if action < 0.25 and len(alive) < TABS:
             self._submit(random, alive, ended)
-        elif action < 0.28 and tab is not None:
+        elif action < 0.253 and tab is not None:
             tab.generation.cancel()
-        elif action < 0.34 and tab is not None:
+        elif action < 0.27 and tab is not None:
             tab.paused = True
             tab.generation.pause()
-        elif action < 0.42:
+        elif action < 0.3:
             for paused in [tab for tab in alive if tab.paused]:
                 paused.paused = False
                 paused.generation.resume()
-        elif action < 0.46 and tab is not None:
+        elif action < 0.31 and tab is not None:
             tab.generation.set_priority(random.choice(list(Priority)))
-        elif action < 0.5:
+        elif action < 0.33:
             self.engine.focus(random.choice([None, *(tab.generation.sequence_id for tab in alive)]))
-        elif action < 0.502:
+        elif action < 0.331:
             self._reload()
         else:
             time.sleep(random.random() * 0.05)

@@ -207,3 +207,14 @@ def test_a_device_without_memory_in_the_sampler_is_no_rows_fault(bench: FaultBen
     monkeypatch.setattr("engine.sampler.sample", short)
     bench.check_others(bench.together(*map(bench.request, SUBJECTS)))
     assert len(calls) > 6
+
+
+def test_memory_that_cannot_be_given_back_ends_nobody(bench: FaultBench, monkeypatch, caplog):
+    tap = bench.tap()
+
+    def stuck(blocks: int) -> None:
+        raise RuntimeError("cuMemUnmap failed with CUDA error 1")
+
+    monkeypatch.setattr(tap.real, "trim_kv", stuck, raising=False)
+    bench.check_others(bench.together(*map(bench.request, SUBJECTS)))
+    assert "cuMemUnmap" in caplog.text
