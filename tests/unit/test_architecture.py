@@ -18,6 +18,7 @@ TORCH_FREE = (
     "engine/request.py",
     "engine/stats.py",
     "engine/cost_model.py",
+    "engine/page_check.py",
     "engine/tick_log.py",
     "engine/first_use.py",
     "engine/speculation.py",
