@@ -207,7 +207,9 @@ def test_the_builtin_model_answers(environment):
 
 
 def test_a_closed_pipe_and_an_interrupt_end_it_quietly(environment):
-    command = [sys.executable, "-m", "app", "ask", "Tell me a long story.", "--max-tokens", "1500"]
+    # Hot enough to go on for a thousand tokens, however quick the model is.
+    endless = ["--temperature", "4", "--seed", "2", "--max-tokens", "1500"]
+    command = [sys.executable, "-m", "app", "ask", "Tell me a long story.", *endless]
     options = {"cwd": ROOT, "env": environment, "stdin": subprocess.DEVNULL}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, **options, **pipes) as reader_gone:
