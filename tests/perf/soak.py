@@ -146,8 +146,9 @@ class Soak:
     def _step(self, random: Random, alive: list[Tab], ended: list[list[int]]) -> None:
         action = random.random()
         tab = random.choice(alive) if alive else None
-        if action < 0.25 and len(alive) < TABS:
-            self._submit(random, alive, ended)
+        if action < 0.25:
+            if len(alive) < TABS:
+                self._submit(random, alive, ended)
         elif action < 0.253 and tab is not None:
             tab.generation.cancel()
         elif action < 0.27 and tab is not None:
