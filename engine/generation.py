@@ -138,6 +138,9 @@ class Generation:
             self._arrived.notify_all()
         if first:
             self._notify_listener()
+        if isinstance(event, Finished):
+            # A listener holds its consumer, which holds this: what has ended should go at once.
+            self._listener = None
 
     def _notify_listener(self) -> None:
         listener = self._listener

@@ -1,7 +1,9 @@
 """The stream handle between the engine's thread and its consumer."""
 
+import gc
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -64,3 +66,23 @@ def test_after_the_end_nobody_is_asked():
     generation.cancel()
     generation.pause()
     assert asked == before
+
+
+def test_an_ended_generation_goes_without_a_garbage_collection():
+    class Consumer:
+        def __init__(self) -> None:
+            self.generation = Generation(1, Request((1,)), lambda _id, _what: None)
+            self.generation.set_listener(self.take)
+
+        def take(self) -> None:
+            self.generation.poll()
+
+    consumer = Consumer()
+    gone = weakref.ref(consumer.generation)
+    consumer.generation.push(END)
+    gc.disable()
+    try:
+        del consumer
+        assert gone() is None
+    finally:
+        gc.enable()
