@@ -78,7 +78,12 @@ class Occupancy:
         spare_ms: most time that moving evicted blocks to host memory may take in this tick.
         """
         self._spill_ms = spare_ms
-        while sum(not running.held for running in self._roster.running) < self._config.max_sequences:
+        before = self.preemptions
+        # Who was paused for somebody sits this tick out.
+        while (
+            self.preemptions == before
+            and sum(not running.held for running in self._roster.running) < self._config.max_sequences
+        ):
             sequence = self._roster.next_waiting()
             if sequence is None or not self._admit_one(sequence, now):
                 return
