@@ -27,7 +27,7 @@ class SchedulerConfig:
 
     max_prefill_tokens: int = 512
     """Tokens read per tick while nobody decodes."""
-    min_prefill_tokens: int = 8
+    min_prefill_tokens: int = 4
     """Tokens read per tick in any case, so that a prompt always makes progress."""
     tick_factor: float = 2.0
     """Longest tick while somebody decodes, in ticks without prefill."""
@@ -43,6 +43,8 @@ class SchedulerConfig:
     """What becomes of KV that is evicted."""
     host_kv_bytes: int = 0
     """Host memory that evicted KV of each model may take."""
+    few_tokens: int | None = None
+    """Size up to which passes are quick; chunks beside decode rows are trimmed to it."""
     max_sequences: int = 64
     """Sequences that run at once, of all models."""
     max_queue: int = 1024

@@ -17,6 +17,9 @@ FORGETTING = 0.88
 STIFFNESS = 0.02
 """Weight of what was learned before, against one tick; decides where ticks say nothing."""
 
+IDLE_WEIGHT = 0.3
+"""Weight of a tick that reads nothing, against those before it."""
+
 SURPRISE = 2.5
 """Measured against predicted; beyond this a single tick is taken for noise of the machine."""
 
@@ -77,6 +80,8 @@ class _Fit:
     seen: list[int] = field(default_factory=lambda: [0] * len(UNITS))
     last_ratio: float = 1.0
     """Measured against predicted time of the last tick."""
+    idle: tuple[tuple[float, ...], float] | None = None
+    """Features and smoothed milliseconds of the last ticks that read nothing."""
 
     def predict(self, x: tuple[float, ...]) -> float:
         return sum(map(mul, self.theta, x))
@@ -85,6 +90,8 @@ class _Fit:
         if not self.seen[0]:
             self._scale(ms / self.predict(x))
         ms = self._credible(x, ms)
+        if not x[_READS]:
+            self._observe_idle(x, ms)
         for i, value in enumerate(x):
             self.seen[i] += value > 0
         weight = 1.0 / (ms * ms)
@@ -93,6 +100,22 @@ class _Fit:
             self.gram[i] = [FORGETTING * old + part * value for old, value in zip(row, x, strict=True)]
             self.moment[i] = FORGETTING * self.moment[i] + part * ms
         self._solve(STIFFNESS * weight)
+
+    def _observe_idle(self, x: tuple[float, ...], ms: float) -> None:
+        expected = self.idle_ms(x)
+        self.idle = x, expected + IDLE_WEIGHT * (ms - expected) if self.idle is not None else ms
+
+    def idle_ms(self, x: tuple[float, ...]) -> float:
+        """What was measured of ticks that read nothing, carried over to the rows `x`.
+
+        Ticks that read do not change it: the fit cannot tell their rows' part from that of the prompt.
+        """
+        expected = self.predict(x)
+        if self.idle is None:
+            return expected
+        seen, ms = self.idle
+        before = self.predict(seen)
+        return ms * expected / before if before > 0.0 else expected
 
     def _credible(self, x: tuple[float, ...], ms: float) -> float:
         """Clip a lone surprise; two ticks off in the same direction mean that the machine changed."""
@@ -114,6 +137,8 @@ class _Fit:
     def _scale(self, factor: float) -> None:
         """The machine became `factor` times slower: so did all coefficients; trust the past less."""
         self.theta = [t * factor for t in self.theta]
+        if self.idle is not None:
+            self.idle = self.idle[0], self.idle[1] * factor
         self.gram = [[TRUST * value / factor**2 for value in row] for row in self.gram]
         self.moment = [TRUST * value / factor for value in self.moment]
 
@@ -151,7 +176,7 @@ class CostModel:
 
     def idle_ms(self, loads: dict[int, Load]) -> float:
         """Milliseconds of a tick that only decodes `loads`, by model key."""
-        return sum(self.predict(model, load) for model, load in loads.items())
+        return sum(self._fit(model).idle_ms(load.features) for model, load in loads.items())
 
     def fixed_ms(self, model: int) -> float:
         """What a pass of `model` costs before its first token."""

@@ -79,6 +79,7 @@ class Engine:
             max_prefill_tokens=chosen.max_prefill_tokens or self._ops.max_prefill_tokens,
             tick_extra_ms=self._ops.tick_extra_ms,
             fill_passes=self._ops.runs_ahead,
+            few_tokens=self._ops.few_tokens,
             spill=Spill(chosen.kv_spill),
             host_kv_bytes=_host_kv_bytes(chosen.host_kv_bytes, self._ops.device),
             speculation=chosen.speculation == "auto",

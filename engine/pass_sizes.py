@@ -18,6 +18,12 @@ PASS_TOKENS = (64, 128, 256, 512)
 """Tokens of a pass with chunks, its decode rows among them."""
 
 
+LEAST_FEW = 4
+"""Prompt tokens for which a quick pass is worth while."""
+MOST_FEW = 6
+"""So many times the tokens of a quick pass are read in a slow one."""
+
+
 def round_up(count: int, sizes: Iterable[int]) -> int | None:
     """The smallest size that holds `count`, or None."""
     return next((size for size in sizes if size >= count), None)
@@ -48,6 +54,22 @@ def trim_to_pass(chunks: list[PrefillChunk], num_decode: int) -> list[PrefillChu
     surplus = rows + total - below
     if all(chunk.completes for chunk in chunks) or 2 * surplus > total:
         return chunks
+    return _without_last(chunks, surplus)
+
+
+def trim_to_few(chunks: list[PrefillChunk], room: int) -> list[PrefillChunk]:
+    """Shorten the last chunks to `room` tokens, with which the pass is a quick one.
+
+    Nothing is trimmed where there is next to no room, or so much to read that a slower pass gives more.
+    """
+    total = sum(chunk.length for chunk in chunks)
+    if room < LEAST_FEW or not room < total <= MOST_FEW * room:
+        return chunks
+    return _without_last(chunks, total - room)
+
+
+def _without_last(chunks: list[PrefillChunk], surplus: int) -> list[PrefillChunk]:
+    """Chunks less the last `surplus` tokens."""
     kept: list[PrefillChunk] = []
     for chunk in reversed(chunks):
         cut = min(surplus, chunk.length)

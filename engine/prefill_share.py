@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engine.admission import SchedulerConfig
 from engine.cost_model import CostModel, Load
-from engine.pass_sizes import trim_to_pass
+from engine.pass_sizes import trim_to_few, trim_to_pass
 from engine.sequence import SHARE, Sequence
 from engine.tick_plan import PrefillChunk
 
@@ -52,9 +52,14 @@ def plan_chunks(
     """
     chunks = _plan(readers, loads, spare_ms, cost, config)
     models = {chunk.sequence.model for chunk in chunks}
-    if config.fill_passes and len(models) == 1:
-        load = loads.get(models.pop())
-        return trim_to_pass(chunks, 0 if load is None else load.rows)
+    if len(models) != 1:
+        return chunks
+    load = loads.get(models.pop())
+    rows = 0 if load is None else load.rows
+    if config.fill_passes:
+        return trim_to_pass(chunks, rows)
+    if config.few_tokens is not None and loads:
+        return trim_to_few(chunks, config.few_tokens - rows)
     return chunks
 
 

@@ -123,7 +123,8 @@ class ModelRunner:
         """Run one pass; returns an id or a cause for every sequence that reached its target."""
         if batch.copies:
             self.decoder.ops.copy_blocks(self.kv, batch.copies)
-        if not (self.decoder.ops.rows_apart and batch.decode and batch.prefill):
+        few = self.decoder.ops.few_tokens
+        if few is None or not batch.decode or not batch.prefill or batch.num_tokens <= few:
             return self._pass(batch)
         result = self._pass(ModelBatch(batch.model, batch.decode, drafts=batch.drafts))
         result.update(self._pass(ModelBatch(batch.model, prefill=batch.prefill)))

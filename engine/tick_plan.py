@@ -47,6 +47,12 @@ class ModelBatch:
         return len(self.drafts.get(sequence.sequence_id, ()))
 
     @property
+    def num_tokens(self) -> int:
+        """Tokens of the pass, guesses included."""
+        guesses = sum(map(len, self.drafts.values()))
+        return len(self.decode) + guesses + sum(chunk.length for chunk in self.prefill)
+
+    @property
     def load(self) -> Load:
         """Size of the pass, for the cost model; a guess costs what a decode row does."""
         rows, context = len(self.decode), sum(len(sequence.token_ids) for sequence in self.decode)

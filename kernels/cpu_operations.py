@@ -55,12 +55,11 @@ class CPUPass(PreparedPass):
 class CPUOperations(TorchOperations):
     """`kernels.ops.Operations` for CPUs."""
 
-    rows_apart = True
-
     def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:
         """Raise ValueError naming an option that is not one of its choices."""
         super().__init__(device, weight_dtype, kv_dtype, block_size)
         self.few_rows = _FEW_ROWS.get(self.weight_dtype, _FEWEST_ROWS)
+        self.few_tokens = self.few_rows
         self.verify_rows = max(self.few_rows, TorchOperations.verify_rows)
         self.name = f"LLVM for few rows, {self.name}"
 
@@ -117,11 +116,12 @@ class CPUOperations(TorchOperations):
         return handle.dense.nbytes + (0 if handle.coded is None else handle.coded.nbytes)
 
     def prepare(self, layout: PassLayout, kv: PagedKV, inv_freq: Tensor, magnitude: float) -> CPUPass:
-        """As the definition's, and the tables of a pass of decode rows alone."""
+        """As the definition's, and the tables of a pass of few tokens or of decode rows alone."""
         base = super().prepare(layout, kv, inv_freq, magnitude)
         made = CPUPass(base.kv, base.rotation, base.slots, base.plan, base.layout)
         aligned = not kv.head_dim % LANES and not kv.block_size % LANES
-        if layout.num_decode == len(layout.query_lens) and aligned:
+        few = sum(layout.query_lens) <= self.few_rows
+        if aligned and (few or layout.num_decode == len(layout.query_lens)):
             made.decode = _decode_tables(layout, kv.block_size)
         return made
 
@@ -150,7 +150,7 @@ class CPUOperations(TorchOperations):
     def attend(
         self, qkv: Tensor, prepared: Any, layer: int, qk_norm: NormWeight | None, scale: float
     ) -> Tensor:
-        """One kernel over the KV in place for passes of decode rows."""
+        """One kernel over the KV in place for passes of few tokens."""
         if prepared.decode is None:
             return super().attend(qkv, prepared, layer, qk_norm, scale)
         norm = None if qk_norm is None else (qk_norm.scaled, qk_norm.eps_length)

@@ -72,8 +72,9 @@ class Operations(Protocol):
     """Prompt tokens of one pass that serve this device best while nobody waits."""
     tick_extra_ms: float
     """How much longer than one without prompts a tick may always be while answers run."""
-    rows_apart: bool
-    """Whether decode rows are quicker in a pass of their own than in one with chunks."""
+    few_tokens: int | None
+    """Passes of up to so many tokens are quick, whatever they hold; in larger ones decode rows and chunks
+    are quicker apart. None where passes of all sizes are alike."""
     verify_rows: int
     """Most tokens of a pass of decode rows with guesses behind them; 0: it can have none."""
     runs_ahead: bool

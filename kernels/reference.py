@@ -64,7 +64,7 @@ class TorchOperations:
     rope_pairing: Pairing = "adjacent"
     max_prefill_tokens = 512
     tick_extra_ms = 0.0
-    rows_apart = False
+    few_tokens: int | None = None
     verify_rows = 8
     runs_ahead = False
 

@@ -79,7 +79,7 @@ class TritonOperations:
     block_size = BLOCK_SIZE
     max_prefill_tokens = 4096
     tick_extra_ms = 8.0
-    rows_apart = False
+    few_tokens: int | None = None
     verify_rows = 0
     runs_ahead = True
 
