@@ -10,7 +10,7 @@ from engine.generation import Generation
 from engine.request import FinishReason, Request, SamplingParams
 from engine.stats import SequenceState
 
-TABS, PROMPT, NEW = 8, 1000, 300
+TABS, PROMPT, NEW = 8, 700, 250
 SENTENCES = "The river runs past the old mill and the town. People come in spring to see the water rise. "
 
 
