@@ -25,7 +25,7 @@ class BlockManager:
     """Hands out the blocks `1 .. num_blocks - 1`, of `block_size` tokens and `block_bytes` bytes each.
 
     `salt` names what KV depends on beside the tokens (model, KV dtype, rope choice); a sequence
-    with another rope choice passes its own salt to `match_prefix` and `commit_full`. `lowest_first`
+    with another rope choice passes its own salt to `match` and `commit_full`. `lowest_first`
     keeps the numbers in use low, for memory that can be given back from its end; else blocks of a
     sequence are kept side by side.
     """
@@ -113,18 +113,15 @@ class BlockManager:
             return False
         return need * self.block_bytes <= self.budget.available_bytes
 
-    def match_prefix(self, token_ids: TokenIds[int], salt: bytes | None = None) -> list[int]:
-        """Blocks whose KV is that of the first tokens of `token_ids`, compared token by token.
-
-        Never all of the tokens: at least one is left to compute, for its logits. The blocks are not
-        held yet: `share` them before anything else is allocated.
-        """
-        return self.match(token_ids, salt)[0]
-
     def match(
         self, token_ids: TokenIds[int], salt: bytes | None = None
     ) -> tuple[list[int], list[PrefixNode]]:
-        """What `match_prefix` gives, and the nodes that follow whose KV is in host memory."""
+        """Blocks whose KV is that of the first tokens of `token_ids`, compared token by token.
+
+        And the nodes that follow whose KV is in host memory. Never all of the tokens: at least one is
+        left to compute, for its logits. The blocks are not held yet: `share` them before anything else
+        is allocated.
+        """
         return self._index.match(token_ids[:-1], self._salt if salt is None else salt)
 
     def touch(self, blocks: Iterable[int]) -> None:

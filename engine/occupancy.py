@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from engine.admission import ModelSlot, PrefixHit, SchedulerConfig, Spill, find_prefix, take_blocks
 from engine.cost_model import CostModel
 from engine.kv_cache import BlockManager, InvariantError
+from engine.prefill_share import NO_LIMIT
 from engine.roster import HELD_NOTE, Roster
 from engine.sequence import Sequence
 from engine.stats import SequenceState
 from engine.tick_plan import KVMoves
 
-NO_LIMIT = float("inf")
 _FULL_NOTE = "paused: the KV memory is full"
 
 
@@ -80,10 +80,7 @@ class Occupancy:
         self._spill_ms = spare_ms
         before = self.preemptions
         # Who was paused for somebody sits this tick out.
-        while (
-            self.preemptions == before
-            and sum(not running.held for running in self._roster.running) < self._config.max_sequences
-        ):
+        while self.preemptions == before and self._roster.num_active < self._config.max_sequences:
             sequence = self._roster.next_waiting()
             if sequence is None or not self._admit_one(sequence, now):
                 return
@@ -118,8 +115,7 @@ class Occupancy:
 
     def _admit_one(self, sequence: Sequence, now: float) -> bool:
         blocks = self._models[sequence.model].blocks
-        runs = sum(not running.held for running in self._roster.running)
-        situation = (sequence.sequence_id, blocks.budget.version, runs)
+        situation = (sequence.sequence_id, blocks.budget.version, self._roster.num_active)
         if situation == self._blocked:
             return False
         parent = self._parent(sequence)

@@ -55,6 +55,11 @@ class Roster:
         ready = [sequence for sequence in self.queue if not sequence.held]
         return next((s for s in ready if self.is_focused(s)), ready[0] if ready else None)
 
+    @property
+    def num_active(self) -> int:
+        """Running sequences that are not paused on request."""
+        return sum(not sequence.held for sequence in self.running)
+
     def active(self) -> Iterator[Sequence]:
         """Running sequences that are not paused on request, the focused one first, then by rank."""
         yield from (s for s in self.running if not s.held and self.is_focused(s))

@@ -20,8 +20,8 @@ from kernels.paged_kv import PagedKV
 from kernels.quant.formats import GGMLType
 from kernels.reference import DENSE_EMBEDDING_BYTES, Embedding, NormWeight, PreparedPass, TorchOperations
 
-_FEW_ROWS = {torch.float32: 16, torch.bfloat16: 8} if wide_registers() else {}
-_FEWEST_ROWS = 2
+_FEW_TOKENS = {torch.float32: 16, torch.bfloat16: 8} if wide_registers() else {}
+_FEWEST_TOKENS = 2
 """By the dense weights' type: passes of at most so many rows multiply by codes, faster up to there."""
 
 
@@ -58,9 +58,8 @@ class CPUOperations(TorchOperations):
     def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:
         """Raise ValueError naming an option that is not one of its choices."""
         super().__init__(device, weight_dtype, kv_dtype, block_size)
-        self.few_rows = _FEW_ROWS.get(self.weight_dtype, _FEWEST_ROWS)
-        self.few_tokens = self.few_rows
-        self.verify_rows = max(self.few_rows, TorchOperations.verify_rows)
+        self.few_tokens: int = _FEW_TOKENS.get(self.weight_dtype, _FEWEST_TOKENS)
+        self.verify_rows = max(self.few_tokens, TorchOperations.verify_rows)
         self.name = f"LLVM for few rows, {self.name}"
 
     def matrix_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
@@ -120,7 +119,7 @@ class CPUOperations(TorchOperations):
         base = super().prepare(layout, kv, inv_freq, magnitude)
         made = CPUPass(base.kv, base.rotation, base.slots, base.plan, base.layout)
         aligned = not kv.head_dim % LANES and not kv.block_size % LANES
-        few = sum(layout.query_lens) <= self.few_rows
+        few = sum(layout.query_lens) <= self.few_tokens
         if aligned and (few or layout.num_decode == len(layout.query_lens)):
             made.decode = _decode_tables(layout, kv.block_size)
         return made
@@ -137,13 +136,13 @@ class CPUOperations(TorchOperations):
 
     def linear(self, x: Tensor, handle: Any) -> Tensor:
         """By codes for few rows."""
-        if handle.coded is not None and x.shape[0] <= self.few_rows:
+        if handle.coded is not None and x.shape[0] <= self.few_tokens:
             return apply_coded(x, handle.coded)
         return super().linear(x, handle.dense)
 
     def gated_linear(self, x: Tensor, handle: Any) -> Tensor:
         """By codes for few rows."""
-        if handle.coded is not None and x.shape[0] <= self.few_rows:
+        if handle.coded is not None and x.shape[0] <= self.few_tokens:
             return apply_coded(x, handle.coded)
         return super().gated_linear(x, handle.dense)
 

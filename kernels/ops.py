@@ -72,9 +72,6 @@ class Operations(Protocol):
     """Prompt tokens of one pass that serve this device best while nobody waits."""
     tick_extra_ms: float
     """How much longer than one without prompts a tick may always be while answers run."""
-    few_tokens: int | None
-    """Passes of up to so many tokens are quick, whatever they hold; in larger ones decode rows and chunks
-    are quicker apart. None where passes of all sizes are alike."""
     verify_rows: int
     """Most tokens of a pass of decode rows with guesses behind them; 0: it can have none."""
     runs_ahead: bool
@@ -83,6 +80,13 @@ class Operations(Protocol):
     host_gb_s: float | None
     """Speed of copies between pinned host memory and this device, in its slower direction; None where
     they are one, and before the first model is loaded."""
+
+    @property
+    def few_tokens(self) -> int | None:
+        """Passes of up to so many tokens are quick, whatever they hold; in larger ones decode rows and
+        chunks are quicker apart. None where passes of all sizes are alike.
+        """
+        ...
 
     def matrix_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
         """Memory that `make_linear` will hold for a matrix."""

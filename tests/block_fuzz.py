@@ -70,7 +70,7 @@ class BlockFuzzer:
         count = self.random.randint(1, MAX_LENGTH)
         token_ids = [0 if self.random.random() < 0.9 else self.random.randrange(TOKENS) for _ in range(count)]
         row = Row(which, token_ids, chain(token_ids))
-        hit = manager.match_prefix(token_ids)
+        hit = manager.match(token_ids)[0]
         assert len(hit) * self.size < count
         self.verify(row, hit, len(hit) * self.size)
         need = manager.blocks_for(count) - len(hit)

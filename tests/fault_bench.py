@@ -17,6 +17,7 @@ CHUNK = 32
 """Tokens read per tick while nobody decodes."""
 TOKENS = 20
 WAIT = 60.0
+VICTIM = "clouds"
 SUBJECTS = ("rivers", "birds", "stars", "bread")
 LONG = "Read this first. " + " ".join(
     f"The {word} is number {i} of them." for i, word in enumerate("abcdefghij")
@@ -100,6 +101,12 @@ class FaultBench:
         go.set()
         holder.join(WAIT)
         return made
+
+    def everybody(self, tokens: int = TOKENS, **victim: Any) -> tuple[list[Generation], Generation]:
+        """The four answers and the victim's, all in the first tick."""
+        mine = self.request(VICTIM, tokens, **victim)
+        *others, one = self.together(*map(self.request, SUBJECTS), mine)
+        return others, one
 
     def ids(self, generation: Generation) -> list[int]:
         """The answer's token ids; it must end exactly once, by its length."""

@@ -1,8 +1,10 @@
 """How UI tests wait and look: by conditions, never by time."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from textual.pilot import Pilot
 
@@ -40,6 +42,16 @@ async def ready(pilot: Pilot, seconds: float = 8.0) -> ChatScreen:
     screen = chat(app)
     await wait_until(pilot, lambda: all(s.model is not None for s in screen.sessions), seconds)
     return screen
+
+
+async def say_to_a_slow_template(pilot: Pilot) -> threading.Event:
+    """Send a message whose prompt is encoded only when the event is set."""
+    screen = chat(pilot.app)  # type: ignore[arg-type]
+    model: Any = screen.active.model
+    gate = model.template.gate = threading.Event()
+    await say(pilot, "slow one")
+    await wait_until(pilot, lambda: screen.active.busy)
+    return gate
 
 
 async def say(pilot: Pilot, text: str) -> None:

@@ -5,7 +5,7 @@ import pytest
 from app.conversation import Status
 from engine.errors import TemplateError
 from engine.request import FinishReason
-from tests.ui.driving import chat, ready, say, wait_until
+from tests.ui.driving import chat, ready, say, say_to_a_slow_template, wait_until
 
 
 async def ask(pilot, engine, text: str, answer: str = ""):
@@ -261,14 +261,10 @@ async def test_a_refused_request_and_a_broken_template_give_the_text_back(make_a
 
 
 async def test_stopping_before_the_prompt_is_encoded_cancels_and_gives_the_text_back(make_app, engine):
-    import threading
-
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
         screen = await ready(pilot)
-        gate = screen.active.model.template.gate = threading.Event()
-        await say(pilot, "slow one")
-        await wait_until(pilot, lambda: screen.active.busy)
+        gate = await say_to_a_slow_template(pilot)
         await pilot.press("escape")
         await wait_until(pilot, lambda: screen.composer.text == "slow one")
         gate.set()

@@ -6,7 +6,7 @@ from app.screens.tab_settings import TabSettings
 from app.session_events import TabState
 from engine.request import FinishReason, Priority
 from engine.stats import SequenceState
-from tests.ui.driving import bar_text, ready, say, wait_until
+from tests.ui.driving import bar_text, ready, say, say_to_a_slow_template, wait_until
 from tests.ui.test_answers import ask, texts
 
 
@@ -137,14 +137,10 @@ async def test_a_paused_answer_is_stopped_and_its_tab_closed(make_app, engine):
 
 
 async def test_a_pause_before_the_prompt_is_encoded_holds_the_answer_from_its_start(make_app, engine):
-    import threading
-
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
         screen = await ready(pilot)
-        gate = screen.active.model.template.gate = threading.Event()
-        await say(pilot, "slow one")
-        await wait_until(pilot, lambda: screen.active.busy)
+        gate = await say_to_a_slow_template(pilot)
         await pilot.press("f5")
         gate.set()
         await wait_until(pilot, lambda: engine.generations and engine.generations[0].held)

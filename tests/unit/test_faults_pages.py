@@ -8,9 +8,8 @@ from app.builtin_model import builtin_model_path
 from engine.generation import Generation
 from engine.request import FinishReason
 from engine.sequence import Sequence
-from tests.fault_bench import CHUNK, SUBJECTS, FaultBench, read
+from tests.fault_bench import CHUNK, FaultBench, read
 
-VICTIM = "clouds"
 Damage = Callable[[FaultBench, Sequence, Sequence], None]
 
 
@@ -87,7 +86,7 @@ def damage_at(bench: FaultBench, generation: Generation, computed: int, damage: 
 
 def check(bench: FaultBench, damage: Damage, computed: int, words: str) -> None:
     bench.forget_prefixes()
-    *others, victim = bench.together(*map(bench.request, SUBJECTS), bench.request(VICTIM, 30, long=True))
+    others, victim = bench.everybody(30, long=True)
     damage_at(bench, victim, computed, damage)
     _, end = read(victim)
     assert end.reason is FinishReason.ERROR

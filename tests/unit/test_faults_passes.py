@@ -8,9 +8,7 @@ from engine.recovery import _SMALLEST_CHUNK
 from engine.request import FinishReason, SamplingParams
 from engine.scheduler import ModelBatch
 from kernels import sampling
-from tests.fault_bench import CHUNK, SUBJECTS, FaultBench, labels, read
-
-VICTIM = "clouds"
+from tests.fault_bench import CHUNK, SUBJECTS, VICTIM, FaultBench, labels, read
 
 
 def out_of_memory() -> Exception:
@@ -30,12 +28,6 @@ def bench(shared: FaultBench):
     yield shared
     shared.tap()
     shared.check_idle()
-
-
-def everybody(bench: FaultBench, **victim):
-    """The four answers and the victim's, all in the first tick."""
-    *others, one = bench.together(*map(bench.request, SUBJECTS), bench.request(VICTIM, **victim))
-    return others, one
 
 
 def ended(victim, *words: str) -> None:
@@ -68,7 +60,7 @@ def test_who_makes_every_pass_fail_ends_alone(bench: FaultBench, phase: str):
             raise RuntimeError(f"the kernel met {VICTIM}")
 
     tap.before = presence
-    others, victim = everybody(bench)
+    others, victim = bench.everybody()
     ended(victim, "the model's step failed", "RuntimeError", f"met {VICTIM}")
     bench.check_others(others)
 
@@ -81,7 +73,7 @@ def test_two_victims_are_both_found(bench: FaultBench):
             raise RuntimeError("met one of them")
 
     tap.before = presence
-    others, victim = everybody(bench)
+    others, victim = bench.everybody()
     ended(victim, "met one of them")
     ended(others.pop(1), "met one of them")
     bench.check_others(others)
@@ -105,7 +97,7 @@ def test_the_passes_of_a_recovery_are_bounded(bench: FaultBench):
         raise RuntimeError("always")
 
     tap.before = broken
-    others, victim = everybody(bench)
+    others, victim = bench.everybody()
     for generation in [*others, victim]:
         ended(generation, "always")
     assert len(tap.passes) <= 1 + 2 * 5
@@ -148,7 +140,7 @@ def test_who_finds_no_memory_however_small_the_chunk_ends_alone(bench: FaultBenc
             raise out_of_memory()
 
     tap.before = tiny_device
-    others, victim = everybody(bench, long=True)
+    others, victim = bench.everybody(long=True)
     ended(victim, "no memory for this conversation", "2.00 GiB", "close other programs")
     bench.check_others(others)
     lone = [batch.prefill[0].length for batch in tap.passes if labels(batch) == [VICTIM]]
@@ -171,7 +163,7 @@ def test_a_row_of_nan_ends_its_sequence(bench: FaultBench, monkeypatch):
 
     tap.before = noted
     monkeypatch.setattr(decoder, "forward", poisoned)
-    others, victim = everybody(bench)
+    others, victim = bench.everybody()
     ended(victim, "not numbers")
     bench.check_others(others)
 

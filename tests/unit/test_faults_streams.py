@@ -11,9 +11,7 @@ from engine.generation import Generation
 from engine.request import FinishReason, TextDelta
 from engine.scheduler import ModelBatch
 from engine.stats import SequenceState
-from tests.fault_bench import SUBJECTS, FaultBench, Tap, labels, read
-
-VICTIM = "clouds"
+from tests.fault_bench import SUBJECTS, VICTIM, FaultBench, Tap, labels, read
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +27,6 @@ def bench(shared: FaultBench):
     yield shared
     shared.tap()
     shared.check_idle()
-
-
-def everybody(bench: FaultBench, tokens: int = 20, **victim) -> tuple[list[Generation], Generation]:
-    *others, one = bench.together(*map(bench.request, SUBJECTS), bench.request(VICTIM, tokens, **victim))
-    return others, one
 
 
 class BrokenDetokenizer:
@@ -63,7 +56,7 @@ def test_a_detokenizer_that_raises_ends_its_answer(bench: FaultBench, at: int):
                 tap.before = lambda batch: None
 
     tap.before = damage
-    others, victim = everybody(bench)
+    others, victim = bench.everybody()
     end = list(victim.events())[-1]
     assert end.reason is FinishReason.ERROR
     assert "decoding the text failed" in (end.error or "") and "half a character" in (end.error or "")
@@ -88,14 +81,14 @@ def test_a_listener_that_raises_anything_disturbs_nobody(bench: FaultBench, erro
     def broken() -> None:
         raise error("gone")
 
-    others, victim = everybody(bench)
+    others, victim = bench.everybody()
     victim._listener = broken
     assert read(victim)[1].reason is FinishReason.LENGTH
     bench.check_others(others)
 
 
 def test_a_consumer_whose_event_loop_is_closed_disturbs_nobody(bench: FaultBench):
-    others, victim = everybody(bench)
+    others, victim = bench.everybody()
     loop = asyncio.new_event_loop()
     loop.close()
     victim._listener = lambda: loop.call_soon_threadsafe(print)
@@ -104,7 +97,7 @@ def test_a_consumer_whose_event_loop_is_closed_disturbs_nobody(bench: FaultBench
 
 
 def test_a_slow_consumer_gets_everything_late_and_delays_nobody(bench: FaultBench):
-    others, victim = everybody(bench)
+    others, victim = bench.everybody()
     slow = iter(victim.events())
     first = next(slow)
     bench.check_others(others)
@@ -116,7 +109,7 @@ def test_a_slow_consumer_gets_everything_late_and_delays_nobody(bench: FaultBenc
 
 
 def test_an_abandoned_consumer_costs_nobody_anything(bench: FaultBench):
-    others, victim = everybody(bench)
+    others, victim = bench.everybody()
     number = victim.sequence_id
     del victim
     bench.check_others(others)
@@ -172,7 +165,7 @@ def decoding(after: int):
 )
 def test_cancelling_while_a_pass_runs(bench: FaultBench, chosen):
     phase = Phase(bench, bench.tap(), chosen)
-    others, victim = everybody(bench, 400, long=True)
+    others, victim = bench.everybody(400, long=True)
     phase.victim = victim
     bench.check_others(others)
     ids, end = read(victim)
@@ -183,7 +176,7 @@ def test_cancelling_while_a_pass_runs(bench: FaultBench, chosen):
 
 
 def test_cancelling_twice_and_from_two_threads(bench: FaultBench):
-    others, victim = everybody(bench, 400)
+    others, victim = bench.everybody(400)
     next(iter(victim.events()))
     threads = [threading.Thread(target=victim.cancel) for _ in range(4)]
     for thread in threads:
@@ -210,7 +203,7 @@ def test_cancelling_what_waits_in_the_queue(bench: FaultBench):
 
 
 def test_cancelling_what_is_paused_on_request(bench: FaultBench):
-    others, victim = everybody(bench, 400)
+    others, victim = bench.everybody(400)
     next(iter(victim.events()))
     victim.pause()
     bench.check_others(others)

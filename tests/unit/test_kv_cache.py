@@ -18,7 +18,7 @@ def manager(num_blocks=17, budget=None, block_bytes=10, salt=b""):
 
 def fill(blocks, token_ids):
     """A table with all of `token_ids` computed."""
-    table = blocks.match_prefix(token_ids)
+    table = blocks.match(token_ids)[0]
     blocks.share(table)
     table += blocks.allocate(blocks.blocks_for(len(token_ids)) - len(table), table[-1] if table else None)
     blocks.commit_full(table, token_ids, len(token_ids))
@@ -45,15 +45,15 @@ def test_released_full_blocks_are_hit_and_partial_ones_are_free():
     blocks.release(table)
     assert table == []
     assert (blocks.cached, blocks.held) == (2, 0)
-    assert blocks.match_prefix([*range(10), 77]) == first
-    assert blocks.match_prefix([*range(7), 99, 8]) == first[:1]
+    assert blocks.match([*range(10), 77])[0] == first
+    assert blocks.match([*range(7), 99, 8])[0] == first[:1]
 
 
 def test_at_least_one_token_is_left_to_compute():
     blocks = manager()
     table = fill(blocks, list(range(8)))
-    assert blocks.match_prefix(list(range(8))) == table[:1]
-    assert blocks.match_prefix(list(range(9))) == table
+    assert blocks.match(list(range(8)))[0] == table[:1]
+    assert blocks.match(list(range(9)))[0] == table
 
 
 def test_hits_are_verified_by_token_ids(monkeypatch):
@@ -63,35 +63,35 @@ def test_hits_are_verified_by_token_ids(monkeypatch):
 
     blocks = manager()
     fill(blocks, [Collider(i) for i in range(8)])
-    assert blocks.match_prefix([Collider(i + 50) for i in range(9)]) == []
-    assert len(blocks.match_prefix([Collider(i) for i in range(9)])) == 2
+    assert blocks.match([Collider(i + 50) for i in range(9)])[0] == []
+    assert len(blocks.match([Collider(i) for i in range(9)])[0]) == 2
 
 
 def test_same_block_after_another_prefix_is_no_hit():
     blocks = manager()
     fill(blocks, [1, 1, 1, 1, 5, 5, 5, 5])
-    assert blocks.match_prefix([2, 2, 2, 2, 5, 5, 5, 5, 9]) == []
+    assert blocks.match([2, 2, 2, 2, 5, 5, 5, 5, 9])[0] == []
     fill(blocks, [2, 2, 2, 2])
-    assert len(blocks.match_prefix([2, 2, 2, 2, 5, 5, 5, 5, 9])) == 1
+    assert len(blocks.match([2, 2, 2, 2, 5, 5, 5, 5, 9])[0]) == 1
 
 
 def test_salt_separates():
     blocks = manager(salt=b"short rope")
     table = fill(blocks, list(range(8)))
-    assert blocks.match_prefix(list(range(9)), b"long rope") == []
-    assert blocks.match_prefix(list(range(9)), b"short rope") == table
+    assert blocks.match(list(range(9)), b"long rope")[0] == []
+    assert blocks.match(list(range(9)), b"short rope")[0] == table
 
 
 def test_generated_tokens_are_indexed_when_their_block_is_computed():
     blocks = manager()
     ids = list(range(6))
     table = fill(blocks, ids)
-    assert len(blocks.match_prefix([*range(9)])) == 1
+    assert len(blocks.match([*range(9)])[0]) == 1
     ids += [6, 7]
     blocks.commit_full(table, ids, 7)
-    assert len(blocks.match_prefix([*range(9)])) == 1
+    assert len(blocks.match([*range(9)])[0]) == 1
     blocks.commit_full(table, ids, 8)
-    assert blocks.match_prefix([*range(9)]) == table
+    assert blocks.match([*range(9)])[0] == table
 
 
 def test_a_second_copy_keeps_its_own_block_and_takes_over_after_the_first():
@@ -102,11 +102,11 @@ def test_a_second_copy_keeps_its_own_block_and_takes_over_after_the_first():
     blocks.commit_full(two, ids, 8)
     first, second = list(one), list(two)
     assert not set(first) & set(second)
-    assert blocks.match_prefix([*ids, 9]) == first
+    assert blocks.match([*ids, 9])[0] == first
     blocks.release(one, discard=True)
-    assert blocks.match_prefix([*ids, 9]) == second
+    assert blocks.match([*ids, 9])[0] == second
     blocks.release(two)
-    assert blocks.match_prefix([*ids, 9]) == second
+    assert blocks.match([*ids, 9])[0] == second
     blocks.check([])
 
 
@@ -115,7 +115,7 @@ def test_discarded_blocks_are_forgotten_unless_another_table_holds_them():
     table = fill(blocks, list(range(8)))
     other = blocks.fork(table[:1])
     blocks.release(table, discard=True)
-    assert blocks.match_prefix(list(range(9))) == other
+    assert blocks.match(list(range(9)))[0] == other
     assert blocks.cached == 0
 
 
@@ -126,8 +126,8 @@ def test_eviction_takes_the_least_recently_used_tail_first():
     blocks.release(old)
     blocks.release(new)
     blocks.allocate(1)
-    assert blocks.match_prefix([1] * 17) == old_table[:3]
-    assert blocks.match_prefix([2] * 17) == new_table
+    assert blocks.match([1] * 17)[0] == old_table[:3]
+    assert blocks.match([2] * 17)[0] == new_table
 
 
 def test_budget_evicts_the_oldest_of_any_manager():
