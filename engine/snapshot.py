@@ -96,7 +96,7 @@ class SnapshotTaker:
             sequences=sequences,
             models=tuple(_model(m) for m in residents),
             kv_bytes_host=sum(m.blocks.host.used * m.blocks.block_bytes for m in residents),
-            tick_limit_ms=_finite(scheduler.tick_limit_ms) if scheduler else 0.0,
+            tick_limit_ms=_finite(scheduler.tick_limit_ms) if scheduler and self._rows else 0.0,
             tick_error=_p95(scheduler.errors) if scheduler else 0.0,
             fallbacks=tuple(self._ops.fallbacks),
         )

@@ -50,6 +50,7 @@ def test_an_engine_logs_every_tick(engine, model):
         # Statistics are taken a moment after the last answer.
         time.sleep(0.001)
     assert len(records) == engine.stats().ticks
+    assert engine.stats().rows or not engine.stats().tick_limit_ms, "a limit is shown while nobody decodes"
     assert sum(record.chunk_tokens for record in records) == 40
     assert [record.rows for record in records].count(1) == len(records) - 1
     assert all(started < record.ended_at < ended and record.measured_ms > 0 for record in records)
