@@ -132,10 +132,8 @@ class WaitingQueue:
 
     def position(self, sequence: Sequence) -> int:
         """1 for the next one; 0 if it does not wait."""
-        try:
-            return self._waiting.index(sequence) + 1
-        except ValueError:
-            return 0
+        # `list.index` would put the whole sequence, tokens and all, into the error of a missing one.
+        return next((place for place, other in enumerate(self._waiting, 1) if other is sequence), 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class BlockManager:
 
     def count_shared(self, table: Iterable[int]) -> int:
         """How many blocks of `table` another table names too."""
-        return sum(self._refs[block] > 1 for block in table)
+        return sum(map((1).__lt__, map(self._refs.__getitem__, table)))
 
     def fits(self, n: int, sharing: Iterable[int] = (), *, evicting: bool = True) -> bool:
         """Whether `allocate(n)` would succeed after `share(sharing)`, or from free blocks alone."""

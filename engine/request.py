@@ -87,7 +87,7 @@ class SamplingParams:
 class Request:
     """One generation to run: token ids in, sampling, and when to stop."""
 
-    prompt_ids: tuple[int, ...]
+    prompt_ids: tuple[int, ...] = field(repr=False)
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int | None = None
     """Most tokens to generate; None runs to the context's end."""

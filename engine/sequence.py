@@ -37,13 +37,13 @@ class Sequence:
     parent: int | None = None
     """Sequence that this one was forked from; while it lives, a partly filled block of it is
     copied instead of computed again."""
-    token_ids: list[int] = field(init=False)
+    token_ids: list[int] = field(init=False, repr=False)
     """Prompt and generated tokens."""
     prompt_len: int = field(init=False)
     num_computed: int = 0
     """Tokens whose KV is in blocks."""
-    block_table: list[int] = field(default_factory=list)
-    restores: list[PrefixNode] = field(default_factory=list)
+    block_table: list[int] = field(default_factory=list, repr=False)
+    restores: list[PrefixNode] = field(default_factory=list, repr=False)
     """Blocks after `num_computed` whose KV comes back from host memory, in order; nothing of the
     sequence is computed while there are some."""
     cached_tokens: int = 0
