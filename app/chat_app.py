@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 _WIDGETS = ("lines", "tab_bar", "deck", "live_panel", "notice_bar", "composer", "status_line")
 _WARM_UP = 8.0
-_SWITCH_SECONDS = 0.00005
 _EXIT_SECONDS = 5.0
 
 
@@ -104,9 +103,6 @@ class ChatApp(App[int]):
 
     def on_mount(self) -> None:
         """Wire the services and show the chat screen."""
-        # The engine's thread asks for the interpreter lock hundreds of times a tick; at the default of
-        # 5 ms every frame that is being painted would hold it up that long.
-        sys.setswitchinterval(_SWITCH_SECONDS)
         loop = asyncio.get_running_loop()
         self.context = self._make_context(loop)
         screen = ChatScreen(self.context)

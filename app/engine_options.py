@@ -1,11 +1,15 @@
 """The engine that the settings describe, for the app and every command."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from app.settings import EngineSettings
 
 if TYPE_CHECKING:
     from engine.engine import Engine
+
+
+_SWITCH_SECONDS = 0.00005
 
 
 def make_engine(settings: EngineSettings, **overrides: Any) -> "Engine":
@@ -19,6 +23,10 @@ def make_engine(settings: EngineSettings, **overrides: Any) -> "Engine":
 
     import_torch()
     from engine.engine import Engine
+
+    # The engine's thread asks for the interpreter lock hundreds of times a tick; at Python's 5 ms it
+    # would wait that long for every frame that is being painted and every prompt that is handed over.
+    sys.setswitchinterval(_SWITCH_SECONDS)
 
     options: dict[str, Any] = {
         "device": settings.device,

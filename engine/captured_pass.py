@@ -45,7 +45,7 @@ FIRST_SIZES = (PassSize(1, 0, 1), PassSize(0, CHUNKS[0], PASS_TOKENS[0]))
 """What a short first answer needs."""
 WARM_SIZES = (
     *(PassSize(0, CHUNKS[0], tokens) for tokens in PASS_TOKENS[1:]),
-    PassSize(0, 1, 2 * PASS_TOKENS[-1]),
+    *(PassSize(rows, CHUNKS[0], 2 * PASS_TOKENS[-1]) for rows in MIXED_ROWS[:2]),
     PassSize(MIXED_ROWS[1], CHUNKS[0], PASS_TOKENS[0]),
     *(PassSize(rows, 0, rows) for rows in DECODE_ROWS[1:]),
     *(PassSize(rows, CHUNKS[0], tokens) for rows in MIXED_ROWS[1:3] for tokens in PASS_TOKENS[1:]),
@@ -66,10 +66,16 @@ def captured_size(batch: ModelBatch) -> PassSize | None:
     return None if tokens is None else PassSize(decode, room, tokens)
 
 
-def exact_size(batch: ModelBatch) -> PassSize:
-    """The shape of a batch that runs without a graph."""
-    rows = len(batch.decode)
-    return PassSize(rows, len(batch.prefill), rows + sum(chunk.length for chunk in batch.prefill))
+def loose_size(batch: ModelBatch) -> PassSize:
+    """The shape of a batch that runs without a graph.
+
+    A little padding leaves few kinds of sizes, so that kernels compiled for one serve the next: compilers
+    make another one where a size is 1 or no multiple of 16.
+    """
+    rows, chunks = len(batch.decode), len(batch.prefill)
+    decode = round_up(rows, MIXED_ROWS) or rows
+    tokens = decode + sum(chunk.length for chunk in batch.prefill)
+    return PassSize(decode, round_up(chunks, CHUNKS) or chunks, -(-tokens // PASS_TOKENS[0]) * PASS_TOKENS[0])
 
 
 class CapturedPass:

@@ -6,10 +6,10 @@ one small copy to pinned memory; the host learns the ids when the copy's event h
 """
 
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.batch import whole_prompt
-from engine.captured_pass import FIRST_SIZES, WARM_SIZES, CapturedPass, PassSize, captured_size, exact_size
+from engine.captured_pass import FIRST_SIZES, WARM_SIZES, CapturedPass, PassSize, captured_size, loose_size
 from engine.compile_thread import CompileThread
 from engine.device_queue import Mark, open_queue
 from engine.device_rows import DeviceRows
@@ -86,7 +86,7 @@ class GraphRunner:
         self._moved: Mark | None = None
         """The last copy between device and host blocks."""
         self._rows = DeviceRows(self._state, self._sampler, self.kv)
-        self._reports = self._queue.host_tensor(DEPTH, MAX_ROWS)
+        self._reports = self._queue.host_tensor(*self._state.ring.shape)
         self._passes: dict[PassSize, CapturedPass] = {}
         self._compiled: set[PassSize] = set()
         """What the compiling thread has run, and what failed to be captured ahead is not in."""
@@ -107,26 +107,32 @@ class GraphRunner:
     @property
     def max_ahead(self) -> int:
         """As many ticks as `AHEAD_MS` holds."""
-        return min(DEPTH - 2, max(1, math.ceil(AHEAD_MS / self._tick_ms)))
+        return min(DEPTH - 2, max(1, int(AHEAD_MS / self._tick_ms)))
 
-    @torch.inference_mode()
     def warm_up(self, progress: Callable[[float], None]) -> None:
-        """Make ready what a first answer needs; a thread compiles what later ones will."""
-        with self._queue.current():
-            for index, size in enumerate(FIRST_SIZES):
+        """Make ready what a first answer needs; a thread compiles what later ones will.
+
+        Shapes are compiled side by side: the compilers take seconds each and leave the interpreter free.
+        """
+        with ThreadPoolExecutor(max(1, len(FIRST_SIZES)), "compiler") as pool:
+            tried = [pool.submit(list, self._try_out([size])) for size in FIRST_SIZES]
+            for index, one in enumerate(tried):
                 progress(index / len(FIRST_SIZES))
+                one.result()
+        with torch.inference_mode(), self._queue.current():
+            for size in FIRST_SIZES:
                 self._pass(size)
             self._queue.synchronize()
-        self._compiler.start(self._compile_rest())
+        self._compiler.start(self._try_out(WARM_SIZES))
 
     @torch.inference_mode()
-    def _compile_rest(self) -> Generator[None, None, None]:
-        """Run every other shape once on padding, in a state and a queue of its own, one a step."""
+    def _try_out(self, sizes: Iterable[PassSize]) -> Generator[None, None, None]:
+        """Run shapes once on padding, in a state and a queue of their own, one a step."""
         queue = open_queue(self._ops.device)
         with queue.current():
             spare = self._make_state()
         try:
-            for size in WARM_SIZES:
+            for size in sizes:
                 with queue.current():
                     CapturedPass(spare[0], size, queue).launch(lambda buffers: self._compute(buffers, *spare))
                 queue.synchronize()
@@ -146,7 +152,7 @@ class GraphRunner:
                     self._ops.copy_blocks(self.kv, batch.copies)
                 size = captured_size(batch)
                 one = (
-                    CapturedPass(self._state, exact_size(batch), self._queue)
+                    CapturedPass(self._state, loose_size(batch), self._queue)
                     if size is None
                     else self._pass(size, hurry=bool(batch.decode))
                 )
@@ -190,7 +196,9 @@ class GraphRunner:
         if missing is not None:
             try:
                 with self._queue.current():
-                    self._pass(missing)
+                    # On padding: the first replay of a graph takes several times as long as the next.
+                    self._pass(missing).launch(self._tick)
+                    self._ticks += 1
                     self._queue.synchronize()
             except Exception:
                 log.exception("capturing a pass ahead of its use failed")

@@ -44,8 +44,8 @@ class DecodeState:
     tick: Tensor
     """int32 [1], ticks that have advanced."""
     ring: Tensor
-    """int32 [depth, max_rows]: what the sampled rows of tick t gave, in the order of that pass, at
-    t % depth: an id, `ENDED` or `NOT_FINITE`."""
+    """int32 [depth, 2 * max_rows]: what the sampled rows of tick t gave, in the order of that pass, at
+    t % depth: an id, `ENDED` or `NOT_FINITE`. A pass has as many places for decode rows as for chunks."""
     block_size: int
 
     @classmethod
@@ -67,7 +67,7 @@ class DecodeState:
             block_tables=torch.zeros(max_rows, max_blocks, dtype=torch.int32, device=device),
             end_ids=torch.tensor(padded, dtype=torch.int32, device=device),
             tick=torch.zeros(1, dtype=torch.int32, device=device),
-            ring=torch.full((depth, max_rows), ENDED, dtype=torch.int32, device=device),
+            ring=torch.full((depth, 2 * max_rows), ENDED, dtype=torch.int32, device=device),
             block_size=block_size,
         )
 
@@ -170,9 +170,11 @@ def advance(
 
     slots int32 [R] rows of the state, -1 for padding; sampled int32 [R]; finite int32 [R]. A row ends
     with an end-of-text id, at its target length and with logits that are no numbers. With a sampler
-    its token counts follow.
+    its token counts follow. Raises ValueError for more rows than a tick can report.
     """
     count = slots.shape[0]
+    if count > state.ring.shape[1]:
+        raise ValueError(f"{count} sampled rows; {state.ring.shape[1]} can be reported")
     _advance[(1,)](
         state.rows,
         slots,
@@ -185,7 +187,7 @@ def advance(
         state.rows if sampler is None else sampler.counts,
         count,
         DEPTH=state.ring.shape[0],
-        MAX_ROWS=state.ring.shape[1],
+        RING_WIDTH=state.ring.shape[1],
         VOCAB=0 if sampler is None else sampler.counts.shape[1],
         END_IDS=MAX_END_IDS,
         BLOCK=triton.next_power_of_2(count),
@@ -269,7 +271,7 @@ def _advance(
     counts: tl.tensor,
     count: tl.tensor,
     DEPTH: tl.constexpr,
-    MAX_ROWS: tl.constexpr,
+    RING_WIDTH: tl.constexpr,
     VOCAB: tl.constexpr,
     END_IDS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -284,7 +286,7 @@ def _advance(
     is_finite = tl.load(finite + lane, mask=inside, other=1) != 0
     now = tl.load(tick)
     report = tl.where(goes_on, tl.where(is_finite, chosen, -2), -1)
-    tl.store(ring + (now % DEPTH) * MAX_ROWS + lane, report, mask=inside)
+    tl.store(ring + (now % DEPTH) * RING_WIDTH + lane, report, mask=inside)
     taken = goes_on & is_finite
     length = tl.load(row + LENGTH, mask=goes_on, other=0) + 1
     ids = tl.load(end_ids + tl.arange(0, END_IDS))

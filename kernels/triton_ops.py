@@ -92,6 +92,9 @@ class TritonOperations:
         """
         if kv_dtype not in KV_FORMATS:
             raise ValueError(f"kv_dtype: '{kv_dtype}' is not one of {', '.join(KV_FORMATS)}")
+        if device == torch.device("cuda"):
+            # Memory is asked about by index.
+            device = torch.device("cuda", torch.cuda.current_device())
         self.device = device
         self._kv_format = KV_FORMATS[kv_dtype]
         self.kv_format: str = self._kv_format

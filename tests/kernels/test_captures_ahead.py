@@ -122,3 +122,13 @@ def test_without_rows_that_wait_a_shape_is_captured_at_once(captures):
     runner.run(ModelBatch(1, [], [PrefillChunk(sequence(2, 2, 30), 0, 20)]))
     assert captures.made == [FIRST, PassSize(0, 8, 64)]
     assert runner.replays == 1
+
+
+def test_many_rows_beside_a_prompt_that_is_read_to_its_end(captures):
+    """Padding places the prompt behind 64 decode rows; its id has a place in the report all the same."""
+    runner = captures.warm_up()
+    rows = [sequence(number, number, 5) for number in range(1, 36)]
+    reader = sequence(36, 36, 20)
+    result = runner.run(ModelBatch(1, rows, [PrefillChunk(reader, 0, 20)]))
+    assert not result.ids and not result.failed
+    assert runner.notes.shape == (64, 8, 128)

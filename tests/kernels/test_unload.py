@@ -29,7 +29,7 @@ class SlowCompile:
         self.steps = 0
         slow = self
 
-        def compile_rest(runner: GraphRunner) -> Iterator[None]:
+        def try_out(runner: GraphRunner, _sizes: object) -> Iterator[None]:
             for _ in range(3):
                 slow.entered.set()
                 assert slow.go.wait(20)
@@ -37,7 +37,7 @@ class SlowCompile:
                 slow.steps += 1
                 yield
 
-        monkeypatch.setattr(GraphRunner, "_compile_rest", compile_rest)
+        monkeypatch.setattr(GraphRunner, "_try_out", try_out)
         monkeypatch.setattr(graph_runner, "FIRST_SIZES", ())
 
 
