@@ -86,8 +86,7 @@ class Contention:
             parent.wait_first()
             child = Stream(self.model, history + self.prompts.make(20), 64)
             forked.append(child.wait_first())
-            stats = {s.sequence_id: s for s in self.engine.stats().sequences}.get(child.sequence_id)
-            shared = max(shared, stats.blocks_shared if stats else 0)
+            shared = max(shared, self.shared_blocks(child))
             for stream in (parent, child):
                 stream.cancel()
         return {
@@ -98,6 +97,15 @@ class Contention:
             "fork_ms": _ms(median(forked)),
             "fork_shared_blocks": shared,
         }
+
+    def shared_blocks(self, child: Stream) -> int:
+        """Blocks that a running stream shares, from the first snapshot that knows it."""
+        while child.finished is None:
+            for stats in self.engine.stats().sequences:
+                if stats.sequence_id == child.sequence_id and stats.blocks_own + stats.blocks_shared:
+                    return stats.blocks_shared
+            time.sleep(0.002)
+        return 0
 
     def two_models(self, path: Path, tokens: int) -> dict[str, Any]:
         """Gaps of a tab of this model while a second model reads a long prompt."""

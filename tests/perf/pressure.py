@@ -148,6 +148,7 @@ def poison(engine: Engine, model: Model, victim: Tab) -> None:
     loop = engine._loop
     runner: Any = loop.resident(model._key).runner
 
+    @torch.inference_mode()
     def write() -> None:
         block = loop.scheduler.sequences[victim.generation.sequence_id].block_table[0]
         torch.cuda.synchronize() if engine.device.startswith("cuda") else None
