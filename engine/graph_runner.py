@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -77,7 +77,7 @@ class GraphRunner:
         with torch.inference_mode(), self._queue.current():
             self.kv = ops.make_kv(config.num_layers, num_blocks, config.num_kv_heads, config.head_dim)
             try:
-                self._state, self._sampler = self._make_state()
+                self._state, self._sampler = self._make_state(MAX_ROWS)
             except BaseException:
                 self.kv.close()
                 raise
@@ -112,12 +112,14 @@ class GraphRunner:
     def warm_up(self, progress: Callable[[float], None]) -> None:
         """Make ready what a first answer needs; a thread compiles what later ones will.
 
-        Shapes are compiled side by side: the compilers take seconds each and leave the interpreter free.
+        Shapes are compiled side by side, and what follows their layers beside these: compilers take
+        seconds for each kernel and leave the interpreter free for most of that.
         """
-        with ThreadPoolExecutor(max(1, len(FIRST_SIZES)), "compiler") as pool:
-            tried = [pool.submit(list, self._try_out([size])) for size in FIRST_SIZES]
+        parts = [(size, layers) for layers in (False, True) for size in FIRST_SIZES]
+        with ThreadPoolExecutor(max(1, len(parts)), "compiler") as pool:
+            tried = [pool.submit(list, self._try_out([size], layers)) for size, layers in parts]
             for index, one in enumerate(tried):
-                progress(index / len(FIRST_SIZES))
+                progress(index / len(parts))
                 one.result()
         with torch.inference_mode(), self._queue.current():
             for size in FIRST_SIZES:
@@ -126,17 +128,19 @@ class GraphRunner:
         self._compiler.start(self._try_out(WARM_SIZES))
 
     @torch.inference_mode()
-    def _try_out(self, sizes: Iterable[PassSize]) -> Generator[None, None, None]:
+    def _try_out(self, sizes: Iterable[PassSize], layers: bool = True) -> Generator[None, None, None]:
         """Run shapes once on padding, in a state and a queue of their own, one a step."""
         queue = open_queue(self._ops.device)
         with queue.current():
-            spare = self._make_state()
+            state, sampler = self._make_state(1)
         try:
             for size in sizes:
                 with queue.current():
-                    CapturedPass(spare[0], size, queue).launch(lambda buffers: self._compute(buffers, *spare))
+                    one = CapturedPass(state, size, queue)
+                    one.launch(lambda buffers: self._compute(buffers, state, sampler, layers))
                 queue.synchronize()
-                self._compiled.add(size)
+                if layers:
+                    self._compiled.add(size)
                 yield
         finally:
             queue.synchronize()
@@ -303,20 +307,25 @@ class GraphRunner:
             self.kv.close()
             self.host_blocks.close()
 
-    def _make_state(self) -> tuple[DecodeState, SamplerState]:
+    def _make_state(self, sampler_rows: int) -> tuple[DecodeState, SamplerState]:
+        """sampler_rows: 1 is enough for padding, and tens of megabytes less."""
         device = self._ops.device
         state = DecodeState.create(MAX_ROWS, self._max_blocks, self.block_size, self._end_ids, DEPTH, device)
-        return state, SamplerState.create(MAX_ROWS, self.decoder.config.vocab_size, device)
+        return state, SamplerState.create(sampler_rows, self.decoder.config.vocab_size, device)
 
     def _tick(self, buffers: PassBuffers) -> None:
         self._compute(buffers, self._state, self._sampler)
 
-    def _compute(self, buffers: PassBuffers, state: DecodeState, sampler: SamplerState) -> None:
+    def _compute(
+        self, buffers: PassBuffers, state: DecodeState, sampler: SamplerState, layers: bool = True
+    ) -> None:
         """The whole tick: tables, model, sampling, and the rows one token further."""
-        weights = self.decoder.weights
+        decoder, weights = self.decoder, self.decoder.weights
+        if not layers:
+            decoder = Decoder(decoder.config, replace(weights, layers=[]), self._ops)
         fill_pass(state, buffers)
         prepared = self._ops.prepare_tables(buffers.tables, self.kv, weights.inv_freq, weights.rope_magnitude)
-        logits = self.decoder.run(buffers.ids, prepared, buffers.logit_rows)
+        logits = decoder.run(buffers.ids, prepared, buffers.logit_rows)
         lengths = state.rows[:, LENGTH.value]
         ids, finite = sample(logits, sampler, buffers.sampled_slots, lengths)
         advance(state, buffers.sampled_slots, ids, finite, sampler)

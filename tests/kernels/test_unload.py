@@ -29,7 +29,7 @@ class SlowCompile:
         self.steps = 0
         slow = self
 
-        def try_out(runner: GraphRunner, _sizes: object) -> Iterator[None]:
+        def try_out(runner: GraphRunner, _sizes: object, _layers: bool = True) -> Iterator[None]:
             for _ in range(3):
                 slow.entered.set()
                 assert slow.go.wait(20)
