@@ -68,6 +68,12 @@ def trim_to_few(chunks: list[PrefillChunk], room: int) -> list[PrefillChunk]:
     return _without_last(chunks, total - room)
 
 
+def trim_to_cap(chunks: list[PrefillChunk], most: int) -> list[PrefillChunk]:
+    """Shorten the last chunks so that there are at most `most` tokens."""
+    surplus = sum(chunk.length for chunk in chunks) - most
+    return _without_last(chunks, surplus) if surplus > 0 else chunks
+
+
 def _without_last(chunks: list[PrefillChunk], surplus: int) -> list[PrefillChunk]:
     """Chunks less the last `surplus` tokens."""
     kept: list[PrefillChunk] = []

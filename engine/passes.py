@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping
 
 import torch
 
-from engine.device_faults import describe, is_lost
+from engine.device_faults import describe, is_lost, is_out_of_memory
 from engine.errors import DeviceLostError
 from engine.host import ResidentModel
 from engine.memory import return_freed_memory
@@ -68,6 +68,8 @@ class Passes:
         try:
             result = resident.runner.run(batch)
         except Exception as error:
+            if is_out_of_memory(error):
+                scheduler.prefill_cap.short(sum(chunk.length for chunk in batch.prefill))
             result = self._recovery.run(resident.runner, batch, error)
             learn = False
         if learn:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engine.admission import SchedulerConfig
 from engine.cost_model import CostModel, Load
-from engine.pass_sizes import trim_to_few, trim_to_pass
+from engine.pass_sizes import trim_to_cap, trim_to_few, trim_to_pass
 from engine.sequence import SHARE, Sequence
 from engine.tick_plan import PrefillChunk
 
@@ -44,13 +44,19 @@ def tick_limit(loads: dict[int, Load], cost: CostModel, config: SchedulerConfig)
 
 
 def plan_chunks(
-    readers: Readers, loads: dict[int, Load], spare_ms: float, cost: CostModel, config: SchedulerConfig
+    readers: Readers,
+    loads: dict[int, Load],
+    spare_ms: float,
+    cost: CostModel,
+    config: SchedulerConfig,
+    most: int,
 ) -> list[PrefillChunk]:
     """Chunks for `readers` beside the decode rows `loads`, by model key.
 
-    With decode rows the budget is `spare_ms`, whatever the models cost; else it is tokens.
+    With decode rows the budget is `spare_ms`, whatever the models cost; else it is `most` tokens, and
+    there are never more.
     """
-    chunks = _plan(readers, loads, spare_ms, cost, config)
+    chunks = trim_to_cap(_plan(readers, loads, spare_ms, cost, config, most), most)
     models = {chunk.sequence.model for chunk in chunks}
     if len(models) != 1:
         return chunks
@@ -64,10 +70,15 @@ def plan_chunks(
 
 
 def _plan(
-    readers: Readers, loads: dict[int, Load], spare_ms: float, cost: CostModel, config: SchedulerConfig
+    readers: Readers,
+    loads: dict[int, Load],
+    spare_ms: float,
+    cost: CostModel,
+    config: SchedulerConfig,
+    most: int,
 ) -> list[PrefillChunk]:
     if not loads:
-        return share_prefill(readers, config.max_prefill_tokens, lambda _sequence, _length: 1.0, 1)
+        return share_prefill(readers, most, lambda _sequence, _length: 1.0, 1)
     for model in {sequence.model for sequence in readers.sequences}:
         spare_ms -= cost.chunk_ms(model) + (0.0 if model in loads else cost.fixed_ms(model))
 

@@ -17,6 +17,7 @@ from engine.errors import RequestError
 from engine.kv_cache import BlockManager, InvariantError
 from engine.occupancy import Occupancy
 from engine.pass_sizes import padded_load
+from engine.prefill_cap import PrefillCap
 from engine.prefill_share import NO_LIMIT, order_readers, plan_chunks, tick_limit
 from engine.request import FinishReason, Priority, Request
 from engine.roster import Roster
@@ -47,6 +48,7 @@ class Scheduler:
         """Longest that the last planned tick was to take; infinite when nobody decoded."""
         self.errors: deque[float] = deque(maxlen=_ERRORS_KEPT)
         """|predicted − measured| of the last passes, relative to what was measured."""
+        self.prefill_cap = PrefillCap(config.max_prefill_tokens)
         self._models: dict[int, ModelSlot] = {}
         self._sequences: dict[int, Sequence] = {}
         self._roster = Roster(config.head_start_s)
@@ -273,6 +275,7 @@ class Scheduler:
             reason, error, _ = self._ending.get(sequence_id, (FinishReason.ERROR, failed[sequence_id], True))
             self._ending[sequence_id] = (reason, error, True)
         for batch in plan.batches:
+            self.prefill_cap.passed(len(batch.prefill))
             slot = self._models[batch.model]
             for sequence in batch.decode:
                 guessed = take_over(batch, sequence, confirmed) if batch.drafts else 0
@@ -310,10 +313,9 @@ class Scheduler:
         return [self._sequences[sequence_id]] if sequence_id in self._sequences else []
 
     def _slot(self, model: int) -> ModelSlot:
-        slot = self._models.get(model)
-        if slot is None:
+        if model not in self._models:
             raise RequestError(f"model: {model} is not loaded; load it before submitting to it")
-        return slot
+        return self._models[model]
 
     def _decode_batches(self) -> dict[int, ModelBatch]:
         batches = {key: ModelBatch(key) for key in self._models}
@@ -334,9 +336,8 @@ class Scheduler:
     ) -> None:
         reading = [s for s in self._roster.active() if s.state is SequenceState.PREFILL and not s.restores]
         readers = order_readers(reading, self._roster.focus, now, self.config.starve_s)
-        chunks = plan_chunks(readers, loads, spare_ms, self.cost, self.config)
-        if self.occupancy.copies:
-            self._add_copies(batches, chunks)
+        chunks = plan_chunks(readers, loads, spare_ms, self.cost, self.config, self.prefill_cap.tokens)
+        self._add_copies(batches, chunks)
         for chunk in chunks:
             sequence = chunk.sequence
             sequence.read_at = now

@@ -31,7 +31,7 @@ def affordable(model, load, limit, start=0):
     """Tokens that the scheduler would read beside `load` in a pass of `limit` milliseconds."""
     reader = Sequence(1, 1, Request(tuple(range(5000))), 0.0, num_computed=start)
     config = SchedulerConfig(min_prefill_tokens=0)
-    chunks = plan_chunks(Readers([reader]), {1: load}, limit - model.predict(1, load), model, config)
+    chunks = plan_chunks(Readers([reader]), {1: load}, limit - model.predict(1, load), model, config, 10_000)
     return sum(chunk.length for chunk in chunks)
 
 

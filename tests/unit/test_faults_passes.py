@@ -128,7 +128,9 @@ def test_without_memory_chunks_become_smaller(bench: FaultBench):
 
     tap.before = small_device
     assert bench.ids(bench.submit(VICTIM, long=True)) == expected
-    assert [batch.prefill[0].length for batch in tap.passes[:4]] == [CHUNK, CHUNK, CHUNK // 2, CHUNK // 2]
+    lengths = [batch.prefill[0].length for batch in tap.passes if batch.prefill]
+    assert lengths[:4] == [CHUNK, CHUNK, CHUNK // 2, CHUNK // 2]
+    assert len(lengths) > 4 and max(lengths[4:]) <= CHUNK // 2, "the next are as large again"
     bench.check_others(bench.together(*map(bench.request, SUBJECTS)))
 
 

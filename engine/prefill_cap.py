@@ -1,0 +1,34 @@
+"""Most prompt tokens of a tick: fewer for a while after the device had no memory for a pass.
+
+What a pass needs beside KV grows with its tokens. A pass without memory is run again in smaller parts,
+which costs time; so the next ones are planned smaller, and grow again with passes that succeed. This
+module imports no torch.
+"""
+
+LEAST = 16
+"""Tokens that are read at a time in any case."""
+
+PASSES = 32
+"""Passes that must succeed before twice as many tokens are tried again."""
+
+
+class PrefillCap:
+    """How many prompt tokens a tick may have."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._passes = 0
+        self.tokens = most
+
+    def short(self, tokens: int) -> None:
+        """There was no memory for a pass with so many prompt tokens."""
+        if tokens > 0:
+            self.tokens = min(self._most, max(LEAST, min(self.tokens, tokens) // 2))
+            self._passes = 0
+
+    def passed(self, chunks: int) -> None:
+        """A pass with so many chunks is done; one without says nothing."""
+        self._passes += chunks > 0
+        if self.tokens < self._most and self._passes >= PASSES:
+            self.tokens = min(self._most, 2 * self.tokens)
+            self._passes = 0

@@ -1,0 +1,33 @@
+"""After a pass without memory the next ones are planned smaller, and grow again when they succeed."""
+
+from engine.prefill_cap import LEAST, PASSES, PrefillCap
+
+
+def test_it_halves_what_had_no_memory_and_doubles_after_passes_that_had():
+    cap = PrefillCap(4096)
+    cap.passed(1)
+    assert cap.tokens == 4096
+    cap.short(1500)
+    assert cap.tokens == 750
+    cap.short(0)
+    for _ in range(2 * PASSES):
+        cap.passed(0)
+    assert cap.tokens == 750, "passes of decode rows say nothing about prompts"
+    for _ in range(PASSES - 1):
+        cap.passed(1)
+    assert cap.tokens == 750
+    cap.passed(1)
+    assert cap.tokens == 1500
+    for _ in range(4 * PASSES):
+        cap.passed(1)
+    assert cap.tokens == 4096
+
+
+def test_something_is_always_read():
+    cap = PrefillCap(4096)
+    for _ in range(20):
+        cap.short(cap.tokens)
+    assert cap.tokens == LEAST
+    small = PrefillCap(8)
+    small.short(8)
+    assert small.tokens == 8
