@@ -116,6 +116,10 @@ class GraphRunner:
         seconds for each kernel and leave the interpreter free for most of that.
         """
         parts = [(size, layers) for layers in (False, True) for size in FIRST_SIZES]
+        for size in FIRST_SIZES[:1]:
+            # A kernel by itself: what is read once to know the compiler would be read by every thread.
+            with torch.inference_mode(), self._queue.current():
+                fill_pass(self._state, CapturedPass(self._state, size, self._queue).buffers)
         with ThreadPoolExecutor(max(1, len(parts)), "compiler") as pool:
             tried = [pool.submit(list, self._try_out([size], layers)) for size, layers in parts]
             for index, one in enumerate(tried):

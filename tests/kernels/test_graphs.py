@@ -31,8 +31,11 @@ class Passes:
 
     def prepare(self, size: PassSize) -> CapturedPass:
         """A pass of the shape with all rows and two chunks in use."""
-        known, blocks = 30, iter(range(1, 200))
-        decode = [self._sequence(number, known + number, [next(blocks)]) for number in range(size.num_decode)]
+        known, blocks = 30, iter(range(1, 300))
+        decode = [
+            self._sequence(number, known + number, [next(blocks), next(blocks)])
+            for number in range(size.num_decode)
+        ]
         room = size.num_tokens - size.num_decode
         lengths = [room - room // 3, room // 3] if size.num_chunks else []
         prefill = []
