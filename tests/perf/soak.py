@@ -1,10 +1,12 @@
 """Random mixed load for a long time: `python -m tests.perf.soak --minutes 30 --seed 0`.
 
+On a GPU: `--minutes 8 --device cuda --model FILE --kv-mib 512`; KV must be too small for a dozen tabs.
+
 Tabs join, leave, are cancelled, paused, ranked, focused, forked and continued, with less KV than they
 want, while a second model comes and goes. Every request must end exactly once with as many ids as its
-end says, and no block may stay held. Printed are the drift of resident memory and the gaps between a
-row's tokens; the command fails when memory drifts by more than 10 MiB or when the p99 gap of the last
-tenth of the time is more than 1.2 times that of the first.
+end says, and no block may stay held. Printed are the drift of resident and of a GPU's memory and the gaps
+between a row's tokens; the command fails when resident memory drifts by more than 10 MiB, a GPU's at all,
+or when the p99 gap of the last tenth of the time is more than 1.2 times that of the first.
 """
 
 import argparse
@@ -17,6 +19,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+
+import torch
 
 from app.builtin_model import builtin_model_path
 from engine.engine import Engine, Model
@@ -73,14 +77,17 @@ class Gaps:
 class Soak:
     """One engine, a model that stays, one that comes and goes, and clients that do random things."""
 
-    def __init__(self, stays: Path, goes: Path, kv_budget: int, seed: int, *, debug: bool) -> None:
+    def __init__(
+        self, stays: Path, goes: Path, kv_budget: int, seed: int, *, debug: bool, device: str = "cpu"
+    ) -> None:
         self.goes, self.seed = goes, seed
-        self.engine = Engine("cpu", kv_budget_bytes=kv_budget, debug=debug)
+        self.engine = Engine(device, kv_budget_bytes=kv_budget, debug=debug)
         self.models: list[Model] = [self.engine.load(stays), self.engine.load(goes)]
         self.longest = min(kv_budget // self.models[0].info.kv_bytes_per_token, 512) - 100
         self.happened: Counter[str] = Counter()
         self.first, self.last = Gaps(), Gaps()
-        self.memory: list[tuple[float, int]] = []
+        self.memory: list[tuple[float, int, int]] = []
+        """(time, bytes of the process, bytes in use on the GPU)."""
         self._touch_all_kv(kv_budget)
         self._failures: list[BaseException] = []
         self._reloading = threading.Lock()
@@ -105,7 +112,7 @@ class Soak:
         while time.monotonic() < end and not self._failures:
             now = time.monotonic()
             if not (self.first.end < now < self.last.start):
-                self.memory.append((now, process_bytes()))
+                self.memory.append((now, process_bytes(), self._device_bytes()))
             time.sleep(min(SAMPLE_S, seconds / 100))
         for thread in threads:
             thread.join(TIMEOUT)
@@ -117,12 +124,22 @@ class Soak:
     @property
     def drift(self) -> int:
         """Bytes of resident memory from the first tenth to the last, by medians."""
+        return self._median(self.last, 1) - self._median(self.first, 1)
 
-        def median(gaps: Gaps) -> int:
-            values = sorted(size for at, size in self.memory if gaps.start <= at < gaps.end) or [0]
-            return values[len(values) // 2]
+    @property
+    def device_drift(self) -> int:
+        """The same of a GPU's memory."""
+        return self._median(self.last, 2) - self._median(self.first, 2)
 
-        return median(self.last) - median(self.first)
+    def _median(self, gaps: Gaps, which: int) -> int:
+        values = sorted(entry[which] for entry in self.memory if gaps.start <= entry[0] < gaps.end) or [0]
+        return values[len(values) // 2]
+
+    def _device_bytes(self) -> int:
+        if not self.engine.device.startswith("cuda"):
+            return 0
+        free, total = torch.cuda.mem_get_info()
+        return total - free
 
     def _client(self, number: int, end: float) -> None:
         random = Random(self.seed * 100 + number)
@@ -239,13 +256,19 @@ class Soak:
         loop.call(books)
 
 
-def soak(seconds: float, seed: int, *, stays: Path | None = None, debug: bool = False) -> Soak:
+def soak(
+    seconds: float,
+    seed: int,
+    *,
+    stays: Path | None = None,
+    debug: bool = False,
+    device: str = "cpu",
+    kv_budget: int = 1 << 20,
+) -> Soak:
     """Run on the built-in model, or another; returns what was measured."""
     with tempfile.TemporaryDirectory() as folder:
         goes = make_tiny(Path(folder) / "goes.gguf", "llama", quant="Q8_0", width=64, ffn=64, head_dim=32)
-        made = Soak(
-            stays or builtin_model_path(), goes, (40 << 20) if stays is None else (1 << 20), seed, debug=debug
-        )
+        made = Soak(stays or builtin_model_path(), goes, kv_budget, seed, debug=debug, device=device)
         try:
             made.run(seconds)
         finally:
@@ -257,17 +280,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--kv-mib", type=int, default=40)
     options = parser.parse_args()
-    made = soak(options.minutes * 60, options.seed)
+    made = soak(
+        options.minutes * 60,
+        options.seed,
+        stays=options.model,
+        device=options.device,
+        kv_budget=options.kv_mib << 20,
+    )
     ratio = made.last.p99 / made.first.p99 if made.first.p99 else 0.0
     happened = ", ".join(f"{name} {number}" for name, number in sorted(made.happened.items()))
     print(
         f"{options.minutes:g} minutes, every request ended once, no block is held: {happened}\n"
-        f"resident memory drifted by {made.drift / (1 << 20):+.1f} MiB\n"
+        f"resident memory drifted by {made.drift / (1 << 20):+.1f} MiB, "
+        f"a GPU's by {made.device_drift / (1 << 20):+.1f} MiB\n"
         f"p99 gap {made.first.p99:.1f} ms in the first tenth ({len(made.first.values)} gaps), "
         f"{made.last.p99:.1f} ms in the last ({len(made.last.values)}): {ratio:.2f} times"
     )
-    sys.exit(made.drift > MOST_DRIFT or ratio > MOST_RATIO)
+    sys.exit(made.drift > MOST_DRIFT or made.device_drift > 0 or ratio > MOST_RATIO)
 
 
 if __name__ == "__main__":
