@@ -13,7 +13,8 @@ from engine.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
-_RATE_WINDOW = 1.0
+RATE_WINDOW = 1.0
+"""Seconds over which speeds are taken."""
 
 
 class RateMeter:
@@ -32,10 +33,10 @@ class RateMeter:
     def rate(self, now: float) -> float:
         """Events per second."""
         self._drop(now)
-        return self._count / _RATE_WINDOW
+        return self._count / RATE_WINDOW
 
     def _drop(self, now: float) -> None:
-        while self._times and self._times[0][0] < now - _RATE_WINDOW:
+        while self._times and self._times[0][0] < now - RATE_WINDOW:
             self._count -= self._times.popleft()[1]
 
 

@@ -216,6 +216,14 @@ class Model:
         self.template: ChatTemplate = resident.template
         self.warnings: tuple[str, ...] = tuple(resident.warnings)
 
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens of one sequence: the context length, or what the KV budget holds if that is less."""
+        try:
+            return self._engine._loop.scheduler.slot(self._key).max_tokens
+        except RequestError:
+            return self.context_length
+
     def submit(self, request: Request) -> Generation:
         """Queue a request; it joins at the next tick.
 

@@ -174,9 +174,10 @@ class EngineLoop(CommandThread):
                 self.update_budget()
             working = more
             try:
-                return self._inbox.get(timeout=_IDLE_PAUSE_S if more else None)
+                return self._inbox.get(timeout=_IDLE_PAUSE_S if more else self._snapshots.settles_in())
             except queue.Empty:
-                continue
+                if not more:
+                    self._take_snapshot()
 
     def _tick(self) -> None:
         if self.scheduler.idle:

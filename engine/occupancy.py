@@ -17,7 +17,7 @@ from engine.sequence import Sequence
 from engine.stats import SequenceState
 from engine.tick_plan import KVMoves
 
-_FULL_NOTE = "paused: the KV memory is full"
+_FULL_NOTE = "paused: the context memory is full"
 
 
 class Occupancy:
@@ -128,7 +128,7 @@ class Occupancy:
             self._pause(victim)
             hit = find_prefix(sequence, parent, blocks)
         if not self._evict_in_time(hit, blocks):
-            sequence.note = "waits while KV moves to host memory"
+            sequence.note = "waits while context moves to host memory"
             return False
         self._start(sequence, hit, blocks, now)
         return True
@@ -149,7 +149,7 @@ class Occupancy:
     def _refuse(self, sequence: Sequence, situation: tuple[int, int, int] | None) -> None:
         self._blocked = situation
         if sequence.state is SequenceState.QUEUED:
-            sequence.note = f"waits for KV memory for {sequence.num_target} tokens"
+            sequence.note = f"waits for context memory for {sequence.num_target} tokens"
 
     def _gives_way(self, waiting: Sequence, now: float) -> Sequence | None:
         """Who pauses so that `waiting` gets in: whoever is held, and for a focused one the newest."""

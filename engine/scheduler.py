@@ -97,20 +97,16 @@ class Scheduler:
         self.cost.forget(key)
         return ended
 
-    def limit_for(self, request: Request, model: int) -> int:
-        """Most tokens, prompt included, that `request` may have in total."""
-        return self._slot(model).limit_for(request)
-
     def check_fits(self, request: Request, model: int) -> None:
         """Raise `RequestError`, with numbers, for a request that could never run to its end.
 
         Reads only what never changes while a model is resident: any thread may call it.
         """
-        self._slot(model).check_fits(request)
+        self.slot(model).check_fits(request)
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a new sequence; raises `RequestError` if it can never fit or too many wait."""
-        slot = self._slot(sequence.model)
+        slot = self.slot(sequence.model)
         slot.check_fits(sequence.request)
         waiting = len(self._roster.queue)
         if waiting >= self.config.max_queue:
@@ -312,7 +308,8 @@ class Scheduler:
             raise InvariantError("scheduler: sequences are steered between ticks")
         return [self._sequences[sequence_id]] if sequence_id in self._sequences else []
 
-    def _slot(self, model: int) -> ModelSlot:
+    def slot(self, model: int) -> ModelSlot:
+        """A resident model's limits and blocks; raises `RequestError` for one that is not loaded."""
         if model not in self._models:
             raise RequestError(f"model: {model} is not loaded; load it before submitting to it")
         return self._models[model]

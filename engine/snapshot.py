@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping
 
-from engine.answer import Answer, RateMeter
+from engine.answer import RATE_WINDOW, Answer, RateMeter
 from engine.host import ResidentModel
 from engine.kv_budget import KVBudget
 from engine.memory import process_bytes
@@ -50,6 +50,11 @@ class SnapshotTaker:
         """Whether the last snapshot is old enough."""
         return now - self._taken_at >= _INTERVAL
 
+    def settles_in(self) -> float | None:
+        """Seconds until the speeds of an idle engine have run out; None: they have."""
+        running = self.latest.decode_tok_s or self.latest.prefill_tok_s
+        return RATE_WINDOW if running else None
+
     def take(
         self,
         scheduler: Scheduler,
@@ -88,7 +93,7 @@ class SnapshotTaker:
             prefill_tokens=self._prefill_tokens,
             tick_ms=self._tick_ms,
             ticks=self._ticks,
-            queue_length=sum(s.state in _WAITING for s in sequences),
+            queue_length=sum(s.state in _WAITING and not s.held for s in sequences),
             decode_tok_s=self._decode_rate.rate(now),
             prefill_tok_s=self._prefill_rate.rate(now),
             process_bytes=self._process_bytes(now),

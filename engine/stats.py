@@ -91,6 +91,7 @@ class EngineStats:
     """Smoothed duration of a tick."""
     ticks: int
     queue_length: int
+    """Sequences that wait their turn or for memory; not those that were paused on request."""
     decode_tok_s: float
     """Over the last second, all sequences."""
     prefill_tok_s: float

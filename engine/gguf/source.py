@@ -65,7 +65,11 @@ class Source:
         """A length-prefixed, non-empty UTF-8 name of at most `limit` bytes, and the offset behind it."""
         length = self.u64(field, offset)
         if not 0 < length <= limit:
-            self.fail(field, offset, f"has a length of {length} bytes; 1 to {limit} are allowed")
+            self.fail(
+                field,
+                offset,
+                f"has a length of {length} bytes; 1 to {limit} are allowed; download the file again",
+            )
         self.need(field, offset + 8, length)
         end = offset + 8 + length
         try:

@@ -7,6 +7,7 @@ import time
 import pytest
 import torch
 
+from engine import answer, snapshot
 from engine.engine import Engine, Model
 from engine.errors import EngineClosedError, EngineError, ModelFileError, RequestError
 from engine.host import ResidentModel
@@ -224,6 +225,7 @@ def test_more_than_the_kv_holds_waits_and_finishes(files):
         block_bytes = model.info.kv_bytes_per_token * 32
     with Engine("cpu", weight_dtype="float32", kv_budget_bytes=block_bytes * 11, debug=True) as tight:
         model = tight.load(files["qwen3"])
+        assert model.max_tokens == 11 * 32 < model.context_length
         generations = [model.submit(request(p, tokens=60)) for p in prompts]
         assert [answer_ids(g) for g in generations] == expected
         assert all(g.finished.reason is FinishReason.LENGTH for g in generations)
@@ -298,3 +300,11 @@ def test_smaller_kv_types_answer_nearly_the_same(files, kv_dtype: str):
     error = float((ours - expected).norm() / expected.norm())
     assert 0 < error < (2e-3 if kv_dtype == "float16" else 2e-2)
     assert torch.isfinite(ours).all()
+
+
+def test_the_speeds_of_an_idle_engine_run_out(engine: Engine, model: Model, monkeypatch):
+    for module in (answer, snapshot):
+        monkeypatch.setattr(module, "RATE_WINDOW", 0.1)
+    model.submit(request()).result(60)
+    wait_until(lambda: engine.stats().decode_tok_s > 0)
+    wait_until(lambda: engine.stats().decode_tok_s == 0 and engine.stats().prefill_tok_s == 0)

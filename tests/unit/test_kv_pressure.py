@@ -58,7 +58,7 @@ def watch(engine: Engine, running: list[Generation]) -> dict[str, float]:
             seen["host"] = max(seen["host"], stats.kv_bytes_host)
             for one in stats.sequences:
                 if one.state is SequenceState.PAUSED:
-                    assert "KV memory is full" in one.note
+                    assert "context memory is full" in one.note
                     seen["paused"] = max(seen["paused"], 1)
                     seen["restored"] = max(seen["restored"], one.blocks_host)
             with generation._arrived:

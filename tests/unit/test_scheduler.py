@@ -182,8 +182,8 @@ def test_check_fits_says_numbers():
     with pytest.raises(RequestError, match="not loaded"):
         bench.submit(3, model=5)
     request = Request(tuple(range(8)))
-    assert bench.scheduler.limit_for(request, 0) == 20
-    assert bench.scheduler.limit_for(Request((1, 2), max_tokens=3), 0) == 5
+    assert bench.scheduler.slot(0).limit_for(request) == 20
+    assert bench.scheduler.slot(0).limit_for(Request((1, 2), max_tokens=3)) == 5
 
 
 def test_the_queue_is_bounded():
@@ -261,7 +261,7 @@ def test_requests_wait_while_kv_is_full():
     waiting = bench.submit(20)
     bench.tick()
     assert waiting.state is SequenceState.QUEUED
-    assert "waits for KV memory" in waiting.note
+    assert "waits for context memory" in waiting.note
     bench.scheduler.cancel(1)
     bench.tick()
     assert waiting.state is SequenceState.DECODE
