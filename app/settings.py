@@ -217,7 +217,7 @@ def _read_section(name: str, content: dict[str, Any], path: Path, warnings: list
     values: dict[str, Any] = {}
     for key, value in content.items():
         if key not in options:
-            warnings.append(_unknown(path, f"{name}.{key}", [f"{name}.{k}" for k in options], "key"))
+            warnings.append(_unknown(path, key, options, "key", f"{name}."))
             continue
         fallback = getattr(default, key)
         try:
@@ -262,10 +262,10 @@ def _checked(value: Any, default: Any, limits: Mapping[str, Any]) -> Any:
     return value
 
 
-def _unknown(path: Path, name: str, known: Any, what: str) -> str:
+def _unknown(path: Path, name: str, known: Any, what: str, section: str = "") -> str:
     near = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return f"{path}: unknown {what} {name}{hint}"
+    hint = f"; did you mean {section}{near[0]}?" if near else ""
+    return f"{path}: unknown {what} {section}{name}{hint}"
 
 
 def _kind(value: Any) -> str:

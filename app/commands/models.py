@@ -2,10 +2,11 @@
 
 import argparse
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.builtin_model import is_builtin
-from app.commands.common import read_settings
+from app.commands.common import read_settings, say
 from app.model_choice import available_models, model_folders
 from app.paths import locations
 
@@ -25,6 +26,9 @@ def run(args: argparse.Namespace) -> int:
     """List the built-in model and those of all folders."""
     folders = model_folders(read_settings(), locations(), args.models_folder)
     models = available_models(folders)
+    for folder in args.models_folder:
+        if not Path(folder).expanduser().is_dir():
+            say(f"warning: there is no folder {folder}")
     if args.json:
         print(json.dumps([_as_dict(model) for model in models], indent=2, ensure_ascii=False))
         return 0
@@ -55,13 +59,13 @@ def _as_dict(model: "ModelSummary") -> dict[str, object]:
 
 
 def _row(model: "ModelSummary") -> tuple[str, ...]:
-    problem = "" if model.supported and not model.problem else f"  ({model.problem or 'not supported'})"
+    problem = "" if model.supported and not model.problem else f"  {model.problem or 'not supported'}"
     return (
         model.name,
         model.architecture,
         model.quantization,
         f"{model.size_bytes / 1e6:,.0f} MB",
-        f"{model.parameters / 1e6:,.0f} M",
+        f"{model.parameters / 1e6:,.0f} M" if model.parameters else "?",
         f"{model.context_length:,}" if model.context_length else "?",
         f"{model.path}{problem}",
     )

@@ -94,6 +94,11 @@ def test_unreadable_file_warns(tmp_path):
     assert "cannot be read" in warnings[0]
 
 
+def test_a_key_that_is_like_no_other_is_not_guessed_at(tmp_path):
+    _, [warning] = load_settings(write(tmp_path, "[general]\ncolour = 1"))
+    assert warning.endswith("unknown key general.colour")
+
+
 def test_save_keeps_comments_and_unknown_keys(tmp_path):
     path = write(
         tmp_path,
