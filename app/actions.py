@@ -110,6 +110,11 @@ def hints(overrides: Mapping[str, str], *, busy: bool = False, paused: bool = Fa
     return [(label_of(name, overrides), title or _BY_ID[name].title) for name, title in chosen]
 
 
+def writing_keys(*, enter_sends: bool) -> tuple[str, str]:
+    """Return what sends a message and what begins a new line in it, as people write it."""
+    return ("Enter", "Ctrl+J") if enter_sends else ("Ctrl+J", "Enter")
+
+
 def label_of(name: str, overrides: Mapping[str, str]) -> str:
     """Return the first key of an action as people write it."""
     return key_label(keys_of(_BY_ID[name], overrides))

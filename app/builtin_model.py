@@ -7,10 +7,6 @@ BUILTIN_NAME = "builtin"
 """What a person writes to mean the built-in model: `-m builtin`."""
 BUILTIN_FILE = "pocket-44m-q5_k_m.gguf"
 BUILTIN_TITLE = "Pocket 44M"
-BUILTIN_NOTE = (
-    "Pocket 44M is a tiny built-in demo model: it shows the program and is wrong about most things. "
-    "Press Ctrl+O to open a real model (a .gguf file)."
-)
 
 
 def builtin_model_path() -> Path:
@@ -29,3 +25,8 @@ def builtin_model_path() -> Path:
 def is_builtin(path: str | Path) -> bool:
     """Tell whether `path` names the built-in model file."""
     return Path(path).name == BUILTIN_FILE
+
+
+def model_title(path: str | Path) -> str:
+    """Return the short name of a model file."""
+    return BUILTIN_TITLE if is_builtin(path) else Path(path).stem

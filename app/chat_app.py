@@ -89,7 +89,10 @@ class ChatApp(App[int]):
             self.register_theme(theme)
         wanted = self.settings.general.theme
         if wanted not in self.available_themes:
-            self.warnings.append(f"general.theme: there is no theme {wanted!r}; {DEFAULT_THEME} is used")
+            names = ", ".join(sorted(theme.name for theme in themes))
+            self.warnings.append(
+                f"general.theme: there is no theme {wanted!r} among {names}; {DEFAULT_THEME} is used"
+            )
             wanted = DEFAULT_THEME
         if wanted in self.available_themes:
             self.theme = wanted
@@ -193,6 +196,11 @@ class ChatApp(App[int]):
     def _on_signal(self, number: int) -> None:
         self.signalled = number
         self.exit(128 + number)
+
+    def action_command_palette(self) -> None:
+        """Search every command; over a dialog there is none."""
+        if self.screen is self.chat_screen:
+            super().action_command_palette()
 
     async def action_quit(self) -> None:
         """Leave; everything is saved on the way out."""

@@ -1,10 +1,13 @@
 """From sessions and the engine's numbers to what tab bar, panel, status line and notices show."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from rich.cells import cell_len
+
+from app.builtin_model import model_title
 from app.session import ChatSession
 from app.session_events import TabState
-from app.widgets.deck import model_title
 from app.widgets.lines import Row, bar, fit
 from app.widgets.live_panel import PanelTab, line_text, made_to_wait
 from app.widgets.sparkline import SpeedHistory
@@ -12,7 +15,7 @@ from app.widgets.status_line import StatusItem
 from app.widgets.tab_bar import TabItem
 from engine.stats import EngineStats
 
-_BAR = 20
+_BAR, _NAME = 20, 32
 
 
 def assign_stats(sessions: Sequence[ChatSession], stats: EngineStats | None) -> None:
@@ -47,7 +50,7 @@ def context_use(session: ChatSession) -> tuple[int, int] | None:
     """Return (used, most) tokens of a tab's context, or None without a model."""
     if session.model is None:
         return None
-    most = session.model.context_length
+    most = session.model.max_tokens
     if session.stats is not None:
         return session.stats.context_tokens, most
     answer = session.conversation.last_answer()
@@ -100,13 +103,7 @@ def notice_rows(session: ChatSession, width: int, pause_key: str) -> list[Row]:
         note = session.stats.note[0].upper() + session.stats.note[1:]
         rows.append(((fit_short(f"{note}; this answer goes on by itself.", width), "queued"),))
     if session.models.loading_path is not None:
-        fraction, what = session.models.progress
-        keeps = f"Esc keeps {session.model.name}" if session.model is not None else "Esc stops"
-        name = fit_short(model_title(session.models.loading_path), 32)
-        meter = bar(_BAR, [(fraction, "reading")])
-        rows.append(
-            ((f"Opening {name} ", "text"), *meter, (f" {fraction:4.0%} {what}  ", "dim"), (keeps, "accent"))
-        )
+        rows.append(_loading_row(session, session.models.loading_path, width))
     elif session.models.error is not None and session.model is None:
         rows.append(((fit_short(session.models.error, width), "error"),))
     if session.editing is not None:
@@ -118,6 +115,19 @@ def notice_rows(session: ChatSession, width: int, pause_key: str) -> list[Row]:
         more = f" and {len(session.queued) - 1} more" if len(session.queued) > 1 else ""
         rows.append((("Waits its turn: ", "queued"), (first, "dim"), (more, "dim")))
     return rows
+
+
+def _loading_row(session: ChatSession, path: Path, width: int) -> Row:
+    """What is opened, how far it is and what Esc does; the bar and the step make room for the names."""
+    fraction, what = session.models.progress
+    keeps = f"Esc keeps {model_title(session.model.path)}" if session.model is not None else "Esc stops"
+    opening = f"Opening {fit_short(model_title(path), _NAME)} "
+    done = f" {fraction:4.0%} "
+    room = width - sum(map(cell_len, (opening, done, keeps))) - 1
+    step = f"{what} " if room >= _BAR // 2 + cell_len(what) + 1 else ""
+    cells = min(_BAR, room - cell_len(step))
+    meter = bar(cells, [(fraction, "reading")]) if cells > 1 else ()
+    return ((opening, "text"), *meter, (f"{done}{step} ", "dim"), (keeps, "accent"))
 
 
 def fit_short(text: str, width: int) -> str:

@@ -80,7 +80,11 @@ class ModelPort(Protocol):
 
     @property
     def context_length(self) -> int:
-        """Most tokens of one sequence."""
+        """Most tokens of one sequence that the model can read."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens of one sequence; less than `context_length` where context memory is short."""
 
     @property
     def tokenizer(self) -> TokenizerPort:

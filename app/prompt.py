@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from app.builtin_model import model_title
 from app.conversation import Conversation, MessageNode, Role, Status
 from app.engine_port import ModelPort
 from engine.request import Finished, FinishReason
@@ -36,15 +37,14 @@ def prompt_too_long(tokens: int, max_tokens: int | None, model: ModelPort) -> st
 
     max_tokens: the longest answer that the chat allows, None for no limit.
     """
-    most = model.context_length
+    most = model.max_tokens
     room = min(_ANSWER_ROOM, max(1, most // 8), max_tokens or _ANSWER_ROOM)
     if tokens + room <= most:
         return None
     left = "" if tokens >= most else f", which leaves room for only {most - tokens}"
     return (
-        f"This chat with your message is {tokens:,} tokens long; {model.name} reads at most "
-        f"{most:,}, answer included{left}. Shorten the message, begin a new chat, or choose a "
-        "model with a longer context."
+        f"This chat with your message is {tokens:,} tokens long; {_limit(model)}, answer included{left}. "
+        f"Shorten the message, begin a new chat, or {_remedy(model)}."
     )
 
 
@@ -57,16 +57,34 @@ def chat_too_long(conversation: Conversation, model: ModelPort) -> str | None:
     if answer is None or answer.stats is None:
         return None
     tokens = answer.stats.prompt_tokens + answer.stats.tokens
-    if tokens < model.context_length:
+    if tokens < model.max_tokens:
         return None
     return (
-        f"This chat is about {tokens:,} tokens long, {model.name} reads at most {model.context_length:,}. "
-        "Begin a new chat, fork this one at an earlier message, or choose a model with a longer context."
+        f"This chat is about {tokens:,} tokens long; {_limit(model)}. "
+        f"Begin a new chat, fork this one at an earlier message, or {_remedy(model)}."
     )
 
 
-def answer_outcome(finished: Finished, max_tokens: int | None) -> tuple[Status, str | None]:
-    """Return how an answer ended and, where that needs saying, what its footer says about it."""
+def _limit(model: ModelPort) -> str:
+    title = model_title(model.path)
+    if model.max_tokens < model.context_length:
+        return f"the context memory holds at most {model.max_tokens:,} of {title}"
+    return f"{title} reads at most {model.context_length:,}"
+
+
+def _remedy(model: ModelPort) -> str:
+    if model.max_tokens < model.context_length:
+        return "give more memory with kv_budget in the settings"
+    return "choose a model with a longer context"
+
+
+def answer_outcome(
+    finished: Finished, max_tokens: int | None, context_length: int
+) -> tuple[Status, str | None]:
+    """Return how an answer ended and, where that needs saying, what its footer says about it.
+
+    max_tokens: the longest answer that was asked for; context_length: the most tokens the model reads.
+    """
     if finished.reason is FinishReason.ERROR:
         return Status.ERROR, finished.error or "The engine gave no reason."
     if finished.reason is FinishReason.CANCELLED:
@@ -75,6 +93,8 @@ def answer_outcome(finished: Finished, max_tokens: int | None) -> tuple[Status, 
         return Status.COMPLETE, None
     if max_tokens is not None and finished.completion_tokens >= max_tokens:
         return Status.COMPLETE, "cut off at this chat's token limit, F8 changes it"
+    if finished.prompt_tokens + finished.completion_tokens < context_length:
+        return Status.COMPLETE, "cut off, the context memory is full (kv_budget in the settings)"
     return Status.COMPLETE, "cut off, no room is left in the context"
 
 

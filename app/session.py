@@ -65,6 +65,10 @@ class ChatSession:
         self._report = report
         self._generation: GenerationPort | None = None
         self._task: asyncio.Task[None] | None = None
+        self._asking: _Turn | None = None
+        """What `_task` asks for."""
+        self._context_length = 0
+        """Most tokens that the model of the running answer reads."""
         self._answer: str | None = None
         self._closed = False
 
@@ -207,7 +211,8 @@ class ChatSession:
             self._generation.cancel()
             self.conversation.finish(self._answer, Status.STOPPED)
             self._generation = self._answer = None
-        waiting = [*self.queued, self.conversation.draft]
+        asking = self._asking.text if self._task is not None and self._asking is not None else None
+        waiting = [asking or "", *self.queued, self.conversation.draft]
         self.conversation.draft = "\n\n".join(text for text in waiting if text.strip())
         self._save()
 
@@ -231,6 +236,7 @@ class ChatSession:
         if self.model is None:
             self._turn_failed(turn, self.models.error or "No model is open; press Ctrl+O to choose one.")
             return
+        self._asking = turn
         self._task = asyncio.get_running_loop().create_task(self._run_turn(turn, self.model))
         self._tell(Changed())
 
@@ -263,7 +269,9 @@ class ChatSession:
     def _turn_failed(self, turn: _Turn, reason: str | None) -> None:
         self._task = None
         self.paused = False
-        if turn.text is not None:
+        if turn.text is not None and turn.replaces is None:
+            self.queued.insert(0, turn.text)
+        elif turn.text is not None:
             self._tell(TextReturned(turn.text, turn.replaces))
         self._return_queue()
         if reason is not None:
@@ -273,6 +281,7 @@ class ChatSession:
     def _begin(self, turn: _Turn, model: ModelPort, generation: GenerationPort) -> None:
         self._task = None
         self._generation = generation
+        self._context_length = model.context_length
         conversation = self.conversation
         if self.paused:
             generation.pause()
@@ -307,7 +316,7 @@ class ChatSession:
 
     def _finish(self, answer: str, finished: Finished) -> None:
         limit = self._generation.request.max_tokens if self._generation is not None else None
-        status, note = answer_outcome(finished, limit)
+        status, note = answer_outcome(finished, limit, self._context_length)
         stats = AnswerStats(
             tokens=finished.completion_tokens,
             tok_s=finished.tok_s,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from app.builtin_model import model_title
 from app.engine_port import ModelPort
 from app.engine_service import EngineService, LoadJob
 from app.session_events import Changed, Notice, SessionEvent
@@ -87,7 +88,7 @@ class SessionModels:
     def _on_failed(self, reason: str) -> None:
         self._job = self.loading_path = None
         if self.current is not None:
-            reason = f"{reason} This chat goes on with {self.current.name}."
+            reason = f"{reason} This chat goes on with {model_title(self.current.path)}."
         else:
             self.error = reason
             self._unable()

@@ -169,6 +169,7 @@ class FakeModel:
         self.name = path.stem
         self.path = path
         self.context_length = context_length
+        self.max_tokens = min(context_length, engine.kv_tokens)
         self.tokenizer = FakeTokenizer()
         self.template = FakeTemplate()
         self.info = FakeInfo()
@@ -192,6 +193,7 @@ class FakeEngine:
 
     def __init__(self, context_length: int = 2048) -> None:
         self.context_length = context_length
+        self.kv_tokens = 1 << 30
         self.generations: list[FakeGeneration] = []
         self.models: list[FakeModel] = []
         self.failures: dict[str, str] = {}

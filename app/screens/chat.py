@@ -86,9 +86,12 @@ class ChatScreen(LiveChrome, AnswerActions):
     async def _show_active(self) -> None:
         session = self.active
         session.unread = False
-        welcome = welcome_text(self.context.locations.models, self.context.model_path(session.conversation))
+        context, settings = self.context, self.context.settings
+        model = context.model_path(session.conversation)
+        sends = settings.general.enter_sends
+        welcome = welcome_text(context.locations.models, model, settings.keys, enter_sends=sends)
         await self.deck.show(session, welcome)
-        self.composer.draft = session.draft
+        self.composer.chat, self.composer.draft = session.conversation.id, session.draft
         self.composer.set_class(session.editing is not None, "-editing")
         self._refresh_past()
         self.code_block = 0
@@ -96,6 +99,7 @@ class ChatScreen(LiveChrome, AnswerActions):
         self.refresh_chrome()
 
     async def _activate(self, index: int) -> None:
+        await self.composer.settle()
         if index == self._active or not 0 <= index < len(self.sessions):
             return
         self.keep_draft()
@@ -156,10 +160,13 @@ class ChatScreen(LiveChrome, AnswerActions):
 
     @on(Composer.Submitted)
     def _on_submitted(self, event: Composer.Submitted) -> None:
-        session = self.active
+        index = self._index(event.chat)
+        if index < 0:
+            return
+        session = self.sessions[index]
         if session.editing is not None:
             node_id, session.editing = session.editing, None
-            self.composer.remove_class("-editing")
+            self.composer.set_class(self.active.editing is not None, "-editing")
             session.edit(node_id, event.text)
         else:
             session.send(event.text)
@@ -217,6 +224,7 @@ class ChatScreen(LiveChrome, AnswerActions):
         self.ask(screen, lambda yes: self.call_later(self._close, session) if yes else None)
 
     async def _close(self, session: ChatSession) -> None:
+        await self.composer.settle()
         if session not in self.sessions:
             return
         self.keep_draft()
@@ -306,7 +314,8 @@ class ChatScreen(LiveChrome, AnswerActions):
         """Show all keys."""
         from app.screens.help import HelpScreen
 
-        self.app.push_screen(HelpScreen(self.context.settings.keys))
+        settings = self.context.settings
+        self.app.push_screen(HelpScreen(settings.keys, enter_sends=settings.general.enter_sends))
 
     def action_quit_app(self) -> None:
         """Leave; everything is saved on the way out."""

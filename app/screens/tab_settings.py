@@ -15,14 +15,14 @@ from engine.request import Priority, SamplingParams
 
 _FIELDS: tuple[tuple[str, str, Callable[[str], float | int]], ...] = (
     ("temperature", "0 is greedy, higher is more varied", float),
-    ("top_k", "keep the k most probable; 0 keeps all", int),
-    ("top_p", "keep the most probable up to this sum", float),
-    ("min_p", "drop those below this share of the best", float),
+    ("top_k", "most probable to keep; 0 keeps all", int),
+    ("top_p", "keep the likeliest up to this sum", float),
+    ("min_p", "drop below this share of the best", float),
     ("repetition_penalty", "1 is off", float),
     ("frequency_penalty", "0 is off", float),
     ("presence_penalty", "0 is off", float),
-    ("seed", "empty draws a new one each time", int),
-    ("max_tokens", "most tokens of an answer; empty is no limit", int),
+    ("seed", "empty: a new one each time", int),
+    ("max_tokens", "of an answer; empty: no limit", int),
 )
 _PRIORITY_HINT = "low, normal or high"
 

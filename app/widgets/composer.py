@@ -1,5 +1,7 @@
 """Where messages are written: several lines, growing; Enter sends; big pastes fold into chips."""
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from textual import events
@@ -10,17 +12,19 @@ from app.draft import Draft, chip, is_big
 
 _NEWLINE_KEYS = frozenset({"shift+enter", "ctrl+j", "alt+enter", "ctrl+enter"})
 _MOST_LINES = 10
+_SETTLE_SECONDS = 1.0
 
 
 class Composer(TextArea):
     """A text area that sends. It leaves every key of the action registry to the screen."""
 
     class Submitted(Message):
-        """The reader sends this text, chips expanded."""
+        """The reader sends this text, chips expanded, in the chat with the id `chat`."""
 
-        def __init__(self, text: str) -> None:
+        def __init__(self, text: str, chat: str) -> None:
             super().__init__()
             self.text = text
+            self.chat = chat
 
     def __init__(self, *, enter_sends: bool = True, id: str | None = None) -> None:
         super().__init__(
@@ -31,6 +35,8 @@ class Composer(TextArea):
             highlight_cursor_line=False,
             placeholder="Write a message",
         )
+        self.chat = ""
+        """Id of the chat that is written in: when a message arrives another one may be in front."""
         self._enter_sends = enter_sends
         self._pastes: dict[int, str] = {}
         self._past: Sequence[str] = ()
@@ -48,6 +54,13 @@ class Composer(TextArea):
         self._recalled = None
         self.load_text(draft.text)
         self.move_cursor(self.document.end)
+
+    async def settle(self) -> None:
+        """Wait until every key pressed before now has done its work."""
+        done = asyncio.Event()
+        self.call_later(done.set)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(done.wait(), _SETTLE_SECONDS)
 
     def give_back(self, text: str) -> None:
         """Put text that could not be sent in front of what is written now."""
@@ -116,7 +129,7 @@ class Composer(TextArea):
         text = self.draft.expanded
         if text.strip():
             self.draft = Draft()
-            self.post_message(self.Submitted(text))
+            self.post_message(self.Submitted(text, self.chat))
 
     def _recall(self, step: int) -> bool:
         if not self._past or (self._recalled is None and step > 0):

@@ -6,14 +6,13 @@ brought up to date when it is shown again.
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from app.builtin_model import BUILTIN_TITLE, is_builtin
+from app.builtin_model import model_title
 from app.conversation import MessageNode, Role, Status
 from app.prompt import answer_footer
 from app.reasoning import Part
@@ -133,11 +132,6 @@ def message_view(session: ChatSession, node: MessageNode) -> MessageView:
         else "",
         title=title,
     )
-
-
-def model_title(path: str | Path) -> str:
-    """Return the short name of a model file."""
-    return BUILTIN_TITLE if is_builtin(path) else Path(path).stem
 
 
 def _common(old: list[str], new: list[str]) -> int:

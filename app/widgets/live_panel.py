@@ -114,7 +114,8 @@ def tab_rows(tab: PanelTab, width: int, frame: int) -> list[Row]:
         return rows
     if activity := _activity_spans(tab, sequence, width - len(_INDENT) - 1):
         rows.append(((_INDENT, ""), *activity))
-    rows.append(_context_row(sequence.context_tokens, sequence.context_length, width))
+    most = tab.context[1] if tab.context is not None else sequence.context_length
+    rows.append(_context_row(sequence.context_tokens, most, width))
     rows.append(_blocks_row(sequence))
     if sequence.blocks_host:
         rows.append(_labelled("host", f"{sequence.blocks_host:,}", " blocks in host memory"))
@@ -159,20 +160,19 @@ def total_rows(stats: EngineStats | None, width: int) -> list[Row]:
     total = max(1, stats.kv_bytes_total)
     used, cached = stats.kv_bytes_used / total, stats.kv_bytes_cached / total
     free = max(0, stats.kv_bytes_total - stats.kv_bytes_used - stats.kv_bytes_cached)
-    head = pair(((" Context memory", "dim"),), ((f"{size_text(stats.kv_bytes_total)} ", "dim"),), width)
+    left = f"{size_text(free)} free of {size_text(stats.kv_bytes_total)} "
+    head = pair(((" Context memory", "dim"),), ((left, "dim"),), width)
     legend: Row = (
         (" ■", "used"),
         (f" used {size_text(stats.kv_bytes_used)}  ", "dim"),
         ("■", "cached"),
-        (f" kept {size_text(stats.kv_bytes_cached)}  ", "dim"),
-        ("■", "faint"),
-        (f" {size_text(free)}", "dim"),
+        (f" kept {size_text(stats.kv_bytes_cached)} ", "dim"),
     )
     return [
         rule,
         head,
         ((" ", ""), *bar(width - 2, [(used, "used"), (cached, "cached")])),
-        legend,
+        pair(legend, ((f"{stats.kv_dtype} ", "faint"),), width),
         *host,
         (),
         _numbers(("rows", f"{stats.rows}"), ("tick", _tick_text(stats)), width),
@@ -181,7 +181,7 @@ def total_rows(stats: EngineStats | None, width: int) -> list[Row]:
         ),
         _numbers(("queue", f"{stats.queue_length}"), ("memory", size_text(stats.process_bytes)), width),
         (),
-        ((" " + fit(f"{stats.device} · {stats.kernels} · kv {stats.kv_dtype}", width - 2), "faint"),),
+        ((" " + fit(f"{stats.device} · {stats.kernels}", width - 1), "faint"),),
     ]
 
 

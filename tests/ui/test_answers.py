@@ -136,8 +136,17 @@ async def test_an_error_is_shown_in_the_message_and_can_be_tried_again(make_app,
         await wait_until(pilot, lambda: len(engine.generations) == 2)
 
 
-@pytest.mark.parametrize(("limit", "note"), [(2, "token limit"), (3, "no room"), (None, "no room")])
-async def test_an_answer_that_a_limit_cut_off_says_which(make_app, engine, limit, note):
+@pytest.mark.parametrize(
+    ("limit", "context", "note"),
+    [
+        (2, 2048, "token limit"),
+        (3, 5, "no room"),
+        (None, 5, "no room"),
+        (None, 2048, "the context memory is full"),
+    ],
+)
+async def test_an_answer_that_a_limit_cut_off_says_which(make_app, engine, limit, context, note):
+    engine.context_length = context
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
         screen = await ready(pilot)
@@ -332,3 +341,35 @@ async def test_leaving_while_it_answers_keeps_the_text(make_app, engine):
         assert texts(screen) == ["long", "the beginning"]
         assert screen.active.conversation.last_answer().status is Status.STOPPED
     again.end_services()
+
+
+async def test_messages_that_could_not_be_sent_come_back_in_order(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        gate = await say_to_a_slow_template(pilot)
+        await say(pilot, "the next")
+        engine.refuse = "no room"
+        gate.set()
+        await wait_until(pilot, lambda: screen.composer.text == "slow one\n\nthe next")
+
+
+async def test_leaving_keeps_a_message_whose_prompt_is_still_being_encoded(make_app):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        gate = await say_to_a_slow_template(pilot)
+        app.save_all()
+        gate.set()
+        assert screen.active.conversation.draft == "slow one"
+
+
+async def test_a_prompt_that_context_memory_cannot_hold_says_so(make_app, engine):
+    engine.kv_tokens = 16
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await ready(pilot)
+        await say(pilot, "word " * 20)
+        await wait_until(pilot, lambda: app._notifications)
+        [notice] = [notification.message for notification in app._notifications]
+        assert "the context memory holds at most 16 of Pocket 44M" in notice and "kv_budget" in notice

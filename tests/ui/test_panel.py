@@ -40,7 +40,9 @@ def test_it_shows_every_number_that_is_asked_of_it():
         "1.2 GB",
         "12 ms",
         "1.1 GB",
-        "cpu · torch float32 · kv bf16",
+        "1.2 GB free of 2.0 GB",
+        "bf16",
+        "cpu · torch float32",
     ):
         assert expected in text, f"{expected!r} is missing:\n{text}"
     assert all(len(line) <= 40 for line in text.splitlines())
@@ -59,7 +61,7 @@ def rows_of(state: TabState, sequence: SequenceStats, priority: Priority = Prior
 def test_a_tab_says_who_paused_it_why_and_where_its_memory_is():
     mine = rows_of(TabState.PAUSED, replace(PAUSED, held=True, note="paused on request"))
     assert "paused\n" in mine.replace(" \n", "\n") and "you paused it" in mine and "host" not in mine
-    note = "paused: the KV memory is full"
+    note = "paused: the context memory is full"
     full = rows_of(TabState.QUEUED, replace(PAUSED, note=note, blocks_own=0, blocks_host=1024))
     for expected in ("waiting", note, "0 own", "1,024 blocks in host memory"):
         assert expected in full, full

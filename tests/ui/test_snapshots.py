@@ -91,7 +91,7 @@ def steered(engine):
         screen.sessions[0].set_priority(Priority.HIGH)
         writing.more = {"drafted": 412, "accepted": 321}
         evicted.state = SequenceState.PAUSED
-        evicted.more = {"blocks_own": 0, "blocks_host": 96, "note": "paused: the KV memory is full"}
+        evicted.more = {"blocks_own": 0, "blocks_host": 96, "note": "paused: the context memory is full"}
         engine.generations[3].more = {"queue_position": 2, "wait_s": 4.2}
         await pilot.press("alt+2", "f5")
         await wait_until(pilot, lambda: all(s.conversation.last_answer().text for s in screen.sessions[:3]))

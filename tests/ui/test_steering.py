@@ -92,11 +92,11 @@ async def test_an_answer_that_the_engine_paused_says_why_and_goes_on_by_itself(m
         generation = await ask(pilot, engine, "one")
         generation.feed("some words")
         generation.state = SequenceState.PAUSED
-        generation.note = "paused: the KV memory is full"
+        generation.note = "paused: the context memory is full"
         notices, panel = screen.query_one("#notices"), screen.query_one("#panel")
-        sentence = "Paused: the KV memory is full; this answer goes on by itself."
+        sentence = "Paused: the context memory is full; this answer goes on by itself."
         await wait_until(pilot, lambda: sentence in notices.plain)
-        await wait_until(pilot, lambda: "paused: the KV memory is full" in panel.plain)
+        await wait_until(pilot, lambda: "paused: the context memory is full" in panel.plain)
         assert screen.active.state is TabState.QUEUED and not screen.active.paused
         generation.note = ""
         generation.feed(" more")

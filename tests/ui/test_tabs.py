@@ -1,5 +1,7 @@
 """Tabs: opening, closing, switching, and what the bar says of tabs in the background."""
 
+from textual.events import Key
+
 from app.screens.confirm import ConfirmScreen
 from app.screens.rename import RenameScreen
 from app.session_events import TabState
@@ -167,3 +169,20 @@ async def test_chats_are_back_after_a_restart_in_order_with_the_active_one(make_
         await pilot.press("alt+2")
         await wait_until(pilot, lambda: screen.composer.text == "a draft")
     again.end_services()
+
+
+async def test_keys_pressed_before_a_switch_belong_to_the_chat_they_were_pressed_in(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await pilot.press("ctrl+t")
+        await ready(pilot)
+        first, second = screen.sessions
+        screen.composer.insert("for the second")
+        screen.composer.post_message(Key("enter", None))
+        screen.composer.post_message(Key("x", "x"))
+        await screen.action_previous_tab()
+        await wait_until(pilot, lambda: engine.generations)
+        assert [node.text for node in second.conversation.path()][:1] == ["for the second"]
+        assert second.draft.text == "x" and screen.active is first
+        assert not first.conversation.nodes and screen.composer.text == ""

@@ -1,0 +1,52 @@
+"""At 80 columns nothing is cut off, and the words are those of this reader's settings and keys."""
+
+import threading
+from types import MappingProxyType
+
+from rich.cells import cell_len
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from app.screens.help import HelpScreen
+from app.settings import GeneralSettings, Settings
+from app.widgets.notice_bar import NoticeBar
+from tests.ui.driving import ready, wait_until
+from tests.ui.test_models import LARGE
+
+
+async def test_help_wraps_and_names_the_readers_own_keys(make_app):
+    keys = MappingProxyType({"new_tab": "ctrl+n"})
+    app = make_app(Settings(general=GeneralSettings(enter_sends=False), keys=keys))
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await ready(pilot)
+        welcome = str(screen.query_one("#welcome", Static).content)
+        assert "\nCtrl+J  sends" in welcome and "\nCtrl+N  opens another chat" in welcome
+        await pilot.press("f1")
+        await wait_until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        scroll = app.screen.query_one(VerticalScroll)
+        await wait_until(pilot, lambda: "Ctrl+N" in _text(scroll))
+        assert "Ctrl+J      Send" in _text(scroll) and "ctx" in _text(scroll)
+        assert max(map(cell_len, _text(scroll).splitlines())) <= scroll.scrollable_content_region.width
+        await pilot.press("ctrl+p")
+        assert isinstance(app.screen, HelpScreen)
+
+
+def _text(scroll: VerticalScroll) -> str:
+    contents = [table.content for table in scroll.query(Static)]
+    return "\n".join(content.plain for content in contents if isinstance(content, Content))
+
+
+async def test_what_is_opened_and_what_stays_fit_in_one_line(make_app, engine):
+    gate = engine.load_gates[LARGE.path.name] = threading.Event()
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await ready(pilot)
+        screen.active.open_model(LARGE.path)
+        bar = screen.query_one(NoticeBar)
+        await wait_until(pilot, lambda: "50%" in bar.plain)
+        assert bar.plain.startswith(f"Opening {LARGE.path.stem} ")
+        assert bar.plain.endswith("Esc keeps Pocket 44M")
+        assert cell_len(bar.plain) <= bar.content_size.width
+        gate.set()
+        await ready(pilot)
