@@ -121,7 +121,8 @@ def tab_rows(tab: PanelTab, width: int, frame: int) -> list[Row]:
         rows.append(_labelled("host", f"{sequence.blocks_host:,}", " blocks in host memory"))
     if sequence.drafted:
         share = f"{sequence.accepted / sequence.drafted:.0%}"
-        rows.append(_labelled("ahead", share, f" of {sequence.drafted:,} guesses right"))
+        noun = "guess" if sequence.drafted == 1 else "guesses"
+        rows.append(_labelled("ahead", share, f" of {sequence.drafted:,} {noun} right"))
     rows.append(())
     return rows
 
