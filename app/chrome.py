@@ -47,16 +47,17 @@ def panel_tab(session: ChatSession, active: bool, speeds: SpeedHistory | None) -
 
 
 def context_use(session: ChatSession) -> tuple[int, int] | None:
-    """Return (used, most) tokens of a tab's context, or None without a model."""
+    """Return (used, most) tokens of a tab's context, or None where that is not known."""
     if session.model is None:
         return None
     most = session.model.max_tokens
     if session.stats is not None:
         return session.stats.context_tokens, most
-    answer = session.conversation.last_answer()
-    if answer is None or answer.stats is None:
-        return 0, most
-    return answer.stats.prompt_tokens + answer.stats.tokens, most
+    path = session.conversation.path()
+    known = next((node.stats for node in reversed(path) if node.stats is not None), None)
+    if known is None:
+        return None if path and not session.busy else (0, most)
+    return known.prompt_tokens + known.tokens, most
 
 
 def status_item(session: ChatSession, stats: EngineStats | None) -> StatusItem:

@@ -209,7 +209,10 @@ class ChatSession:
             self._task.cancel()
         if self._generation is not None and self._answer is not None:
             self._generation.cancel()
-            self.conversation.finish(self._answer, Status.STOPPED)
+            speed = self.stats.tok_s if self.stats is not None else 0.0
+            written = len(self.conversation.nodes[self._answer].token_ids)
+            cost = AnswerStats(written, speed, prompt_tokens=len(self._generation.request.prompt_ids))
+            self.conversation.finish(self._answer, Status.STOPPED, stats=cost)
             self._generation = self._answer = None
         asking = self._asking.text if self._task is not None and self._asking is not None else None
         waiting = [asking or "", *self.queued, self.conversation.draft]

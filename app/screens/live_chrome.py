@@ -106,7 +106,13 @@ class LiveChrome(ChatBase):
         panel = self.query_one("#panel", LivePanel)
         panel.display = shown
         panel.set_class(not wide, "-over")
-        self.call_after_refresh(self.refresh_chrome)
+        self.call_after_refresh(self._show_all)
+
+    def _show_all(self) -> None:
+        """Do not leave a panel that has just come up empty until its next beat."""
+        if self.is_mounted and self.sessions:
+            self.refresh_chrome()
+            self._show_panel(self.context.engine.stats())
 
     def action_toggle_panel(self) -> None:
         """Show or hide the live panel."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from app.chrome import context_use
 from app.conversation import Status
 from engine.errors import TemplateError
 from engine.request import FinishReason
@@ -339,7 +340,10 @@ async def test_leaving_while_it_answers_keeps_the_text(make_app, engine):
     async with again.run_test(size=(100, 30)) as pilot:
         screen = await ready(pilot)
         assert texts(screen) == ["long", "the beginning"]
-        assert screen.active.conversation.last_answer().status is Status.STOPPED
+        node = screen.active.conversation.last_answer()
+        assert node.status is Status.STOPPED
+        used, _ = context_use(screen.active) or (0, 0)
+        assert node.token_ids and used == len(generation.request.prompt_ids) + len(node.token_ids)
     again.end_services()
 
 

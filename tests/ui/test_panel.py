@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from app.session_events import TabState
-from app.widgets.live_panel import PanelTab, panel_rows, tab_rows, total_rows
+from app.widgets.live_panel import LivePanel, PanelTab, panel_rows, tab_rows, total_rows
 from app.widgets.sparkline import SpeedHistory, sparkline
 from app.widgets.tab_bar import TabItem
 from engine.request import Priority
@@ -46,6 +46,17 @@ def test_it_shows_every_number_that_is_asked_of_it():
     ):
         assert expected in text, f"{expected!r} is missing:\n{text}"
     assert all(len(line) <= 40 for line in text.splitlines())
+
+
+async def test_a_panel_that_comes_up_between_its_beats_is_full_at_once(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await ready(pilot)
+        panel = screen.query_one(LivePanel)
+        screen._beats, screen._linger = 1, 0
+        screen.action_toggle_panel()
+        await wait_until(pilot, lambda: panel.plain)
+        assert "New chat" in panel.plain and "starting" not in panel.plain
 
 
 PAUSED = replace(SEQUENCE, state=SequenceState.PAUSED)
