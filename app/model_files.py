@@ -23,11 +23,15 @@ class ModelFile:
 
 
 def find_models(folders: Sequence[Path]) -> list[ModelFile]:
-    """Return the built-in model and every model file of the folders. Reads files: call off the UI."""
+    """Return the built-in model and every model file of the folders, those that cannot be opened last.
+
+    Reads files: call off the UI.
+    """
     from engine.library import list_models
 
     free = _free_memory()
-    return [_from_summary(summary, free) for summary in list_models(folders, [builtin_model_path()])]
+    found = [_from_summary(summary, free) for summary in list_models(folders, [builtin_model_path()])]
+    return sorted(found, key=lambda model: model.problem is not None)
 
 
 def read_model(path: Path, free: int | None = None) -> ModelFile:

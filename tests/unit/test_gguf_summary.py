@@ -3,6 +3,7 @@ import shutil
 
 import pytest
 
+from app.model_files import find_models
 from engine.gguf import metadata
 from engine.gguf import summary as module
 from engine.gguf.file import open_gguf
@@ -147,3 +148,10 @@ def test_skimming_walks_no_strings(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(metadata, "string_fields", lambda *_: pytest.fail("walked"))
     assert summarize(path).quantization == "Q8_0"
+
+
+def test_the_picker_offers_what_cannot_be_opened_last(tmp_path):
+    (tmp_path / "a.gguf").write_bytes(b"")
+    make_tiny(tmp_path / "b.gguf", "llama")
+    titles = [model.title for model in find_models([tmp_path])]
+    assert titles[1:] == ["b", "a"]
