@@ -329,7 +329,9 @@ class Scheduler:
         return {key: self._load(batch) for key, batch in self._decode_batches().items() if batch.decode}
 
     def _load(self, batch: ModelBatch) -> Load:
-        return padded_load(batch.load) if self.config.fill_passes else batch.load
+        if not self.config.fill_passes:
+            return batch.load
+        return padded_load(batch.load, guesses=bool(batch.drafts))
 
     def _add_prefill(
         self, batches: dict[int, ModelBatch], loads: dict[int, Load], spare_ms: float, now: float
