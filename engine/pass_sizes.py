@@ -31,7 +31,7 @@ def round_up(count: int, sizes: Iterable[int]) -> int | None:
     return next((size for size in sizes if size >= count), None)
 
 
-def padded_load(load: Load, *, guesses: bool = False) -> Load:
+def padded_load(load: Load, guesses: bool = False) -> Load:
     """What a pass of `load` costs as: a captured pass computes its padding too.
 
     guesses: whether some of the rows are guesses, for which passes have other sizes.

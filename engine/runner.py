@@ -32,7 +32,7 @@ class Runner(Protocol):
         """Most tokens of a pass of decode rows with guesses behind them; 0: it verifies none."""
         ...
 
-    def can_verify(self, sequence: Sequence) -> bool:
+    def can_verify(self, sequence: Sequence, /) -> bool:
         """Whether guesses may stand behind a sequence's decode row."""
         ...
 
