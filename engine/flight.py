@@ -7,7 +7,7 @@ from engine.device_queue import Mark
 from engine.sampler import Sampled, not_finite_cause, verify
 from engine.sequence import Sequence
 from engine.tick_plan import ModelBatch
-from kernels.pass_tables import ENDED, NOT_FINITE
+from kernels.pass_tables import NOT_FINITE
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,22 @@ def sampled_rows(batch: ModelBatch, size: PassSize) -> list[tuple[int, Sequence,
 def read_report(flight: Flight, report: list[int]) -> tuple[Sampled, list[Sequence]]:
     """What a tick gave, and the sequences whose rows on the device are one token further.
 
-    report: of each sampled row an id, `ENDED` or `NOT_FINITE`. A row that had ended gives nothing.
+    report: of each sampled row an id, `ENDED` or `NOT_FINITE`. A row that had ended gives nothing;
+    those of guesses never end.
     """
     result = Sampled({}, {})
     followed = []
     for row, sequence, draft in flight.rows:
-        first = report[row]
-        if first == ENDED:
-            continue
-        outcomes: list[int | str] = [
-            not_finite_cause(sequence.request.sampling) if outcome == NOT_FINITE else outcome
-            for outcome in report[row : row + 1 + len(draft)]
-        ]
-        verify(sequence.sequence_id, draft, outcomes, result)
-        if first >= 0 and not draft:
+        if draft:
+            outcomes = [_outcome(sequence, given) for given in report[row : row + 1 + len(draft)]]
+            verify(sequence.sequence_id, draft, outcomes, result)
+        elif report[row] >= 0:
+            result.ids[sequence.sequence_id] = report[row]
             followed.append(sequence)
+        elif report[row] == NOT_FINITE:
+            result.failed[sequence.sequence_id] = not_finite_cause(sequence.request.sampling)
     return result, followed
+
+
+def _outcome(sequence: Sequence, given: int) -> int | str:
+    return given if given >= 0 else not_finite_cause(sequence.request.sampling)

@@ -25,6 +25,9 @@ MARGIN = 1.05
 LEAST_COST = 0.02
 """What a guess is taken to cost at least, in ticks: nothing is known of more rows before some ran."""
 
+LEAST_HOPE = 0.02
+"""Guesses expected to come true after the queued ticks, below which nothing more is looked at."""
+
 SHARED_LOSS = 0.02
 """How much longer a tick may become for rows that guess nothing."""
 
@@ -109,11 +112,14 @@ class Speculator:
         if not all(matches):
             return False
         guessers = [self._guesser(sequence) for sequence in batch.decode]
-        true = 1.0
+        true, most = 1.0, 0.0
         for guesser in guessers:
             true *= guesser.chance**ahead
+            most = max(most, guesser.chance / max(1.0 - guesser.chance, 1.0 / verify_rows))
+        if true * most <= LEAST_HOPE:
+            return False
         prices = self._prices(batch, scheduler)
-        if true * verify_rows <= prices.gap_ticks:
+        if true * most <= prices.gap_ticks:
             return False
         choice = choose(guessers, prices, verify_rows, MARGIN)
         return (
