@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from engine.device_queue import DeviceQueue
-from engine.pass_sizes import CHUNKS, DECODE_ROWS, MIXED_ROWS, PASS_TOKENS, round_up
+from engine.pass_sizes import CHUNKS, DECODE_ROWS, MIXED_ROWS, PASS_TOKENS, VERIFY_TOKENS, round_up
 from engine.scheduler import ModelBatch
 from kernels.pass_tables import DecodeState, PassBuffers
 
@@ -24,6 +24,8 @@ class PassSize:
     num_decode: int
     num_chunks: int
     num_tokens: int
+    verifies: bool = False
+    """Whether decode rows may be guesses, which read what rows before them write."""
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -43,19 +45,30 @@ class PassSize:
 
 FIRST_SIZES = (PassSize(1, 0, 1), PassSize(0, CHUNKS[0], PASS_TOKENS[0]))
 """What a short first answer needs."""
+VERIFY_SIZES = tuple(PassSize(tokens, 0, tokens, verifies=True) for tokens in VERIFY_TOKENS)
 WARM_SIZES = (
     *(PassSize(0, CHUNKS[0], tokens) for tokens in PASS_TOKENS[1:]),
     *(PassSize(rows, CHUNKS[0], 2 * PASS_TOKENS[-1]) for rows in MIXED_ROWS[:2]),
     PassSize(MIXED_ROWS[1], CHUNKS[0], PASS_TOKENS[0]),
     *(PassSize(rows, 0, rows) for rows in DECODE_ROWS[1:]),
     *(PassSize(rows, CHUNKS[0], tokens) for rows in MIXED_ROWS[1:3] for tokens in PASS_TOKENS[1:]),
+    *VERIFY_SIZES,
 )
 """Shapes whose kernels are compiled behind the first answers, and captured while nothing runs."""
 
 
 def captured_size(batch: ModelBatch) -> PassSize | None:
-    """The smallest captured shape that holds a batch; None for one that is too large."""
+    """The smallest captured shape that holds a batch; None for one that is too large.
+
+    Raises `ValueError` for guesses beside chunks, or more than are ever verified.
+    """
     rows, chunks = len(batch.decode), len(batch.prefill)
+    guesses = sum(map(batch.guesses, batch.decode))
+    if guesses:
+        for verifying in VERIFY_SIZES:
+            if rows + guesses <= verifying.num_tokens and not chunks:
+                return verifying
+        raise ValueError(f"{guesses} guesses behind {rows} rows, beside {chunks} chunks: no pass is for them")
     if not chunks:
         size = round_up(rows, DECODE_ROWS)
         return None if size is None else PassSize(size, 0, size)
@@ -85,8 +98,9 @@ class CapturedPass:
         self.size = size
         self._queue = queue
         self.buffers = PassBuffers.create(
-            state, size.num_decode, size.num_chunks, size.num_tokens, size.num_sampled
+            state, size.num_decode, size.num_chunks, size.num_tokens, size.num_sampled, size.verifies
         )
+        self._first_guess_row = state.first_guess_row
         self._host = queue.host_tensor(self.buffers.inputs.numel())
         self._replay: Callable[[], None] | None = None
         self.has_run = False
@@ -98,6 +112,7 @@ class CapturedPass:
         self._ids = self._mirror(parts.ids)
         self._logit_rows = self._mirror(parts.logit_rows)
         self._sampled_slots = self._mirror(parts.sampled_slots)
+        self._guesses = self._mirror(parts.guesses)
 
     def capture(self, compute: Callable[[PassBuffers], None]) -> None:
         """Record `compute`; it must have run once, so that it is compiled."""
@@ -118,8 +133,11 @@ class CapturedPass:
         self._ends[:] = 0
         self._sampled_slots[:] = -1
         self._logit_rows[:] = 0
-        self._slots[:rows] = slots[:rows]
-        self._sampled_slots[:rows] = slots[:rows]
+        if size.verifies:
+            self._fill_rows(batch, slots)
+        else:
+            self._slots[:rows] = slots[:rows]
+            self._sampled_slots[:rows] = slots[:rows]
         self._logit_rows[: size.num_decode] = np.arange(size.num_decode)
         self._starts[: size.num_decode + 1] = np.arange(size.num_decode + 1)
         token = size.num_decode
@@ -135,6 +153,24 @@ class CapturedPass:
                 self._logit_rows[place] = token - 1
         self._starts[size.num_decode + len(batch.prefill) :] = token
         self.buffers.inputs.copy_(self._host, non_blocking=True)
+
+    def _fill_rows(self, batch: ModelBatch, slots: list[int]) -> None:
+        """Decode rows with guesses behind them: these, and the token before them, get guess rows."""
+        sources, ids, lengths = self._guesses.reshape(3, -1)
+        sources[:] = -1
+        token = 0
+        for sequence, slot in zip(batch.decode, slots, strict=True):
+            draft = batch.drafts.get(sequence.sequence_id)
+            end = token + 1 + (len(draft) if draft else 0)
+            self._slots[token] = slot
+            if draft:
+                known = sequence.num_target
+                sources[token:end] = slot
+                ids[token:end] = (sequence.token_ids[-1], *draft)
+                lengths[token:end] = np.arange(known, known + end - token)
+                self._slots[token:end] = self._first_guess_row + np.arange(token, end)
+            token = end
+        self._sampled_slots[:] = self._slots
 
     def launch(self, compute: Callable[[PassBuffers], None]) -> None:
         """Queue the pass in the current stream."""

@@ -1,11 +1,14 @@
 """Which sequence has which row of a device's decode state, and bringing rows up to date.
 
 A row is set once, when its sequence first runs or comes back; after that the device follows by
-itself, and only new blocks of its table are sent.
+itself, and only new blocks of its table are sent. Behind guesses, which run in rows of their own
+(`kernels.guess_rows`), its last token and length are sent again.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
 
+from engine.sampler import edits_logits
 from engine.sequence import Sequence
 from kernels.pass_tables import DecodeState
 from kernels.sampler_state import RowParameters, SamplerState
@@ -37,17 +40,20 @@ class DeviceRows:
         """By row number."""
         self._slots: dict[int, int] = {}
         """Row numbers by sequence id."""
-        self._free = list(range(state.rows.shape[0] - 1, -1, -1))
+        self._free = list(range(state.first_guess_row - 1, -1, -1))
         self._clock = 0
 
-    def place(self, sequences: list[Sequence]) -> list[int]:
-        """The rows of a pass's sequences, all brought up to date, in stream order."""
+    def place(self, sequences: list[Sequence], guessed: Container[int] = ()) -> list[int]:
+        """The rows of a pass's sequences, all brought up to date, in stream order.
+
+        Of the sequences in `guessed`, by id, the pass reads blocks and sampling parameters alone.
+        """
         self._clock += 1
         for sequence in sequences:
             slot = self._slots.get(sequence.sequence_id)
             if slot is not None:
                 self._rows[slot].used = self._clock
-        return [self._place(sequence) for sequence in sequences]
+        return [self._place(sequence, sequence.sequence_id in guessed) for sequence in sequences]
 
     def send_blocks(self, sequences: list[Sequence]) -> None:
         """Send what the block tables of placed sequences have got since."""
@@ -71,19 +77,19 @@ class DeviceRows:
         self._rows.clear()
         self._slots.clear()
 
-    def _place(self, sequence: Sequence) -> int:
+    def _place(self, sequence: Sequence, guessed: bool) -> int:
         slot = self._slots.get(sequence.sequence_id)
         if slot is None:
             slot = self._take()
         row = self._rows.get(slot)
-        stale = (
-            row is None
-            or row.sequence is not sequence
-            or row.preemptions != sequence.preemptions
-            or row.known != len(sequence.token_ids)
-        )
-        if stale:
+        if row is None or row.sequence is not sequence or row.preemptions != sequence.preemptions:
             self._set(slot, sequence)
+        elif row.known != len(sequence.token_ids) and not guessed:
+            if edits_logits(sequence.request.sampling):
+                self._set(slot, sequence)
+            else:
+                self._set_fields(slot, sequence)
+                row.known = len(sequence.token_ids)
         self.send_blocks([sequence])
         return slot
 
@@ -99,7 +105,7 @@ class DeviceRows:
 
     def _set(self, slot: int, sequence: Sequence) -> None:
         ids, params = sequence.token_ids, sequence.request.sampling
-        self._state.set_row(slot, ids[-1], len(ids), sequence.limit, not sequence.request.ignore_eog)
+        self._set_fields(slot, sequence)
         parameters = RowParameters(
             temperature=params.temperature,
             top_k=params.top_k,
@@ -114,3 +120,7 @@ class DeviceRows:
         self._sampler.set_row(slot, parameters, prompt, answer, params.logit_bias)
         self._rows[slot] = _Row(sequence, sequence.preemptions, len(ids), 0, self._clock)
         self._slots[sequence.sequence_id] = slot
+
+    def _set_fields(self, slot: int, sequence: Sequence) -> None:
+        ids = sequence.token_ids
+        self._state.set_row(slot, ids[-1], len(ids), sequence.limit, not sequence.request.ignore_eog)

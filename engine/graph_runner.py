@@ -11,24 +11,34 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from engine.batch import whole_prompt
-from engine.captured_pass import FIRST_SIZES, WARM_SIZES, CapturedPass, PassSize, captured_size, loose_size
+from engine.captured_pass import (
+    FIRST_SIZES,
+    VERIFY_SIZES,
+    WARM_SIZES,
+    CapturedPass,
+    PassSize,
+    captured_size,
+    loose_size,
+)
 from engine.compile_thread import CompileThread
 from engine.device_queue import Mark, open_queue
 from engine.device_rows import DeviceRows
 from engine.first_use import FirstUse
+from engine.flight import Flight, read_report, sampled_rows
 from engine.host_blocks import host_blocks, load, save
 from engine.model.decoder import Decoder
-from engine.sampler import Sampled, not_finite_cause
+from engine.sampler import Sampled, edits_logits
 from engine.scheduler import ModelBatch
 from engine.sequence import Sequence
 from engine.tick_log import PassNotes
-from kernels.pass_tables import LENGTH, NOT_FINITE, DecodeState, PassBuffers, advance, fill_pass
+from kernels.guess_rows import set_guess_rows
+from kernels.pass_tables import LENGTH, DecodeState, PassBuffers, advance, fill_pass
 from kernels.sampler_gpu import sample
 from kernels.sampler_state import SamplerState
 from kernels.triton_ops import TritonOperations
@@ -46,22 +56,11 @@ _KEPT_BLOCKS = 64
 """KV blocks that stay backed beyond the need: giving memory back and taking it again costs ticks."""
 
 
-@dataclass(slots=True)
-class _Flight:
-    """A launched tick: who its sampled rows are, in order."""
-
-    sequences: list[tuple[int, Sequence]]
-    tick: int
-    done: Mark
-
-
 class GraphRunner:
     """One model's decoder, paged KV and decode state on one GPU.
 
-    A captured pass has one token of each decode row, so guesses are not verified here.
+    A captured pass has one token of each decode row; guesses are decode rows of their own.
     """
-
-    verify_rows = 0
 
     def __init__(
         self, decoder: Decoder, num_blocks: int, context_length: int, end_ids: Iterable[int]
@@ -92,7 +91,7 @@ class GraphRunner:
         """What the compiling thread has run, and what failed to be captured ahead is not in."""
         self._first_use = FirstUse()
         self.notes = PassNotes()
-        self._flights: deque[_Flight] = deque()
+        self._flights: deque[Flight] = deque()
         self._current: CapturedPass | None = None
         self._ticks = 0
         self._compiler = CompileThread(self._free)
@@ -108,6 +107,16 @@ class GraphRunner:
     def max_ahead(self) -> int:
         """As many ticks as `AHEAD_MS` holds."""
         return min(DEPTH - 2, max(1, int(AHEAD_MS / self._tick_ms)))
+
+    @property
+    def verify_rows(self) -> int:
+        """Most tokens of a pass with guesses: of the captured ones, others would lose what guesses gain."""
+        made = (self._passes.get(size) for size in VERIFY_SIZES)
+        return max((one.size.num_tokens for one in made if one is not None and one.captured), default=0)
+
+    def can_verify(self, sequence: Sequence) -> bool:
+        """Not where logits are edited: a guess's row lacks the counts of the guesses before it."""
+        return not edits_logits(sequence.request.sampling)
 
     def warm_up(self, progress: Callable[[float], None]) -> None:
         """Make ready what a first answer needs; a thread compiles what later ones will.
@@ -154,7 +163,7 @@ class GraphRunner:
         """Run one pass; returns an id or a cause for every sequence that reached its target."""
         try:
             with self._queue.current():
-                slots = self._rows.place(batch.sequences)
+                slots = self._rows.place(batch.sequences, batch.drafts)
                 if batch.copies:
                     self.notes.add(f"{len(batch.copies)} blocks copied")
                     self._ops.copy_blocks(self.kv, batch.copies)
@@ -314,8 +323,10 @@ class GraphRunner:
     def _make_state(self, sampler_rows: int) -> tuple[DecodeState, SamplerState]:
         """sampler_rows: 1 is enough for padding, and tens of megabytes less."""
         device = self._ops.device
-        state = DecodeState.create(MAX_ROWS, self._max_blocks, self.block_size, self._end_ids, DEPTH, device)
-        return state, SamplerState.create(sampler_rows, self.decoder.config.vocab_size, device)
+        guesses = VERIFY_SIZES[-1].num_tokens
+        blocks = self._max_blocks, self.block_size
+        state = DecodeState.create(MAX_ROWS, *blocks, self._end_ids, DEPTH, device, guesses)
+        return state, SamplerState.create(sampler_rows, self.decoder.config.vocab_size, device, guesses)
 
     def _tick(self, buffers: PassBuffers) -> None:
         self._compute(buffers, self._state, self._sampler)
@@ -327,6 +338,7 @@ class GraphRunner:
         decoder, weights = self.decoder, self.decoder.weights
         if not layers:
             decoder = Decoder(decoder.config, replace(weights, layers=[]), self._ops)
+        set_guess_rows(state, sampler, buffers)
         fill_pass(state, buffers)
         prepared = self._ops.prepare_tables(buffers.tables, self.kv, weights.inv_freq, weights.rope_magnitude)
         logits = decoder.run(buffers.ids, prepared, buffers.logit_rows)
@@ -367,22 +379,11 @@ class GraphRunner:
         self._ticks += 1
         place = tick % DEPTH
         self._reports[place].copy_(self._state.ring[place], non_blocking=True)
-        sampled = list(enumerate(batch.decode))
-        first = one.size.num_decode
-        sampled += [
-            (first + index, chunk.sequence) for index, chunk in enumerate(batch.prefill) if chunk.completes
-        ]
-        self._flights.append(_Flight(sampled, tick, self._queue.mark()))
+        self._flights.append(Flight(sampled_rows(batch, one.size), tick, self._queue.mark()))
 
-    def _read(self, flight: _Flight) -> Sampled:
+    def _read(self, flight: Flight) -> Sampled:
         flight.done.synchronize()
-        reports = self._reports[flight.tick % DEPTH].tolist()
-        result = Sampled({}, {})
-        for row, sequence in flight.sequences:
-            report = reports[row]
-            if report >= 0:
-                result.ids[sequence.sequence_id] = report
-                self._rows.reported(sequence)
-            elif report == NOT_FINITE:
-                result.failed[sequence.sequence_id] = not_finite_cause(sequence.request.sampling)
+        result, followed = read_report(flight, self._reports[flight.tick % DEPTH].tolist())
+        for sequence in followed:
+            self._rows.reported(sequence)
         return result

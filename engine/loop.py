@@ -188,18 +188,20 @@ class EngineLoop(CommandThread):
         self._draft(plan)
         batch = rows_alone(plan)
         if batch is not None and self._passes.may_run_ahead(batch, self.scheduler):
-            self._run_ahead(plan, batch)
-            return
+            close = self._config.speculation and self._speculator.stays_close(batch, self.scheduler)
+            if not close:
+                self._run_ahead(plan, batch)
+                return
         started = time.perf_counter()
         sampled = self._passes.run(plan, self.scheduler)
-        self._settle(plan, sampled, time.perf_counter() - started)
+        ended = time.perf_counter()
+        self._speculator.timed(plan.drafted, started, ended)
+        self._settle(plan, sampled, ended - started)
 
     def _draft(self, plan: TickPlan) -> None:
         """Guess the next tokens of rows, where the model's runner can verify them."""
         if self._config.speculation and plan.batches:
-            verify_rows = self._models[plan.batches[0].model].runner.verify_rows
-            if verify_rows:
-                self._speculator.draft(plan, self.scheduler, verify_rows)
+            self._speculator.draft(plan, self.scheduler, self._models[plan.batches[0].model].runner)
 
     def _run_ahead(self, plan: TickPlan, batch: ModelBatch) -> None:
         def settle(plan: TickPlan, sampled: Sampled, seconds: float, more: bool) -> None:
@@ -213,8 +215,12 @@ class EngineLoop(CommandThread):
         def recover(batch: ModelBatch, error: Exception) -> Sampled:
             return self._passes.recover(batch, self._answers, error)
 
+        def stops_queue(ahead: int) -> bool:
+            speculator, on = self._speculator, self._config.speculation
+            return on and speculator.stops_queue(batch, self.scheduler, runner, ahead)
+
         runner = self._models[batch.model].runner
-        run_ahead(plan, runner, self.scheduler, settle, interrupted, recover)
+        run_ahead(plan, runner, self.scheduler, settle, interrupted, recover, stops_queue)
 
     def _settle(self, plan: TickPlan, sampled: Sampled, seconds: float, more: bool = False) -> None:
         """Account and deliver one tick."""

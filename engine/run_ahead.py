@@ -18,6 +18,9 @@ from engine.scheduler import ModelBatch, Scheduler, TickPlan
 Settle = Callable[[TickPlan, Sampled, float, bool], None]
 """(plan, what one tick gave, its seconds, whether more follow): commit and deliver."""
 
+StopsQueue = Callable[[int], bool]
+"""(ticks launched and not collected): whether no more should be launched."""
+
 Recover = Callable[[ModelBatch, Exception], Sampled]
 """Runs one tick of a batch again, whose ticks in flight have failed."""
 
@@ -37,9 +40,11 @@ def run_ahead(
     settle: Settle,
     interrupted: Callable[[], bool],
     recover: Recover,
+    stops_queue: StopsQueue = lambda _ahead: False,
 ) -> None:
     """Run a plan of decode rows until a row ends or `interrupted` says that other work waits.
 
+    After each tick `stops_queue` is asked whether another plan is wanted for what the rows say now.
     When a tick fails, those in flight are dropped and `recover` runs the oldest of them again.
     """
     batch = plan.batches[0]
@@ -61,4 +66,5 @@ def run_ahead(
         now = time.perf_counter()
         settle(plan, sampled, now - read_at, launched > 0)
         read_at = now
-        extending = extending and not interrupted() and scheduler.extend(plan, launched)
+        extending = extending and not interrupted() and not stops_queue(launched)
+        extending = extending and scheduler.extend(plan, launched)

@@ -12,6 +12,7 @@ from engine.host_blocks import HostBlocks, host_blocks, load, save
 from engine.model.decoder import Decoder
 from engine.sampler import Sampled, sample_rows
 from engine.scheduler import ModelBatch
+from engine.sequence import Sequence
 from engine.tick_log import PassNotes
 
 
@@ -26,8 +27,14 @@ class Runner(Protocol):
     freed: threading.Event
     """Set once a closed runner's memory is given back."""
 
-    verify_rows: int
-    """Most tokens of a pass of decode rows with guesses behind them; 0: it verifies none."""
+    @property
+    def verify_rows(self) -> int:
+        """Most tokens of a pass of decode rows with guesses behind them; 0: it verifies none."""
+        ...
+
+    def can_verify(self, sequence: Sequence, /) -> bool:
+        """Whether guesses may stand behind a sequence's decode row."""
+        ...
 
     @property
     def max_ahead(self) -> int:
@@ -137,6 +144,10 @@ class ModelRunner:
         if not packed.sampled:
             return Sampled({}, {})
         return sample_rows(logits, packed.sampled, batch.drafts)
+
+    def can_verify(self, _sequence: Sequence) -> bool:
+        """All: edits of logits follow the guesses."""
+        return True
 
     def warm_up(self, progress: Callable[[float], None]) -> None:
         """Nothing: torch has its kernels."""

@@ -84,11 +84,11 @@ def sample_rows(
     result = Sampled({}, {})
     for sequence in sequences:
         draft = drafts.get(sequence.sequence_id, [])
-        _verify(sequence.sequence_id, draft, [next(outcomes) for _ in range(len(draft) + 1)], result)
+        verify(sequence.sequence_id, draft, [next(outcomes) for _ in range(len(draft) + 1)], result)
     return result
 
 
-def _verify(sequence_id: int, draft: list[int], outcomes: list[int | str], result: Sampled) -> None:
+def verify(sequence_id: int, draft: list[int], outcomes: list[int | str], result: Sampled) -> None:
     """Follow a draft up to the first outcome that is not its guess; what lies behind does not count."""
     count = 0
     while count < len(draft) and outcomes[count] == draft[count]:
@@ -160,7 +160,7 @@ def _edits(rows: Seq[Row], vocab: int, device: torch.device) -> LogitEdits | Non
     offset: list[float] = []
     for place, row in enumerate(rows):
         params = row.sequence.request.sampling
-        if not _edits_logits(params):
+        if not edits_logits(params):
             continue
         for token, (factor, added) in _row_edits(row, params).items():
             if token < vocab:
@@ -178,7 +178,8 @@ def _edits(rows: Seq[Row], vocab: int, device: torch.device) -> LogitEdits | Non
     )
 
 
-def _edits_logits(params: SamplingParams) -> bool:
+def edits_logits(params: SamplingParams) -> bool:
+    """Whether logits are changed before a token is chosen: by penalties or biases."""
     return bool(
         params.repetition_penalty != 1.0
         or params.frequency_penalty

@@ -326,7 +326,7 @@ class Scheduler:
         return {key: self._load(batch) for key, batch in self._decode_batches().items() if batch.decode}
 
     def _load(self, batch: ModelBatch) -> Load:
-        return padded_load(batch.load) if self.config.fill_passes else batch.load
+        return padded_load(batch.load, bool(batch.drafts)) if self.config.fill_passes else batch.load
 
     def _add_prefill(
         self, batches: dict[int, ModelBatch], loads: dict[int, Load], spare_ms: float, now: float

@@ -86,6 +86,11 @@ class TickPlan:
     """By model: what is copied before any batch runs."""
 
     @property
+    def drafted(self) -> bool:
+        """Whether guesses stand behind rows."""
+        return any(batch.drafts for batch in self.batches)
+
+    @property
     def empty(self) -> bool:
         """Whether there is nothing to do."""
         return not self.batches and not self.moves

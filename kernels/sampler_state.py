@@ -50,8 +50,8 @@ class SamplerState:
     """Per-row sampling state; the addresses never change. 6 bytes per row and token of the vocabulary."""
 
     rows: Tensor
-    """int32 [max_rows, 16]: float32 bits of temperature, top-p, min-p and the three penalties, then
-    top-k, whether logits are edited, and the seed's low and high half."""
+    """int32 [max_rows + guess_rows, 16]: float32 bits of temperature, top-p, min-p and the three
+    penalties, then top-k, whether logits are edited, and the seed's low and high half."""
     counts: Tensor
     """int16 [max_rows, vocab]: low 15 bits count the answer's tokens, the sign marks the prompt's.
     Kept for edited rows only."""
@@ -59,10 +59,12 @@ class SamplerState:
     """float32 [max_rows, vocab], added to the logits of edited rows."""
 
     @classmethod
-    def create(cls, max_rows: int, vocab: int, device: torch.device | str) -> "SamplerState":
-        """All rows greedy and unedited."""
+    def create(
+        cls, max_rows: int, vocab: int, device: torch.device | str, guess_rows: int = 0
+    ) -> "SamplerState":
+        """All rows greedy and unedited; guess_rows: rows behind them that are never edited."""
         return cls(
-            rows=torch.zeros(max_rows, FIELDS.value, dtype=torch.int32, device=device),
+            rows=torch.zeros(max_rows + guess_rows, FIELDS.value, dtype=torch.int32, device=device),
             counts=torch.zeros(max_rows, vocab, dtype=torch.int16, device=device),
             bias=torch.zeros(max_rows, vocab, dtype=torch.float32, device=device),
         )

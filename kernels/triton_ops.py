@@ -198,7 +198,7 @@ class TritonOperations:
         shape = AttentionShape(q_heads, kv_heads, head_dim, BLOCK_SIZE, scale)
         weight, eps = (None, 0.0) if qk_norm is None else (qk_norm.weight, qk_norm.eps)
         out = make_output(tables.num_tokens, shape, qkv.device)
-        if tables.num_tokens == tables.num_decode and not self._fixed:
+        if tables.num_tokens == tables.num_decode and not tables.shares_kv and not self._fixed:
             attend_decode(qkv, tables, kv, shape, prepared.plan(shape), out, weight, eps)
             return out
         q = rope_append(qkv, tables, kv, shape, prepared.rotation, weight, eps)

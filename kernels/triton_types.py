@@ -50,6 +50,8 @@ class PassTables:
     """Leading sequences with one token each, padding included: a size of the launch grid."""
     num_tokens: int
     """T, padding included."""
+    shares_kv: bool = False
+    """Whether decode rows read tokens that other rows of the pass write: then all are written first."""
 
 
 def has_ptx(tensor: Tensor) -> bool:

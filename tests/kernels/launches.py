@@ -6,11 +6,13 @@ from functools import partial
 
 import torch
 
+from engine.pass_sizes import VERIFY_TOKENS
 from kernels.attention_decode import attend_decode, attention_decode
 from kernels.attention_plan import plan_decode
 from kernels.attention_prefill import attention_prefill
 from kernels.attention_shape import AttentionShape, Rotation, make_output
 from kernels.gate import gate_activations
+from kernels.guess_rows import set_guess_rows
 from kernels.norm import add_norm
 from kernels.pass_tables import DecodeState, PassBuffers, advance, fill_pass
 from kernels.quant import planes
@@ -83,6 +85,8 @@ def _attention() -> Iterator[Launch]:
         yield Launch(f"rope {kv_format}", partial(_rope, kv_format))
         yield Launch(f"decode attention {kv_format}", partial(_decode, kv_format), slow=True, sibling=other)
         yield Launch(f"mixed attention {kv_format}", partial(_mixed, kv_format), slow=True, sibling=True)
+        guesses = partial(_mixed, kv_format, VERIFY_TOKENS[-1])
+        yield Launch(f"attention of guesses {kv_format}", guesses, slow=True, sibling=True)
         for tokens in (256, 2048):
             name = f"prefill attention {kv_format}, {tokens} tokens"
             alike = other or tokens == 2048
@@ -93,6 +97,7 @@ def _attention() -> Iterator[Launch]:
 def _ticks() -> Iterator[Launch]:
     yield Launch("tables of a decode pass", partial(_tick, 32, 0, 32))
     yield Launch("tables of a mixed pass", partial(_tick, 7, 8, 256))
+    yield Launch("rows of guesses", _guess_rows)
     yield Launch("sampler 1 row", partial(_sample, 1), slow=True)
     yield Launch("log-probabilities", _log_probabilities)
     yield Launch("sampler 32 rows", partial(_sample, 32), slow=True, sibling=True)
@@ -220,6 +225,13 @@ def _tick(decode: int, chunks: int, tokens: int) -> None:
     fill_pass(state, PassBuffers.create(state, decode, chunks, tokens, rows))
     ids = _empty(rows, dtype=torch.int32)
     advance(state, ids, ids, ids, sampler)
+
+
+def _guess_rows() -> None:
+    tokens = VERIFY_TOKENS[-1]
+    sampler = SamplerState.create(64, VOCAB, META, tokens)
+    state = DecodeState.create(64, 640, SHAPE.block_size, [1, 2], 16, META, tokens)
+    set_guess_rows(state, sampler, PassBuffers.create(state, tokens, 0, tokens, tokens, guesses=True))
 
 
 def _sample(rows: int) -> object:

@@ -22,6 +22,8 @@ TORCH_FREE = (
     "engine/tick_log.py",
     "engine/first_use.py",
     "engine/speculation.py",
+    "engine/guesser.py",
+    "engine/guess_passes.py",
     "engine/fitting.py",
 )
 EMPTY = ("app/__init__.py", "engine/__init__.py", "kernels/__init__.py")

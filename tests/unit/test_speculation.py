@@ -5,11 +5,12 @@ import random
 import pytest
 
 from engine.cost_model import CostModel, Load
+from engine.guesser import EARNED, FIRST_CREDIT, MOST_CREDIT
 from engine.kv_cache import BlockManager, KVBudget
 from engine.request import Request
 from engine.scheduler import Scheduler, SchedulerConfig
 from engine.sequence import Sequence
-from engine.speculation import EARNED, FIRST_CREDIT, MOST_CREDIT, Speculator
+from engine.speculation import Speculator
 
 TICK_MS = 10.0
 PERIOD = (11, 12, 13, 14, 15, 16, 17, 18, 19, 20)
@@ -39,9 +40,12 @@ class Simulation:
     def ms(self, rows: int) -> float:
         return TICK_MS * (1 - self.row + self.row * rows)
 
+    def can_verify(self, sequence: Sequence) -> bool:
+        return True
+
     def tick(self) -> dict[int, list[int]]:
         plan = self.scheduler.plan(0.0)
-        self.speculator.draft(plan, self.scheduler, self.verify_rows)
+        self.speculator.draft(plan, self.scheduler, self)
         (batch,) = plan.batches
         sampled, confirmed = {}, {}
         for sequence in batch.sequences:
