@@ -9,6 +9,8 @@ import re
 
 import torch
 
+from kernels.own_stream import CAPTURE_LOCK
+
 _LOST = (
     "illegal memory access",
     "illegal address",
@@ -54,7 +56,8 @@ def belongs_to_device(error: BaseException) -> bool:
 def check_device(device: torch.device) -> None:
     """Compute a little on the device and wait for it; raises what the device raises."""
     if device.type == "cuda":
-        torch.cuda.synchronize(device)
+        with CAPTURE_LOCK:
+            torch.cuda.synchronize(device)
     torch.ones(1, device=device).sum().item()
 
 

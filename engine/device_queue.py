@@ -4,12 +4,15 @@ A runner's code is the same where there is no GPU: `ImmediateQueue` runs everyth
 how kernels are tested under Triton's interpreter.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from kernels.own_stream import CAPTURE_LOCK, OwnStream
 
 
 class Mark(Protocol):
@@ -53,11 +56,24 @@ def open_queue(device: torch.device) -> DeviceQueue:
     return CudaQueue(device) if device.type == "cuda" else ImmediateQueue()
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """What garbage collection frees in the midst of a capture can make it fail."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 class CudaQueue:
     """A CUDA stream; graphs share one memory pool, since they never run at the same time."""
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device)
+        self._own = OwnStream(device)
+        self._stream = self._own.stream
         self._pool = torch.cuda.graph_pool_handle()
 
     def current(self) -> AbstractContextManager[object]:
@@ -78,8 +94,12 @@ class CudaQueue:
         """A CUDA graph; other threads may use the device meanwhile."""
         graph = torch.cuda.CUDAGraph()
         self._stream.synchronize()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-            work()
+        with CAPTURE_LOCK, self.current(), _no_collection():
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                work()
+            finally:
+                graph.capture_end()
         return graph.replay
 
     def synchronize(self) -> None:

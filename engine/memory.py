@@ -9,6 +9,7 @@ import torch
 
 from engine.errors import EngineError
 from engine.fitting import LOAD_MARGIN, Holders, Need, does_not_fit, format_bytes
+from kernels.own_stream import CAPTURE_LOCK
 
 KV_SHARE = 0.5
 """Part of the free memory that KV may take on a computer that others use too."""
@@ -63,7 +64,8 @@ def return_freed_memory() -> None:
     would not find that memory free.
     """
     if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+        with CAPTURE_LOCK:
+            torch.cuda.empty_cache()
         # Pinned memory is kept by torch as well; versions that cannot give it back lack the function.
         getattr(torch.accelerator, "empty_host_cache", lambda: None)()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None

@@ -118,7 +118,8 @@ class DeviceSlabs:
     """Virtual addresses of a CUDA device with physical slabs behind their beginning."""
 
     def __init__(self, device: torch.device, num_bytes: int) -> None:
-        torch.cuda.synchronize(device)
+        # The driver's functions need a context; torch makes it with the first call that needs one.
+        torch.cuda.current_stream(device).synchronize()
         self._driver = ctypes.CDLL("libcuda.so.1")
         index = torch.cuda.current_device() if device.index is None else device.index
         self._location = _Location(_DEVICE, index)

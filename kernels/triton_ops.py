@@ -18,6 +18,7 @@ from kernels.attention_prefill import attention_prefill
 from kernels.attention_shape import AttentionShape, Rotation, make_output
 from kernels.norm import add_norm
 from kernels.ops import Pairing, PassLayout, QuantizedMatrix
+from kernels.own_stream import CAPTURE_LOCK
 from kernels.probe import host_gb_s
 from kernels.quant.embedding import embed_rows
 from kernels.quant.formats import FORMATS, GGMLType
@@ -112,7 +113,8 @@ class TritonOperations:
         try:
             yield
             if self.device.type == "cuda":
-                torch.cuda.synchronize(self.device)
+                with CAPTURE_LOCK:
+                    torch.cuda.synchronize(self.device)
             for kind in sorted(self._maker.dequantized, key=lambda kind: kind.name):
                 note = f"{kind.name} weights are held as float16: no kernel reads that type"
                 if note not in self.fallbacks:

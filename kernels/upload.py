@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kernels.own_stream import CAPTURE_LOCK, OwnStream
+
 PIECE = 4 << 20
 """Bytes of one pinned buffer: 0.1 ms of a fast bus, so that its latency does not count."""
 
@@ -43,7 +45,8 @@ class Uploader:
         self.device = device
         self._readers: ThreadPoolExecutor | None = None
         if device.type == "cuda":
-            self._stream = torch.cuda.Stream(device)
+            self._own = OwnStream(device)
+            self._stream = self._own.stream
             self._slots = _slots()
             self._readers = ThreadPoolExecutor(min(READERS, _cores()), thread_name_prefix="upload")
 
@@ -73,7 +76,8 @@ class Uploader:
             return
         self._readers.shutdown()
         self._stream.synchronize()
-        torch.cuda.empty_cache()
+        with CAPTURE_LOCK:
+            torch.cuda.empty_cache()
 
     def __enter__(self) -> "Uploader":
         return self

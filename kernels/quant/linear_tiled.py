@@ -6,7 +6,7 @@ tile of tokens as the right one through shared memory, and adds up in float32.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import accumulate
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.gate import Activation, gated_product
+from kernels.own_stream import owner_of
 from kernels.quant.dequant_planes import parity
 from kernels.quant.formats import GGMLType
 from kernels.quant.plane_weights import CHUNK, HALF, chunk_float16, half_operands, row_pointers
@@ -62,25 +63,25 @@ def linear_tiled(x: Activations, parts: Sequence[PlanesPart], plan: TilePlan, fi
 
 
 def _together(launches: Sequence[Callable[[], None]], device: torch.device) -> None:
-    """Run launches beside each other, the first on the current stream: a small part fills no GPU."""
+    """Run launches beside each other, the first on the current stream: a small part fills no GPU.
+
+    On a stream that is not its user's own they run one after another.
+    """
     if device.type != "cuda":
         for launch in launches:
             launch()
         return
     current = torch.cuda.current_stream(device)
-    sides = [_side_stream(device, index) for index in range(len(launches) - 1)]
-    for side, launch in zip(sides, launches[1:], strict=True):
+    owner = owner_of(current)
+    sides = [] if owner is None else owner.sides(len(launches) - 1)
+    for side, launch in zip(sides, launches[1:], strict=False):
         side.wait_stream(current)
         with torch.cuda.stream(side):
             launch()
-    launches[0]()
+    for launch in (launches[0], *launches[1 + len(sides) :]):
+        launch()
     for side in sides:
         current.wait_stream(side)
-
-
-@cache
-def _side_stream(device: torch.device, _index: int) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
 
 
 def gated_tiled(

@@ -1,0 +1,55 @@
+"""A stream is one owner's alone, however many torch hands out, and free again when the owner is gone."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kernels import own_stream
+from kernels.own_stream import OwnStream, owner_of
+
+
+@pytest.fixture(params=["torch's", "pretended"])
+def streams(request, device, monkeypatch) -> torch.device:
+    """Streams of a GPU, or some that are handed out in turn as torch does."""
+    if request.param == "pretended":
+        turns = {0: 0, -1: 0}
+
+        def handed_out(device, priority):
+            turns[priority] += 1
+            return SimpleNamespace(device_index=7, cuda_stream=(turns[priority] % 32) + 100 * priority)
+
+        monkeypatch.setattr(torch.cuda, "Stream", handed_out)
+        return torch.device("cpu")
+    if device == "cpu":
+        pytest.skip("no GPU")
+    return torch.device("cuda", 0)
+
+
+def test_no_stream_has_two_owners(streams):
+    owners = [OwnStream(streams) for _ in range(40)]
+    handles = {(owner.stream.device_index, owner.stream.cuda_stream) for owner in owners}
+    assert len(handles) == 40
+    assert all(owner_of(owner.stream) is owner for owner in owners)
+    gone = owners.pop().stream
+    assert owner_of(gone) is None
+    for _ in range(200):
+        # Each is free again before the next is taken: there are fewer than 200.
+        del owners[-1]
+        owners.append(OwnStream(streams))
+
+
+def test_all_taken_is_an_error_in_words_and_work_beside_gets_fewer(streams):
+    owners = []
+    with pytest.raises(RuntimeError, match="unload a model"):
+        while len(owners) < 100:
+            owners.append(OwnStream(streams))
+    first = owners[0]
+    assert first.sides(2) == []
+    del owners[-1]
+    assert len(first.sides(2)) == 1
+    owners.clear()
+    assert len(first.sides(2)) == 2
+    before = len(own_stream._taken)
+    del first
+    assert len(own_stream._taken) == before - 3, "a stream and those beside it"
