@@ -4,11 +4,13 @@ import json
 import threading
 import time
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
 
+from app.bench import measure
 from app.bench.machine import commit
 from app.bench.measure import Bench
 from app.bench.report import render
@@ -52,6 +54,9 @@ class PretendedModel:
     def __post_init__(self):
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self.start()
+
+    def start(self):
         self._thread.start()
 
     def submit(self, request: Request) -> Generation:
@@ -69,18 +74,25 @@ class PretendedModel:
 
     def _run(self):
         while not self._closed.is_set():
-            rows = list(self.rows)
-            read, chunk = 0, self.chunk
-            for row in rows:
-                took = min(chunk, row.left_to_read)
-                row.left_to_read -= took
-                chunk -= took
-                read += took
-            time.sleep((self.idle_ms + self.token_ms * read) / 1e3)
-            self.ticks.append(TickRecord(time.perf_counter(), len(rows), read, (), 1.0, 1.0, ()))
-            for row in rows:
-                if not row.left_to_read:
-                    self._step(row)
+            self.tick()
+
+    def tick(self):
+        rows = list(self.rows)
+        read, chunk = 0, self.chunk
+        for row in rows:
+            took = min(chunk, row.left_to_read)
+            row.left_to_read -= took
+            chunk -= took
+            read += took
+        ended_at = self.spend((self.idle_ms + self.token_ms * read) / 1e3)
+        self.ticks.append(TickRecord(ended_at, len(rows), read, (), 1.0, 1.0, ()))
+        for row in rows:
+            if not row.left_to_read:
+                self._step(row)
+
+    def spend(self, seconds: float) -> float:
+        time.sleep(seconds)
+        return time.perf_counter()
 
     def _step(self, row: PretendedRow):
         row.made += 1
@@ -96,26 +108,84 @@ class PretendedModel:
             row.generation.push(Finished(reason, cause, 1, 0, row.made, 0.0, 1.0, 1.0))
 
 
+@dataclass
+class ClockedModel(PretendedModel):
+    """Has a clock of its own, which goes on while someone waits: no thread, and every time is exact."""
+
+    now: float = 0.0
+    slower_ms: float = 0.0
+    """How much longer each tick takes than the one before."""
+
+    def start(self):
+        pass
+
+    def close(self):
+        pass
+
+    def spend(self, seconds: float) -> float:
+        self.now += seconds + len(self.ticks) * self.slower_ms / 1e3
+        return self.now
+
+    def condition(self) -> "ClockedCondition":
+        return ClockedCondition(self)
+
+
+@dataclass
+class ClockedCondition:
+    """A `threading.Condition` whose waiting is the model's ticking."""
+
+    model: ClockedModel
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *_error):
+        pass
+
+    def wait_for(self, reached: Callable[[], bool]):
+        while not reached():
+            assert self.model.rows, "it waits for what no running row brings"
+            self.model.tick()
+
+    def notify_all(self):
+        pass
+
+
+def bench_of(model: PretendedModel) -> Bench:
+    prompts = RandomPrompts(1000, lambda token_id: token_id < 3)
+    return Bench(model, prompts, lambda line: None, model.ticks.copy)
+
+
 @pytest.fixture
 def pretended():
     models = []
 
     def make(**options) -> tuple[Bench, PretendedModel]:
         models.append(PretendedModel(**options))
-        prompts = RandomPrompts(1000, lambda token_id: token_id < 3)
-        return Bench(models[-1], prompts, lambda line: None, models[-1].ticks.copy), models[-1]
+        return bench_of(models[-1]), models[-1]
 
     yield make
     for model in models:
         model.close()
 
 
-def test_decode_counts_the_tokens_of_all_rows(pretended):
-    bench, model = pretended(idle_ms=4.0)
+@pytest.fixture
+def clocked(monkeypatch):
+    def make(**options) -> tuple[Bench, ClockedModel]:
+        model = ClockedModel(**options)
+        monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: model.now))
+        monkeypatch.setattr(measure, "threading", SimpleNamespace(Condition=model.condition))
+        return bench_of(model), model
+
+    return make
+
+
+def test_decode_counts_the_tokens_of_all_rows(clocked):
+    bench, model = clocked(idle_ms=4.0)
     figures = bench.decode(Rows(4, 100), new=20, repeat=1)
     assert figures["rows"] == 4 and figures["depth"] == 100
-    # 4 rows at 250 ticks a second at most; a sleeping thread wakes late, never early.
-    assert 100 < figures["tok_s"] <= 1000
+    # 4 rows at 250 ticks a second.
+    assert figures["tok_s"] == 1000
     contexts = [request for request in model.requests if request.max_tokens == 1]
     assert [len(request.prompt_ids) for request in contexts] == [100] * 4
     measured = [request for request in model.requests if request.max_tokens != 1]
@@ -123,33 +193,33 @@ def test_decode_counts_the_tokens_of_all_rows(pretended):
     assert all(request.ignore_eog for request in model.requests)
 
 
-def test_prefill_times_the_prompt_and_cuts_it_to_the_context(pretended):
-    bench, _ = pretended(context_length=401)
+def test_prefill_times_the_prompt_and_cuts_it_to_the_context(clocked):
+    bench, _ = clocked(context_length=401)
     figures = bench.prefill(2048, repeat=1)
     assert figures["tokens"] == 400
     # Two chunks of 200 tokens: 2 × (2 + 10) ms.
-    assert figures["ttft_ms"] >= 24
+    assert figures["ttft_ms"] == 24
     assert figures["tok_s"] == pytest.approx(400 / figures["ttft_ms"] * 1e3, rel=0.01)
 
 
-def test_packed_prompts_beat_one_by_one(pretended):
-    bench, model = pretended(idle_ms=20.0, token_ms=0.0, chunk=512)
+def test_packed_prompts_beat_one_by_one(clocked):
+    bench, model = clocked(idle_ms=20.0, token_ms=0.0, chunk=512)
     figures = bench.packed(Prompts(8, 64), repeat=1)
     assert len({request.prompt_ids[:16] for request in model.requests}) == 16
-    assert 2 < figures["ratio"] < 10
-    assert figures["tok_s"] > 2 * figures["one_by_one_tok_s"]
+    # One tick of 20 ms for all 512 tokens against eight of 64 tokens.
+    assert figures["tok_s"] == 25_600 and figures["one_by_one_tok_s"] == 3200
+    assert figures["ratio"] == 8
 
 
-def test_stall_sees_the_long_ticks(pretended):
-    bench, _ = pretended(idle_ms=4.0, token_ms=0.1, chunk=200)
+def test_stall_sees_the_long_ticks(clocked):
+    bench, _ = clocked(idle_ms=4.0, token_ms=0.1, chunk=200, slower_ms=0.001)
     figures = bench.stall(Prompts(2, 1000), Workload((Rows(3),), new=30, repeat=2))
     # Ten ticks of 24 ms for each of three rows in each of two repeats, after 30 ticks of 4 ms.
-    assert figures["gaps"]["loaded"] == pytest.approx(60, abs=12)
-    assert figures["gaps"]["idle"] == pytest.approx(180, abs=30)
-    assert figures["idle_ms"]["p50"] >= 4
-    assert figures["loaded_ms"]["p50"] >= 24
-    assert figures["loaded_ms"]["p50"] <= figures["loaded_ms"]["p99"] <= figures["loaded_ms"]["max"]
-    assert figures["ttft_ms"] >= 240
+    assert figures["gaps"] == {"idle": 180, "loaded": 60}
+    assert 4 <= figures["idle_ms"]["p50"] < figures["idle_ms"]["p99"] < 4.1
+    assert 24 <= figures["loaded_ms"]["p50"] < figures["loaded_ms"]["p99"] < 24.1
+    assert figures["loaded_ms"]["p99"] == figures["loaded_ms"]["max"]
+    assert 240 <= figures["ttft_ms"] < 241
     worst = figures["worst"]
     assert len(worst) == 8
     assert worst[0]["gap_ms"] == figures["loaded_ms"]["max"]
