@@ -7,6 +7,7 @@ its left neighbour both have room to grow. Every call is O(log runs) per run tou
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from itertools import chain, starmap
 from typing import Protocol
 
 SPACING = 32
@@ -87,8 +88,7 @@ class FreeRuns:
             self._put(first, end)
 
     def __iter__(self) -> Iterator[int]:
-        for start, end in self._end_of.items():
-            yield from range(start, end)
+        return chain.from_iterable(starmap(range, self._end_of.items()))
 
     def add(self, block: int) -> None:
         """Make `block` free and join it with its neighbours."""

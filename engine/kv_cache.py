@@ -9,6 +9,7 @@ indexed already it keeps its own. This module imports no torch; it knows numbers
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from collections.abc import Sequence as TokenIds
+from itertools import chain, compress, count
 
 from engine.free_runs import FreeBlocks, FreeRuns, LowestFree
 from engine.host_tier import HostTier
@@ -263,14 +264,18 @@ class BlockManager:
         """The full invariant: counts, and every reference count is that of `tables`; O(blocks)."""
         self.check_counts()
         self.host.check()
-        named = Counter(block for table in tables for block in table)
+        named = Counter(chain.from_iterable(tables))
         free = set(self._runs)
         if len(free) != self.free or 0 in free or named[0]:
             raise InvariantError("KV blocks: the free runs overlap, or scratch block 0 was handed out")
-        used = max((block for block in range(1, self.total + 1) if block not in free), default=0)
-        if self.highest_used < used:
-            raise InvariantError(f"KV block {used} is in use, beyond {self.highest_used}")
-        for block in range(1, self.total + 1):
+        blocks = range(1, self.total + 1)
+        used = set(blocks).difference(free)
+        if self.highest_used < max(used, default=0):
+            raise InvariantError(f"KV block {max(used)} is in use, beyond {self.highest_used}")
+        # Of a block that is free, unnamed, uncounted, uncached and unindexed there is nothing to look at.
+        counted = compress(count(), self._refs)
+        indexed = (block for block, node in enumerate(self._nodes) if node is not None)
+        for block in sorted(used.union(named, self._cached, counted, indexed).intersection(blocks)):
             self._check_block(block, named[block], block in free)
 
     def _check_block(self, block: int, named: int, free: bool) -> None:

@@ -198,6 +198,29 @@ def test_wrong_use_is_found():
         blocks.share(again)
 
 
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda blocks, table: blocks._refs.__setitem__(16, 1), "block 16: counted 1 times, in 0"),
+        (lambda blocks, table: table.append(16), "block 16: counted 0 times, in 1"),
+        (lambda blocks, table: table.append(0), "scratch block 0"),
+        (lambda blocks, table: blocks._cached.__setitem__(16, 0), "free .* cached .* held is not"),
+        (lambda blocks, table: blocks._nodes.__setitem__(16, blocks._nodes[table[0]]), "16 is not where"),
+        (lambda blocks, table: blocks._nodes[table[0]].blocks.clear(), "is not where its tokens"),
+        (lambda blocks, table: blocks._nodes.__setitem__(next(iter(blocks._cached)), None), "no hit can"),
+        (lambda blocks, table: blocks._runs._end_of.__setitem__(table[0], table[0] + 1), "runs overlap"),
+    ],
+)
+def test_every_kind_of_disorder_is_found(damage, words):
+    blocks = manager()
+    blocks.release(fill(blocks, list(range(100, 109))))
+    table = fill(blocks, list(range(8)))
+    blocks.check([table])
+    damage(blocks, table)
+    with pytest.raises(InvariantError, match=words):
+        blocks.check([table])
+
+
 def test_close_gives_everything_back():
     budget = KVBudget(1000)
     blocks = manager(budget=budget)

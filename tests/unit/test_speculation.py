@@ -13,6 +13,8 @@ from engine.sequence import Sequence
 from engine.speculation import Speculator
 
 TICK_MS = 10.0
+BLOCKS = 100
+"""Room for every text below; all of them are checked in every tick."""
 PERIOD = (11, 12, 13, 14, 15, 16, 17, 18, 19, 20)
 
 
@@ -26,7 +28,7 @@ class Simulation:
             for rows in (1, 4, 8):
                 cost.observe(0, Load(rows, 0), self.ms(rows))
         self.scheduler = Scheduler(cost, SchedulerConfig(max_prefill_tokens=10_000, debug=True))
-        self.scheduler.add_model(0, BlockManager(2000, 32, 1, KVBudget(2000)), 10_000)
+        self.scheduler.add_model(0, BlockManager(BLOCKS, 32, 1, KVBudget(BLOCKS)), 10_000)
         self.speculator = Speculator()
         self.sequences = []
         for number, text in enumerate(texts, 1):
