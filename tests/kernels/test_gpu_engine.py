@@ -24,22 +24,24 @@ NMSE_LIMIT = 1e-5
 
 @pytest.fixture(scope="module")
 def gpu_engine(device) -> Iterator[Engine]:
-    patch = pytest.MonkeyPatch()
-    patch.setattr(facade, "operations_for", lambda *_: TritonOperations(torch.device(device), "auto"))
-    if device == "cpu":
-        # The interpreter computes padding one program at a time.
-        for name, sizes in (("PASS_TOKENS", (8, 16, 64)), ("MIXED_ROWS", (0, 3)), ("CHUNKS", (2, 4))):
-            patch.setattr(captured_pass, name, sizes)
-        patch.setattr(graph_runner, "FIRST_SIZES", ())
-        patch.setattr(graph_runner, "WARM_SIZES", ())
-    with Engine("cpu", kv_budget_bytes=64 << 20, debug=True) as engine:
+    with pytest.MonkeyPatch.context() as patch:
+        # Of this engine alone: the plain one, made later, must not get them.
+        patch.setattr(facade, "operations_for", lambda *_: TritonOperations(torch.device(device), "auto"))
+        engine = Engine("cpu", kv_budget_bytes=64 << 20, debug=True)
+    with pytest.MonkeyPatch.context() as patch, engine:
+        if device == "cpu":
+            # The interpreter computes padding one program at a time.
+            for name, sizes in (("PASS_TOKENS", (8, 16, 64)), ("MIXED_ROWS", (0, 3)), ("CHUNKS", (2, 4))):
+                patch.setattr(captured_pass, name, sizes)
+            patch.setattr(graph_runner, "FIRST_SIZES", ())
+            patch.setattr(graph_runner, "WARM_SIZES", ())
         yield engine
-    patch.undo()
 
 
 @pytest.fixture(scope="module")
 def plain_engine() -> Iterator[Engine]:
     with Engine("cpu", weight_dtype="float32", kv_dtype="float32", kv_budget_bytes=64 << 20) as engine:
+        assert not isinstance(engine._ops, TritonOperations)
         yield engine
 
 
