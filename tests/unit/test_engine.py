@@ -218,7 +218,7 @@ def test_two_models_share_ticks_and_budget(engine: Engine, files):
 
 
 def test_more_than_the_kv_holds_waits_and_finishes(files):
-    with Engine("cpu", weight_dtype="float32", debug=True) as roomy:
+    with Engine("cpu", weight_dtype="float32", kv_budget_bytes=64 << 20, debug=True) as roomy:
         model = roomy.load(files["qwen3"])
         prompts = [[20 + i, *range(30, 100)] for i in range(6)]
         expected = [answer_ids(model.submit(request(p, tokens=60))) for p in prompts]

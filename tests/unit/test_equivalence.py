@@ -111,7 +111,8 @@ def test_prefix_hit_equals_recomputed(decoder: Decoder):
 
 @pytest.fixture(scope="module")
 def engine():
-    with Engine("cpu", weight_dtype="float32", kv_dtype="float32", debug=True) as engine:
+    exact = {"weight_dtype": "float32", "kv_dtype": "float32"}
+    with Engine("cpu", kv_budget_bytes=64 << 20, debug=True, **exact) as engine:
         yield engine
 
 

@@ -44,9 +44,8 @@ class Eager(Speculator):
 
 
 def new_engine(speculation: str, **options) -> Engine:
-    return Engine(
-        "cpu", weight_dtype="float32", kv_dtype="float32", speculation=speculation, debug=True, **options
-    )
+    exact = {"weight_dtype": "float32", "kv_dtype": "float32", "kv_budget_bytes": 64 << 20}
+    return Engine("cpu", speculation=speculation, debug=True, **exact | options)
 
 
 @pytest.fixture(scope="module")
