@@ -1,13 +1,10 @@
 """Kernels compile for GPUs that are not here, with their values in registers and few instructions.
 
-Every launch is compiled for one target, and every target takes its share of them;
-`python -m tests.perf.check_sass --check` compiles all for all.
+Every launch is compiled for one target, and every target takes its share of them, by processes that
+run beside the other tests from the start; `python -m tests.perf.check_sass --check` compiles all for all.
 """
 
-import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +12,7 @@ import pytest
 import triton
 
 from tests.kernels.compile_limits import problems
+from tests.kernels.compilers import Compilers
 from tests.kernels.launches import launches
 from tests.kernels.static_compile import TARGETS
 
@@ -23,27 +21,9 @@ KERNELS = Path(__file__).parents[2] / "kernels"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Triton's compilers are for Linux")
 
 
-@pytest.fixture(scope="module")
-def entries() -> list[dict]:
-    # The interpreter, which the other tests run under, is chosen when a kernel's module is imported.
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.perf.check_sass", "--spread", "--json", "--shares", "2"]
-    running = [
-        subprocess.Popen(
-            [*command, "--share", share],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for share in ("0", "1")
-    ]
-    found = []
-    for process in running:
-        output, errors = process.communicate()
-        assert process.returncode == 0, errors[-2000:]
-        found += [json.loads(line) for line in output.splitlines()]
-    return found
+@pytest.fixture(scope="session")
+def entries(compilers: Compilers) -> list[dict]:
+    return compilers.entries()
 
 
 def test_every_launch_compiles_and_every_target_has_its_share(entries: list[dict]):
