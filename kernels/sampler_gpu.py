@@ -1,7 +1,7 @@
 """The sampler on the device: the distribution and the draw of `kernels.sampling`, no host in between.
 
-Three launches, whatever the rows ask for: maxima of groups of tokens, the draw among the best tokens
-that they lead to, and for rows that this leaves open a search over all tokens.
+Four launches, whatever the rows ask for: maxima of groups of tokens, the draw among the best tokens
+that they lead to, and for rows that this leaves open two for a search over all tokens.
 """
 
 from dataclasses import dataclass
@@ -31,16 +31,18 @@ class SamplerShape:
     """Largest top-k for which candidates are tried."""
     bins: int = 4096
     """Bins of equal width that a wide row's logits are sorted into."""
-    usual: int = 256
+    usual: int = 512
     """Tokens of a few bins sorted in the usual case; `capacity` at most."""
     bin_tile: int = 1024
     """Tokens that a program puts into bins in one step."""
-    list_tile: int = 2048
+    list_tile: int = 4096
     """Tokens that a program looks through for those of a few bins in one step."""
-    programs: int = 256
-    """Programs that the rows of a batch share for each of these, with 8 a row at least."""
+    bin_programs: int = 512
+    """Programs that the rows of a batch share for the bins, with 4 a row at least."""
+    list_programs: int = 128
+    """The same for the lists: each takes a whole multiprocessor."""
     bin_warps: int = 4
-    list_warps: int = 8
+    list_warps: int = 16
 
 
 DEFAULT_SHAPE = SamplerShape()
@@ -118,9 +120,10 @@ def _search(
     vocab, count = kind[0], results.shape[1]
     whole = triton.next_power_of_2(vocab)
     bin_tile, list_tile = min(shape.bin_tile, whole), min(shape.list_tile, whole)
-    programs = max(8, shape.programs // count)
+    bin_programs = min(triton.cdiv(vocab, bin_tile), max(4, shape.bin_programs // count))
+    list_programs = min(triton.cdiv(vocab, list_tile), max(4, shape.list_programs // count))
     listed = torch.empty((count, 3, shape.capacity), dtype=torch.int64, device=tables.device)
-    bin_tokens[(min(triton.cdiv(vocab, bin_tile), programs), count)](
+    bin_tokens[(bin_programs, count)](
         *row,
         bounds,
         tables,
@@ -129,7 +132,7 @@ def _search(
         TILE=bin_tile,
         num_warps=shape.bin_warps,
     )
-    search_tokens[(min(triton.cdiv(vocab, list_tile), programs), count)](
+    search_tokens[(list_programs, count)](
         *row,
         lengths,
         bounds,

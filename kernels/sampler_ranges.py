@@ -24,7 +24,7 @@ def drawn_goal(drawn: tl.tensor, kept: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _bins_before(cumulative: tl.tensor, goal: tl.tensor, BINS: tl.constexpr) -> tl.tensor:
+def _bin_of_goal(cumulative: tl.tensor, goal: tl.tensor, BINS: tl.constexpr) -> tl.tensor:
     """The bin that place `goal` is in."""
     return tl.minimum(tl.sum((cumulative <= goal).to(tl.int32), axis=0), BINS - 1)
 
@@ -45,7 +45,7 @@ def _through(cumulative: tl.tensor, goal: tl.tensor, measure: tl.tensor, most: t
 def bin_at(table: tl.tensor, goal: tl.tensor, by_mass: tl.tensor, BINS: tl.constexpr) -> tl.tensor:
     """The bin that place `goal` is in, counted in mass or in tokens."""
     measure = table + tl.where(by_mass, 0, BINS) + tl.arange(0, BINS)
-    return _bins_before(tl.cumsum(tl.load(measure), axis=0), goal, BINS)
+    return _bin_of_goal(tl.cumsum(tl.load(measure), axis=0), goal, BINS)
 
 
 @triton.jit
@@ -79,7 +79,7 @@ def locate(
         size = tl.cumsum(tl.load(table + BINS + place), axis=0)
         if top_k < tl.max(size, axis=0):
             goal = top_k - 1
-            first_k = _bins_before(size, goal, BINS)
+            first_k = _bin_of_goal(size, goal, BINS)
             last_k = first_k
             size_before = _before(size, goal, size)
             mass_k = _before(size, goal, mass)
@@ -88,15 +88,15 @@ def locate(
     if top_p < 1:
         low = top_p_goal(top_p, least)
         high = top_p_goal(top_p, most)
-        first_p = _bins_before(mass, low, BINS)
-        last_p = _bins_before(mass, high, BINS)
+        first_p = _bin_of_goal(mass, low, BINS)
+        last_p = _bin_of_goal(mass, high, BINS)
         mass_p = _before(mass, low, mass)
         least = tl.maximum(mass_p, 1)
         most = _through(mass, high, mass, most)
     low = drawn_goal(drawn, tl.minimum(least, likely))
     high = drawn_goal(drawn, tl.minimum(most, likely))
-    first = _bins_before(mass, low, BINS)
-    last = _bins_before(mass, high, BINS)
+    first = _bin_of_goal(mass, low, BINS)
+    last = _bin_of_goal(mass, high, BINS)
     mass_before = _before(mass, low, mass)
     ranges = (first_k, last_k, first_p, last_p, first, last)
     return ranges, (mass_k, mass_p, mass_before), size_before, total

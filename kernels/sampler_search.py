@@ -140,7 +140,7 @@ def _at_goal(
 ) -> tuple[tl.tensor, tl.tensor]:
     """The answer among `count` <= SIZE listed tokens → (id, mass up to and including it)."""
     rank = tl.arange(0, SIZE)
-    packed = sort_found(listed, count, SIZE)
+    packed = sort_found(listed, count, SIZE, 8)
     inside = tl.where(rank < count, units(weigh(logit_of(packed), best, sharp)), 0)
     reached = mass_before + tl.cumsum(inside, axis=0)
     passed = tl.sum(((reached <= goal) & (rank < count)).to(tl.int32), axis=0).to(tl.int64)
