@@ -135,8 +135,8 @@ def _choose(
     tables: tl.tensor,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """→ (id, finite, best logit, bins per logit of the search that has to follow, or 0)."""
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """→ (id, finite, best logit, bins per logit of the search that has to follow, or 0, its least logit)."""
     GROUPS: tl.constexpr = SIZES[0]
     GROUP: tl.constexpr = SIZES[1]
     rows = source[4]
@@ -148,6 +148,7 @@ def _choose(
     finite = ((bad == 0) & (best >= LOWEST)).to(tl.int32)
     token = tl.zeros_like(finite)
     bins = tl.zeros_like(best)
+    floor = LOWEST + tl.zeros_like(best)
     temperature = float_field(rows, slot, TEMPERATURE)
     top_k = kept_by_top_k(rows, slot, SHAPE[0])
     if finite != 0:
@@ -165,13 +166,17 @@ def _choose(
                 least = tl.load(
                     statistics + 2 * plane + group, mask=group < tl.where(known, GROUPS, 0), other=-LOWEST
                 )
-                span = best - tl.where(known, tl.min(least, axis=0), LOWEST)
+                place = tl.arange(0, SIZES[6])
+                zeros = tl.zeros_like(place).to(tl.int64)
+                tl.store(tables + place, zeros)
+                tl.store(tables + 2 * SIZES[6] + tl.arange(0, 8), tl.zeros((8,), tl.int64))
+                if top_k > 0:
+                    tl.store(tables + SIZES[6] + place, zeros)
+                    floor = threshold(maxima, best, floor, top_k)
+                span = best - tl.maximum(tl.where(known, tl.min(least, axis=0), LOWEST), floor)
                 span = tl.minimum(span, NATS * temperature)
                 bins = SIZES[6] / tl.maximum(span, 1e-30)
-                place = tl.arange(0, 2 * SIZES[6])
-                tl.store(tables + place, tl.zeros_like(place).to(tl.int64))
-                tl.store(tables + 2 * SIZES[6] + tl.arange(0, 8), tl.zeros((8,), tl.int64))
-    return token, finite, best, bins
+    return token, finite, best, bins, floor
 
 
 @triton.jit(do_not_specialize=["plane"])
@@ -194,8 +199,9 @@ def choose_tokens(
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
 ) -> None:
-    """Grid (R,): the id of each row, and its bounds: the best logit, and the bins per logit of
-    the search where the few best tokens do not decide, else 0. The tables of a search are cleared.
+    """Grid (R,): the id of each row, and its bounds: the best logit, the bins per logit of the search
+    where the few best tokens do not decide, else 0, and a logit below which no token is kept. What a
+    search counts in is cleared.
 
     Reads 8 bytes per group, and of the groups with a candidate what `group_statistics` read.
     """
@@ -205,8 +211,9 @@ def choose_tokens(
     finite = token + 1
     best = tl.zeros_like(row).to(tl.float32)
     bins = best
+    floor = best
     if slot >= 0:
-        token, finite, best, bins = _choose(
+        token, finite, best, bins, floor = _choose(
             (logits, split_stride, row, slot, rows, counts, bias),
             statistics + row * SIZES[0],
             plane,
@@ -219,5 +226,6 @@ def choose_tokens(
         )
     tl.store(results + row, token)
     tl.store(results + tl.num_programs(0) + row, finite)
-    tl.store(bounds + 2 * row, best)
-    tl.store(bounds + 2 * row + 1, bins)
+    tl.store(bounds + 3 * row, best)
+    tl.store(bounds + 3 * row + 1, bins)
+    tl.store(bounds + 3 * row + 2, floor)

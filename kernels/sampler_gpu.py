@@ -1,7 +1,7 @@
 """The sampler on the device: the distribution and the draw of `kernels.sampling`, no host in between.
 
-Three launches, whatever the rows ask for: maxima of groups of tokens, the draw among the best tokens
-that they lead to, and for rows that this leaves open a search over all tokens.
+Four launches, whatever the rows ask for: maxima of groups of tokens, the draw among the best tokens
+that they lead to, and for rows that this leaves open two for a search over all tokens.
 """
 
 from dataclasses import dataclass
@@ -29,8 +29,20 @@ class SamplerShape:
     """Candidates sorted at most."""
     most: int = 256
     """Largest top-k for which candidates are tried."""
-    bins: int = 2048
+    bins: int = 4096
     """Bins of equal width that a wide row's logits are sorted into."""
+    usual: int = 512
+    """Tokens of a few bins sorted in the usual case; `capacity` at most."""
+    bin_tile: int = 1024
+    """Tokens that a program puts into bins in one step."""
+    list_tile: int = 4096
+    """Tokens that a program looks through for those of a few bins in one step."""
+    bin_programs: int = 512
+    """Programs that the rows of a batch share for the bins, with 4 a row at least."""
+    list_programs: int = 128
+    """The same for the lists: each takes a whole multiprocessor."""
+    bin_warps: int = 4
+    list_warps: int = 16
 
 
 DEFAULT_SHAPE = SamplerShape()
@@ -60,7 +72,7 @@ def sample(
     group_list = torch.empty((count, padded), dtype=torch.int32, device=device)
     found = torch.empty((count, shape.capacity), dtype=torch.int64, device=device)
     tables = torch.empty((count, 2 * shape.bins + 8), dtype=torch.int64, device=device)
-    bounds = torch.empty((count, 2), dtype=torch.float32, device=device)
+    bounds = torch.empty((count, 3), dtype=torch.float32, device=device)
     results = torch.empty((2, count), dtype=torch.int32, device=device)
     row = (logits, logits.stride(0), slots, state.rows, state.counts, state.bias)
     kind = (vocab, logits.stride(1), splits, False)
@@ -91,7 +103,7 @@ def sample(
         SIZES=(groups, shape.group, padded, shape.small, shape.capacity, shape.most, shape.bins),
         num_warps=8,
     )
-    _search(row, lengths, bounds, tables, found, results, kind, shape)
+    _search(row, lengths, bounds, tables, results, kind, shape)
     return results[0], results[1]
 
 
@@ -100,29 +112,37 @@ def _search(
     lengths: Tensor,
     bounds: Tensor,
     tables: Tensor,
-    found: Tensor,
     results: Tensor,
     kind: tuple[int, int, int, bool],
     shape: SamplerShape,
 ) -> None:
     """The launches for rows that the best tokens left open; a few microseconds when there is none."""
     vocab, count = kind[0], results.shape[1]
-    tile = min(2048, triton.next_power_of_2(vocab))
-    programs = min(triton.cdiv(vocab, tile), max(16, 256 // count))
-    picked = torch.empty((count, shape.capacity), dtype=torch.int32, device=found.device)
-    bin_tokens[(programs, count)](*row, bounds, tables, SHAPE=kind, BINS=shape.bins, TILE=tile, num_warps=4)
-    search_tokens[(count,)](
+    whole = triton.next_power_of_2(vocab)
+    bin_tile, list_tile = min(shape.bin_tile, whole), min(shape.list_tile, whole)
+    bin_programs = min(triton.cdiv(vocab, bin_tile), max(4, shape.bin_programs // count))
+    list_programs = min(triton.cdiv(vocab, list_tile), max(4, shape.list_programs // count))
+    listed = torch.empty((count, 3, shape.capacity), dtype=torch.int64, device=tables.device)
+    bin_tokens[(bin_programs, count)](
+        *row,
+        bounds,
+        tables,
+        SHAPE=kind,
+        BINS=shape.bins,
+        TILE=bin_tile,
+        num_warps=shape.bin_warps,
+    )
+    search_tokens[(list_programs, count)](
         *row,
         lengths,
         bounds,
         tables,
-        picked,
-        found,
+        listed,
         results,
         POSITION_STRIDE=lengths.stride(0),
         SHAPE=kind,
-        SIZES=(shape.bins, shape.capacity, min(512, tile), 4),
-        num_warps=8,
+        SIZES=(shape.bins, shape.capacity, shape.usual, list_tile, min(512, whole), 4),
+        num_warps=shape.list_warps,
     )
 
 

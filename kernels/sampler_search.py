@@ -3,16 +3,18 @@
 For rows that the best tokens do not decide: many tokens kept, or many equal ones. Every question,
 which token is the last of the top-k, of the top-p, and which is drawn, asks for the token at a place
 in the order of logits, counted in tokens or in weight. Bins of equal width in the logits say where it
-lies, and the few tokens of that bin are sorted. A bin of more tokens than fit is split in four until
-those left are equal. Counts and weights are integers, so sums in any order are the same.
+lies (`kernels.sampler_ranges`), and the few tokens of these bins are sorted. A bin of more tokens than
+fit is split until those left are equal. Counts and weights are integers, so sums in any order are the
+same.
 
-SIZES is (bins, tokens sorted at most, width and height of a tile).
+SIZES is (bins, tokens sorted at most, tokens sorted in the usual case, tokens that a program looks at
+in one step, width and height of the steps that one program takes through a whole row).
 """
 
 import triton
 import triton.language as tl
 
-from kernels.sampler_bins import gather, span_of
+from kernels.sampler_bins import list_ranges, span_of
 from kernels.sampler_candidates import sort_found
 from kernels.sampler_draw import kept_by_top_k
 from kernels.sampler_logits import (
@@ -24,6 +26,7 @@ from kernels.sampler_logits import (
     units,
     weigh,
 )
+from kernels.sampler_ranges import bin_at, drawn_goal, locate, top_p_goal
 from kernels.sampler_state import TEMPERATURE, TOP_P, float_field, uniform
 
 
@@ -37,8 +40,8 @@ def _reaching(
     SIZES: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
     """Tokens with a logit >= `least`, and their mass."""
-    WIDTH: tl.constexpr = SIZES[2]
-    UNROLL: tl.constexpr = SIZES[3]
+    WIDTH: tl.constexpr = SIZES[4]
+    UNROLL: tl.constexpr = SIZES[5]
     count = tl.zeros((WIDTH,), tl.int64)
     mass = tl.zeros((WIDTH,), tl.int64)
     for first in range(0, SHAPE[0], WIDTH * UNROLL):
@@ -97,7 +100,7 @@ def _narrow(
     each = (low_mass - high_mass) // inside
     nth = tl.where(by_mass, (goal - high_mass) // tl.maximum(each, 1), goal - high_count)
     nth = tl.minimum(nth, inside - 1)
-    token = _member(source, low, high, nth, SHAPE, SIZES[2])
+    token = _member(source, low, high, nth, SHAPE, SIZES[4])
     return token, high_mass + (nth + 1) * each
 
 
@@ -124,47 +127,60 @@ def _member(
 
 
 @triton.jit
+def _at_goal(
+    listed: tl.tensor,
+    count: tl.tensor,
+    best: tl.tensor,
+    sharp: tl.tensor,
+    goal: tl.tensor,
+    mass_before: tl.tensor,
+    size_before: tl.tensor,
+    by_mass: tl.tensor,
+    SIZE: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:
+    """The answer among `count` <= SIZE listed tokens → (id, mass up to and including it)."""
+    rank = tl.arange(0, SIZE)
+    packed = sort_found(listed, count, SIZE, 8)
+    inside = tl.where(rank < count, units(weigh(logit_of(packed), best, sharp)), 0)
+    reached = mass_before + tl.cumsum(inside, axis=0)
+    passed = tl.sum(((reached <= goal) & (rank < count)).to(tl.int32), axis=0).to(tl.int64)
+    index = tl.minimum(tl.where(by_mass, passed, goal - size_before), count - 1)
+    token = tl.sum(tl.where(rank == index, token_of(packed), 0), axis=0).to(tl.int64)
+    return token, tl.sum(tl.where(rank == index, reached, 0), axis=0)
+
+
+@triton.jit
 def _answer(
     source: tl.tuple,
     table: tl.tensor,
-    picked: tl.tensor,
-    found: tl.tensor,
-    question: tl.tensor,
+    listed: tl.tensor,
+    count: tl.tensor,
     best: tl.tensor,
     bins: tl.tensor,
+    floor: tl.tensor,
     goal: tl.tensor,
+    mass_before: tl.tensor,
+    size_before: tl.tensor,
+    by_mass: tl.tensor,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """The token at place `goal` → (id, mass up to and including it)."""
-    BINS: tl.constexpr = SIZES[0]
-    by_mass = question > 0
+    """The token at place `goal`, with the tokens of the bins where it may lie listed, if they fit.
+
+    → (id, mass up to and including it).
+    """
+    USUAL: tl.constexpr = min(SIZES[2], SIZES[1])
     sharp = sharpness(float_field(source[4], source[3], TEMPERATURE))
-    place = tl.arange(0, BINS)
-    mass = tl.load(table + place)
-    size = mass
-    if not by_mass:
-        size = tl.load(table + BINS + place)
-    wanted = tl.sum((tl.cumsum(size, axis=0) <= goal).to(tl.int32), axis=0)
-    wanted = tl.minimum(wanted, BINS - 1)
-    mass_before = tl.sum(tl.where(place < wanted, mass, 0), axis=0)
-    size_before = tl.sum(tl.where(place < wanted, size, 0), axis=0)
-    counters = table + 2 * BINS + 1 + 2 * question
-    count = gather(source, best, bins, wanted, counters, picked, found, SHAPE, SIZES)
     token = goal * 0
     kept = goal * 0
     if count > SIZES[1]:
-        low, top = span_of(source, best, bins, wanted, SHAPE, SIZES)
+        wanted = bin_at(table, goal, by_mass, SIZES[0])
+        low, top = span_of(source, best, bins, floor, wanted, SHAPE, SIZES)
         token, kept = _narrow(source, best, sharp, low, top, goal, by_mass, SHAPE, SIZES)
+    elif count > USUAL:
+        token, kept = _at_goal(listed, count, best, sharp, goal, mass_before, size_before, by_mass, SIZES[1])
     else:
-        rank = tl.arange(0, SIZES[1])
-        packed = sort_found(found, count.to(tl.int32), SIZES[1])
-        inside = tl.where(rank < count, units(weigh(logit_of(packed), best, sharp)), 0)
-        reached = mass_before + tl.cumsum(inside, axis=0)
-        passed = tl.sum(((reached <= goal) & (rank < count)).to(tl.int32), axis=0).to(tl.int64)
-        index = tl.minimum(tl.where(by_mass, passed, goal - size_before), count - 1)
-        token = tl.sum(tl.where(rank == index, token_of(packed), 0), axis=0).to(tl.int64)
-        kept = tl.sum(tl.where(rank == index, reached, 0), axis=0)
+        token, kept = _at_goal(listed, count, best, sharp, goal, mass_before, size_before, by_mass, USUAL)
     return token, kept
 
 
@@ -179,54 +195,62 @@ def search_tokens(
     positions: tl.tensor,
     bounds: tl.tensor,
     tables: tl.tensor,
-    picked: tl.tensor,
-    found: tl.tensor,
+    listed: tl.tensor,
     sampled: tl.tensor,
     POSITION_STRIDE: tl.constexpr,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
 ) -> None:
-    """Grid (R,): the draw of rows under search; the others return at once.
+    """Grid (P, R): the draw of rows under search; the programs of others return at once.
 
-    Questions 0, 1 and 2 ask for the last of the top-k, of the top-p, and the token; each reads the row.
+    Questions 0, 1 and 2 ask for the last of the top-k, of the top-p, and the token. All programs of a
+    row list the tokens of the bins where the answers may lie, and the last one to finish answers. Reads
+    the row once and its table P times. listed int64 [R, 3, tokens sorted at most]: in any order.
     """
-    row = tl.program_id(0)
-    best = tl.load(bounds + 2 * row)
-    bins = tl.load(bounds + 2 * row + 1)
+    row = tl.program_id(1)
+    best = tl.load(bounds + 3 * row)
+    bins = tl.load(bounds + 3 * row + 1)
+    floor = tl.load(bounds + 3 * row + 2)
     if bins > 0:
         slot = tl.load(slots + row).to(tl.int64)
         source = (logits, split_stride, row, slot, rows, counts, bias)
         table = tables + row * (2 * SIZES[0] + 8)
+        likely = tl.load(table + 2 * SIZES[0])
+        counters = table + 2 * SIZES[0] + 1
+        own = listed + row * 3 * SIZES[1]
         top_p = float_field(rows, slot, TOP_P).to(tl.float64)
         top_k = kept_by_top_k(rows, slot, SHAPE[0]).to(tl.int64)
         drawn = uniform(rows, slot, tl.load(positions + slot * POSITION_STRIDE))
-        place = tl.arange(0, SIZES[0])
-        kept = tl.sum(tl.load(table + place), axis=0)
-        token = kept * 0
-        for question in range(3):
-            goal = top_k - 1
-            asked = (top_k > 0) & (top_k < tl.sum(tl.load(table + SIZES[0] + place), axis=0))
-            if question == 1:
-                asked = top_p < 1
-                goal = tl.ceil(top_p * kept.to(tl.float64)).to(tl.int64) - 1
-            if question == 2:
-                asked = top_k >= 0
-                kept = tl.minimum(kept, tl.load(table + 2 * SIZES[0]))
-                goal = (drawn * kept.to(tl.float64)).to(tl.int64)
-            if question > 0:
-                goal = tl.maximum(tl.minimum(goal, kept - 1), 0)
-            if asked:
-                token, mass = _answer(
-                    source,
-                    table,
-                    picked + row * SIZES[1],
-                    found + row * SIZES[1],
-                    question,
-                    best,
-                    bins,
-                    goal,
-                    SHAPE,
-                    SIZES,
-                )
-                kept = tl.minimum(kept, mass)
-        tl.store(sampled + row, token.to(tl.int32))
+        ranges, masses, size_before, kept = locate(table, likely, top_k, top_p, drawn, SIZES[0])
+        list_ranges(source, best, bins, floor, ranges, own, counters, SHAPE, SIZES)
+        # All threads' entries must be written before one of them counts this program as done; the
+        # release of that count publishes them, and the last program's acquire lets it see all lists.
+        tl.debug_barrier()
+        earlier = tl.atomic_add(counters + 3, 1, sem="acq_rel")
+        if earlier == tl.num_programs(0) - 1:
+            token = kept * 0
+            for question in range(3):
+                asked = tl.where(question == 0, ranges[1] >= ranges[0], ranges[3] >= ranges[2])
+                asked = asked | (question == 2)
+                before = tl.where(question == 0, masses[0], tl.where(question == 1, masses[1], masses[2]))
+                kept = tl.where(question == 2, tl.minimum(kept, likely), kept)
+                by_mass = tl.where(question == 1, top_p_goal(top_p, kept), drawn_goal(drawn, kept))
+                goal = tl.where(question == 0, top_k - 1, by_mass)
+                if asked:
+                    token, mass = _answer(
+                        source,
+                        table,
+                        own + question * SIZES[1],
+                        tl.load(counters + question).to(tl.int32),
+                        best,
+                        bins,
+                        floor,
+                        goal,
+                        before,
+                        size_before,
+                        question > 0,
+                        SHAPE,
+                        SIZES,
+                    )
+                    kept = tl.minimum(kept, mass)
+            tl.store(sampled + row, token.to(tl.int32))
