@@ -143,7 +143,14 @@ def _matmul(values: Tensor, w: Tensor, dtype: torch.dtype = torch.float32) -> Te
         return (values.float() @ w.float().T).to(dtype)[None]
     if w.dtype == dtype:
         return torch.mm(values, w.T)[None]
-    return torch.mm(values.to(w.dtype), w.T, out_dtype=dtype)[None]
+    if w.dtype == torch.float16:
+        return torch.mm(values, w.T, out_dtype=dtype)[None]
+    # A float16 is the sum of two bfloat16: one product of both halves reads the weights once.
+    upper = values.to(w.dtype)
+    halves = torch.cat([upper, (values - upper).to(w.dtype)])
+    product = torch.mm(halves, w.T, out_dtype=torch.float32)
+    rows = values.shape[0]
+    return product[:rows].add_(product[rows:]).to(dtype)[None]
 
 
 def _with_bias(product: Tensor, bias: Tensor | None) -> Tensor:
