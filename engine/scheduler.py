@@ -333,7 +333,9 @@ class Scheduler:
     ) -> None:
         reading = [s for s in self._roster.active() if s.state is SequenceState.PREFILL and not s.restores]
         readers = order_readers(reading, self._roster.focus, now, self.config.starve_s)
-        chunks = plan_chunks(readers, loads, spare_ms, self.cost, self.config, self.prefill_cap.tokens)
+        most = self.prefill_cap.most(bool(loads))
+        chunks = plan_chunks(readers, loads, spare_ms, self.cost, self.config, most)
+        self.prefill_cap.planned(sum(chunk.length for chunk in chunks), bool(loads))
         self._add_copies(batches, chunks)
         for chunk in chunks:
             sequence = chunk.sequence

@@ -64,7 +64,7 @@ def test_the_focused_sequence_is_admitted_first_and_pauses_last():
     while not old.preemptions + new.preemptions:
         bench.tick()
     assert (old.preemptions, new.preemptions) == (1, 0)
-    assert "KV memory is full" in old.note
+    assert "context memory is full" in old.note
 
 
 def test_a_focused_request_gets_in_by_pausing_the_newest_that_has_settled():

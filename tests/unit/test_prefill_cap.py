@@ -1,6 +1,6 @@
 """After a pass without memory the next ones are planned smaller, and grow again when they succeed."""
 
-from engine.prefill_cap import LEAST, PASSES, PrefillCap
+from engine.prefill_cap import FIRST, LEAST, PASSES, PrefillCap
 
 
 def test_it_halves_what_had_no_memory_and_doubles_after_passes_that_had():
@@ -31,3 +31,18 @@ def test_something_is_always_read():
     small = PrefillCap(8)
     small.short(8)
     assert small.tokens == 8
+
+
+def test_beside_rows_chunks_grow_from_tick_to_tick():
+    cap = PrefillCap(4096)
+    assert (cap.most(False), cap.most(True)) == (4096, FIRST)
+    cap.planned(FIRST, True)
+    assert cap.most(True) == 2 * FIRST
+    cap.planned(200, True)
+    assert cap.most(True) == 400
+    cap.planned(0, True)
+    assert cap.most(True) == FIRST
+    cap.planned(4000, False)
+    assert cap.most(True) == FIRST, "what was read while nobody decoded says nothing"
+    cap.planned(4000, True)
+    assert cap.most(True) == 4096
