@@ -79,11 +79,12 @@ def _remedy(model: ModelPort) -> str:
 
 
 def answer_outcome(
-    finished: Finished, max_tokens: int | None, context_length: int
+    finished: Finished, max_tokens: int | None, context_length: int, settings_key: str
 ) -> tuple[Status, str | None]:
     """Return how an answer ended and, where that needs saying, what its footer says about it.
 
-    max_tokens: the longest answer that was asked for; context_length: the most tokens the model reads.
+    max_tokens: the longest answer that was asked for; context_length: the most tokens the model reads;
+    settings_key: opens the settings of a chat.
     """
     if finished.reason is FinishReason.ERROR:
         return Status.ERROR, finished.error or "The engine gave no reason."
@@ -92,17 +93,20 @@ def answer_outcome(
     if finished.reason is not FinishReason.LENGTH:
         return Status.COMPLETE, None
     if max_tokens is not None and finished.completion_tokens >= max_tokens:
-        return Status.COMPLETE, "cut off at this chat's token limit, F8 changes it"
+        return Status.COMPLETE, f"cut off at this chat's token limit, {settings_key} changes it"
     if finished.prompt_tokens + finished.completion_tokens < context_length:
         return Status.COMPLETE, "cut off, the context memory is full (kv_budget in the settings)"
     return Status.COMPLETE, "cut off, no room is left in the context"
 
 
-def answer_footer(conversation: Conversation, node: MessageNode) -> str:
-    """Return the line under an answer: what it cost, how it ended, which alternative it is."""
+def answer_footer(conversation: Conversation, node: MessageNode, again_key: str) -> str:
+    """Return the line under an answer: what it cost, how it ended, which alternative it is.
+
+    again_key: writes an answer again.
+    """
     parts: list[str] = []
     if node.status is Status.ERROR:
-        parts.append(f"{node.error} Press Ctrl+R to try again.")
+        parts.append(f"{node.error} Press {again_key} to try again.")
     elif node.status is Status.STOPPED:
         parts.append("stopped")
     elif node.error:
