@@ -32,20 +32,30 @@ def prompt_messages(
     return messages, kept
 
 
-def prompt_too_long(tokens: int, max_tokens: int | None, model: ModelPort) -> str | None:
+def prompt_too_long(
+    tokens: int, max_tokens: int | None, model: ModelPort, *, in_chat: bool = True
+) -> str | None:
     """Say with numbers why a prompt leaves no room for an answer, or return None.
 
-    max_tokens: the longest answer that the chat allows, None for no limit.
+    max_tokens: the longest answer that is allowed, None for no limit; in_chat: whether the prompt is a
+    chat's, not a single question.
     """
     most = model.max_tokens
     room = min(_ANSWER_ROOM, max(1, most // 8), max_tokens or _ANSWER_ROOM)
     if tokens + room <= most:
         return None
     left = "" if tokens >= most else f", which leaves room for only {most - tokens}"
+    subject = "This chat with your message" if in_chat else "The prompt"
+    shorten = "Shorten the message, begin a new chat," if in_chat else "Shorten it"
     return (
-        f"This chat with your message is {tokens:,} tokens long; {_limit(model)}, answer included{left}. "
-        f"Shorten the message, begin a new chat, or {_remedy(model)}."
+        f"{subject} is {tokens:,} tokens long; {_limit(model)}, answer included{left}. "
+        f"{shorten} or {_remedy(model)}."
     )
+
+
+def answer_limit(tokens: int, max_tokens: int | None, model: ModelPort) -> int | None:
+    """Return the most tokens to ask for: None, to the context's end, where there is no room for more."""
+    return None if max_tokens is None or tokens + max_tokens > model.max_tokens else max_tokens
 
 
 def chat_too_long(conversation: Conversation, model: ModelPort) -> str | None:

@@ -13,7 +13,7 @@ from app.actions import label_of
 from app.conversation import AnswerStats, Conversation, Role, Status
 from app.draft import Draft
 from app.engine_port import GenerationPort, ModelPort
-from app.prompt import answer_outcome, chat_too_long, prompt_messages, prompt_too_long
+from app.prompt import answer_limit, answer_outcome, chat_too_long, prompt_messages, prompt_too_long
 from app.services import Services
 from app.session_events import (
     AnswerFinished,
@@ -267,8 +267,9 @@ class ChatSession:
             ids = model.template.encode(messages, kept=kept)
             if problem := prompt_too_long(len(ids), limit, model):
                 raise RequestError(problem)
+            most = answer_limit(len(ids), limit, model)
             return model.submit(
-                Request(tuple(ids), sampling, max_tokens=limit, priority=priority, label=label)
+                Request(tuple(ids), sampling, max_tokens=most, priority=priority, label=label)
             )
 
         running = asyncio.get_running_loop().run_in_executor(None, submit)
