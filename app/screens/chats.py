@@ -24,6 +24,8 @@ from app.widgets.list_keys import move_in
 
 _MOST = 200
 """Chats that are listed; searching finds the others."""
+_AHEAD = 20
+"""Lines below the shown ones that are drawn before they are scrolled to."""
 _MESSAGES, _AGE = 8, 8
 _MODEL_NARROW, _MODEL_WIDE, _WIDE = 14, 24, 84
 """Cells of the model's name, in lists narrower than `_WIDE` and in others."""
@@ -73,6 +75,7 @@ class ChatsScreen(ModalScreen[str | None]):
     def on_mount(self) -> None:
         """List the newest chats."""
         self.query_one("#nothing").display = False
+        self.watch(self.query_one(OptionList), "scroll_y", self._on_scrolled, init=False)
         self._look()
 
     def on_resize(self) -> None:
@@ -107,14 +110,29 @@ class ChatsScreen(ModalScreen[str | None]):
         """Draw the list; `at` is the row to highlight, None for the one that is."""
         options = self.query_one(OptionList)
         at = options.highlighted if at is None else at
-        width = max(40, options.size.width - 3)
         options.clear_options()
-        options.add_options([Option(self._row(chat, width)) for chat in self._chats])
+        self._add_rows((at or 0) + 1)
         if self._chats:
             options.highlighted = min(at or 0, len(self._chats) - 1)
-        title, rest = _columns("Title", "Model", "Messages", "Age", width)
+        title, rest = _columns("Title", "Model", "Messages", "Age", self._width)
         self.query_one("#columns", Static).update(Content(f"  {title}{rest}"))
         self._show_words()
+
+    @property
+    def _width(self) -> int:
+        return max(40, self.query_one(OptionList).size.width - 3)
+
+    def _add_rows(self, least: int = 0) -> None:
+        """Draw so many rows at least, and a screenful more: all at once they would hold up a frame."""
+        options = self.query_one(OptionList)
+        begin = options.option_count
+        end = max(begin, least) + options.size.height + _AHEAD
+        options.add_options([Option(self._row(chat, self._width)) for chat in self._chats[begin:end]])
+
+    def _on_scrolled(self) -> None:
+        options = self.query_one(OptionList)
+        if options.option_count < len(self._chats) and options.max_scroll_y - options.scroll_y < _AHEAD:
+            self._add_rows()
 
     def _show_words(self) -> None:
         """Say why the list is empty, and in the foot that there is more than is listed."""

@@ -98,6 +98,21 @@ async def test_typing_searches_titles_and_messages_and_enter_waits_for_what_is_f
         assert screen.active.conversation.title == "Arctic fish"
 
 
+async def test_a_long_list_is_drawn_as_far_as_it_is_scrolled(make_app):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        for number in range(120):
+            app.context.history.save(talk(f"Chat {number:03}", "q", "a", age=number))
+        chats = await listed(pilot)
+        options = chats.query_one("#chats")
+        assert options.option_count < 60
+        await pilot.press(*["pagedown"] * 20)
+        await wait_until(pilot, lambda: options.option_count == 120)
+        await wait_until(pilot, lambda: options.highlighted == 119)
+        assert titles(chats)[119] == "Chat 119"
+
+
 async def test_delete_asks_closes_the_tab_and_deletes_for_good(make_app, engine):
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
