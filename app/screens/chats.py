@@ -24,6 +24,8 @@ from app.widgets.list_keys import move_in
 
 _MOST = 200
 """Chats that are listed; searching finds the others."""
+_TYPING_SECONDS = 0.12
+"""A pause in typing that is long enough to search."""
 _AHEAD = 20
 """Lines below the shown ones that are drawn before they are scrolled to."""
 _MESSAGES, _AGE = 8, 8
@@ -92,11 +94,15 @@ class ChatsScreen(ModalScreen[str | None]):
 
     async def _keep_looking(self) -> None:
         """Ask the history off the UI's thread until the answer is the one that was asked for last."""
-        answered = 0
+        answered, chats = 0, self._chats
         while answered != self._asked:
             answered = self._asked
             query = self.query_one(Input).value
             if query.strip():
+                # One letter fits most words and takes longest: whoever goes on typing does not wait for it.
+                await asyncio.sleep(_TYPING_SECONDS)
+                if answered != self._asked:
+                    continue
                 chats = await asyncio.to_thread(self._history.search, query, _MOST)
             else:
                 chats = await asyncio.to_thread(self._history.recent, _MOST)
