@@ -25,6 +25,7 @@ class Action:
 ACTIONS: tuple[Action, ...] = (
     Action("new_tab", "New chat", "ctrl+t", "Chats", "Open an empty chat in a new tab"),
     Action("close_tab", "Close chat", "ctrl+w", "Chats", "Close this tab; asks while it is answering"),
+    Action("chats", "All chats", "ctrl+l", "Chats", "Open, search and delete chats, closed ones too"),
     Action("fork", "Fork chat", "f9", "Chats", "Go on from any message in a new tab; this chat stays"),
     Action("rename_tab", "Rename chat", "f2", "Chats", "Give this chat another title"),
     Action("previous_tab", "Previous chat", "ctrl+pageup,ctrl+shift+tab", "Chats", "Go one tab left"),
@@ -59,7 +60,12 @@ ACTIONS: tuple[Action, ...] = (
 
 _BY_ID = {action.id: action for action in ACTIONS}
 GROUPS: tuple[str, ...] = ("Chats", "Answer", "Model", "View", "App")
-_HINTS: tuple[tuple[str, str], ...] = (("new_tab", ""), ("choose_model", ""), ("help", ""))
+_HINTS: tuple[tuple[str, str], ...] = (
+    ("chats", ""),
+    ("new_tab", ""),
+    ("choose_model", ""),
+    ("help", ""),
+)
 _BUSY_HINTS: tuple[tuple[str, str], ...] = (("stop", ""), ("pause", "Pause"), ("help", ""))
 _PAUSED_HINTS: tuple[tuple[str, str], ...] = (("stop", ""), ("pause", "Go on"), ("help", ""))
 _NAMES = {

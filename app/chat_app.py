@@ -99,9 +99,10 @@ class ChatApp(App[int]):
 
     def _apply_keys(self) -> None:
         known = {action.id for action in actions.ACTIONS}
+        help_key = actions.label_of("help", self.settings.keys)
         for name in self.settings.keys:
             if name not in known:
-                self.warnings.append(f"keys.{name}: there is no such action; F1 lists them")
+                self.warnings.append(f"keys.{name}: there is no such action; {help_key} lists them")
         self.set_keymap({name: keys for name, keys in self.settings.keys.items() if name in known})
 
     def on_mount(self) -> None:
@@ -130,9 +131,8 @@ class ChatApp(App[int]):
         engine = EngineService(self._factory, deliver)
         pump = Pump(loop, self._after_flush)
         model, folders = self._choice
-        context = AppContext(
-            self.settings, self.places, history, engine, Services(engine, pump, history), folders, model
-        )
+        services = Services(engine, pump, history, self.settings.keys)
+        context = AppContext(self.settings, self.places, history, engine, services, folders, model)
         if self._copy is not None:
             context.copy = self._copy
         if self._find_models is not None:

@@ -72,7 +72,7 @@ def status_item(session: ChatSession, stats: EngineStats | None) -> StatusItem:
         name = model_title(loading) if loading is not None else ""
         if session.models.error is None:
             return StatusItem(name or "tui-chat", note="starting", kv=kv)
-        return StatusItem("no model", note="Ctrl+O opens one", kv=kv)
+        return StatusItem("no model", note=f"{session.key('choose_model')} opens one", kv=kv)
     return StatusItem(
         model=model_title(session.model.path),
         quantization=str(session.model.info.quantization),
@@ -95,11 +95,13 @@ def status_note(session: ChatSession) -> str:
     return ""
 
 
-def notice_rows(session: ChatSession, width: int, pause_key: str) -> list[Row]:
-    """Return the lines above the composer; `pause_key` is the key that lets a paused answer go on."""
+def notice_rows(session: ChatSession, width: int, send_key: str) -> list[Row]:
+    """Return the lines above the composer; `send_key` is the key that sends a message."""
     rows: list[Row] = []
+    stop = session.key("stop")
     if session.paused:
-        rows.append((("Paused. ", "queued"), (f"{pause_key} goes on, Esc stops the answer here.", "dim")))
+        goes_on = f"{session.key('pause')} goes on, {stop} stops the answer here."
+        rows.append((("Paused. ", "queued"), (goes_on, "dim")))
     elif session.stats is not None and made_to_wait(session.stats) and session.stats.note:
         note = session.stats.note[0].upper() + session.stats.note[1:]
         rows.append(((fit_short(f"{note}; this answer goes on by itself.", width), "queued"),))
@@ -108,7 +110,8 @@ def notice_rows(session: ChatSession, width: int, pause_key: str) -> list[Row]:
     elif session.models.error is not None and session.model is None:
         rows.append(((fit_short(session.models.error, width), "error"),))
     if session.editing is not None:
-        rows.append((("Editing your last message. ", "accent"), ("Enter asks again, Esc leaves it.", "dim")))
+        keys = f"{send_key} asks again, {stop} leaves it."
+        rows.append((("Editing your last message. ", "accent"), (keys, "dim")))
     if session.models.warnings:
         rows.append(((fit_short(session.models.warnings[0], width), "warning"),))
     if session.queued:
@@ -119,9 +122,10 @@ def notice_rows(session: ChatSession, width: int, pause_key: str) -> list[Row]:
 
 
 def _loading_row(session: ChatSession, path: Path, width: int) -> Row:
-    """What is opened, how far it is and what Esc does; the bar and the step make room for the names."""
+    """What is opened, how far, and what stopping does; the bar and the step make room for the names."""
     fraction, what = session.models.progress
-    keeps = f"Esc keeps {model_title(session.model.path)}" if session.model is not None else "Esc stops"
+    keeps = f"keeps {model_title(session.model.path)}" if session.model is not None else "stops"
+    keeps = f"{session.key('stop')} {keeps}"
     opening = f"Opening {fit_short(model_title(path), _NAME)} "
     done = f" {fraction:4.0%} "
     room = width - sum(map(cell_len, (opening, done, keeps))) - 1

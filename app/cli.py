@@ -31,6 +31,37 @@ exit codes:
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Names an option that it does not know, before what follows it is taken for something else."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as argparse does; an unknown option is wrong usage."""
+        value_follows = False
+        for text in sys.argv[1:] if args is None else args:
+            plain = not text.startswith("-")
+            if text == "--" or (plain and self._subparsers is not None and not value_follows):
+                break
+            value_follows = not plain and self._takes_value(text)
+        return super().parse_known_args(args, namespace)
+
+    def _takes_value(self, text: str) -> bool:
+        """Whether the word after this option is its value; an error for an unknown option."""
+        if text == "-" or text[1] in ".0123456789":
+            return False
+        known = self._option_string_actions
+        name, _, joined = text.partition("=") if text.startswith("--") else (text[:2], "", text[2:])
+        fitting = [option for option in known if option.startswith(name)] if name not in known else [name]
+        if not fitting:
+            if " " in text:
+                return False
+            from difflib import get_close_matches
+
+            near = get_close_matches(text.partition("=")[0], known, n=1)
+            near = near or [option for option in known if option.startswith(f"-{name}")]
+            self.error(f"there is no option {name}" + (f"; did you mean {near[0]}?" if near else ""))
+        return known[fitting[0]].nargs is None and not joined
+
+
 class _Version(argparse.Action):
     def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
@@ -60,7 +91,7 @@ def _size(text: str) -> str:
 
 def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Build the parser; only the commands that `argv` names are imported for their options."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=PROGRAM,
         description="Chat with local models in a terminal; every tab answers at the same time.",
         epilog=_EPILOG,

@@ -18,7 +18,7 @@ from typing import TypeVar
 from app.conversation import Conversation
 from app.history_database import Database, file_identity, is_corrupt, move_aside, open_database
 from app.history_rows import conversation_row, read_conversation
-from app.history_search import SearchHit, search_messages
+from app.history_search import search_conversations
 from app.history_tables import (
     ConversationSummary,
     OpenTabs,
@@ -118,13 +118,13 @@ class HistoryStore:
         return conversation
 
     def recent(self, limit: int = 50) -> list[ConversationSummary]:
-        """Return the conversations that hold messages, the last changed first."""
+        """Return the conversations that hold messages or a draft, the last changed first."""
         return self._ask(lambda database: read_recent(database, limit), [])
 
-    def search(self, query: str, limit: int = 50) -> list[SearchHit]:
-        """Find messages that hold every word of the query (the last one may be a beginning)."""
+    def search(self, query: str, limit: int = 50) -> list[ConversationSummary]:
+        """Find conversations by title or text: every word (the last of a text may be a beginning)."""
         return self._ask(
-            lambda database: search_messages(database.connection, query, limit, database.searchable), []
+            lambda database: search_conversations(database.connection, query, limit, database.searchable), []
         )
 
     def delete(self, conversation_id: str) -> None:

@@ -1,11 +1,16 @@
 """What is written and asked about the history, in SQL. Runs on the history's own thread."""
 
+import sqlite3
 from dataclasses import dataclass, field
 
 from app.conversation import MessageNode, Status
 from app.history_database import Database
 from app.history_rows import ConversationRow, index_message, write_conversation, write_message
 
+_HOLDS_SOMETHING = "(c.draft <> '' OR EXISTS (SELECT 1 FROM messages m WHERE m.conversation = c.id))"
+"""Condition on a conversation `c`: messages or a draft; an empty chat is worth no line."""
+_SUMMARY = """SELECT c.id, c.title, c.model_path, c.updated,
+    (SELECT count(*) FROM messages m WHERE m.conversation = c.id) FROM conversations c"""
 Signature = tuple[object, ...]
 """Tells whether a message has changed since it was written."""
 
@@ -27,6 +32,10 @@ class ConversationSummary:
     model_path: str | None
     updated: float
     messages: int
+    message_id: str | None = None
+    """The message that a search found, if it found one."""
+    snippet: str = ""
+    """The found message's text around the first word found."""
 
 
 @dataclass(slots=True)
@@ -102,14 +111,23 @@ def read_tabs(database: Database) -> OpenTabs:
 
 
 def read_recent(database: Database, limit: int) -> list[ConversationSummary]:
-    """Return the conversations that hold messages, the last changed first."""
+    """Return the conversations that hold messages or a draft, the last changed first."""
     rows = database.connection.execute(
-        """SELECT c.id, c.title, c.model_path, c.updated, count(m.id) FROM conversations c
-           JOIN messages m ON m.conversation = c.id
-           GROUP BY c.id ORDER BY c.updated DESC LIMIT ?""",
-        (limit,),
+        f"{_SUMMARY} WHERE {_HOLDS_SOMETHING} ORDER BY c.updated DESC LIMIT ?", (limit,)
     )
     return [ConversationSummary(*row) for row in rows.fetchall()]
+
+
+def holds_something(connection: sqlite3.Connection, conversation_id: str) -> bool:
+    """Tell whether a conversation has messages or a draft."""
+    sql = f"SELECT 1 FROM conversations c WHERE c.id = ? AND {_HOLDS_SOMETHING}"
+    return connection.execute(sql, (conversation_id,)).fetchone() is not None
+
+
+def read_summary(connection: sqlite3.Connection, conversation_id: str) -> ConversationSummary:
+    """Return the line of one conversation, which must be there."""
+    row = connection.execute(f"{_SUMMARY} WHERE c.id = ?", (conversation_id,)).fetchone()
+    return ConversationSummary(*row)
 
 
 def delete(database: Database, conversation_id: str) -> None:

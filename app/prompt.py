@@ -32,20 +32,30 @@ def prompt_messages(
     return messages, kept
 
 
-def prompt_too_long(tokens: int, max_tokens: int | None, model: ModelPort) -> str | None:
+def prompt_too_long(
+    tokens: int, max_tokens: int | None, model: ModelPort, *, in_chat: bool = True
+) -> str | None:
     """Say with numbers why a prompt leaves no room for an answer, or return None.
 
-    max_tokens: the longest answer that the chat allows, None for no limit.
+    max_tokens: the longest answer that is allowed, None for no limit; in_chat: whether the prompt is a
+    chat's, not a single question.
     """
     most = model.max_tokens
     room = min(_ANSWER_ROOM, max(1, most // 8), max_tokens or _ANSWER_ROOM)
     if tokens + room <= most:
         return None
     left = "" if tokens >= most else f", which leaves room for only {most - tokens}"
+    subject = "This chat with your message" if in_chat else "The prompt"
+    shorten = "Shorten the message, begin a new chat," if in_chat else "Shorten it"
     return (
-        f"This chat with your message is {tokens:,} tokens long; {_limit(model)}, answer included{left}. "
-        f"Shorten the message, begin a new chat, or {_remedy(model)}."
+        f"{subject} is {tokens:,} tokens long; {_limit(model)}, answer included{left}. "
+        f"{shorten} or {_remedy(model)}."
     )
+
+
+def answer_limit(tokens: int, max_tokens: int | None, model: ModelPort) -> int | None:
+    """Return the most tokens to ask for: None, to the context's end, where there is no room for more."""
+    return None if max_tokens is None or tokens + max_tokens > model.max_tokens else max_tokens
 
 
 def chat_too_long(conversation: Conversation, model: ModelPort) -> str | None:
@@ -79,11 +89,12 @@ def _remedy(model: ModelPort) -> str:
 
 
 def answer_outcome(
-    finished: Finished, max_tokens: int | None, context_length: int
+    finished: Finished, max_tokens: int | None, context_length: int, settings_key: str
 ) -> tuple[Status, str | None]:
     """Return how an answer ended and, where that needs saying, what its footer says about it.
 
-    max_tokens: the longest answer that was asked for; context_length: the most tokens the model reads.
+    max_tokens: the longest answer that was asked for; context_length: the most tokens the model reads;
+    settings_key: opens the settings of a chat.
     """
     if finished.reason is FinishReason.ERROR:
         return Status.ERROR, finished.error or "The engine gave no reason."
@@ -92,17 +103,20 @@ def answer_outcome(
     if finished.reason is not FinishReason.LENGTH:
         return Status.COMPLETE, None
     if max_tokens is not None and finished.completion_tokens >= max_tokens:
-        return Status.COMPLETE, "cut off at this chat's token limit, F8 changes it"
+        return Status.COMPLETE, f"cut off at this chat's token limit, {settings_key} changes it"
     if finished.prompt_tokens + finished.completion_tokens < context_length:
         return Status.COMPLETE, "cut off, the context memory is full (kv_budget in the settings)"
     return Status.COMPLETE, "cut off, no room is left in the context"
 
 
-def answer_footer(conversation: Conversation, node: MessageNode) -> str:
-    """Return the line under an answer: what it cost, how it ended, which alternative it is."""
+def answer_footer(conversation: Conversation, node: MessageNode, again_key: str) -> str:
+    """Return the line under an answer: what it cost, how it ended, which alternative it is.
+
+    again_key: writes an answer again.
+    """
     parts: list[str] = []
     if node.status is Status.ERROR:
-        parts.append(f"{node.error} Press Ctrl+R to try again.")
+        parts.append(f"{node.error} Press {again_key} to try again.")
     elif node.status is Status.STOPPED:
         parts.append("stopped")
     elif node.error:

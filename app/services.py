@@ -1,6 +1,7 @@
 """What the sessions of all tabs share."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from app.conversation import Conversation
@@ -25,3 +26,5 @@ class Services:
     engine: EngineService
     pump: Pump
     history: HistoryPort
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """The reader's own keys, which messages name."""

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.actions import label_of
 from app.conversation import AnswerStats, Conversation, Role, Status
 from app.draft import Draft
 from app.engine_port import GenerationPort, ModelPort
-from app.prompt import answer_outcome, chat_too_long, prompt_messages, prompt_too_long
+from app.prompt import answer_limit, answer_outcome, chat_too_long, prompt_messages, prompt_too_long
 from app.services import Services
 from app.session_events import (
     AnswerFinished,
@@ -53,7 +54,14 @@ class ChatSession:
         report: Callable[["ChatSession", SessionEvent], None],
     ) -> None:
         self.conversation = conversation
-        self.models = SessionModels(services.engine, self._model_opened, self._return_queue, self._tell)
+        self._services = services
+        self.models = SessionModels(
+            services.engine,
+            self._model_opened,
+            self._return_queue,
+            self._tell,
+            choose_key=self.key("choose_model"),
+        )
         self.draft = Draft.folded(conversation.draft)
         self.editing: str | None = None
         self.unread = False
@@ -61,7 +69,6 @@ class ChatSession:
         self.stats: SequenceStats | None = None
         self.paused = False
         """Whether the reader has paused the answer."""
-        self._services = services
         self._report = report
         self._generation: GenerationPort | None = None
         self._task: asyncio.Task[None] | None = None
@@ -76,6 +83,10 @@ class ChatSession:
     def model(self) -> ModelPort | None:
         """The model that answers, None before one is open."""
         return self.models.current
+
+    def key(self, action: str) -> str:
+        """Return the reader's key of an action, as people write it."""
+        return label_of(action, self._services.keys)
 
     @property
     def busy(self) -> bool:
@@ -232,12 +243,14 @@ class ChatSession:
             return False
         if turn is not None and turn.text is not None:
             self._tell(TextReturned(turn.text, turn.replaces))
-        self._tell(Notice("An answer is being written; press Esc to stop it first.", "information"))
+        stop = f"An answer is being written; press {self.key('stop')} to stop it first."
+        self._tell(Notice(stop, "information"))
         return True
 
     def _launch(self, turn: _Turn) -> None:
         if self.model is None:
-            self._turn_failed(turn, self.models.error or "No model is open; press Ctrl+O to choose one.")
+            missing = f"No model is open; press {self.key('choose_model')} to choose one."
+            self._turn_failed(turn, self.models.error or missing)
             return
         self._asking = turn
         self._task = asyncio.get_running_loop().create_task(self._run_turn(turn, self.model))
@@ -254,8 +267,9 @@ class ChatSession:
             ids = model.template.encode(messages, kept=kept)
             if problem := prompt_too_long(len(ids), limit, model):
                 raise RequestError(problem)
+            most = answer_limit(len(ids), limit, model)
             return model.submit(
-                Request(tuple(ids), sampling, max_tokens=limit, priority=priority, label=label)
+                Request(tuple(ids), sampling, max_tokens=most, priority=priority, label=label)
             )
 
         running = asyncio.get_running_loop().run_in_executor(None, submit)
@@ -319,7 +333,7 @@ class ChatSession:
 
     def _finish(self, answer: str, finished: Finished) -> None:
         limit = self._generation.request.max_tokens if self._generation is not None else None
-        status, note = answer_outcome(finished, limit, self._context_length)
+        status, note = answer_outcome(finished, limit, self._context_length, self.key("tab_settings"))
         stats = AnswerStats(
             tokens=finished.completion_tokens,
             tok_s=finished.tok_s,

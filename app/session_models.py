@@ -12,7 +12,8 @@ from app.session_events import Changed, Notice, SessionEvent
 class SessionModels:
     """Holds the tab's model; a switch keeps the present one until the new one is there.
 
-    `opened` receives each new model; `unable` is called when there will be none to answer with.
+    `opened` receives each new model; `unable` is called when there will be none to answer with;
+    `choose_key` is the key that opens the model picker.
     """
 
     def __init__(
@@ -21,6 +22,8 @@ class SessionModels:
         opened: Callable[[ModelPort], None],
         unable: Callable[[], None],
         tell: Callable[[SessionEvent], None],
+        *,
+        choose_key: str,
     ) -> None:
         self.current: ModelPort | None = None
         self.warnings: list[str] = []
@@ -31,6 +34,7 @@ class SessionModels:
         self._opened = opened
         self._unable = unable
         self._tell = tell
+        self._choose_key = choose_key
         self._job: LoadJob | None = None
         self._retired: list[ModelPort] = []
 
@@ -55,7 +59,7 @@ class SessionModels:
         self._job.cancel()
         self._job = self.loading_path = None
         if self.current is None:
-            self.error = "No model is open: loading was stopped. Press Ctrl+O to choose one."
+            self.error = f"No model is open: loading was stopped. Press {self._choose_key} to choose one."
         self._unable()
         self._tell(Changed())
         return True

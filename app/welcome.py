@@ -11,6 +11,7 @@ from app.builtin_model import is_builtin
 _ACTIONS = (
     ("new_tab", "opens another chat; all of them answer at the same time"),
     ("choose_model", "opens another model in this chat"),
+    ("chats", "lists all chats, also those whose tabs are closed"),
     ("help", "lists all keys"),
 )
 

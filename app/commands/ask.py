@@ -13,6 +13,7 @@ from app.commands.common import CommandError, add_model_arguments, chosen_model,
 from app.engine_options import make_engine
 from app.reasoning import Part, ReasoningSplitter
 from app.settings import Settings
+from engine.errors import RequestError
 from engine.request import Finished, FinishReason, Request, SamplingParams
 
 if TYPE_CHECKING:
@@ -34,13 +35,13 @@ def run(args: argparse.Namespace) -> int:
     """Answer one prompt from the command line and a pipe."""
     prompt = _prompt(args.prompt)
     settings = read_settings()
+    sampling, limit = _sampling(args, settings), _limit(args, settings)
     path = chosen_model(args, settings)
-    sampling = _sampling(args, settings)
     with _answer_stream() as out:
         engine = make_engine(settings.engine)
         try:
             model = engine.load(path)
-            request = _request(args, settings, sampling, model, prompt)
+            request = _request(args, settings, sampling, limit, model, prompt)
             return _answer(args, model, request, out)
         finally:
             engine.close()
@@ -57,17 +58,31 @@ def _prompt(given: str | None) -> str:
 
 
 def _sampling(args: argparse.Namespace, settings: Settings) -> SamplingParams:
-    sampling = settings.sampling.params()
-    if args.temperature is not None:
-        sampling = replace(sampling, temperature=args.temperature)
-    if args.seed is not None:
-        sampling = replace(sampling, seed=args.seed)
-    return sampling
+    given = {"temperature": args.temperature, "seed": args.seed}
+    try:
+        return replace(settings.sampling.params(), **{k: v for k, v in given.items() if v is not None})
+    except RequestError as error:
+        raise CommandError(f"--{error}", code=2) from error
+
+
+def _limit(args: argparse.Namespace, settings: Settings) -> int | None:
+    """The most tokens of the answer, None for the context's end."""
+    if args.max_tokens is None:
+        return settings.sampling.token_limit
+    if args.max_tokens < 1:
+        raise CommandError(f"--max-tokens: {args.max_tokens} is not at least 1", code=2)
+    return int(args.max_tokens)
 
 
 def _request(
-    args: argparse.Namespace, settings: Settings, sampling: SamplingParams, model: "Model", prompt: str
+    args: argparse.Namespace,
+    settings: Settings,
+    sampling: SamplingParams,
+    limit: int | None,
+    model: "Model",
+    prompt: str,
 ) -> Request:
+    from app.prompt import answer_limit, prompt_too_long
     from engine.text.chat_template import Message
 
     system = args.system if args.system is not None else settings.sampling.system_prompt
@@ -77,8 +92,10 @@ def _request(
     for warning in (model.tokenizer.warning, model.template.warning):
         if warning:
             say(f"warning: {warning}")
-    limit = args.max_tokens if args.max_tokens is not None else settings.sampling.token_limit
-    return Request(tuple(ids), sampling=sampling, max_tokens=limit, label="ask")
+    if problem := prompt_too_long(len(ids), limit, model, in_chat=False):
+        raise CommandError(problem)
+    most = answer_limit(len(ids), limit, model)
+    return Request(tuple(ids), sampling=sampling, max_tokens=most, label="ask")
 
 
 def _answer(args: argparse.Namespace, model: "Model", request: Request, out: TextIO) -> int:

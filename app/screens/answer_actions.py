@@ -43,9 +43,8 @@ class AnswerActions(ChatBase):
         session = self.active
         node = session.conversation.last_user()
         if node is None or session.busy:
-            self.say(
-                "Press Esc to stop the answer first." if session.busy else "There is no message to edit yet."
-            )
+            stop = f"Press {session.key('stop')} to stop the answer first."
+            self.say(stop if session.busy else "There is no message to edit yet.")
             return
         self.keep_draft()
         session.editing = node.id

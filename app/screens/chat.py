@@ -14,6 +14,7 @@ from app.context import AppContext
 from app.conversation import Conversation, Role
 from app.draft import Draft
 from app.screens.answer_actions import AnswerActions
+from app.screens.kept_chats import KeptChats
 from app.screens.live_chrome import LiveChrome
 from app.session import ChatSession
 from app.session_events import (
@@ -37,7 +38,7 @@ from app.widgets.transcript import Transcript
 _DRAFT_SECONDS = 0.8
 
 
-class ChatScreen(LiveChrome, AnswerActions):
+class ChatScreen(LiveChrome, AnswerActions, KeptChats):
     """Owns the tabs. Sessions report here; nobody else touches the widgets."""
 
     BINDINGS: ClassVar = [*actions.bindings()]
@@ -98,7 +99,8 @@ class ChatScreen(LiveChrome, AnswerActions):
         self.refocus()
         self.refresh_chrome()
 
-    async def _activate(self, index: int) -> None:
+    async def activate(self, index: int) -> None:
+        """Bring a tab to the front; nothing happens when it is there or gone."""
         await self.composer.settle()
         if index == self._active or not 0 <= index < len(self.sessions):
             return
@@ -160,7 +162,7 @@ class ChatScreen(LiveChrome, AnswerActions):
 
     @on(Composer.Submitted)
     def _on_submitted(self, event: Composer.Submitted) -> None:
-        index = self._index(event.chat)
+        index = self.index_of(event.chat)
         if index < 0:
             return
         session = self.sessions[index]
@@ -175,11 +177,11 @@ class ChatScreen(LiveChrome, AnswerActions):
     @on(TabBar.Chosen)
     async def _on_tab_chosen(self, event: TabBar.Chosen) -> None:
         if not isinstance(event, TabBar.CloseClicked):
-            await self._activate(self._index(event.tab_id))
+            await self.activate(self.index_of(event.tab_id))
 
     @on(TabBar.CloseClicked)
     async def _on_tab_close(self, event: TabBar.CloseClicked) -> None:
-        await self._ask_close(self._index(event.tab_id))
+        await self._ask_close(self.index_of(event.tab_id))
 
     @on(TabBar.NewClicked)
     async def _on_tab_new(self) -> None:
@@ -187,14 +189,11 @@ class ChatScreen(LiveChrome, AnswerActions):
 
     @on(TabBar.Stepped)
     async def _on_tab_step(self, event: TabBar.Stepped) -> None:
-        await self._activate(self._active + event.step)
+        await self.activate(self._active + event.step)
 
     @on(Transcript.CopyRequested)
     def _on_copy_requested(self, event: Transcript.CopyRequested) -> None:
         self.copy(event.text)
-
-    def _index(self, tab_id: str) -> int:
-        return next((i for i, s in enumerate(self.sessions) if s.conversation.id == tab_id), -1)
 
     async def action_new_tab(self) -> None:
         """Open an empty chat with the active tab's model."""
@@ -204,7 +203,7 @@ class ChatScreen(LiveChrome, AnswerActions):
         session = self._add(conversation)
         self.context.history.save(conversation)
         session.open_model(self.context.model_path(conversation))
-        await self._activate(len(self.sessions) - 1)
+        await self.activate(len(self.sessions) - 1)
 
     async def action_close_tab(self) -> None:
         """Close the active tab."""
@@ -224,6 +223,13 @@ class ChatScreen(LiveChrome, AnswerActions):
         self.ask(screen, lambda yes: self.call_later(self._close, session) if yes else None)
 
     async def _close(self, session: ChatSession) -> None:
+        """Close a tab and say where its chat is."""
+        await self.close(session)
+        if session.conversation.nodes or session.conversation.draft:
+            self.say(f"“{session.conversation.title}” is kept; {session.key('chats')} lists all chats.")
+
+    async def close(self, session: ChatSession) -> None:
+        """Close a tab; an empty chat is not kept, and after the last tab an empty one opens."""
         await self.composer.settle()
         if session not in self.sessions:
             return
@@ -256,16 +262,18 @@ class ChatScreen(LiveChrome, AnswerActions):
 
     async def fork(self, session: ChatSession, node_id: str) -> None:
         """Copy a chat up to a message into a new tab right after it; the KV is shared by its token ids."""
-        if session not in self.sessions:
-            return
-        conversation = session.conversation.fork(node_id)
-        index = self.sessions.index(session) + 1
-        copy = self._add(conversation, index)
+        if session in self.sessions:
+            conversation = session.conversation.fork(node_id)
+            await self.open_in_tab(conversation, self.sessions.index(session) + 1)
+
+    async def open_in_tab(self, conversation: Conversation, index: int) -> None:
+        """Give a chat a tab at a place, with its model, and go there."""
+        session = self._add(conversation, index)
         if self._active >= index:
             self._active += 1
         self.context.history.save(conversation)
-        copy.open_model(self.context.model_path(conversation))
-        await self._activate(index)
+        session.open_model(self.context.model_path(conversation))
+        await self.activate(index)
 
     def action_rename_tab(self) -> None:
         """Ask for another title."""
@@ -276,15 +284,15 @@ class ChatScreen(LiveChrome, AnswerActions):
 
     async def action_previous_tab(self) -> None:
         """Go one tab left, round the end."""
-        await self._activate((self._active - 1) % len(self.sessions))
+        await self.activate((self._active - 1) % len(self.sessions))
 
     async def action_next_tab(self) -> None:
         """Go one tab right, round the end."""
-        await self._activate((self._active + 1) % len(self.sessions))
+        await self.activate((self._active + 1) % len(self.sessions))
 
     async def action_go_to_tab(self, number: int) -> None:
         """Go to the tab with this number, from 1."""
-        await self._activate(number - 1)
+        await self.activate(number - 1)
 
     def action_choose_model(self) -> None:
         """Show the model picker."""

@@ -6,6 +6,7 @@ from typing import TypeVar
 from textual.screen import Screen
 
 from app.context import AppContext
+from app.conversation import Conversation
 from app.session import ChatSession
 from app.widgets.composer import Composer
 from app.widgets.deck import TranscriptDeck
@@ -37,6 +38,23 @@ class ChatBase(Screen[None]):
     def deck(self) -> TranscriptDeck:
         """Where the transcript is."""
         return self.query_one("#deck", TranscriptDeck)
+
+    def index_of(self, conversation_id: str) -> int:
+        """Return which tab a chat has, -1 for none."""
+        ids = (session.conversation.id for session in self.sessions)
+        return next((index for index, known in enumerate(ids) if known == conversation_id), -1)
+
+    async def activate(self, index: int) -> None:
+        """Bring a tab to the front; the chat screen does."""
+        raise NotImplementedError
+
+    async def open_in_tab(self, conversation: Conversation, index: int) -> None:
+        """Give a chat a tab at a place, and go there; the chat screen does."""
+        raise NotImplementedError
+
+    async def close(self, session: ChatSession) -> None:
+        """Close a tab; the chat screen does."""
+        raise NotImplementedError
 
     def refresh_chrome(self) -> None:
         """Bring everything around the transcript up to date."""

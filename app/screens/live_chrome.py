@@ -54,7 +54,8 @@ class LiveChrome(ChatBase):
         hints = actions.hints(keys, busy=session.busy, paused=session.paused)
         self.query_one("#status", StatusLine).show(chrome.status_item(session, stats), hints)
         notices = self.query_one("#notices", NoticeBar)
-        notices.show(chrome.notice_rows(session, self.size.width - 2, actions.label_of("pause", keys)))
+        send, _ = actions.writing_keys(enter_sends=self.context.settings.general.enter_sends)
+        notices.show(chrome.notice_rows(session, self.size.width - 2, send))
         if self._beats % _PANEL_BEATS == 0:
             self._show_panel(stats)
         working = any(item.state not in _STILL for item in items)

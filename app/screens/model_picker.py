@@ -18,6 +18,7 @@ from textual.widgets.option_list import Option
 from app.builtin_model import BUILTIN_TITLE, is_builtin
 from app.model_files import ModelFile, read_model
 from app.widgets.lines import fit, size_text
+from app.widgets.list_keys import move_in
 
 Finder = Callable[[Sequence[Path]], list[ModelFile]]
 
@@ -134,17 +135,7 @@ class ModelPicker(ModalScreen[Path | None]):
 
     def on_key(self, event: events.Key) -> None:
         """Move in the list while the filter keeps the focus."""
-        options = self.query_one(OptionList)
-        moves = {
-            "up": options.action_cursor_up,
-            "down": options.action_cursor_down,
-            "pageup": options.action_page_up,
-            "pagedown": options.action_page_down,
-        }
-        if event.key in moves and not options.has_focus:
-            event.stop()
-            event.prevent_default()
-            moves[event.key]()
+        move_in(self.query_one(OptionList), event)
 
     @on(Input.Submitted)
     def _on_submitted(self) -> None:

@@ -127,7 +127,7 @@ def message_view(session: ChatSession, node: MessageNode) -> MessageView:
         text=node.text,
         reasoning=node.reasoning,
         status="limited" if node.status is Status.COMPLETE and node.error else str(node.status),
-        footer=answer_footer(session.conversation, node)
+        footer=answer_footer(session.conversation, node, session.key("regenerate"))
         if answer and node.status is not Status.STREAMING
         else "",
         title=title,

@@ -11,6 +11,7 @@ from textual.widgets import Static
 from app.screens.help import HelpScreen
 from app.settings import GeneralSettings, Settings
 from app.widgets.notice_bar import NoticeBar
+from engine.request import FinishReason
 from tests.ui.driving import ready, wait_until
 from tests.ui.test_models import LARGE
 
@@ -30,6 +31,20 @@ async def test_help_wraps_and_names_the_readers_own_keys(make_app):
         assert max(map(cell_len, _text(scroll).splitlines())) <= scroll.scrollable_content_region.width
         await pilot.press("ctrl+p")
         assert isinstance(app.screen, HelpScreen)
+
+
+async def test_messages_name_the_readers_own_keys(make_app, engine):
+    keys = MappingProxyType({"regenerate": "ctrl+g", "stop": "f12"})
+    app = make_app(Settings(general=GeneralSettings(enter_sends=False), keys=keys))
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await ready(pilot)
+        screen.active.send("one")
+        await wait_until(pilot, lambda: engine.generations and screen.active.sequence_id)
+        engine.generations[0].finish(FinishReason.ERROR, "The logits hold NaN.")
+        await wait_until(pilot, lambda: not screen.active.busy)
+        assert "Press Ctrl+G to try again" in screen.deck.footer_of(screen.active.conversation.leaf)
+        await pilot.press("f4")
+        assert "Ctrl+J asks again, F12 leaves it." in screen.query_one(NoticeBar).plain
 
 
 def _text(scroll: VerticalScroll) -> str:

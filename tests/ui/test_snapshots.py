@@ -12,6 +12,7 @@ from app.widgets.transcript import Transcript
 from engine.request import Priority
 from engine.stats import SequenceState
 from tests.ui.driving import chat, ready, say, wait_until
+from tests.ui.test_chats import listed, search, talk
 
 MODELS = [
     ModelFile(Path("/m/pocket-44m-q5_k_m.gguf"), "pocket-44m-q5_k_m", 32_000_000, "Q5_K_M", 2048),
@@ -146,6 +147,27 @@ def test_model_picker(snap_compare, make_app):
         await pilot.pause()
 
     assert snap_compare(app, run_before=run, terminal_size=(110, 30))
+
+
+@pytest.mark.parametrize(("theme", "size"), [("ink", (80, 24)), ("linen", (120, 30))])
+def test_chats(snap_compare, make_app, engine, theme, size):
+    app = make_app(Settings(general=GeneralSettings(theme=theme)))
+
+    async def run(pilot):
+        chats = await ready(pilot)
+        app.context.locations = replace(app.context.locations, models=Path("/models"))
+        await chats._show_active()
+        birds = talk("Terns", "Where?", "From pole to pole the arctic tern flies.", age=300)
+        foxes = talk("Arctic foxes, and why they are white in winter", "Why?", "Snow.", age=9e6)
+        birds.model_path = foxes.model_path = "/m/Qwen3-0.6B-Q4_K_M.gguf"
+        for conversation in (birds, foxes):
+            app.context.history.save(conversation)
+        screen = await listed(pilot)
+        await search(pilot, "arctic")
+        screen.query_one("Input").cursor_blink = False
+        await pilot.pause()
+
+    assert snap_compare(app, run_before=run, terminal_size=size)
 
 
 @pytest.mark.parametrize("key", ["f1", "f8"])

@@ -26,7 +26,7 @@ class FakeTemplate:
 
     def encode(self, messages, **_):
         self.messages = list(messages)
-        return [1, 2, 3]
+        return [1, 2, 3, *range(self.messages[-1].content.count("x"))]
 
     def starts_in_reasoning(self, enable_thinking):
         return self.opened
@@ -36,7 +36,9 @@ class FakeModel:
     """A model, its tokenizer and its generation in one."""
 
     name = "fake"
+    path = Path("fake.gguf")
     warning = None
+    max_tokens = context_length = 2048
 
     def __init__(self, texts, reason=FinishReason.STOP, opened=False, error=None):
         self.texts, self.reason, self.error = texts, reason, error
@@ -161,11 +163,22 @@ def test_errors_are_one_line(run):
     assert run(failed, "q") == (1, "half\n", "tui-chat: the logits are not numbers\n")
     broken = ModelFileError("x.gguf: offset 3 is outside of the file")
     assert run(broken, "q") == (1, "", "tui-chat: x.gguf: offset 3 is outside of the file\n")
-    code, _, err = run(FakeModel(["a"]), "q", "--temperature", "-1")
-    assert (code, err.count("\n")) == (1, 1)
-    assert "temperature" in err
-    code, _, err = run(FakeModel(["a"]), "q", "--max-tokens", "0")
-    assert "max_tokens" in err
+
+
+@pytest.mark.parametrize("option", [("--temperature", "-1"), ("--seed", "-3"), ("--max-tokens", "0")])
+def test_a_value_out_of_range_is_wrong_usage(run, option):
+    code, out, err = run(FakeModel(["a"]), "q", *option)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"tui-chat: {option[0]}: {option[1]}")
+
+
+def test_a_prompt_that_is_too_long_is_told_in_plain_words_and_a_long_answer_ends_with_the_context(run):
+    code, out, err = run(FakeModel(["a"]), "x" * 2500)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "The prompt is 2,503 tokens long; fake reads at most 2,048" in err
+    model = FakeModel(["a"])
+    assert run(model, "q", "--max-tokens", "99999")[0] == 0
+    assert model.request.max_tokens is None
 
 
 def test_an_interruption_keeps_what_was_written_and_ends_with_130(run):

@@ -94,6 +94,30 @@ def test_wrong_usage_is_2(arguments):
     assert tui_chat(*arguments).returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--modle", "x"], "no option --modle; did you mean --model?"),
+        (["-m", "x"], "no option -m; did you mean --model?"),
+        (["--model", "m", "where", "--jsn"], "no option --jsn; did you mean --json?"),
+        (["ask", "q", "--temprature=1"], "no option --temprature; did you mean --temperature?"),
+        (["ask", "-t-1", "-s", "x", "-y", "q"], "no option -y"),
+    ],
+)
+def test_an_unknown_option_is_named_with_what_may_be_meant(capsys, arguments, told):
+    with pytest.raises(SystemExit) as end:
+        cli.main(arguments)
+    assert end.value.code == 2
+    assert capsys.readouterr().err.endswith(f"{told}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["- a list"], ["--", "--modle"], ["-5"], ["-"], ["-s", "- x", "-t", "-1"]]
+)
+def test_what_looks_like_an_option_but_is_none_is_read(arguments):
+    assert cli.build_parser(["ask"]).parse_args(["ask", *arguments]).command == "ask"
+
+
 def test_where(capsys, home):
     assert cli.main(["where", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -164,6 +164,27 @@ def test_search_finds_words_beginnings_and_insides(open_store):
         store.search(odd)
 
 
+def test_search_lists_each_chat_once_the_newest_first_with_its_newest_message(open_store):
+    store = open_store()
+    old, new, draft = (
+        talk("Ärger", "a tern", "one tern"),
+        talk("fish", "TERN"),
+        Conversation(title="Tern talk"),
+    )
+    draft.draft = "half a thought"
+    old.updated, new.updated, draft.updated = 1.0, 3.0, 2.0
+    for conversation in (old, new, draft, Conversation(title="empty tern")):
+        store.save(conversation)
+    found = store.search("tern")
+    assert (
+        [chat.title for chat in found] == ["fish", "Tern talk", "Ärger"] == [c.title for c in store.recent()]
+    )
+    assert [chat.message_id for chat in found] == [next(iter(new.nodes)), None, old.leaf]
+    assert [chat.messages for chat in found] == [2, 0, 2]
+    assert [chat.title for chat in store.search("ärg")] == ["Ärger"]
+    assert [chat.title for chat in store.search("tern", limit=2)] == ["fish", "Tern talk"]
+
+
 def test_changed_text_replaces_the_old_in_the_index(open_store):
     store = open_store()
     conversation = talk()
