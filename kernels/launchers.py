@@ -1,29 +1,31 @@
-"""What launches kernels is made by one thread at a time.
+"""Threads that load launchers of kernels at once get each their own.
 
 Triton loads a kernel's launcher as an extension module, and all of these have one name. Python gives a
 file that is loaded again the module object that has the name now, with the file's functions put into
-it: of two threads that load at once, one may get the other's launcher and keep it.
+it: of two threads that load at once, one may get the other's launcher and keep it. So modules are
+loaded by one thread at a time, and what is handed out are the functions that were there then.
 """
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
-from triton.runtime import driver
+from triton.runtime import build
 
 _lock = threading.Lock()
 
 
-def make_one_at_a_time() -> None:
-    """Have every launcher made under one lock, for the whole process; further calls change nothing."""
-    active: Any = driver.active
+def load_one_at_a_time() -> None:
+    """Change how Triton loads modules, for the whole process; further calls change nothing."""
+    target: Any = build
     with _lock:
-        original = active.launcher_cls
+        original = target._load_module_from_path
         if getattr(original, "one_at_a_time", False):
             return
 
-        def launcher(*arguments: Any) -> Any:
+        def load(name: str, path: str) -> Any:
             with _lock:
-                return original(*arguments)
+                return SimpleNamespace(**vars(original(name, path)))
 
-        launcher.one_at_a_time = True  # type: ignore[attr-defined]
-        active.launcher_cls = launcher
+        load.one_at_a_time = True  # type: ignore[attr-defined]
+        target._load_module_from_path = load

@@ -16,7 +16,7 @@ from kernels.attention_decode import attend_decode, attention_decode
 from kernels.attention_plan import DecodePlan, plan_decode
 from kernels.attention_prefill import attention_prefill
 from kernels.attention_shape import AttentionShape, Rotation, make_output
-from kernels.launchers import make_one_at_a_time
+from kernels.launchers import load_one_at_a_time
 from kernels.norm import add_norm
 from kernels.ops import Pairing, PassLayout, QuantizedMatrix
 from kernels.own_stream import CAPTURE_LOCK
@@ -98,7 +98,7 @@ class TritonOperations:
             # Memory is asked about by index.
             device = torch.device("cuda", torch.cuda.current_device())
         if device.type == "cuda":
-            make_one_at_a_time()
+            load_one_at_a_time()
         self.device = device
         self._kv_format = KV_FORMATS[kv_dtype]
         self.kv_format: str = self._kv_format

@@ -1,33 +1,53 @@
-"""Launchers are made under one lock, however often that is asked for."""
+"""Extension modules of one name: who loads one keeps its functions, whatever is loaded afterwards."""
 
+import shutil
 import threading
-import time
-from types import SimpleNamespace
+
+import pytest
+from triton.runtime import build
 
 from kernels import launchers
 
+SOURCE = """
+#include <Python.h>
+static PyObject *number(PyObject *self, PyObject *unused) { return PyLong_FromLong(%d); }
+static PyMethodDef methods[] = {{"number", number, METH_NOARGS, ""}, {NULL, NULL, 0, NULL}};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "one_name", NULL, -1, methods};
+PyMODINIT_FUNC PyInit_one_name(void) { return PyModule_Create(&definition); }
+"""
 
-def test_no_two_are_made_at_once(monkeypatch):
-    busy, most, made = [], [], []
 
-    class Launcher:
-        def __init__(self, source, metadata) -> None:
-            busy.append(source)
-            most.append(len(busy))
-            time.sleep(0.002)
-            busy.remove(source)
-            made.append((source, metadata))
+@pytest.fixture
+def load(tmp_path, monkeypatch):
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.skip("no C compiler")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(build, "_load_module_from_path", build._load_module_from_path)
+    return lambda value: build.compile_module_from_src(SOURCE % value, "one_name")
 
-    active = SimpleNamespace(launcher_cls=Launcher)
-    monkeypatch.setattr(launchers, "driver", SimpleNamespace(active=active))
-    launchers.make_one_at_a_time()
-    locked = active.launcher_cls
-    launchers.make_one_at_a_time()
-    assert active.launcher_cls is locked
-    threads = [threading.Thread(target=active.launcher_cls, args=(index, -index)) for index in range(6)]
+
+def test_a_second_load_does_not_change_what_others_hold(load):
+    launchers.load_one_at_a_time()
+    kept = build._load_module_from_path
+    launchers.load_one_at_a_time()
+    assert build._load_module_from_path is kept
+    held = [load(1), load(2), load(1), load(2)]
+    assert [module.number() for module in held] == [1, 2, 1, 2]
+
+
+def test_threads_that_load_at_once_get_their_own(load):
+    launchers.load_one_at_a_time()
+    values = [1, 2, 3]
+    wrong = []
+
+    def loads(value: int) -> None:
+        wrong.extend(value for _ in range(200) if load(value).number() != value)
+
+    for value in values:
+        load(value)
+    threads = [threading.Thread(target=loads, args=(value,)) for value in values * 2]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert max(most) == 1
-    assert sorted(made) == [(index, -index) for index in range(6)]
+    assert not wrong
