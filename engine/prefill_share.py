@@ -56,7 +56,11 @@ def plan_chunks(
     With decode rows the budget is `spare_ms`, whatever the models cost; else it is `most` tokens, and
     there are never more.
     """
-    chunks = trim_to_cap(_plan(readers, loads, spare_ms, cost, config, most), most)
+    if loads:
+        chunks = _beside_rows(readers, loads, spare_ms, cost, config)
+    else:
+        chunks = share_prefill(readers, most, lambda _sequence, _length: 1.0, 1)
+    chunks = trim_to_cap(chunks, most)
     models = {chunk.sequence.model for chunk in chunks}
     if len(models) != 1:
         return chunks
@@ -69,16 +73,9 @@ def plan_chunks(
     return chunks
 
 
-def _plan(
-    readers: Readers,
-    loads: dict[int, Load],
-    spare_ms: float,
-    cost: CostModel,
-    config: SchedulerConfig,
-    most: int,
+def _beside_rows(
+    readers: Readers, loads: dict[int, Load], spare_ms: float, cost: CostModel, config: SchedulerConfig
 ) -> list[PrefillChunk]:
-    if not loads:
-        return share_prefill(readers, most, lambda _sequence, _length: 1.0, 1)
     for model in {sequence.model for sequence in readers.sequences}:
         spare_ms -= cost.chunk_ms(model) + (0.0 if model in loads else cost.fixed_ms(model))
 
