@@ -16,6 +16,7 @@ import threading
 import time
 from array import array
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -99,8 +100,11 @@ class Soak:
         request = Request((20,) * (held - 32), max_tokens=1, ignore_eog=True)
         assert model.submit(request).result(TIMEOUT)[1].reason is FinishReason.LENGTH
 
-    def run(self, seconds: float) -> None:
-        """Everything; raises AssertionError for the first thing that is wrong."""
+    def run(self, seconds: float, tell: Callable[[str], None] | None = None) -> None:
+        """Everything; raises AssertionError for the first thing that is wrong.
+
+        `tell` gets a line about every tenth of the time.
+        """
         start = time.monotonic()
         end, measured = start + seconds, start + WARM_UP * seconds
         tenth = (end - measured) / 10
@@ -109,10 +113,19 @@ class Soak:
         threads = [threading.Thread(target=self._client, args=(i, end), daemon=True) for i in range(CLIENTS)]
         for thread in threads:
             thread.start()
+        told = start
         while time.monotonic() < end and not self._failures:
             now = time.monotonic()
+            taken = now, process_bytes(), self._device_bytes()
             if not (self.first.end < now < self.last.start):
-                self.memory.append((now, process_bytes(), self._device_bytes()))
+                self.memory.append(taken)
+            if tell is not None and now - told >= seconds / 10:
+                told = now
+                tell(
+                    f"{now - start:.0f} s: {sum(self.happened.values())} events, resident "
+                    f"{taken[1] / (1 << 20):.1f} MiB, GPU {taken[2] / (1 << 20):.1f} MiB, "
+                    f"p99 gap {self.first.p99:.1f} ms in the first tenth"
+                )
             time.sleep(min(SAMPLE_S, seconds / 100))
         for thread in threads:
             thread.join(TIMEOUT)
@@ -264,13 +277,14 @@ def soak(
     debug: bool = False,
     device: str = "cpu",
     kv_budget: int = 1 << 20,
+    tell: Callable[[str], None] | None = None,
 ) -> Soak:
     """Run on the built-in model, or another; returns what was measured."""
     with tempfile.TemporaryDirectory() as folder:
         goes = make_tiny(Path(folder) / "goes.gguf", "llama", quant="Q8_0", width=64, ffn=64, head_dim=32)
         made = Soak(stays or builtin_model_path(), goes, kv_budget, seed, debug=debug, device=device)
         try:
-            made.run(seconds)
+            made.run(seconds, tell)
         finally:
             made.engine.close()
     return made
@@ -290,6 +304,7 @@ def main() -> None:
         stays=options.model,
         device=options.device,
         kv_budget=options.kv_mib << 20,
+        tell=lambda line: print(line, file=sys.stderr, flush=True),
     )
     ratio = made.last.p99 / made.first.p99 if made.first.p99 else 0.0
     happened = ", ".join(f"{name} {number}" for name, number in sorted(made.happened.items()))
