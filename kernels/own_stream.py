@@ -2,7 +2,8 @@
 
 torch hands out its streams in turn, 32 of a kind, so a process that loads model after model gets one
 that is still in use: what one thread launches there, another thread's graph would hold. A stream taken
-here is nobody else's until its owner is gone.
+here is nobody else's until its owner is gone. Free ones are taken again before new ones: the vendor's
+matrix library keeps tens of megabytes for every stream it ever ran in.
 """
 
 import threading
@@ -22,6 +23,8 @@ _KINDS = (0, -1)
 
 _lock = threading.Lock()
 _taken: set[tuple[int, int]] = set()
+_known: dict[tuple[int, int], tuple[torch.device, torch.cuda.Stream]] = {}
+"""Streams that were taken before and whose, oldest first."""
 _owners: "weakref.WeakValueDictionary[tuple[int, int], OwnStream]" = weakref.WeakValueDictionary()
 
 
@@ -53,12 +56,17 @@ def owner_of(stream: torch.cuda.Stream) -> OwnStream | None:
 
 def _take(device: torch.device) -> torch.cuda.Stream:
     with _lock:
+        for key, (place, stream) in _known.items():
+            if key not in _taken and place == device:
+                _taken.add(key)
+                return stream
         for priority in _KINDS:
             for _ in range(_TRIES):
                 stream = torch.cuda.Stream(device, priority=priority)
                 key = _key(stream)
                 if key not in _taken:
                     _taken.add(key)
+                    _known[key] = device, stream
                     return stream
     raise RuntimeError("the device has no stream left: unload a model")
 

@@ -20,6 +20,7 @@ def streams(request, device, monkeypatch) -> torch.device:
             return SimpleNamespace(device_index=7, cuda_stream=(turns[priority] % 32) + 100 * priority)
 
         monkeypatch.setattr(torch.cuda, "Stream", handed_out)
+        monkeypatch.setattr(own_stream, "_known", {})
         return torch.device("cpu")
     if device == "cpu":
         pytest.skip("no GPU")
@@ -37,6 +38,19 @@ def test_no_stream_has_two_owners(streams):
         # Each is free again before the next is taken: there are fewer than 200.
         del owners[-1]
         owners.append(OwnStream(streams))
+
+
+def test_streams_that_are_free_are_taken_again_before_others(streams):
+    """Loading and unloading for ever uses a few streams: each that runs matrices holds memory for good."""
+    used = set()
+    stays = OwnStream(streams)
+    for _ in range(50):
+        owners = [OwnStream(streams), OwnStream(streams)]
+        owners[0].sides(2)
+        used |= {owner.stream.cuda_stream for owner in (*owners, *owners[0]._sides)}
+        del owners
+    assert len(used) == 4
+    assert stays.stream.cuda_stream not in used
 
 
 def test_all_taken_is_an_error_in_words_and_work_beside_gets_fewer(streams):

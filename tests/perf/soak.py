@@ -6,10 +6,13 @@ Tabs join, leave, are cancelled, paused, ranked, focused, forked and continued, 
 want, while a second model comes and goes. Every request must end exactly once with as many ids as its
 end says, and no block may stay held. Printed are the drift of resident and of a GPU's memory and the gaps
 between a row's tokens; the command fails when resident memory drifts by more than 10 MiB, a GPU's at all,
-or when the p99 gap of the last tenth of the time is more than 1.2 times that of the first.
+or when the p99 gap of the last tenth of the time is more than 1.2 times that of the first. A GPU's memory
+is compared at rest, after the warm-up and at the end: no request runs, one model is there, and what the
+allocator keeps for the next long prompt is given back.
 """
 
 import argparse
+import gc
 import sys
 import tempfile
 import threading
@@ -27,7 +30,7 @@ from app.builtin_model import builtin_model_path
 from engine.engine import Engine, Model
 from engine.errors import EngineClosedError
 from engine.generation import Generation
-from engine.memory import process_bytes
+from engine.memory import process_bytes, return_freed_memory
 from engine.request import Finished, FinishReason, Priority, Request, SamplingParams
 from tests.tiny_gguf import make_tiny
 
@@ -87,8 +90,13 @@ class Soak:
         self.longest = min(kv_budget // self.models[0].info.kv_bytes_per_token, 512) - 100
         self.happened: Counter[str] = Counter()
         self.first, self.last = Gaps(), Gaps()
-        self.memory: list[tuple[float, int, int]] = []
-        """(time, bytes of the process, bytes in use on the GPU)."""
+        self.memory: list[tuple[float, int]] = []
+        """(time, resident bytes)."""
+        self.device_drift = 0
+        """Bytes of a GPU that are in use at rest at the end and were not after the warm-up."""
+        self._pauses, self._ends = threading.Event(), False
+        self._met = threading.Barrier(CLIENTS + 1)
+        self.tell: Callable[[str], None] = lambda _line: None
         self._touch_all_kv(kv_budget)
         self._failures: list[BaseException] = []
         self._reloading = threading.Lock()
@@ -105,28 +113,21 @@ class Soak:
 
         `tell` gets a line about every tenth of the time.
         """
-        start = time.monotonic()
-        end, measured = start + seconds, start + WARM_UP * seconds
-        tenth = (end - measured) / 10
-        self.first.start, self.first.end = measured, measured + tenth
-        self.last.start, self.last.end = end - tenth, end
-        threads = [threading.Thread(target=self._client, args=(i, end), daemon=True) for i in range(CLIENTS)]
+        if tell is not None:
+            self.tell = tell
+        threads = [threading.Thread(target=self._client, args=(i,), daemon=True) for i in range(CLIENTS)]
         for thread in threads:
             thread.start()
-        told = start
-        while time.monotonic() < end and not self._failures:
-            now = time.monotonic()
-            taken = now, process_bytes(), self._device_bytes()
-            if not (self.first.end < now < self.last.start):
-                self.memory.append(taken)
-            if tell is not None and now - told >= seconds / 10:
-                told = now
-                tell(
-                    f"{now - start:.0f} s: {sum(self.happened.values())} events, resident "
-                    f"{taken[1] / (1 << 20):.1f} MiB, GPU {taken[2] / (1 << 20):.1f} MiB, "
-                    f"p99 gap {self.first.p99:.1f} ms in the first tenth"
-                )
-            time.sleep(min(SAMPLE_S, seconds / 100))
+        try:
+            self._watch(WARM_UP * seconds)
+            before = self._rest()
+            start, tenth = time.monotonic(), (1 - WARM_UP) * seconds / 10
+            self.first.start, self.first.end = start, start + tenth
+            self.last.start, self.last.end = start + 9 * tenth, start + 10 * tenth
+            self._watch(10 * tenth)
+            self.device_drift = self._rest(end=True) - before
+        except threading.BrokenBarrierError:
+            pass
         for thread in threads:
             thread.join(TIMEOUT)
         if self._failures:
@@ -134,18 +135,48 @@ class Soak:
         self._check_books()
         self.engine.close()
 
+    def _watch(self, seconds: float) -> None:
+        start = told = time.monotonic()
+        while (now := time.monotonic()) < start + seconds and not self._failures:
+            resident = process_bytes()
+            if not (self.first.end < now < self.last.start):
+                self.memory.append((now, resident))
+            if now - told >= seconds / 10:
+                told = now
+                self.tell(
+                    f"{now - start:.0f} of {seconds:.0f} s: {sum(self.happened.values())} events, resident "
+                    f"{resident / (1 << 20):.1f} MiB, GPU {self._device_bytes() / (1 << 20):.1f} MiB"
+                )
+            time.sleep(min(SAMPLE_S, seconds / 100))
+
+    def _rest(self, end: bool = False) -> int:
+        """Bytes of a GPU in use while nothing runs and only the model that stays is there.
+
+        At the `end` the clients end; else they and the other model go on.
+        """
+        self._ends = end
+        self._pauses.set()
+        self._met.wait(TIMEOUT)
+        while any(model.compiling() for model in self.models):
+            time.sleep(0.01)
+        self.models[1].unload()
+        gc.collect()
+        return_freed_memory()
+        used = self._device_bytes()
+        self.tell(f"at rest: {used / (1 << 20):.1f} MiB of a GPU")
+        if not end:
+            self.models[1] = self.engine.load(self.goes)
+        self._pauses.clear()
+        self._met.wait(TIMEOUT)
+        return used
+
     @property
     def drift(self) -> int:
         """Bytes of resident memory from the first tenth to the last, by medians."""
-        return self._median(self.last, 1) - self._median(self.first, 1)
+        return self._median(self.last) - self._median(self.first)
 
-    @property
-    def device_drift(self) -> int:
-        """The same of a GPU's memory."""
-        return self._median(self.last, 2) - self._median(self.first, 2)
-
-    def _median(self, gaps: Gaps, which: int) -> int:
-        values = sorted(entry[which] for entry in self.memory if gaps.start <= entry[0] < gaps.end) or [0]
+    def _median(self, gaps: Gaps) -> int:
+        values = sorted(resident for at, resident in self.memory if gaps.start <= at < gaps.end) or [0]
         return values[len(values) // 2]
 
     def _device_bytes(self) -> int:
@@ -154,24 +185,36 @@ class Soak:
         free, total = torch.cuda.mem_get_info()
         return total - free
 
-    def _client(self, number: int, end: float) -> None:
+    def _client(self, number: int) -> None:
         random = Random(self.seed * 100 + number)
         alive: list[Tab] = []
         ended: list[list[int]] = []
         try:
-            while time.monotonic() < end and not self._failures:
+            while not self._failures:
                 self._step(random, alive, ended)
                 for tab in [tab for tab in alive if tab.ended.is_set()]:
                     alive.remove(tab)
                     self._check_end(tab)
                     ended[:] = [*ended[-4:], list(tab.tokens)]
-            for tab in alive:
-                tab.generation.resume()
-            for tab in alive:
-                assert tab.ended.wait(TIMEOUT), "a request never ended"
-                self._check_end(tab)
+                if self._pauses.is_set():
+                    self._let_end(alive)
+                    self._met.wait(TIMEOUT)
+                    self._met.wait(TIMEOUT)
+                    if self._ends:
+                        return
+        except threading.BrokenBarrierError:
+            return
         except BaseException as error:
             self._failures.append(error)
+            self._met.abort()
+
+    def _let_end(self, alive: list[Tab]) -> None:
+        for tab in alive:
+            tab.generation.resume()
+        for tab in alive:
+            assert tab.ended.wait(TIMEOUT), "a request never ended"
+            self._check_end(tab)
+        alive.clear()
 
     def _step(self, random: Random, alive: list[Tab], ended: list[list[int]]) -> None:
         action = random.random()
