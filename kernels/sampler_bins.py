@@ -1,15 +1,15 @@
-"""Bins of equal width in the logits of a row: how much weight is in each, and the tokens of some.
+"""Bins of the logits of a row: how much weight is in each, and the tokens of some.
 
-`bins` is how many bins a logit is wide, and no token below `floor` can be kept; SIZES is that of
-`kernels.sampler_search`.
+`bounds` is that of `kernels.sampler_draw`; SIZES is that of `kernels.sampler_search`.
 """
 
 import triton
 import triton.language as tl
 
-from kernels.sampler_draw import kept_by_top_k
-from kernels.sampler_logits import LOWEST, bin_of, edited_logits, ordered, sharpness, units, weigh
+from kernels.sampler_draw import BOUNDS, bounds_of, kept_by_top_k
+from kernels.sampler_logits import LOWEST, edited_logits, ordered, sharpness, units, weigh
 from kernels.sampler_state import MIN_P, TEMPERATURE, float_field
+from kernels.sampler_windows import bin_of, is_outside
 
 
 @triton.jit
@@ -29,13 +29,12 @@ def bin_tokens(
     """Grid (P, R): mass of each bin, tokens of each bin (with a top-k only), and the mass that min-p
     keeps, of rows under search; the others return at once. A program takes every P-th tile.
 
-    tables int64 [R, 2 BINS + 8]: mass, tokens, kept mass, and what `search_tokens` counts in.
+    tables int64 [R, 2 BINS + 8]: mass, tokens, kept mass, and what `search_tokens` counts in. Where there
+    are windows, what lies outside is added up by each program before it is added to the table.
     """
     row = tl.program_id(1)
-    best = tl.load(bounds + 3 * row)
-    bins = tl.load(bounds + 3 * row + 1)
-    floor = tl.load(bounds + 3 * row + 2)
-    if bins > 0:
+    best, spread, floor, windows = bounds_of(bounds + BOUNDS * row)
+    if spread[1] > 0:
         slot = tl.load(slots + row).to(tl.int64)
         source = (logits, split_stride, row, slot, rows, counts, bias)
         sharp = sharpness(float_field(rows, slot, TEMPERATURE))
@@ -43,25 +42,37 @@ def bin_tokens(
         table = tables + row * (2 * BINS + 8)
         by_count = kept_by_top_k(rows, slot, SHAPE[0]) > 0
         likely = tl.zeros((TILE,), tl.int64)
+        above = tl.zeros((TILE,), tl.int64)
+        between = tl.zeros((TILE,), tl.int64)
+        below = tl.zeros((TILE,), tl.int64)
         for first in range(tl.program_id(0) * TILE, SHAPE[0], tl.num_programs(0) * TILE):
             column = first + tl.arange(0, TILE)
             x = edited_logits(source, column, column < SHAPE[0], SHAPE)
             weight = weigh(x, best, sharp)
             mass = tl.where(x >= floor, units(weight), 0)
-            place = table + bin_of(tl.maximum(x, LOWEST), best, bins, BINS)
-            tl.atomic_add(place, mass, mask=mass > 0, sem="relaxed")
+            likely += tl.where(weight >= min_p, mass, 0)
+            index = bin_of(tl.maximum(x, LOWEST), spread, BINS)
             if by_count:
                 one = tl.full((TILE,), 1, tl.int64)
-                tl.atomic_add(place + BINS, one, mask=x >= floor, sem="relaxed")
-            likely += tl.where(weight >= min_p, mass, 0)
+                tl.atomic_add(table + BINS + index, one, mask=x >= floor, sem="relaxed")
+            if windows:
+                outside = tl.where(is_outside(index, spread, BINS), mass, 0)
+                mass -= outside
+                above += tl.where(index == 0, outside, 0)
+                below += tl.where(index == BINS - 1, outside, 0)
+                between += tl.where((index > 0) & (index < BINS - 1), outside, 0)
+            tl.atomic_add(table + index, mass, mask=mass > 0, sem="relaxed")
         tl.atomic_add(table + 2 * BINS, tl.sum(likely, axis=0), sem="relaxed")
+        if windows:
+            tl.atomic_add(table, tl.sum(above, axis=0), sem="relaxed")
+            tl.atomic_add(table + spread[2].to(tl.int32), tl.sum(between, axis=0), sem="relaxed")
+            tl.atomic_add(table + BINS - 1, tl.sum(below, axis=0), sem="relaxed")
 
 
 @triton.jit
 def list_ranges(
     source: tl.tuple,
-    best: tl.tensor,
-    bins: tl.tensor,
+    spread: tl.tuple,
     floor: tl.tensor,
     ranges: tl.tuple,
     listed: tl.tensor,
@@ -78,22 +89,26 @@ def list_ranges(
     for start in range(tl.program_id(0) * TILE, SHAPE[0], tl.num_programs(0) * TILE):
         column = start + tl.arange(0, TILE)
         x = edited_logits(source, column, column < SHAPE[0], SHAPE)
-        index = bin_of(tl.maximum(x, LOWEST), best, bins, SIZES[0])
-        for i in tl.static_range(3):
-            # A list that is full is not used: a count of all of many equal tokens would only cost time.
-            fits = tl.load(counters + i, volatile=True) <= CAPACITY
-            last = tl.where(fits, ranges[2 * i + 1], -1)
-            hit = (x >= floor) & (index >= ranges[2 * i]) & (index <= last)
-            one = tl.full((TILE,), 1, tl.int64)
-            place = tl.atomic_add(counters + i + 0 * column, one, mask=hit, sem="relaxed")
-            tl.store(listed + i * CAPACITY + place, ordered(x, column), mask=hit & (place < CAPACITY))
+        index = tl.where(x >= floor, bin_of(tl.maximum(x, LOWEST), spread, SIZES[0]), -1)
+        some = (index >= ranges[0]) & (index <= ranges[1])
+        some |= (index >= ranges[2]) & (index <= ranges[3])
+        some |= (index >= ranges[4]) & (index <= ranges[5])
+        # Bins are few: most tiles have none of their tokens.
+        if tl.max(some.to(tl.int32), axis=0) > 0:
+            for i in tl.static_range(3):
+                # A list that is full is not used: a count of all of many equal tokens would only cost time.
+                fits = tl.load(counters + i, volatile=True) <= CAPACITY
+                hit = (index >= ranges[2 * i]) & (index <= tl.where(fits, ranges[2 * i + 1], -1))
+                one = tl.full((TILE,), 1, tl.int64)
+                place = tl.atomic_add(counters + i + 0 * column, one, mask=hit, sem="relaxed")
+                tl.store(listed + i * CAPACITY + place, ordered(x, column), mask=hit & (place < CAPACITY))
 
 
 @triton.jit
 def span_of(
     source: tl.tuple,
     best: tl.tensor,
-    bins: tl.tensor,
+    spread: tl.tuple,
     floor: tl.tensor,
     wanted: tl.tensor,
     SHAPE: tl.constexpr,
@@ -106,7 +121,7 @@ def span_of(
     for first in range(0, SHAPE[0], WIDTH):
         column = first + tl.arange(0, WIDTH)
         x = edited_logits(source, column, column < SHAPE[0], SHAPE)
-        is_in = (x >= floor) & (bin_of(tl.maximum(x, LOWEST), best, bins, SIZES[0]) == wanted)
+        is_in = (x >= floor) & (bin_of(tl.maximum(x, LOWEST), spread, SIZES[0]) == wanted)
         low = tl.minimum(low, tl.where(is_in, x, best))
         high = tl.maximum(high, tl.where(is_in, x, LOWEST))
     return tl.min(low, axis=0), tl.max(high, axis=0)

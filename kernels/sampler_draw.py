@@ -19,9 +19,26 @@ from kernels.sampler_logits import (
     weigh,
 )
 from kernels.sampler_state import FIELDS, MIN_P, TEMPERATURE, TOP_K, TOP_P, float_field, uniform
+from kernels.sampler_windows import whole_spread, windowed_spread
 
 NATS = tl.constexpr(29.2)
 """Below the best token by so much over the temperature, a weight is no unit."""
+BOUNDS = tl.constexpr(8)
+"""Numbers about a row's search: its best logit, the spread of its bins (`kernels.sampler_windows`; no bins
+per logit where no search follows), a logit below which no token is kept, whether there are windows."""
+
+
+@triton.jit
+def bounds_of(bounds: tl.tensor) -> tuple[tl.tensor, tl.tuple, tl.tensor, tl.tensor]:
+    """→ (best logit, spread, least logit, whether there are windows)."""
+    spread = (
+        tl.load(bounds + 1),
+        tl.load(bounds + 2),
+        tl.load(bounds + 3),
+        tl.load(bounds + 4),
+        tl.load(bounds + 5),
+    )
+    return tl.load(bounds), spread, tl.load(bounds + 6), tl.load(bounds + 7) > 0
 
 
 @triton.jit
@@ -70,6 +87,27 @@ def _settle(
 
 
 @triton.jit
+def _may_settle(
+    found: tl.tensor,
+    count: tl.tensor,
+    best: tl.tensor,
+    full: tl.tensor,
+    drawn: tl.tensor,
+    rows: tl.tensor,
+    slot: tl.tensor,
+    SIZE: tl.constexpr,
+) -> tl.tensor:
+    """Whether the `count` best tokens of a row without a top-k may decide: sorting them takes a while."""
+    top_p = float_field(rows, slot, TOP_P)
+    sharp = sharpness(float_field(rows, slot, TEMPERATURE))
+    rank = tl.arange(0, SIZE)
+    packed = tl.load(found + rank, mask=rank < count, other=0)
+    mass = tl.sum(tl.where(rank < count, units(weigh(logit_of(packed), best, sharp)), 0), axis=0)
+    part = tl.where(top_p < 1, top_p.to(tl.float64), drawn)
+    return (mass.to(tl.float64) >= part * full.to(tl.float64)) | (float_field(rows, slot, MIN_P) > 0)
+
+
+@triton.jit
 def _draw(
     source: tl.tuple,
     maxima: tl.tensor,
@@ -80,8 +118,9 @@ def _draw(
     found: tl.tensor,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor]:
-    """→ (id, 0), or (0, 1) where more tokens have to be looked at."""
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """→ (id, whether more tokens have to be looked at, and for that: the logit that the found tokens
+    reach, their number, the row's mass without a top-k)."""
     rows = source[4]
     slot = source[3]
     SMALL: tl.constexpr = SIZES[3]
@@ -110,11 +149,11 @@ def _draw(
             token, settled = _settle(
                 found, count, best, full, complete, all_in, drawn, rows, slot, top_k, SMALL
             )
-        else:
+        elif (top_k > 0) | complete | _may_settle(found, count, best, full, drawn, rows, slot, CAPACITY):
             token, settled = _settle(
                 found, count, best, full, complete, all_in, drawn, rows, slot, top_k, CAPACITY
             )
-    return token, 1 - settled.to(tl.int32)
+    return token, 1 - settled.to(tl.int32), least, count, full
 
 
 @triton.jit
@@ -135,8 +174,8 @@ def _choose(
     tables: tl.tensor,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """→ (id, finite, best logit, bins per logit of the search that has to follow, or 0, its least logit)."""
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tuple, tl.tensor, tl.tensor]:
+    """→ (id, finite, and the bounds of the search that has to follow, if one has to)."""
     GROUPS: tl.constexpr = SIZES[0]
     GROUP: tl.constexpr = SIZES[1]
     rows = source[4]
@@ -147,7 +186,8 @@ def _choose(
     bad = tl.sum((maxima != maxima).to(tl.int32), axis=0)
     finite = ((bad == 0) & (best >= LOWEST)).to(tl.int32)
     token = tl.zeros_like(finite)
-    bins = tl.zeros_like(best)
+    spread = whole_spread(best, tl.zeros_like(best), SIZES[6])
+    windows = finite < 0
     floor = LOWEST + tl.zeros_like(best)
     temperature = float_field(rows, slot, TEMPERATURE)
     top_k = kept_by_top_k(rows, slot, SHAPE[0])
@@ -158,25 +198,36 @@ def _choose(
             token = home * GROUP + tl.argmax(edited_logits(source, column, column < SHAPE[0], SHAPE), axis=0)
         else:
             left = finite
+            reached = floor
+            count = finite + SIZES[4]
+            full = tl.zeros_like(finite).to(tl.int64)
             if top_k <= SIZES[5]:
                 sums = tl.load(statistics + plane + group, mask=group < GROUPS, other=0.0)
-                token, left = _draw(source, maxima, best, sums, position, group_list, found, SHAPE, SIZES)
+                token, left, reached, count, full = _draw(
+                    source, maxima, best, sums, position, group_list, found, SHAPE, SIZES
+                )
             if left != 0:
                 known = looks_wide(rows, slot, SHAPE[0], SIZES[5])
                 least = tl.load(
                     statistics + 2 * plane + group, mask=group < tl.where(known, GROUPS, 0), other=-LOWEST
                 )
+                if top_k > 0:
+                    floor = threshold(maxima, best, floor, top_k)
+                span = best - tl.maximum(tl.where(known, tl.min(least, axis=0), LOWEST), floor)
+                per_logit = SIZES[6] / tl.maximum(tl.minimum(span, NATS * temperature), 1e-30)
+                spread = whole_spread(best, per_logit, SIZES[6])
+                if (top_k == 0) & (float_field(rows, slot, MIN_P) <= 0) & (count <= SIZES[4]):
+                    drawn = uniform(rows, slot, position)
+                    spread, windows = windowed_spread(
+                        source, best, per_logit, reached, full, drawn, found, count, tables, SHAPE, SIZES
+                    )
                 place = tl.arange(0, SIZES[6])
                 zeros = tl.zeros_like(place).to(tl.int64)
                 tl.store(tables + place, zeros)
                 tl.store(tables + 2 * SIZES[6] + tl.arange(0, 8), tl.zeros((8,), tl.int64))
                 if top_k > 0:
                     tl.store(tables + SIZES[6] + place, zeros)
-                    floor = threshold(maxima, best, floor, top_k)
-                span = best - tl.maximum(tl.where(known, tl.min(least, axis=0), LOWEST), floor)
-                span = tl.minimum(span, NATS * temperature)
-                bins = SIZES[6] / tl.maximum(span, 1e-30)
-    return token, finite, best, bins, floor
+    return token, finite, best, spread, floor, windows
 
 
 @triton.jit(do_not_specialize=["plane"])
@@ -199,21 +250,21 @@ def choose_tokens(
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
 ) -> None:
-    """Grid (R,): the id of each row, and its bounds: the best logit, the bins per logit of the search
-    where the few best tokens do not decide, else 0, and a logit below which no token is kept. What a
-    search counts in is cleared.
+    """Grid (R,): the id of each row, and its bounds. What a search counts in is cleared.
 
-    Reads 8 bytes per group, and of the groups with a candidate what `group_statistics` read.
+    bounds float32 [R, BOUNDS]. Reads 8 bytes per group, and of the groups with a candidate what
+    `group_statistics` read; of a row that needs windows one of each stride of tokens too.
     """
     row = tl.program_id(0)
     slot = tl.load(slots + row).to(tl.int64)
     token = tl.zeros_like(row)
     finite = token + 1
     best = tl.zeros_like(row).to(tl.float32)
-    bins = best
+    spread = whole_spread(best, best, SIZES[6])
     floor = best
+    windows = row < 0
     if slot >= 0:
-        token, finite, best, bins, floor = _choose(
+        token, finite, best, spread, floor, windows = _choose(
             (logits, split_stride, row, slot, rows, counts, bias),
             statistics + row * SIZES[0],
             plane,
@@ -226,6 +277,9 @@ def choose_tokens(
         )
     tl.store(results + row, token)
     tl.store(results + tl.num_programs(0) + row, finite)
-    tl.store(bounds + 3 * row, best)
-    tl.store(bounds + 3 * row + 1, bins)
-    tl.store(bounds + 3 * row + 2, floor)
+    own = bounds + BOUNDS * row
+    tl.store(own, best)
+    for i in tl.static_range(5):
+        tl.store(own + 1 + i, spread[i])
+    tl.store(own + 6, floor)
+    tl.store(own + 7, windows.to(tl.float32))

@@ -11,7 +11,7 @@ import triton
 from torch import Tensor
 
 from kernels.sampler_bins import bin_tokens
-from kernels.sampler_draw import choose_tokens
+from kernels.sampler_draw import BOUNDS, choose_tokens
 from kernels.sampler_logits import group_statistics
 from kernels.sampler_search import search_tokens
 from kernels.sampler_state import SamplerState
@@ -29,20 +29,26 @@ class SamplerShape:
     """Candidates sorted at most."""
     most: int = 256
     """Largest top-k for which candidates are tried."""
-    bins: int = 4096
-    """Bins of equal width that a wide row's logits are sorted into."""
-    usual: int = 512
+    bins: int = 2048
+    """Bins that a wide row's logits are sorted into; two times `coarse` at least."""
+    coarse: int = 512
+    """Bins of the sample that tells where the others have to be narrow."""
+    stride: int = 16
+    """Tokens of which one is in the sample."""
+    usual: int = 128
     """Tokens of a few bins sorted in the usual case; `capacity` at most."""
-    bin_tile: int = 1024
+    bin_tile: int = 512
     """Tokens that a program puts into bins in one step."""
-    list_tile: int = 4096
+    list_tile: int = 2048
     """Tokens that a program looks through for those of a few bins in one step."""
     bin_programs: int = 512
     """Programs that the rows of a batch share for the bins, with 4 a row at least."""
-    list_programs: int = 128
-    """The same for the lists: each takes a whole multiprocessor."""
+    list_programs: int = 256
+    """The same for the lists."""
     bin_warps: int = 4
-    list_warps: int = 16
+    list_warps: int = 8
+    list_registers: int = 168
+    """Of a thread, at most: a limit that nothing spills at."""
 
 
 DEFAULT_SHAPE = SamplerShape()
@@ -72,7 +78,7 @@ def sample(
     group_list = torch.empty((count, padded), dtype=torch.int32, device=device)
     found = torch.empty((count, shape.capacity), dtype=torch.int64, device=device)
     tables = torch.empty((count, 2 * shape.bins + 8), dtype=torch.int64, device=device)
-    bounds = torch.empty((count, 3), dtype=torch.float32, device=device)
+    bounds = torch.empty((count, BOUNDS.value), dtype=torch.float32, device=device)
     results = torch.empty((2, count), dtype=torch.int32, device=device)
     row = (logits, logits.stride(0), slots, state.rows, state.counts, state.bias)
     kind = (vocab, logits.stride(1), splits, False)
@@ -100,7 +106,10 @@ def sample(
         bounds,
         POSITION_STRIDE=lengths.stride(0),
         SHAPE=kind,
-        SIZES=(groups, shape.group, padded, shape.small, shape.capacity, shape.most, shape.bins),
+        SIZES=(
+            *(groups, shape.group, padded, shape.small, shape.capacity, shape.most),
+            *(shape.bins, shape.coarse, shape.stride),
+        ),
         num_warps=8,
     )
     _search(row, lengths, bounds, tables, results, kind, shape)
@@ -143,6 +152,7 @@ def _search(
         SHAPE=kind,
         SIZES=(shape.bins, shape.capacity, shape.usual, list_tile, min(512, whole), 4),
         num_warps=shape.list_warps,
+        maxnreg=shape.list_registers,
     )
 
 

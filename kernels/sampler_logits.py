@@ -82,12 +82,6 @@ def units(weight: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def bin_of(x: tl.tensor, best: tl.tensor, bins_per_logit: tl.tensor, BINS: tl.constexpr) -> tl.tensor:
-    """The bin of a logit, falling as logits rise: bin 0 holds the best."""
-    return tl.minimum((best - x) * bins_per_logit, BINS - 1.0).to(tl.int32)
-
-
-@triton.jit
 def ordered(x: tl.tensor, token: tl.tensor) -> tl.tensor:
     """int64 that orders by logit, then by lower id; 0.0 and -0.0 are equal."""
     bits = (x + 0.0).to(tl.int32, bitcast=True)

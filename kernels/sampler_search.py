@@ -2,7 +2,7 @@
 
 For rows that the best tokens do not decide: many tokens kept, or many equal ones. Every question,
 which token is the last of the top-k, of the top-p, and which is drawn, asks for the token at a place
-in the order of logits, counted in tokens or in weight. Bins of equal width in the logits say where it
+in the order of logits, counted in tokens or in weight. Bins of logits say where it
 lies (`kernels.sampler_ranges`), and the few tokens of these bins are sorted. A bin of more tokens than
 fit is split until those left are equal. Counts and weights are integers, so sums in any order are the
 same.
@@ -16,7 +16,7 @@ import triton.language as tl
 
 from kernels.sampler_bins import list_ranges, span_of
 from kernels.sampler_candidates import sort_found
-from kernels.sampler_draw import kept_by_top_k
+from kernels.sampler_draw import BOUNDS, bounds_of, kept_by_top_k
 from kernels.sampler_logits import (
     edited_logits,
     logit_of,
@@ -140,7 +140,7 @@ def _at_goal(
 ) -> tuple[tl.tensor, tl.tensor]:
     """The answer among `count` <= SIZE listed tokens → (id, mass up to and including it)."""
     rank = tl.arange(0, SIZE)
-    packed = sort_found(listed, count, SIZE, 8)
+    packed = sort_found(listed, count, SIZE, max(1, 4096 // SIZE))
     inside = tl.where(rank < count, units(weigh(logit_of(packed), best, sharp)), 0)
     reached = mass_before + tl.cumsum(inside, axis=0)
     passed = tl.sum(((reached <= goal) & (rank < count)).to(tl.int32), axis=0).to(tl.int64)
@@ -156,7 +156,7 @@ def _answer(
     listed: tl.tensor,
     count: tl.tensor,
     best: tl.tensor,
-    bins: tl.tensor,
+    spread: tl.tuple,
     floor: tl.tensor,
     goal: tl.tensor,
     mass_before: tl.tensor,
@@ -175,7 +175,7 @@ def _answer(
     kept = goal * 0
     if count > SIZES[1]:
         wanted = bin_at(table, goal, by_mass, SIZES[0])
-        low, top = span_of(source, best, bins, floor, wanted, SHAPE, SIZES)
+        low, top = span_of(source, best, spread, floor, wanted, SHAPE, SIZES)
         token, kept = _narrow(source, best, sharp, low, top, goal, by_mass, SHAPE, SIZES)
     elif count > USUAL:
         token, kept = _at_goal(listed, count, best, sharp, goal, mass_before, size_before, by_mass, SIZES[1])
@@ -208,10 +208,8 @@ def search_tokens(
     the row once and its table P times. listed int64 [R, 3, tokens sorted at most]: in any order.
     """
     row = tl.program_id(1)
-    best = tl.load(bounds + 3 * row)
-    bins = tl.load(bounds + 3 * row + 1)
-    floor = tl.load(bounds + 3 * row + 2)
-    if bins > 0:
+    best, spread, floor, _ = bounds_of(bounds + BOUNDS * row)
+    if spread[1] > 0:
         slot = tl.load(slots + row).to(tl.int64)
         source = (logits, split_stride, row, slot, rows, counts, bias)
         table = tables + row * (2 * SIZES[0] + 8)
@@ -222,7 +220,7 @@ def search_tokens(
         top_k = kept_by_top_k(rows, slot, SHAPE[0]).to(tl.int64)
         drawn = uniform(rows, slot, tl.load(positions + slot * POSITION_STRIDE))
         ranges, masses, size_before, kept = locate(table, likely, top_k, top_p, drawn, SIZES[0])
-        list_ranges(source, best, bins, floor, ranges, own, counters, SHAPE, SIZES)
+        list_ranges(source, spread, floor, ranges, own, counters, SHAPE, SIZES)
         # All threads' entries must be written before one of them counts this program as done; the
         # release of that count publishes them, and the last program's acquire lets it see all lists.
         tl.debug_barrier()
@@ -243,7 +241,7 @@ def search_tokens(
                         own + question * SIZES[1],
                         tl.load(counters + question).to(tl.int32),
                         best,
-                        bins,
+                        spread,
                         floor,
                         goal,
                         before,

@@ -13,7 +13,7 @@ from engine.sequence import Sequence
 from kernels.sampler_gpu import DEFAULT_SHAPE, SamplerShape, sample
 from kernels.sampler_state import RowParameters, SamplerState
 
-TINY = SamplerShape(group=8, small=8, capacity=16, most=8, bins=32)
+TINY = SamplerShape(group=8, small=8, capacity=16, most=8, bins=32, coarse=16, stride=4)
 """Few candidates fit, so that small vocabularies take every path."""
 OPEN = SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 
