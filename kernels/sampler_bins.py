@@ -7,9 +7,18 @@ import triton
 import triton.language as tl
 
 from kernels.sampler_draw import BOUNDS, bounds_of, kept_by_top_k
-from kernels.sampler_logits import LOWEST, edited_logits, ordered, sharpness, units, weigh
+from kernels.sampler_logits import (
+    LOWEST,
+    edit_logits,
+    edited_logits,
+    ordered,
+    raw_logits,
+    sharpness,
+    units,
+    weigh,
+)
 from kernels.sampler_state import MIN_P, TEMPERATURE, float_field
-from kernels.sampler_windows import bin_of, is_outside
+from kernels.sampler_windows import bin_of
 
 
 @triton.jit
@@ -30,7 +39,8 @@ def bin_tokens(
     keeps, of rows under search; the others return at once. A program takes every P-th tile.
 
     tables int64 [R, 2 BINS + 8]: mass, tokens, kept mass, and what `search_tokens` counts in. Where there
-    are windows, what lies outside is added up by each program before it is added to the table.
+    are windows, what lies outside is added up by each program before it is added to the table, and the
+    last bin has no mass: it is what is left of the kept mass.
     """
     row = tl.program_id(1)
     best, spread, floor, windows = bounds_of(bounds + BOUNDS * row)
@@ -44,10 +54,13 @@ def bin_tokens(
         likely = tl.zeros((TILE,), tl.int64)
         above = tl.zeros((TILE,), tl.int64)
         between = tl.zeros((TILE,), tl.int64)
-        below = tl.zeros((TILE,), tl.int64)
+        ahead = tl.program_id(0) * TILE + tl.arange(0, TILE)
+        coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
         for first in range(tl.program_id(0) * TILE, SHAPE[0], tl.num_programs(0) * TILE):
             column = first + tl.arange(0, TILE)
-            x = edited_logits(source, column, column < SHAPE[0], SHAPE)
+            ahead = column + tl.num_programs(0) * TILE
+            x = edit_logits(coming, source, column, column < SHAPE[0], SHAPE)
+            coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
             weight = weigh(x, best, sharp)
             mass = tl.where(x >= floor, units(weight), 0)
             likely += tl.where(weight >= min_p, mass, 0)
@@ -56,17 +69,15 @@ def bin_tokens(
                 one = tl.full((TILE,), 1, tl.int64)
                 tl.atomic_add(table + BINS + index, one, mask=x >= floor, sem="relaxed")
             if windows:
-                outside = tl.where(is_outside(index, spread, BINS), mass, 0)
-                mass -= outside
-                above += tl.where(index == 0, outside, 0)
-                below += tl.where(index == BINS - 1, outside, 0)
-                between += tl.where((index > 0) & (index < BINS - 1), outside, 0)
+                gap = spread[2].to(tl.int32)
+                above += tl.where(index == 0, mass, 0)
+                between += tl.where((index == gap) & (gap < BINS - 1), mass, 0)
+                mass = tl.where((index == 0) | (index == gap) | (index == BINS - 1), 0, mass)
             tl.atomic_add(table + index, mass, mask=mass > 0, sem="relaxed")
         tl.atomic_add(table + 2 * BINS, tl.sum(likely, axis=0), sem="relaxed")
         if windows:
             tl.atomic_add(table, tl.sum(above, axis=0), sem="relaxed")
             tl.atomic_add(table + spread[2].to(tl.int32), tl.sum(between, axis=0), sem="relaxed")
-            tl.atomic_add(table + BINS - 1, tl.sum(below, axis=0), sem="relaxed")
 
 
 @triton.jit
@@ -84,11 +95,15 @@ def list_ranges(
 
     `ranges` is the first and last bin of each; a counter is the length of its list, or more than fit.
     """
-    TILE: tl.constexpr = SIZES[3]
+    TILE: tl.constexpr = SIZES[2]
     CAPACITY: tl.constexpr = SIZES[1]
+    ahead = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
     for start in range(tl.program_id(0) * TILE, SHAPE[0], tl.num_programs(0) * TILE):
         column = start + tl.arange(0, TILE)
-        x = edited_logits(source, column, column < SHAPE[0], SHAPE)
+        ahead = column + tl.num_programs(0) * TILE
+        x = edit_logits(coming, source, column, column < SHAPE[0], SHAPE)
+        coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
         index = tl.where(x >= floor, bin_of(tl.maximum(x, LOWEST), spread, SIZES[0]), -1)
         some = (index >= ranges[0]) & (index <= ranges[1])
         some |= (index >= ranges[2]) & (index <= ranges[3])
@@ -115,7 +130,7 @@ def span_of(
     SIZES: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
     """Least and largest logit of a bin."""
-    WIDTH: tl.constexpr = SIZES[4]
+    WIDTH: tl.constexpr = SIZES[3]
     low = tl.zeros((WIDTH,), tl.float32) + best
     high = tl.zeros((WIDTH,), tl.float32) + LOWEST
     for first in range(0, SHAPE[0], WIDTH):

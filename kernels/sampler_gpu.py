@@ -26,17 +26,15 @@ class SamplerShape:
     small: int = 128
     """Candidates sorted in the usual case."""
     capacity: int = 1024
-    """Candidates sorted at most."""
+    """Candidates sorted at most, and tokens of a few bins listed."""
     most: int = 256
     """Largest top-k for which candidates are tried."""
     bins: int = 2048
     """Bins that a wide row's logits are sorted into; two times `coarse` at least."""
     coarse: int = 512
     """Bins of the sample that tells where the others have to be narrow."""
-    stride: int = 16
+    stride: int = 32
     """Tokens of which one is in the sample."""
-    usual: int = 128
-    """Tokens of a few bins sorted in the usual case; `capacity` at most."""
     bin_tile: int = 512
     """Tokens that a program puts into bins in one step."""
     list_tile: int = 2048
@@ -47,8 +45,8 @@ class SamplerShape:
     """The same for the lists."""
     bin_warps: int = 4
     list_warps: int = 8
-    list_registers: int = 168
-    """Of a thread, at most: a limit that nothing spills at."""
+    list_registers: int = 128
+    """Of a thread, at most: two programs share a multiprocessor then."""
 
 
 DEFAULT_SHAPE = SamplerShape()
@@ -150,7 +148,7 @@ def _search(
         results,
         POSITION_STRIDE=lengths.stride(0),
         SHAPE=kind,
-        SIZES=(shape.bins, shape.capacity, shape.usual, list_tile, min(512, whole), 4),
+        SIZES=(shape.bins, shape.capacity, list_tile, min(512, whole), 4),
         num_warps=shape.list_warps,
         maxnreg=shape.list_registers,
     )

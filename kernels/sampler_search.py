@@ -3,19 +3,18 @@
 For rows that the best tokens do not decide: many tokens kept, or many equal ones. Every question,
 which token is the last of the top-k, of the top-p, and which is drawn, asks for the token at a place
 in the order of logits, counted in tokens or in weight. Bins of logits say where it
-lies (`kernels.sampler_ranges`), and the few tokens of these bins are sorted. A bin of more tokens than
+lies (`kernels.sampler_ranges`), and the few tokens of these bins are listed. A bin of more tokens than
 fit is split until those left are equal. Counts and weights are integers, so sums in any order are the
 same.
 
-SIZES is (bins, tokens sorted at most, tokens sorted in the usual case, tokens that a program looks at
-in one step, width and height of the steps that one program takes through a whole row).
+SIZES is (bins, tokens listed at most, tokens that a program looks at in one step, width and height of the
+steps that one program takes through a whole row).
 """
 
 import triton
 import triton.language as tl
 
 from kernels.sampler_bins import list_ranges, span_of
-from kernels.sampler_candidates import sort_found
 from kernels.sampler_draw import BOUNDS, bounds_of, kept_by_top_k
 from kernels.sampler_logits import (
     edited_logits,
@@ -40,8 +39,8 @@ def _reaching(
     SIZES: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
     """Tokens with a logit >= `least`, and their mass."""
-    WIDTH: tl.constexpr = SIZES[4]
-    UNROLL: tl.constexpr = SIZES[5]
+    WIDTH: tl.constexpr = SIZES[3]
+    UNROLL: tl.constexpr = SIZES[4]
     count = tl.zeros((WIDTH,), tl.int64)
     mass = tl.zeros((WIDTH,), tl.int64)
     for first in range(0, SHAPE[0], WIDTH * UNROLL):
@@ -64,7 +63,7 @@ def _narrow(
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """The answer among the tokens with logits in [low, top], too many to sort.
+    """The answer among the tokens with logits in [low, top], too many to list.
 
     Splits until all tokens in [low, high) are equal: then the number of them passed by is a division.
     → (id, mass up to and including it).
@@ -100,7 +99,7 @@ def _narrow(
     each = (low_mass - high_mass) // inside
     nth = tl.where(by_mass, (goal - high_mass) // tl.maximum(each, 1), goal - high_count)
     nth = tl.minimum(nth, inside - 1)
-    token = _member(source, low, high, nth, SHAPE, SIZES[4])
+    token = _member(source, low, high, nth, SHAPE, SIZES[3])
     return token, high_mass + (nth + 1) * each
 
 
@@ -127,6 +126,22 @@ def _member(
 
 
 @triton.jit
+def _last_reaching(
+    keys: tl.tensor, measure: tl.tensor, passed: tl.tensor, low: tl.tensor, high: tl.tensor
+) -> tl.tensor:
+    """The largest key in [low, high) whose entries and those above measure more than `passed`, or `low`."""
+    going = low < high
+    while going:
+        middle = (low >> 1) + (high >> 1) + (low & high & 1)
+        going = middle != low
+        if tl.sum(tl.where(keys >= middle, measure, 0), axis=0) > passed:
+            low = middle
+        elif going:
+            high = middle
+    return low
+
+
+@triton.jit
 def _at_goal(
     listed: tl.tensor,
     count: tl.tensor,
@@ -138,15 +153,27 @@ def _at_goal(
     by_mass: tl.tensor,
     SIZE: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """The answer among `count` <= SIZE listed tokens → (id, mass up to and including it)."""
+    """The answer among `count` <= SIZE listed tokens → (id, mass up to and including it).
+
+    The place in their order is found by halving, among logits and then among equal ones: quicker than
+    sorting them.
+    """
     rank = tl.arange(0, SIZE)
-    packed = sort_found(listed, count, SIZE, max(1, 4096 // SIZE))
-    inside = tl.where(rank < count, units(weigh(logit_of(packed), best, sharp)), 0)
-    reached = mass_before + tl.cumsum(inside, axis=0)
-    passed = tl.sum(((reached <= goal) & (rank < count)).to(tl.int32), axis=0).to(tl.int64)
-    index = tl.minimum(tl.where(by_mass, passed, goal - size_before), count - 1)
-    token = tl.sum(tl.where(rank == index, token_of(packed), 0), axis=0).to(tl.int64)
-    return token, tl.sum(tl.where(rank == index, reached, 0), axis=0)
+    inside = rank < count
+    packed = tl.load(listed + rank, mask=inside, other=-(1 << 63))
+    mass = tl.where(inside, units(weigh(logit_of(packed), best, sharp)), 0)
+    measure = tl.where(by_mass, mass, inside.to(tl.int64))
+    passed = goal - tl.where(by_mass, mass_before, size_before)
+    logit = packed >> 32
+    high = tl.max(logit, axis=0) + 1
+    low = tl.min(tl.where(inside, logit, high), axis=0)
+    found = _last_reaching(logit, measure, passed, low, high)
+    equal = inside & (logit == found)
+    entry = tl.max(tl.where(equal, packed, -(1 << 63)), axis=0)
+    if tl.sum(equal.to(tl.int32), axis=0) > 1:
+        least = tl.min(tl.where(equal, packed, entry), axis=0)
+        entry = _last_reaching(packed, measure, passed, least, entry + 1)
+    return token_of(entry).to(tl.int64), mass_before + tl.sum(tl.where(packed >= entry, mass, 0), axis=0)
 
 
 @triton.jit
@@ -169,7 +196,6 @@ def _answer(
 
     → (id, mass up to and including it).
     """
-    USUAL: tl.constexpr = min(SIZES[2], SIZES[1])
     sharp = sharpness(float_field(source[4], source[3], TEMPERATURE))
     token = goal * 0
     kept = goal * 0
@@ -177,10 +203,8 @@ def _answer(
         wanted = bin_at(table, goal, by_mass, SIZES[0])
         low, top = span_of(source, best, spread, floor, wanted, SHAPE, SIZES)
         token, kept = _narrow(source, best, sharp, low, top, goal, by_mass, SHAPE, SIZES)
-    elif count > USUAL:
-        token, kept = _at_goal(listed, count, best, sharp, goal, mass_before, size_before, by_mass, SIZES[1])
     else:
-        token, kept = _at_goal(listed, count, best, sharp, goal, mass_before, size_before, by_mass, USUAL)
+        token, kept = _at_goal(listed, count, best, sharp, goal, mass_before, size_before, by_mass, SIZES[1])
     return token, kept
 
 
@@ -205,7 +229,7 @@ def search_tokens(
 
     Questions 0, 1 and 2 ask for the last of the top-k, of the top-p, and the token. All programs of a
     row list the tokens of the bins where the answers may lie, and the last one to finish answers. Reads
-    the row once and its table P times. listed int64 [R, 3, tokens sorted at most]: in any order.
+    the row once and its table P times. listed int64 [R, 3, tokens listed at most]: in any order.
     """
     row = tl.program_id(1)
     best, spread, floor, _ = bounds_of(bounds + BOUNDS * row)

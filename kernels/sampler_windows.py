@@ -5,8 +5,9 @@ tokens is looked at through one or two windows around the guessed answers: only 
 into bins that are much narrower for it, and what lies above, between and below is added up. A guess that
 misses costs time alone: its answer then lies in one of these three, which are bins like others.
 
-A spread (`SPREAD_FIELDS` numbers) says which bin a logit is in: windows by their upper end, bins per
-logit and bins; the second has all that are left.
+A spread says which bin a logit is in: (upper end of the first window, bins per logit in it, bins of it,
+upper end of the second, bins per logit in it). Bin 0 has what lies above, the first window's last what
+lies between, the last bin what lies below.
 """
 
 import triton
@@ -37,12 +38,6 @@ def bin_of(x: tl.tensor, spread: tl.tuple, BINS: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit
-def is_outside(index: tl.tensor, spread: tl.tuple, BINS: tl.constexpr) -> tl.tensor:
-    """Whether a bin is one of those that hold what is in no window."""
-    return (index == 0) | (index == spread[2].to(tl.int32)) | (index == BINS - 1)
-
-
-@triton.jit
 def _sample(
     source: tl.tuple,
     best: tl.tensor,
@@ -60,7 +55,7 @@ def _sample(
     """
     COARSE: tl.constexpr = SIZES[7]
     STRIDE: tl.constexpr = SIZES[8]
-    TILE: tl.constexpr = min(2048, SIZES[2])
+    TILE: tl.constexpr = min(4096, 2 * SIZES[2])
     sharp = sharpness(float_field(source[4], source[3], TEMPERATURE))
     tl.store(table + tl.arange(0, 2 * COARSE), tl.zeros((2 * COARSE,), tl.int64))
     tl.debug_barrier()
