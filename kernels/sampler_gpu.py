@@ -37,7 +37,7 @@ class SamplerShape:
     """Tokens of which one is in the sample."""
     bin_tile: int = 512
     """Tokens that a program puts into bins in one step."""
-    list_tile: int = 2048
+    list_tile: int = 1024
     """Tokens that a program looks through for those of a few bins in one step."""
     bin_programs: int = 512
     """Programs that the rows of a batch share for the bins, with 4 a row at least."""
@@ -148,7 +148,7 @@ def _search(
         results,
         POSITION_STRIDE=lengths.stride(0),
         SHAPE=kind,
-        SIZES=(shape.bins, shape.capacity, list_tile, min(512, whole), 4),
+        SIZES=(shape.bins, shape.capacity, list_tile, min(512, whole), 2),
         num_warps=shape.list_warps,
         maxnreg=shape.list_registers,
     )

@@ -41,14 +41,14 @@ def _reaching(
     """Tokens with a logit >= `least`, and their mass."""
     WIDTH: tl.constexpr = SIZES[3]
     UNROLL: tl.constexpr = SIZES[4]
-    count = tl.zeros((WIDTH,), tl.int64)
+    count = tl.zeros((WIDTH,), tl.int32)
     mass = tl.zeros((WIDTH,), tl.int64)
     for first in range(0, SHAPE[0], WIDTH * UNROLL):
         column = first + tl.arange(0, UNROLL)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
         x = edited_logits(source, column, column < SHAPE[0], SHAPE)
         count += tl.sum((x >= least).to(tl.int32), axis=0)
         mass += tl.sum(tl.where(x >= least, units(weigh(x, best, sharp)), 0), axis=0)
-    return tl.sum(count, axis=0), tl.sum(mass, axis=0)
+    return tl.sum(count, axis=0).to(tl.int64), tl.sum(mass, axis=0)
 
 
 @triton.jit
@@ -113,16 +113,16 @@ def _member(
     WIDTH: tl.constexpr,
 ) -> tl.tensor:
     """Id of token number `wanted` of those with a logit in [low, high)."""
-    token = tl.zeros_like(wanted)
-    before = tl.zeros_like(wanted)
+    token = tl.zeros_like(wanted).to(tl.int32)
+    before = token
     for first in range(0, SHAPE[0], WIDTH):
         column = first + tl.arange(0, WIDTH)
         x = edited_logits(source, column, column < SHAPE[0], SHAPE)
         is_in = (x >= low) & (x < high)
-        index = before + tl.cumsum(is_in.to(tl.int32), axis=0).to(tl.int64) - 1
-        token += tl.sum(tl.where(is_in & (index == wanted), column, 0), axis=0).to(tl.int64)
-        before += tl.sum(is_in.to(tl.int32), axis=0).to(tl.int64)
-    return token
+        index = before + tl.cumsum(is_in.to(tl.int32), axis=0) - 1
+        token += tl.sum(tl.where(is_in & (index == wanted.to(tl.int32)), column, 0), axis=0)
+        before += tl.sum(is_in.to(tl.int32), axis=0)
+    return token.to(tl.int64)
 
 
 @triton.jit
