@@ -52,6 +52,7 @@ WARM_SIZES = (
     PassSize(MIXED_ROWS[1], CHUNKS[0], PASS_TOKENS[0]),
     *(PassSize(rows, 0, rows) for rows in DECODE_ROWS[1:]),
     *(PassSize(rows, CHUNKS[0], tokens) for rows in MIXED_ROWS[1:3] for tokens in PASS_TOKENS[1:]),
+    PassSize(MIXED_ROWS[2], CHUNKS[0], PASS_TOKENS[0]),
     *VERIFY_SIZES,
 )
 """Shapes whose kernels are compiled behind the first answers, and captured while nothing runs."""
