@@ -22,6 +22,16 @@ from kernels.sampler_windows import bin_of
 
 
 @triton.jit
+def _lanes(spread: tl.tuple, SIZE: tl.constexpr) -> tl.tensor:
+    """0 to SIZE - 1 for a row under search, without the compiler knowing that neighbours are side by side.
+
+    It would give each thread four of them, as suits loads, and additions to a table one: then places,
+    values and masks of every addition would go through shared memory, with two barriers each.
+    """
+    return tl.arange(0, SIZE) ^ (spread[1] <= 0).to(tl.int32)
+
+
+@triton.jit
 def bin_tokens(
     logits: tl.tensor,
     split_stride: tl.tensor,
@@ -54,10 +64,11 @@ def bin_tokens(
         likely = tl.zeros((TILE,), tl.int64)
         above = tl.zeros((TILE,), tl.int64)
         between = tl.zeros((TILE,), tl.int64)
-        ahead = tl.program_id(0) * TILE + tl.arange(0, TILE)
+        lanes = _lanes(spread, TILE)
+        ahead = tl.program_id(0) * TILE + lanes
         coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
         for first in range(tl.program_id(0) * TILE, SHAPE[0], tl.num_programs(0) * TILE):
-            column = first + tl.arange(0, TILE)
+            column = first + lanes
             ahead = column + tl.num_programs(0) * TILE
             x = edit_logits(coming, source, column, column < SHAPE[0], SHAPE)
             coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
@@ -97,26 +108,35 @@ def list_ranges(
     """
     TILE: tl.constexpr = SIZES[2]
     CAPACITY: tl.constexpr = SIZES[1]
-    ahead = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    lanes = _lanes(spread, TILE)
+    ahead = tl.program_id(0) * TILE + lanes
     coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
     for start in range(tl.program_id(0) * TILE, SHAPE[0], tl.num_programs(0) * TILE):
-        column = start + tl.arange(0, TILE)
+        column = start + lanes
         ahead = column + tl.num_programs(0) * TILE
+        # A list that is full is not used: a count of all of many equal tokens would only cost time. Read
+        # here, where nothing waits for it yet.
+        lengths = (
+            tl.load(counters, volatile=True),
+            tl.load(counters + 1, volatile=True),
+            tl.load(counters + 2, volatile=True),
+        )
         x = edit_logits(coming, source, column, column < SHAPE[0], SHAPE)
         coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
         index = tl.where(x >= floor, bin_of(tl.maximum(x, LOWEST), spread, SIZES[0]), -1)
         some = (index >= ranges[0]) & (index <= ranges[1])
         some |= (index >= ranges[2]) & (index <= ranges[3])
         some |= (index >= ranges[4]) & (index <= ranges[5])
-        # Bins are few: most tiles have none of their tokens.
+        # Bins are few: most tiles have none of their tokens, and others those of one question.
         if tl.max(some.to(tl.int32), axis=0) > 0:
             for i in tl.static_range(3):
-                # A list that is full is not used: a count of all of many equal tokens would only cost time.
-                fits = tl.load(counters + i, volatile=True) <= CAPACITY
-                hit = (index >= ranges[2 * i]) & (index <= tl.where(fits, ranges[2 * i + 1], -1))
-                one = tl.full((TILE,), 1, tl.int64)
-                place = tl.atomic_add(counters + i + 0 * column, one, mask=hit, sem="relaxed")
-                tl.store(listed + i * CAPACITY + place, ordered(x, column), mask=hit & (place < CAPACITY))
+                last = tl.where(lengths[i] <= CAPACITY, ranges[2 * i + 1], -1)
+                hit = (index >= ranges[2 * i]) & (index <= last)
+                if tl.max(hit.to(tl.int32), axis=0) > 0:
+                    one = tl.full((TILE,), 1, tl.int64)
+                    place = tl.atomic_add(counters + i + 0 * column, one, mask=hit, sem="relaxed")
+                    entry = listed + i * CAPACITY + place
+                    tl.store(entry, ordered(x, column), mask=hit & (place < CAPACITY))
 
 
 @triton.jit
