@@ -242,6 +242,9 @@ def engine_factory(settings: EngineSettings) -> EngineFactory:
     """Return what makes the engine; torch is imported when it is called, not before."""
 
     def make() -> EnginePort:
+        # Before the first message needs it, and before torch, which takes ten times as long.
+        import app.widgets.transcript  # noqa: F401
+
         _rest_between_products()
         return make_engine(settings)
 
