@@ -61,7 +61,9 @@ class ChatApp(App[int]):
         warnings: Sequence[str] = (),
         copy: Copy | None = None,
         find_models: Finder | None = None,
+        meanwhile: Callable[[], None] | None = None,
     ) -> None:
+        """meanwhile: called once before the first frame, when the app's own threads run."""
         read_alt_keys()
         super().__init__()
         self.settings = settings
@@ -73,6 +75,7 @@ class ChatApp(App[int]):
         self._history = history
         self._choice = (model, tuple(folders))
         self._copy, self._find_models = copy, find_models
+        self._meanwhile = meanwhile
         self.context: AppContext | None = None
         self._apply_themes()
         self._apply_keys()
@@ -113,6 +116,8 @@ class ChatApp(App[int]):
         self.push_screen(screen)
         self.theme_changed_signal.subscribe(self, self._on_theme_changed)
         self._watch_signals(loop)
+        if self._meanwhile is not None:
+            self._meanwhile()
         self.call_after_refresh(self._after_first_frame)
 
     def _make_context(self, loop: asyncio.AbstractEventLoop) -> AppContext:
@@ -297,10 +302,10 @@ def run_app(
             model=Path(model).expanduser().absolute() if model else None,
             folders=[Path(folder).expanduser().absolute() for folder in folders],
             warnings=warnings,
+            # Nothing else maps libraries or starts threads then, which wait for each other.
+            meanwhile=map_torch_libraries,
         )
         _rest_between_products()
-        # From here to the first frame nothing else maps libraries, which wait for each other.
-        map_torch_libraries()
         with guarded_descriptors(places.log_file):
             code = app.run()
             app.end_services()
