@@ -21,7 +21,7 @@ from textual.theme import Theme
 
 from app import actions
 from app.context import AppContext, Copy, Finder
-from app.engine_options import make_engine
+from app.engine_options import make_engine, switch_often
 from app.engine_port import EngineFactory, EnginePort
 from app.engine_service import EngineService
 from app.history import HistoryStore
@@ -247,6 +247,7 @@ def engine_factory(settings: EngineSettings) -> EngineFactory:
     """Return what makes the engine; torch is imported when it is called, not before."""
 
     def make() -> EnginePort:
+        switch_often()
         # Before the first message needs it, and before torch, which takes ten times as long.
         import app.widgets.transcript  # noqa: F401
 
