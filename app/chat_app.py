@@ -32,13 +32,14 @@ from app.services import Services
 from app.settings import DEFAULT_THEME, EngineSettings, Settings, SettingsError, save_settings
 from app.terminal_keys import read_alt_keys
 from app.theming import textual_themes, variable_defaults
-from app.torch_start import map_torch_libraries
+from app.torch_start import map_torch_libraries, wait_for_libraries
 from engine.request import Priority
 
 log = logging.getLogger(__name__)
 
 _WIDGETS = ("lines", "tab_bar", "deck", "live_panel", "notice_bar", "composer", "status_line")
 _WARM_UP = 8.0
+_FIRST_KEY_SECONDS = 0.12
 _EXIT_SECONDS = 5.0
 
 
@@ -248,6 +249,8 @@ def engine_factory(settings: EngineSettings) -> EngineFactory:
 
     def make() -> EnginePort:
         switch_often()
+        # The first key is the slowest: nothing is imported beside it while torch could not be either.
+        wait_for_libraries(_FIRST_KEY_SECONDS)
         # Before the first message needs it, and before torch, which takes ten times as long.
         import app.widgets.transcript  # noqa: F401
 

@@ -54,6 +54,12 @@ def map_torch_libraries() -> None:
         _mapping.start()
 
 
+def wait_for_libraries(seconds: float) -> None:
+    """Wait so long for the mapping, and no longer than it takes; not at all where it was not begun."""
+    if _mapping.is_alive():
+        _mapping.join(seconds)
+
+
 def import_torch() -> None:
     """Import torch without the parts that eager computation never uses.
 
