@@ -21,7 +21,7 @@ from textual.theme import Theme
 
 from app import actions
 from app.context import AppContext, Copy, Finder
-from app.engine_options import make_engine
+from app.engine_options import make_engine, switch_often
 from app.engine_port import EngineFactory, EnginePort
 from app.engine_service import EngineService
 from app.history import HistoryStore
@@ -32,13 +32,14 @@ from app.services import Services
 from app.settings import DEFAULT_THEME, EngineSettings, Settings, SettingsError, save_settings
 from app.terminal_keys import read_alt_keys
 from app.theming import textual_themes, variable_defaults
-from app.torch_start import map_torch_libraries
+from app.torch_start import map_torch_libraries, wait_for_libraries
 from engine.request import Priority
 
 log = logging.getLogger(__name__)
 
 _WIDGETS = ("lines", "tab_bar", "deck", "live_panel", "notice_bar", "composer", "status_line")
 _WARM_UP = 8.0
+_FIRST_KEY_SECONDS = 0.12
 _EXIT_SECONDS = 5.0
 
 
@@ -61,7 +62,9 @@ class ChatApp(App[int]):
         warnings: Sequence[str] = (),
         copy: Copy | None = None,
         find_models: Finder | None = None,
+        meanwhile: Callable[[], None] | None = None,
     ) -> None:
+        """meanwhile: called once before the first frame, when the app's own threads run."""
         read_alt_keys()
         super().__init__()
         self.settings = settings
@@ -73,6 +76,7 @@ class ChatApp(App[int]):
         self._history = history
         self._choice = (model, tuple(folders))
         self._copy, self._find_models = copy, find_models
+        self._meanwhile = meanwhile
         self.context: AppContext | None = None
         self._apply_themes()
         self._apply_keys()
@@ -113,6 +117,8 @@ class ChatApp(App[int]):
         self.push_screen(screen)
         self.theme_changed_signal.subscribe(self, self._on_theme_changed)
         self._watch_signals(loop)
+        if self._meanwhile is not None:
+            self._meanwhile()
         self.call_after_refresh(self._after_first_frame)
 
     def _make_context(self, loop: asyncio.AbstractEventLoop) -> AppContext:
@@ -242,6 +248,12 @@ def engine_factory(settings: EngineSettings) -> EngineFactory:
     """Return what makes the engine; torch is imported when it is called, not before."""
 
     def make() -> EnginePort:
+        switch_often()
+        # The first key is the slowest: nothing is imported beside it while torch could not be either.
+        wait_for_libraries(_FIRST_KEY_SECONDS)
+        # Before the first message needs it, and before torch, which takes ten times as long.
+        import app.widgets.transcript  # noqa: F401
+
         _rest_between_products()
         return make_engine(settings)
 
@@ -294,10 +306,10 @@ def run_app(
             model=Path(model).expanduser().absolute() if model else None,
             folders=[Path(folder).expanduser().absolute() for folder in folders],
             warnings=warnings,
+            # Nothing else maps libraries or starts threads then, which wait for each other.
+            meanwhile=map_torch_libraries,
         )
         _rest_between_products()
-        # From here to the first frame nothing else maps libraries, which wait for each other.
-        map_torch_libraries()
         with guarded_descriptors(places.log_file):
             code = app.run()
             app.end_services()

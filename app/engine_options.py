@@ -12,6 +12,15 @@ if TYPE_CHECKING:
 _SWITCH_SECONDS = 0.00005
 
 
+def switch_often() -> None:
+    """Let threads have the interpreter soon after they ask for it.
+
+    At Python's 5 ms the engine's thread, which asks hundreds of times a tick, would wait that long for
+    every frame that is painted, and a key for every piece of what is imported beside it.
+    """
+    sys.setswitchinterval(_SWITCH_SECONDS)
+
+
 def make_engine(settings: EngineSettings, **overrides: Any) -> "Engine":
     """Start an engine; torch is imported by this call, not before.
 
@@ -21,12 +30,9 @@ def make_engine(settings: EngineSettings, **overrides: Any) -> "Engine":
     from app.paths import locations
     from app.torch_start import import_torch
 
+    switch_often()
     import_torch()
     from engine.engine import Engine
-
-    # The engine's thread asks for the interpreter lock hundreds of times a tick; at Python's 5 ms it
-    # would wait that long for every frame that is being painted and every prompt that is handed over.
-    sys.setswitchinterval(_SWITCH_SECONDS)
 
     options: dict[str, Any] = {
         "device": settings.device,

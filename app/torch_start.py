@@ -8,6 +8,7 @@ the mapping of its libraries, which needs no interpreter and can go on beside th
 import contextlib
 import ctypes
 import gc
+import inspect
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,11 +16,18 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
-_DEFERRED = frozenset({"torch._meta_registrations", "torch.distributions", "torch.export"})
-"""Parts that no eager computation needs: shape rules of tensors without data, and two libraries."""
+_DEFERRED = frozenset(
+    {
+        *("torch._meta_registrations", "torchgen.model"),
+        *("torch.distributions", "torch.export", "torch.masked", "torch.optim", "torch.profiler"),
+        *("torch.nn.intrinsic", "torch.nn.qat", "torch.nn.quantizable", "torch.nn.quantized"),
+        *("torch.quantization", "torch.testing", "torch.utils.data"),
+    }
+)
+"""Parts that no eager computation needs: shape rules of tensors without data, schemas, and libraries."""
 
 _LARGEST_LIBRARY = "lib/libtorch_cpu.so"
 _RTLD_NOW = 2
@@ -46,6 +54,12 @@ def map_torch_libraries() -> None:
         _mapping.start()
 
 
+def wait_for_libraries(seconds: float) -> None:
+    """Wait so long for the mapping, and no longer than it takes; not at all where it was not begun."""
+    if _mapping.is_alive():
+        _mapping.join(seconds)
+
+
 def import_torch() -> None:
     """Import torch without the parts that eager computation never uses.
 
@@ -58,7 +72,7 @@ def import_torch() -> None:
     finder = _DeferringFinder()
     sys.meta_path.insert(0, finder)
     try:
-        with _no_collections():
+        with _no_collections(), _frames_know_their_modules():
             import torch  # noqa: F401
     finally:
         sys.meta_path.remove(finder)
@@ -75,6 +89,26 @@ def _no_collections() -> Iterator[None]:
         gc.freeze()
         if enabled:
             gc.enable()
+
+
+@contextlib.contextmanager
+def _frames_know_their_modules() -> Iterator[None]:
+    """Have `inspect.getmodule` look a frame's module up by name.
+
+    It resolves the files of all modules instead, and torch asks it where its own operators are registered.
+    """
+    general = inspect.getmodule
+
+    def getmodule(object: Any, _filename: str | None = None) -> ModuleType | None:
+        if isinstance(object, FrameType):
+            return sys.modules.get(object.f_globals.get("__name__", ""))
+        return general(object, _filename)
+
+    inspect.getmodule = getmodule
+    try:
+        yield
+    finally:
+        inspect.getmodule = general
 
 
 class _DeferringFinder(MetaPathFinder):

@@ -76,8 +76,12 @@ def make_coded(
         values = None if dense is None else dense[row : row + part.shape[0]]
         _unpack(part, coded, (0, LANES * number) if gated else (row, 0), values)
         row += part.shape[0]
-    finite = bool(scales.isfinite().all()) and bool(offsets.isfinite().all())
-    return coded if finite else None
+    return coded if _finite(scales) and _finite(offsets) else None
+
+
+def _finite(values: Tensor) -> bool:
+    """Whether all are: one pass over them, since NaN is both the least and the most where there is one."""
+    return all(bool(end.isfinite()) for end in torch.aminmax(values))
 
 
 def _unpack(part: QuantizedMatrix, coded: CodedLinear, place: tuple[int, int], dense: Tensor | None) -> None:

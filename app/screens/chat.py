@@ -1,7 +1,7 @@
 """The chat screen: tabs, transcript, live panel, composer and status line, and every action."""
 
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -33,7 +33,9 @@ from app.widgets.notice_bar import NoticeBar
 from app.widgets.sparkline import SpeedHistory
 from app.widgets.status_line import StatusLine
 from app.widgets.tab_bar import TabBar
-from app.widgets.transcript import Transcript
+
+if TYPE_CHECKING:
+    from app.widgets.transcript import Transcript
 
 _DRAFT_SECONDS = 0.8
 
@@ -191,8 +193,8 @@ class ChatScreen(LiveChrome, AnswerActions, KeptChats):
     async def _on_tab_step(self, event: TabBar.Stepped) -> None:
         await self.activate(self._active + event.step)
 
-    @on(Transcript.CopyRequested)
-    def _on_copy_requested(self, event: Transcript.CopyRequested) -> None:
+    def on_transcript_copy_requested(self, event: "Transcript.CopyRequested") -> None:
+        """Copy what the transcript gives."""
         self.copy(event.text)
 
     async def action_new_tab(self) -> None:

@@ -1,11 +1,13 @@
 """Shows the active chat's transcript and keeps those of the few chats seen last.
 
 A chat that is not shown costs nothing while it streams: its transcript only becomes stale, and is
-brought up to date when it is shown again.
+brought up to date when it is shown again. Transcripts, with Markdown and pygments behind them, are
+imported for the first message: the first frame of an empty chat does not wait for them.
 """
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Container
@@ -18,14 +20,16 @@ from app.prompt import answer_footer
 from app.reasoning import Part
 from app.session import ChatSession
 from app.session_events import AnswerFinished, PathChanged, SessionEvent, TextStreamed
-from app.widgets.transcript import MessageView, Transcript
+
+if TYPE_CHECKING:
+    from app.widgets.transcript import MessageView, Transcript
 
 _KEPT = 3
 
 
 @dataclass
 class _Card:
-    transcript: Transcript
+    transcript: "Transcript"
     ids: list[str] = field(default_factory=list)
     stale: bool = True
 
@@ -43,7 +47,7 @@ class TranscriptDeck(Container):
         yield Static(id="welcome", markup=False)
 
     @property
-    def transcript(self) -> Transcript | None:
+    def transcript(self) -> "Transcript | None":
         """The active chat's transcript, once it has messages."""
         card = self._cards.get(self._active.conversation.id) if self._active else None
         return card.transcript if card else None
@@ -61,6 +65,8 @@ class TranscriptDeck(Container):
         key = session.conversation.id
         card = self._cards.get(key)
         if card is None and session.conversation.leaf is not None:
+            from app.widgets.transcript import Transcript
+
             card = self._cards[key] = _Card(Transcript(classes="chat"))
             await self.mount(card.transcript)
         if card is not None:
@@ -117,8 +123,10 @@ class TranscriptDeck(Container):
             self._remove(self._cards.popitem(last=False)[1])
 
 
-def message_view(session: ChatSession, node: MessageNode) -> MessageView:
+def message_view(session: ChatSession, node: MessageNode) -> "MessageView":
     """Return what the transcript shows of a message."""
+    from app.widgets.transcript import MessageView
+
     answer = node.role is Role.ASSISTANT
     title = model_title(node.model) if answer and node.model else ""
     return MessageView(

@@ -50,6 +50,13 @@ def test_light_commands_import_nothing_heavy(arguments):
     assert done.stderr.decode().strip() == "[]"
 
 
+def test_the_first_frame_waits_for_nothing_that_only_messages_need():
+    later = {"torch", "numpy", "jinja2", "markdown_it", "pygments.lexer", "app.widgets.transcript"}
+    code = f"import sys, app.chat_app\nprint(sorted({later} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, check=True)
+    assert done.stdout.decode().strip() == "[]"
+
+
 def test_help_answers_at_once():
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = tui_chat("--help")

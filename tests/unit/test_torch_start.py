@@ -9,9 +9,9 @@ import torch
 from app.torch_start import import_torch
 
 SCRIPT = """
-import gc, sys
+import gc, inspect, sys
 from app import torch_start
-finders = list(sys.meta_path)
+finders, getmodule = list(sys.meta_path), inspect.getmodule
 torch_start.map_torch_libraries()
 torch_start.map_torch_libraries()
 torch_start._mapping.join()
@@ -19,12 +19,20 @@ if sys.platform == "linux":
     assert "libtorch_cpu.so" in open("/proc/self/maps").read()
     assert "torch" not in sys.modules
 torch_start.import_torch()
-assert sys.meta_path == finders and gc.isenabled()
+assert sys.meta_path == finders and gc.isenabled() and inspect.getmodule is getmodule
 assert "torch._decomp" not in sys.modules and "torch.export.exported_program" not in sys.modules
+assert "torch.optim.sgd" not in sys.modules and "torch.utils.data.dataloader" not in sys.modules
 import torch
+def unused():
+    return [m for m in map(sys.modules.get, torch_start._DEFERRED) if type(m) is torch_start._DeferredModule]
+before = unused()
+import engine.engine, engine.runner, kernels.cpu_operations
+assert before and unused() == before
 assert bool((torch.ones(3, 4) @ torch.ones(4, 5) == 4).all())
 assert torch.distributions.Normal(0.0, 1.0).cdf(torch.tensor(0.0)) == 0.5
 assert callable(torch.export.export) and "torch.export.exported_program" in sys.modules
+assert list(torch.utils.data.DataLoader([1, 2])) == [1, 2] and callable(torch.nn.quantized.Linear)
+torch.testing.assert_close(torch.ones(2), torch.ones(2))
 assert torch._meta_registrations.meta_mm is not None
 assert (torch.empty(3, 4, device="meta") @ torch.empty(4, 5, device="meta")).shape == (3, 5)
 try:
