@@ -54,6 +54,7 @@ class FaultBench:
         # Prompts are read quickly beside answers: a victim is there while others still answer.
         paces = {"max_prefill_tokens": CHUNK, "tick_factor": 6.0}
         defaults = {"kv_budget_bytes": 64 << 20, "threads": 1, "debug": True} | paces
+        self.path = path
         self.engine = Engine("cpu", weight_dtype="float32", kv_dtype="float32", **(defaults | options))
         self.model: Model = self.engine.load(path)
         self.expected = {subject: self.ids(self.submit(subject)) for subject in SUBJECTS}

@@ -56,12 +56,12 @@ class TinyRecipe:
     """For llama: biases on gate, up and down."""
 
 
-def make_tiny(path: str | Path, arch: str, **options: Any) -> Path:
-    """Write the model that `TinyRecipe(arch, **options)` describes; returns the path."""
+def make_tiny(path: str | Path, arch: str, vocabulary: Vocabulary | None = None, **options: Any) -> Path:
+    """Write the model that `TinyRecipe(arch, **options)` describes, or with another vocabulary; its path."""
     recipe = TinyRecipe(arch, **options)
     writer = GGUFWriter(str(path), arch)
     _write_settings(writer, recipe)
-    write_vocabulary(writer, _vocabulary(recipe))
+    write_vocabulary(writer, vocabulary or _vocabulary(recipe))
     for name, (raw, type_name) in tiny_weights(recipe).items():
         add_weights(writer, name, raw, type_name)
     _finish(writer)

@@ -12,6 +12,24 @@ from app.chat_app import ChatApp
 from app.screens.chat import ChatScreen
 from app.widgets.tab_bar import TabBar
 
+IDLE_STEP_S = 0.004
+
+
+async def wait_for_idle(min_sleep: float = 0.0, max_sleep: float = 1.0) -> None:
+    """Return when the app has handled what was sent to it: Textual's own wait in shorter steps.
+
+    Textual sleeps in steps of 20 ms until one of them used little CPU. Here the event loop must besides
+    have nothing left to call, so a step of 4 ms tells as much, also where the machine is busy.
+    """
+    loop: Any = asyncio.get_running_loop()
+    start = time.monotonic()
+    while True:
+        used = time.process_time()
+        await asyncio.sleep(IDLE_STEP_S)
+        used, waited = time.process_time() - used, time.monotonic() - start
+        if waited >= max_sleep or (waited > min_sleep and used < IDLE_STEP_S / 10 and not loop._ready):
+            return
+
 
 async def wait_until(pilot: Pilot, condition: Callable[[], object], seconds: float = 8.0) -> None:
     """Return once `condition()` is true; fail after `seconds`."""

@@ -160,7 +160,7 @@ async def test_the_panel_is_there_from_120_columns_and_a_key_toggles_it(make_app
         await wait_until(pilot, lambda: panel.display and panel.has_class("-over"))
 
 
-async def test_reading_and_writing_are_shown_and_nothing_ticks_when_idle(make_app, engine):
+async def test_reading_and_writing_are_shown_and_nothing_ticks_when_idle(make_app, engine, short_beats):
     app = make_app()
     async with app.run_test(size=(140, 40)) as pilot:
         screen = await ready(pilot)

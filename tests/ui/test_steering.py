@@ -57,7 +57,7 @@ async def test_the_answer_that_is_looked_at_has_the_focus_with_one_call_a_change
         assert asked[6:] == [None]
 
 
-async def test_a_key_pauses_an_answer_and_lets_it_go_on(make_app, engine):
+async def test_a_key_pauses_an_answer_and_lets_it_go_on(make_app, engine, short_beats):
     app = make_app()
     async with app.run_test(size=(130, 30)) as pilot:
         screen = await ready(pilot)

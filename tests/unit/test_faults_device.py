@@ -3,10 +3,10 @@
 import gc
 import logging
 import weakref
+from pathlib import Path
 
 import pytest
 
-from app.builtin_model import builtin_model_path
 from engine.errors import EngineFailedError
 from engine.request import FinishReason
 from engine.scheduler import ModelBatch
@@ -17,8 +17,8 @@ LOST = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors
 
 
 @pytest.fixture(scope="module")
-def shared():
-    bench = FaultBench(builtin_model_path())
+def shared(small_model: Path):
+    bench = FaultBench(small_model)
     yield bench
     bench.engine.close()
 
@@ -96,7 +96,7 @@ def test_the_old_weights_go_before_the_new_ones_come(bench: FaultBench, monkeypa
 
 
 def test_several_models_come_back_under_their_keys(bench: FaultBench):
-    second = bench.engine.load(builtin_model_path())
+    second = bench.engine.load(bench.path)
     tap = bench.tap()
     dies_at(tap, 4)
     mine = bench.submit(SUBJECTS[0])
@@ -107,8 +107,8 @@ def test_several_models_come_back_under_their_keys(bench: FaultBench):
 
 
 @pytest.fixture
-def lone():
-    bench = FaultBench(builtin_model_path())
+def lone(small_model: Path):
+    bench = FaultBench(small_model)
     yield bench
     bench.engine.close()
 
@@ -126,7 +126,7 @@ def give_up(bench: FaultBench, *words: str) -> None:
         assert word in cause
     for refused in (
         lambda: bench.submit(SUBJECTS[0]),
-        lambda: bench.engine.load(builtin_model_path()),
+        lambda: bench.engine.load(bench.path),
         lambda: bench.model.logits([20]),
     ):
         with pytest.raises(EngineFailedError) as raised:

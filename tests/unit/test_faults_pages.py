@@ -1,10 +1,10 @@
 """A wrong page id in a block table is caught before the pass that would use it, and ends its sequence."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from app.builtin_model import builtin_model_path
 from engine.generation import Generation
 from engine.request import FinishReason
 from engine.sequence import Sequence
@@ -56,8 +56,8 @@ DEBUG, PLAIN = "debug", "plain"
 
 
 @pytest.fixture(scope="module")
-def bench(request):
-    bench = FaultBench(builtin_model_path(), debug=request.param == DEBUG)
+def bench(request, small_model: Path):
+    bench = FaultBench(small_model, debug=request.param == DEBUG)
     yield bench
     bench.engine.close()
 

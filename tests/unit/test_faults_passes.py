@@ -1,9 +1,10 @@
 """A fault in a pass ends exactly its victim; the others' texts are those of a clean run."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from app.builtin_model import builtin_model_path
 from engine.recovery import _SMALLEST_CHUNK
 from engine.request import FinishReason, SamplingParams
 from engine.scheduler import ModelBatch
@@ -16,8 +17,8 @@ def out_of_memory() -> Exception:
 
 
 @pytest.fixture(scope="module")
-def shared():
-    bench = FaultBench(builtin_model_path())
+def shared(small_model: Path):
+    bench = FaultBench(small_model)
     yield bench
     bench.engine.close()
 

@@ -3,20 +3,21 @@
 import asyncio
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from app.builtin_model import builtin_model_path
 from engine.generation import Generation
 from engine.request import FinishReason, TextDelta
 from engine.scheduler import ModelBatch
 from engine.stats import SequenceState
 from tests.fault_bench import SUBJECTS, VICTIM, FaultBench, Tap, labels, read
+from tests.small_model import KV_BYTES
 
 
 @pytest.fixture(scope="module")
-def shared():
-    bench = FaultBench(builtin_model_path(), kv_budget_bytes=14 << 20)
+def shared(small_model: Path):
+    bench = FaultBench(small_model, kv_budget_bytes=597 * KV_BYTES)
     yield bench
     bench.engine.close()
 
@@ -230,7 +231,7 @@ def test_cancelling_what_is_paused_for_memory(bench: FaultBench):
 
 
 def test_submitting_and_unloading_while_a_pass_runs(bench: FaultBench):
-    doomed = bench.engine.load(builtin_model_path())
+    doomed = bench.engine.load(bench.path)
     tap = bench.tap()
     made: list[Generation] = []
     unloading: list[threading.Thread] = []

@@ -1,24 +1,23 @@
 """Eight chats in half the KV that they need: nobody fails, and every text is that of a run with room."""
 
 import time
+from pathlib import Path
 
 import pytest
 
-from app.builtin_model import builtin_model_path
 from engine.engine import Engine
 from engine.generation import Generation
 from engine.request import FinishReason, Request, SamplingParams
 from engine.stats import SequenceState
+from tests.small_model import KV_BYTES
 
 TABS, PROMPT, NEW = 8, 700, 250
 SENTENCES = "The river runs past the old mill and the town. People come in spring to see the water rise. "
 
 
-def answers(spill: str, tokens: int | None) -> tuple[list[tuple[int, ...]], dict[str, float]]:
+def answers(path: Path, spill: str, tokens: int | None) -> tuple[list[tuple[int, ...]], dict[str, float]]:
     """Ids of every chat's greedy answer with KV for `tokens` tokens, and what was seen meanwhile."""
-    with Engine(device="cpu", weight_dtype="float32", kv_dtype="float32", kv_spill="never") as probe:
-        per_token = probe.load(builtin_model_path()).info.kv_bytes_per_token
-    budget = None if tokens is None else tokens * per_token
+    budget = None if tokens is None else tokens * KV_BYTES
     with Engine(
         device="cpu",
         weight_dtype="float32",
@@ -28,7 +27,8 @@ def answers(spill: str, tokens: int | None) -> tuple[list[tuple[int, ...]], dict
         host_kv_bytes=budget or 0,
         debug=True,
     ) as engine:
-        model = engine.load(builtin_model_path())
+        model = engine.load(path)
+        assert model.info.kv_bytes_per_token == KV_BYTES
         ids = model.tokenizer.encode(SENTENCES * 100)
         greedy = SamplingParams(temperature=0.0)
         running = [
@@ -67,14 +67,16 @@ def watch(engine: Engine, running: list[Generation]) -> dict[str, float]:
 
 
 @pytest.fixture(scope="module")
-def uncontended() -> list[tuple[int, ...]]:
-    return answers("never", None)[0]
+def uncontended(small_model: Path) -> list[tuple[int, ...]]:
+    return answers(small_model, "never", None)[0]
 
 
 @pytest.mark.parametrize("spill", ["never", "always"])
-def test_eight_chats_in_half_the_kv_finish_with_the_texts_of_an_uncontended_run(spill, uncontended):
+def test_eight_chats_in_half_the_kv_finish_with_the_texts_of_an_uncontended_run(
+    spill, uncontended, small_model
+):
     need = sum(PROMPT + NEW + 10 * i for i in range(TABS))
-    texts, seen = answers(spill, need // 2)
+    texts, seen = answers(small_model, spill, need // 2)
     assert texts == uncontended
     assert seen["preemptions"] >= 1
     assert (seen["host"] > 0) == (spill == "always")
