@@ -25,6 +25,7 @@ from app.history_tables import (
     Pending,
     Signature,
     delete,
+    is_open_elsewhere,
     read_recent,
     read_tabs,
     recover,
@@ -127,8 +128,14 @@ class HistoryStore:
             lambda database: search_conversations(database.connection, query, limit, database.searchable), []
         )
 
-    def delete(self, conversation_id: str) -> None:
-        """Delete a conversation with all its messages; what still streams into it is not saved."""
+    def delete(self, conversation_id: str) -> bool:
+        """Delete a conversation with all its messages; what still streams into it is not saved.
+
+        False, and nothing is done, while another app that runs has it in a tab: what is written there
+        would be left without the messages before it.
+        """
+        if self._ask(lambda database: is_open_elsewhere(database, conversation_id), False):
+            return False
         with self._lock:
             self._deleted.add(conversation_id)
             self._living.pop(conversation_id, None)
@@ -137,6 +144,7 @@ class HistoryStore:
             for node_id in [key for key, entry in pending.items() if entry[0] == conversation_id]:
                 del pending[node_id]
         self._ask(lambda database: delete(database, conversation_id), None)
+        return True
 
     def flush(self) -> bool:
         """Write everything that waits; True when it is on disk (or in memory, without a file)."""

@@ -33,6 +33,8 @@ class Database:
     lock: IO[bytes] | None = None
     identity: tuple[int, int] | None = None
     """Device and inode of the file, as another app may have put a new one in its place."""
+    path: Path | None = None
+    """None in memory."""
 
     def close(self) -> None:
         """Close the connection and free the window's number."""
@@ -64,7 +66,7 @@ def open_database(path: Path | None) -> Database:
             warning = f"{path}: the history is damaged; it was moved to {move_aside(path)}, a new one begins"
             connection = _connect(path)
         searchable = create_search_index(connection)
-        return Database(connection, window, searchable, warning, lock, file_identity(path))
+        return Database(connection, window, searchable, warning, lock, file_identity(path), path)
     except NewerHistoryError as error:
         problem = f"{path}: the history is from a later version of tui-chat ({error})"
     except (OSError, sqlite3.Error) as error:
@@ -136,6 +138,26 @@ def _in_memory(warning: str | None) -> Database:
     return Database(connection, 0, create_search_index(connection), warning)
 
 
+def is_running(path: Path, window: int) -> bool:
+    """Tell whether an app shows this window of the history at `path` now."""
+    try:
+        import fcntl
+    except ImportError:
+        import psutil
+
+        return psutil.pid_exists(window)
+    with _window_file(path, window).open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def _window_file(path: Path, window: int) -> Path:
+    return path.with_name(f"{path.name}.window-{window}")
+
+
 def _claim_window(path: Path) -> tuple[int, IO[bytes] | None]:
     """Take the lowest window number that no running app holds."""
     try:
@@ -143,7 +165,7 @@ def _claim_window(path: Path) -> tuple[int, IO[bytes] | None]:
     except ImportError:
         return os.getpid(), None
     for window in range(_MOST_WINDOWS):
-        lock = path.with_name(f"{path.name}.window-{window}").open("ab")
+        lock = _window_file(path, window).open("ab")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -4,7 +4,7 @@ import sqlite3
 from dataclasses import dataclass, field
 
 from app.conversation import MessageNode, Status
-from app.history_database import Database
+from app.history_database import Database, is_running
 from app.history_rows import ConversationRow, index_message, write_conversation, write_message
 
 _HOLDS_SOMETHING = "(c.draft <> '' OR EXISTS (SELECT 1 FROM messages m WHERE m.conversation = c.id))"
@@ -128,6 +128,16 @@ def read_summary(connection: sqlite3.Connection, conversation_id: str) -> Conver
     """Return the line of one conversation, which must be there."""
     row = connection.execute(f"{_SUMMARY} WHERE c.id = ?", (conversation_id,)).fetchone()
     return ConversationSummary(*row)
+
+
+def is_open_elsewhere(database: Database, conversation_id: str) -> bool:
+    """Tell whether another app that runs now has a conversation in a tab."""
+    path = database.path
+    rows = database.connection.execute(
+        "SELECT DISTINCT window FROM open_tabs WHERE conversation = ? AND window != ?",
+        (conversation_id, database.window),
+    ).fetchall()
+    return path is not None and any(is_running(path, window) for (window,) in rows)
 
 
 def delete(database: Database, conversation_id: str) -> None:

@@ -41,7 +41,8 @@ _EMPTY = (
 class ChatsScreen(ModalScreen[str | None]):
     """Returns the id of the chosen chat.
 
-    opened: ids of the chats that have a tab; delete: deletes a chat for good, its tab included.
+    opened: ids of the chats that have a tab; delete: deletes a chat for good, its tab included, or says
+    why not and returns False.
     """
 
     CSS_PATH: ClassVar = ["dialog.tcss", "chats.tcss"]
@@ -51,7 +52,7 @@ class ChatsScreen(ModalScreen[str | None]):
     ]
 
     def __init__(
-        self, history: HistoryStore, opened: Collection[str], delete: Callable[[str], Awaitable[None]]
+        self, history: HistoryStore, opened: Collection[str], delete: Callable[[str], Awaitable[bool]]
     ) -> None:
         super().__init__()
         self._history = history
@@ -215,7 +216,8 @@ class ChatsScreen(ModalScreen[str | None]):
         self.app.push_screen(ConfirmScreen(question, "Delete for good", "Keep it"), answered)
 
     async def _delete_chat(self, chat: ConversationSummary) -> None:
-        await self._delete(chat.id)
+        if not await self._delete(chat.id):
+            return
         self._chats = [other for other in self._chats if other.id != chat.id]
         self._show()
 

@@ -35,8 +35,12 @@ class KeptChats(ChatBase):
                 self.say(f"{model_title(wanted)} is not there any more; {goes_on}.", "warning")
             self.call_later(self.open_in_tab, conversation, len(self.sessions))
 
-    async def _delete_kept(self, conversation_id: str) -> None:
+    async def _delete_kept(self, conversation_id: str) -> bool:
         index = self.index_of(conversation_id)
-        if index >= 0:
-            await self.close(self.sessions[index])
-        await asyncio.to_thread(self.context.history.delete, conversation_id)
+        session = self.sessions[index] if index >= 0 else None
+        if not await asyncio.to_thread(self.context.history.delete, conversation_id):
+            self.say("This chat is open in another window of tui-chat: close its tab there first.", "warning")
+            return False
+        if session is not None:
+            await self.close(session)
+        return True

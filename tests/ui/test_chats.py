@@ -3,6 +3,7 @@
 import time
 
 from app.conversation import Conversation
+from app.history import HistoryStore
 from app.screens.chats import ChatsScreen
 from app.screens.confirm import ConfirmScreen
 from app.settings import Settings
@@ -135,6 +136,32 @@ async def test_delete_asks_closes_the_tab_and_deletes_for_good(make_app, engine)
         await pilot.press("escape")
         assert app.context.history.load(deleted) is None
         assert [chat.title for chat in app.context.history.recent()] == ["Birds"]
+
+
+async def test_a_chat_that_another_window_shows_is_not_deleted(make_app):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        history = app.context.history
+        other = HistoryStore(history.path)
+        birds = talk("Birds", "what is a tern", "a bird")
+        other.save(birds)
+        other.save_tabs([birds.id], birds.id)
+        assert other.flush()
+        chats = await listed(pilot)
+        await pilot.press("delete")
+        await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await pilot.press("left", "enter")
+        await wait_until(
+            pilot, lambda: any("open in another window" in n.message for n in app._notifications)
+        )
+        assert titles(chats) == ["Birds"]
+        other.close()
+        await wait_until(pilot, lambda: app.screen is chats)
+        await pilot.press("delete")
+        await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await pilot.press("left", "enter")
+        await wait_until(pilot, lambda: titles(chats) == [])
 
 
 async def test_a_chat_whose_model_is_gone_says_what_it_goes_on_with(make_app):

@@ -228,6 +228,25 @@ def test_delete_removes_messages_and_index(open_store, path):
         assert other.execute("SELECT count(*) FROM messages").fetchone() == (0,)
 
 
+def test_what_another_app_has_in_a_tab_is_not_deleted(open_store):
+    """What is written there later would come back without the messages before it."""
+    first, second = open_store(), open_store()
+    conversation = talk("shared")
+    first.save(conversation)
+    first.save_tabs([conversation.id], conversation.id)
+    assert first.flush()
+    assert second.delete(conversation.id) is False
+    assert first.delete(talk("another").id) is True
+    first.append(conversation, conversation.leaf)
+    assert first.flush()
+    kept = second.load(conversation.id)
+    assert kept is not None
+    assert len(kept.nodes) == len(conversation.nodes)
+    first.close()
+    assert second.delete(conversation.id) is True
+    assert second.load(conversation.id) is None
+
+
 def test_a_damaged_file_is_moved_aside_and_kept(open_store, path):
     path.parent.mkdir(parents=True)
     for number in (1, 2):
