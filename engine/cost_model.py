@@ -8,7 +8,7 @@ module imports no torch.
 """
 
 from dataclasses import dataclass, field
-from operator import mul
+from operator import itemgetter, mul
 from typing import NamedTuple
 
 FORGETTING = 0.88
@@ -43,7 +43,10 @@ _ROWS, _READS, _TOKENS, _CONTEXT, _PAIRS = 1, 2, 3, 4, 5
 """Where these features are."""
 
 PRIOR_MS = (5.0, 0.5, 1.0, 4.0, 0.1, 0.1)
-"""Coefficients before anything was measured, per unit; the first tick scales them all."""
+"""Coefficients before anything was measured, per unit; the first tick scales them all.
+
+A model that joins others begins with those of the slowest: they say what this computer is good at.
+"""
 
 
 class Load(NamedTuple):
@@ -197,6 +200,10 @@ class CostModel:
         pairs = start + 0.5 * length
         return max(theta[_TOKENS] / UNITS[_TOKENS] + theta[_PAIRS] / UNITS[_PAIRS] * pairs, 1e-6)
 
+    def has_read(self, model: int) -> bool:
+        """Whether a pass of `model` that read a prompt was measured."""
+        return self._fit(model).seen[_READS] > 0
+
     def forget(self, model: int) -> None:
         """Drop what was learned of a model that was unloaded."""
         self._fits.pop(model, None)
@@ -204,5 +211,9 @@ class CostModel:
     def _fit(self, model: int) -> _Fit:
         fit = self._fits.get(model)
         if fit is None:
-            fit = self._fits[model] = _Fit()
+            fit = self._fits[model] = _Fit(self._prior())
         return fit
+
+    def _prior(self) -> list[float]:
+        known = [fit.theta for fit in self._fits.values() if fit.seen[_READS]]
+        return list(max(known, key=itemgetter(_TOKENS), default=PRIOR_MS))

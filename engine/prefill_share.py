@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.admission import SchedulerConfig
 from engine.cost_model import CostModel, Load
@@ -14,6 +14,10 @@ Price = Callable[[Sequence, float], float]
 """Cost of one token of a chunk of about the given length, in the budget's unit."""
 
 NO_LIMIT = float("inf")
+
+UNMEASURED = 4
+"""Tokens of a model's first chunk beside rows of others, where a pass of few tokens costs less: nobody
+knows yet what this model takes, and the first pass tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,13 @@ def _beside_rows(
     def price(sequence: Sequence, length: float) -> float:
         return cost.token_ms(sequence.model, sequence.num_computed, length)
 
-    return share_prefill(readers, spare_ms, price, config.min_prefill_tokens)
+    chunks = share_prefill(readers, spare_ms, price, config.min_prefill_tokens)
+    if config.few_tokens is None:
+        return chunks
+    return [
+        chunk if cost.has_read(chunk.sequence.model) else replace(chunk, length=min(chunk.length, UNMEASURED))
+        for chunk in chunks
+    ]
 
 
 def share_prefill(readers: Readers, budget: float, price: Price, floor: int) -> list[PrefillChunk]:

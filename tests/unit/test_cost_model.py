@@ -116,3 +116,37 @@ def test_models_are_told_apart():
     assert model.idle_ms(loads) == pytest.approx(55.0, rel=0.1)
     model.forget(2)
     assert model.predict(2, Load(rows=1)) < 20.0
+
+
+def test_a_model_that_joins_begins_as_slow_as_the_slowest_that_was_measured():
+    model = CostModel()
+    for tick in range(10):
+        for key, slower in ((1, 1.0), (2, 20.0)):
+            model.observe(key, mixed(tick), truth(mixed(tick), slower))
+    joins = Load(prefill_tokens=40, prefill_pairs=chunk_pairs(0, 40))
+    assert model.predict(3, joins) == pytest.approx(model.predict(2, joins))
+    model.observe(3, joins, 1000.0)
+    assert model.predict(3, joins) == pytest.approx(1000.0, rel=0.05)
+    before = model.predict(2, joins)
+    assert before < 500.0, "what one model takes says nothing of another that was measured"
+
+
+@pytest.mark.parametrize("few", [16, None])
+def test_the_first_chunk_of_a_model_that_was_never_measured_is_small_beside_others(few):
+    """A pass that takes long holds up everybody's rows; where few tokens cost no less it is not cut."""
+    model = CostModel()
+    for tick in range(10):
+        model.observe(1, mixed(tick), truth(mixed(tick)))
+    reader = Sequence(1, 2, Request(tuple(range(5000))), 0.0)
+    config, rows = SchedulerConfig(min_prefill_tokens=1, few_tokens=few), {1: Load(rows=2)}
+
+    def read(loads):
+        return sum(c.length for c in plan_chunks(Readers([reader]), loads, 100.0, model, config, 200))
+
+    assert read({}) == 200, "alone there is nobody to hold up"
+    if few is None:
+        assert read(rows) == 200
+        return
+    assert read(rows) == 4
+    model.observe(2, Load(prefill_tokens=4, prefill_pairs=chunk_pairs(0, 4)), 8.0)
+    assert read(rows) > 8
