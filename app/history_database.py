@@ -7,6 +7,7 @@ keep tabs of their own, and so that a number is free again however its app ended
 import contextlib
 import os
 import sqlite3
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -139,37 +140,39 @@ def _in_memory(warning: str | None) -> Database:
 
 
 def is_running(path: Path, window: int) -> bool:
-    """Tell whether an app shows this window of the history at `path` now."""
-    try:
-        import fcntl
-    except ImportError:
+    """Tell whether an app shows this window of the history at `path` now; in doubt one does."""
+    if sys.platform == "win32":
         import psutil
 
         return psutil.pid_exists(window)
-    with _window_file(path, window).open("ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
+    try:
+        lock = _lock_window(path, window)
+    except OSError:
+        return True
+    if lock is not None:
+        lock.close()
+    return lock is None
 
 
-def _window_file(path: Path, window: int) -> Path:
-    return path.with_name(f"{path.name}.window-{window}")
+def _lock_window(path: Path, window: int) -> IO[bytes] | None:
+    """Hold a window's number; None when a running app does. Raises OSError when there can be no file."""
+    import fcntl
+
+    lock = path.with_name(f"{path.name}.window-{window}").open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        return None
+    return lock
 
 
 def _claim_window(path: Path) -> tuple[int, IO[bytes] | None]:
     """Take the lowest window number that no running app holds."""
-    try:
-        import fcntl
-    except ImportError:
+    if sys.platform == "win32":
         return os.getpid(), None
     for window in range(_MOST_WINDOWS):
-        lock = _window_file(path, window).open("ab")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            continue
-        return window, lock
+        lock = _lock_window(path, window)
+        if lock is not None:
+            return window, lock
     raise OSError(f"{_MOST_WINDOWS} other windows are open")
