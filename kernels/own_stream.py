@@ -24,7 +24,7 @@ _KINDS = (0, -1)
 _lock = threading.Lock()
 _taken: set[tuple[int, int]] = set()
 _known: dict[tuple[int, int], tuple[torch.device, torch.cuda.Stream]] = {}
-"""Streams that were taken before and whose, oldest first."""
+"""Streams that were taken before, with the device they were asked for, oldest first."""
 _owners: "weakref.WeakValueDictionary[tuple[int, int], OwnStream]" = weakref.WeakValueDictionary()
 
 

@@ -164,6 +164,49 @@ def kept_by_top_k(rows: tl.tensor, slot: tl.tensor, VOCAB: tl.constexpr) -> tl.t
 
 
 @triton.jit
+def _plan_search(
+    source: tl.tuple,
+    maxima: tl.tensor,
+    lowest: tl.tensor,
+    best: tl.tensor,
+    head: tl.tuple,
+    position: tl.tensor,
+    tables: tl.tensor,
+    SHAPE: tl.constexpr,
+    SIZES: tl.constexpr,
+) -> tuple[tl.tuple, tl.tensor, tl.tensor]:
+    """→ (spread, floor, whether there are windows) of a row whose few best tokens do not decide.
+
+    `lowest` has the least logit of each group, `head` is (logit that the found tokens reach, the row's
+    mass without a top-k, found tokens, their number). Clears what the search counts in.
+    """
+    rows = source[4]
+    slot = source[3]
+    group = tl.arange(0, SIZES[2])
+    top_k = kept_by_top_k(rows, slot, SHAPE[0])
+    floor = LOWEST + tl.zeros_like(best)
+    windows = top_k < 0
+    known = looks_wide(rows, slot, SHAPE[0], SIZES[5])
+    least = tl.load(lowest + group, mask=group < tl.where(known, SIZES[0], 0), other=-LOWEST)
+    if top_k > 0:
+        floor = threshold(maxima, best, floor, top_k)
+    span = best - tl.maximum(tl.where(known, tl.min(least, axis=0), LOWEST), floor)
+    span = tl.minimum(span, NATS * float_field(rows, slot, TEMPERATURE))
+    per_logit = SIZES[6] / tl.maximum(span, 1e-30)
+    spread = whole_spread(best, per_logit, SIZES[6])
+    if (top_k == 0) & (float_field(rows, slot, MIN_P) <= 0) & (head[3] <= SIZES[4]):
+        drawn = uniform(rows, slot, position)
+        spread, windows = windowed_spread(source, best, per_logit, head, drawn, tables, SHAPE, SIZES)
+    place = tl.arange(0, SIZES[6])
+    zeros = tl.zeros_like(place).to(tl.int64)
+    tl.store(tables + place, zeros)
+    tl.store(tables + 2 * SIZES[6] + tl.arange(0, 8), tl.zeros((8,), tl.int64))
+    if top_k > 0:
+        tl.store(tables + SIZES[6] + place, zeros)
+    return spread, floor, windows
+
+
+@triton.jit
 def _choose(
     source: tl.tuple,
     statistics: tl.tensor,
@@ -207,26 +250,11 @@ def _choose(
                     source, maxima, best, sums, position, group_list, found, SHAPE, SIZES
                 )
             if left != 0:
-                known = looks_wide(rows, slot, SHAPE[0], SIZES[5])
-                least = tl.load(
-                    statistics + 2 * plane + group, mask=group < tl.where(known, GROUPS, 0), other=-LOWEST
+                lowest = statistics + 2 * plane
+                head = (reached, full, found, count)
+                spread, floor, windows = _plan_search(
+                    source, maxima, lowest, best, head, position, tables, SHAPE, SIZES
                 )
-                if top_k > 0:
-                    floor = threshold(maxima, best, floor, top_k)
-                span = best - tl.maximum(tl.where(known, tl.min(least, axis=0), LOWEST), floor)
-                per_logit = SIZES[6] / tl.maximum(tl.minimum(span, NATS * temperature), 1e-30)
-                spread = whole_spread(best, per_logit, SIZES[6])
-                if (top_k == 0) & (float_field(rows, slot, MIN_P) <= 0) & (count <= SIZES[4]):
-                    drawn = uniform(rows, slot, position)
-                    spread, windows = windowed_spread(
-                        source, best, per_logit, reached, full, drawn, found, count, tables, SHAPE, SIZES
-                    )
-                place = tl.arange(0, SIZES[6])
-                zeros = tl.zeros_like(place).to(tl.int64)
-                tl.store(tables + place, zeros)
-                tl.store(tables + 2 * SIZES[6] + tl.arange(0, 8), tl.zeros((8,), tl.int64))
-                if top_k > 0:
-                    tl.store(tables + SIZES[6] + place, zeros)
     return token, finite, best, spread, floor, windows
 
 

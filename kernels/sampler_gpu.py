@@ -48,6 +48,10 @@ class SamplerShape:
     list_registers: int = 128
     """Of a thread, at most: two programs share a multiprocessor then."""
 
+    def __post_init__(self) -> None:
+        # The sample's two tables lie where the bins' masses come to stand.
+        assert 2 * self.coarse <= self.bins, (self.coarse, self.bins)
+
 
 DEFAULT_SHAPE = SamplerShape()
 

@@ -209,6 +209,58 @@ def _answer(
 
 
 @triton.jit
+def _last_answer(
+    source: tl.tuple,
+    table: tl.tensor,
+    listed: tl.tensor,
+    best: tl.tensor,
+    spread: tl.tuple,
+    floor: tl.tensor,
+    located: tl.tuple,
+    wishes: tl.tuple,
+    SHAPE: tl.constexpr,
+    SIZES: tl.constexpr,
+) -> tl.tensor:
+    """Answer the questions one after another, each from what those before it keep; → the token's id.
+
+    `located` is what `kernels.sampler_ranges.locate` gave, `wishes` is (top-k, top-p, uniform number, mass
+    that min-p keeps).
+    """
+    ranges, masses, size_before, kept = located
+    top_k, top_p, drawn, likely = wishes
+    counters = table + 2 * SIZES[0] + 1
+    token = kept * 0
+    for question in range(3):
+        asked = tl.where(question == 0, ranges[1] >= ranges[0], ranges[3] >= ranges[2])
+        asked = asked | (question == 2)
+        before = tl.where(question == 0, masses[0], tl.where(question == 1, masses[1], masses[2]))
+        kept = tl.where(question == 2, tl.minimum(kept, likely), kept)
+        place = tl.where(question == 1, top_p_goal(top_p, kept), drawn_goal(drawn, kept))
+        goal = tl.where(question == 0, top_k - 1, place)
+        if asked:
+            own = listed + question * SIZES[1]
+            count = tl.load(counters + question).to(tl.int32)
+            by_mass = question > 0
+            token, mass = _answer(
+                source,
+                table,
+                own,
+                count,
+                best,
+                spread,
+                floor,
+                goal,
+                before,
+                size_before,
+                by_mass,
+                SHAPE,
+                SIZES,
+            )
+            kept = tl.minimum(kept, mass)
+    return token
+
+
+@triton.jit
 def search_tokens(
     logits: tl.tensor,
     split_stride: tl.tensor,
@@ -243,36 +295,13 @@ def search_tokens(
         top_p = float_field(rows, slot, TOP_P).to(tl.float64)
         top_k = kept_by_top_k(rows, slot, SHAPE[0]).to(tl.int64)
         drawn = uniform(rows, slot, tl.load(positions + slot * POSITION_STRIDE))
-        ranges, masses, size_before, kept = locate(table, likely, top_k, top_p, drawn, SIZES[0])
-        list_ranges(source, spread, floor, ranges, own, counters, SHAPE, SIZES)
+        located = locate(table, likely, top_k, top_p, drawn, SIZES[0])
+        list_ranges(source, spread, floor, located[0], own, counters, SHAPE, SIZES)
         # All threads' entries must be written before one of them counts this program as done; the
         # release of that count publishes them, and the last program's acquire lets it see all lists.
         tl.debug_barrier()
         earlier = tl.atomic_add(counters + 3, 1, sem="acq_rel")
         if earlier == tl.num_programs(0) - 1:
-            token = kept * 0
-            for question in range(3):
-                asked = tl.where(question == 0, ranges[1] >= ranges[0], ranges[3] >= ranges[2])
-                asked = asked | (question == 2)
-                before = tl.where(question == 0, masses[0], tl.where(question == 1, masses[1], masses[2]))
-                kept = tl.where(question == 2, tl.minimum(kept, likely), kept)
-                by_mass = tl.where(question == 1, top_p_goal(top_p, kept), drawn_goal(drawn, kept))
-                goal = tl.where(question == 0, top_k - 1, by_mass)
-                if asked:
-                    token, mass = _answer(
-                        source,
-                        table,
-                        own + question * SIZES[1],
-                        tl.load(counters + question).to(tl.int32),
-                        best,
-                        spread,
-                        floor,
-                        goal,
-                        before,
-                        size_before,
-                        question > 0,
-                        SHAPE,
-                        SIZES,
-                    )
-                    kept = tl.minimum(kept, mass)
+            wishes = (top_k, top_p, drawn, likely)
+            token = _last_answer(source, table, own, best, spread, floor, located, wishes, SHAPE, SIZES)
             tl.store(sampled + row, token.to(tl.int32))

@@ -16,8 +16,8 @@ import triton.language as tl
 from kernels.sampler_logits import LOWEST, edited_logits, logit_of, sharpness, units, weigh
 from kernels.sampler_state import TEMPERATURE, TOP_P, float_field
 
-_DEVIATIONS = tl.constexpr(2.5)
-"""Half the width of a window, in the largest standard error of a share of the sample, times two."""
+_DEVIATIONS = tl.constexpr(5.0)
+"""Half the width of a window, in standard errors of a share of one half: there the error is largest."""
 _ROUNDING = tl.constexpr(1e-5)
 """Part of a row's mass by which sums in float32 may be off."""
 
@@ -99,22 +99,21 @@ def windowed_spread(
     source: tl.tuple,
     best: tl.tensor,
     bins_per_logit: tl.tensor,
-    least: tl.tensor,
-    full: tl.tensor,
+    head_tokens: tl.tuple,
     drawn: tl.tensor,
-    found: tl.tensor,
-    count: tl.tensor,
     table: tl.tensor,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
 ) -> tuple[tl.tuple, tl.tensor]:
-    """The spread of a row without a top-k and min-p, whose tokens >= `least` are the `count` found.
+    """The spread of a row without a top-k and min-p.
 
-    `full` is the row's mass, `drawn` its uniform number; SIZES is that of `kernels.sampler_candidates`.
-    What is in `table` is lost. → (spread, whether it has windows).
+    `head_tokens` is (least, the row's mass, tokens, their number), which are all tokens with logits >=
+    `least`; `drawn` is the row's uniform number; SIZES is that of `kernels.sampler_candidates`. What is
+    in `table` is lost. → (spread, whether it has windows).
     """
     COARSE: tl.constexpr = SIZES[7]
     BINS: tl.constexpr = SIZES[6]
+    least, full, found, count = head_tokens
     scale = bins_per_logit * (COARSE / BINS)
     weights, squares = _sample(
         source, best, whole_spread(best, scale, COARSE), least, found, count, table, SHAPE, SIZES
@@ -132,15 +131,15 @@ def windowed_spread(
     spread = whole_spread(best, bins_per_logit, BINS)
     if known:
         reached = head + tail * (rest / sampled)
-        slack = _DEVIATIONS * rest * tl.sqrt(squares) / weights + _ROUNDING * full.to(tl.float32)
+        # Of weights that differ, as many count as equal ones with this error.
+        error = 0.5 * tl.sqrt(squares) / weights
+        slack = _DEVIATIONS * error * rest + _ROUNDING * full.to(tl.float32)
         top_p = float_field(source[4], source[3], TOP_P)
-        kept = full.to(tl.float32)
-        ours = best * 0.0 + (BINS - 1)
+        kept = full.to(tl.float32) * tl.minimum(top_p, 1.0)
+        ours = tl.where(top_p < 1, BINS // 2, BINS - 1).to(tl.float32)
         high = best * 0.0
         per_logit = high
         if top_p < 1:
-            kept = kept * top_p
-            ours = ours * 0.0 + BINS // 2
             high, low = _window(reached, kept, slack, best, scale, COARSE)
             per_logit = (BINS - 1 - BINS // 2) / (high - low)
         first, last = _window(reached, drawn.to(tl.float32) * kept, slack, best, scale, COARSE)
