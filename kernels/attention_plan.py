@@ -111,6 +111,32 @@ def plan_decode(
     return plan
 
 
+@triton.jit
+def _write_items(
+    items: tl.tensor,
+    table: tl.tensor,
+    part: tl.tensor,
+    row: tl.tensor,
+    start: tl.tensor,
+    count: tl.tensor,
+    first: tl.tensor,
+    tiles: tl.tensor,
+    context: tl.tensor,
+) -> None:
+    """Item number `part` of every row that has so many."""
+    place = items + (start + part) * ITEM_FIELDS
+    wanted = part < count
+    begin = first + part * tiles // tl.maximum(count, 1)
+    tl.store(place, row, mask=wanted)
+    tl.store(place + 1, start, mask=wanted)
+    tl.store(place + 2, count, mask=wanted)
+    tl.store(place + 3, begin, mask=wanted)
+    tl.store(place + 4, first + (part + 1) * tiles // tl.maximum(count, 1), mask=wanted)
+    tl.store(place + 5, context, mask=wanted)
+    page = tl.load(table + begin, mask=wanted & (tiles > 0), other=0)
+    tl.store(place + 6, page, mask=wanted)
+
+
 @triton.jit(do_not_specialize=["table_width"])
 def _plan_decode(
     context_lens: tl.tensor,
@@ -164,17 +190,7 @@ def _plan_decode(
     start = tl.cumsum(count, axis=0) - count
     table = block_tables + row.to(tl.int64) * table_width
     for part in range(tl.max(count, axis=0)):
-        place = items + (start + part) * ITEM_FIELDS
-        wanted = part < count
-        begin = first + part * tiles // tl.maximum(count, 1)
-        tl.store(place, row, mask=wanted)
-        tl.store(place + 1, start, mask=wanted)
-        tl.store(place + 2, count, mask=wanted)
-        tl.store(place + 3, begin, mask=wanted)
-        tl.store(place + 4, first + (part + 1) * tiles // tl.maximum(count, 1), mask=wanted)
-        tl.store(place + 5, context, mask=wanted)
-        page = tl.load(table + begin, mask=wanted & (tiles > 0), other=0)
-        tl.store(place + 6, page, mask=wanted)
+        _write_items(items, table, part, row, start, count, first, tiles, context)
     work = tl.arange(0, WORK_PADDED)
     unused = (work >= tl.sum(count, axis=0)) & (work < WORK)
     tl.store(items + work * ITEM_FIELDS, -1, mask=unused)

@@ -65,26 +65,12 @@ def row_pointers(
 
 
 @triton.jit
-def half_operands(
-    pc: tl.tensor,
-    ph: tl.tensor,
-    pm: tl.tensor,
-    pi: tl.tensor,
-    half: tl.tensor,
-    FORM: tl.constexpr,
-    FAST: tl.constexpr,
-) -> tl.tuple:
-    """Load what the weights of half `half` (of the whole row) are made of.
-
-    pc and ph [R, 32] point at the rows' first words of codes and upper bits, pm [R] at their first
-    word of scales. → two words of codes, one of upper bits, four of scales, which half of its
-    super-block.
-    """
+def _half_codes(
+    pc: tl.tensor, half: tl.tensor, block: tl.tensor, FORM: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """Two words of codes of half `half`, the same twice where it has one."""
     WORD: tl.constexpr = _ROWS * _WIDTH
     WORDS: tl.constexpr = word_count(FORM)
-    h = half % 2
-    block = half // 2
-    pm += block * (FORM.words * _ROWS)
     if WORDS == 1:
         w0 = tl.load(pc + block * WORD)
         w1 = w0
@@ -94,9 +80,12 @@ def half_operands(
     else:
         w0 = tl.load(pc + half * (2 * WORD))
         w1 = tl.load(pc + half * (2 * WORD) + WORD)
-    high = w0
-    if FORM.high_bits > 0:
-        high = tl.load(ph + block * WORD).to(tl.int16)
+    return w0, w1
+
+
+@triton.jit
+def _half_scales(pm: tl.tensor, h: tl.tensor, FORM: tl.constexpr) -> tl.tuple:
+    """Four words of scales of half `h` of the super-block whose words `pm` points at."""
     if FORM.scales == "pair":
         m0 = tl.load(pm + 4 * h * _ROWS)
         m1 = tl.load(pm + (4 * h + 1) * _ROWS)
@@ -123,6 +112,33 @@ def half_operands(
             m1 = m0
             if FORM.minima:
                 m1 = tl.load(pm + (2 + h) * _ROWS)
+    return m0, m1, m2, m3
+
+
+@triton.jit
+def half_operands(
+    pc: tl.tensor,
+    ph: tl.tensor,
+    pm: tl.tensor,
+    pi: tl.tensor,
+    half: tl.tensor,
+    FORM: tl.constexpr,
+    FAST: tl.constexpr,
+) -> tl.tuple:
+    """Load what the weights of half `half` (of the whole row) are made of.
+
+    pc and ph [R, 32] point at the rows' first words of codes and upper bits, pm [R] at their first
+    word of scales. → two words of codes, one of upper bits, four of scales, which half of its
+    super-block.
+    """
+    h = half % 2
+    block = half // 2
+    pm += block * (FORM.words * _ROWS)
+    w0, w1 = _half_codes(pc, half, block, FORM)
+    high = w0
+    if FORM.high_bits > 0:
+        high = tl.load(ph + block * (_ROWS * _WIDTH)).to(tl.int16)
+    m0, m1, m2, m3 = _half_scales(pm, h, FORM)
     index = m0
     if FAST and (FORM.high_bits > 0 or FORM.bits == 2):
         index = tl.load(pi + h * _ROWS)
