@@ -30,6 +30,7 @@ from app.builtin_model import builtin_model_path
 from engine.engine import Engine, Model
 from engine.errors import EngineClosedError
 from engine.generation import Generation
+from engine.graph_runner import GraphRunner
 from engine.memory import process_bytes, return_freed_memory
 from engine.request import Finished, FinishReason, Priority, Request, SamplingParams
 from tests.tiny_gguf import make_tiny
@@ -163,7 +164,7 @@ class Soak:
         gc.collect()
         return_freed_memory()
         used = self._device_bytes()
-        self.tell(f"at rest: {used / (1 << 20):.1f} MiB of a GPU")
+        self.tell(f"at rest: {used / (1 << 20):.1f} MiB of a GPU, {self._held_at_rest()}")
         if not end:
             self.models[1] = self.engine.load(self.goes)
         self._pauses.clear()
@@ -184,6 +185,21 @@ class Soak:
             return 0
         free, total = torch.cuda.mem_get_info()
         return total - free
+
+    def _held_at_rest(self) -> str:
+        """What the process holds, part by part: it says where a drift comes from."""
+        if not self.engine.device.startswith("cuda"):
+            return f"{process_bytes() / (1 << 20):.1f} MiB resident"
+        runners = [resident.runner for resident in self.engine._loop._models.values()]
+        passes = [
+            one for runner in runners if isinstance(runner, GraphRunner) for one in runner._passes.values()
+        ]
+        parts = (torch.cuda.memory_reserved(), torch.cuda.memory_allocated(), process_bytes())
+        reserved, allocated, resident = (f"{part / (1 << 20):.1f}" for part in parts)
+        return (
+            f"{sum(one.captured for one in passes)} graphs of {len(passes)} shapes, "
+            f"reserved {reserved}, allocated {allocated}, resident {resident} MiB"
+        )
 
     def _client(self, number: int) -> None:
         random = Random(self.seed * 100 + number)
