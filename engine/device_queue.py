@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from kernels.own_stream import CAPTURE_LOCK, OwnStream
+from kernels.vendor_matmul import free_workspaces
 
 
 class Mark(Protocol):
@@ -95,11 +96,13 @@ class CudaQueue:
         graph = torch.cuda.CUDAGraph()
         self._stream.synchronize()
         with CAPTURE_LOCK, self.current(), _no_collection():
+            free_workspaces()
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
                 work()
             finally:
                 graph.capture_end()
+                free_workspaces()
         return graph.replay
 
     def synchronize(self) -> None:

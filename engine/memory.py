@@ -10,6 +10,7 @@ import torch
 from engine.errors import EngineError
 from engine.fitting import LOAD_MARGIN, Holders, Need, does_not_fit, format_bytes
 from kernels.own_stream import CAPTURE_LOCK
+from kernels.vendor_matmul import free_workspaces
 
 KV_SHARE = 0.5
 """Part of the free memory that KV may take on a computer that others use too."""
@@ -65,6 +66,7 @@ def return_freed_memory() -> None:
     """
     if torch.cuda.is_initialized():
         with CAPTURE_LOCK:
+            free_workspaces()
             torch.cuda.empty_cache()
         # Pinned memory is kept by torch as well; versions that cannot give it back lack the function.
         getattr(torch.accelerator, "empty_host_cache", lambda: None)()

@@ -17,6 +17,7 @@ from kernels.quant.linear_tiled import PlanesPart, gated_tiled, linear_tiled, pl
 from kernels.quant.planes import ROWS, PlanesMatrix
 from kernels.quant.tile_plan import FEW, MAX_SPLITS, linear_plan
 from kernels.triton_types import Activations
+from kernels.vendor_matmul import matmul
 
 SCRATCH_WEIGHTS = 128 << 20
 """Weights dequantised at once for a dense product. In slices the product itself gets slower."""
@@ -140,15 +141,13 @@ def linear_wide_torch(x: Activations, w: Tensor, bias: Tensor | None) -> Tensor:
 def _matmul(values: Tensor, w: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """values float16 [M, K] @ wᵀ → [1, M, N]."""
     if w.dtype == torch.float32 or not values.is_cuda:
-        return (values.float() @ w.float().T).to(dtype)[None]
-    if w.dtype == dtype:
-        return torch.mm(values, w.T)[None]
+        return matmul(values.float(), w.float().T).to(dtype)[None]
     if w.dtype == torch.float16:
-        return torch.mm(values, w.T, out_dtype=dtype)[None]
+        return matmul(values, w.T, dtype)[None]
     # A float16 is the sum of two bfloat16: one product of both halves reads the weights once.
     upper = values.to(w.dtype)
     halves = torch.cat([upper, (values - upper).to(w.dtype)])
-    product = torch.mm(halves, w.T, out_dtype=torch.float32)
+    product = matmul(halves, w.T, torch.float32)
     rows = values.shape[0]
     return product[:rows].add_(product[rows:]).to(dtype)[None]
 
