@@ -138,7 +138,6 @@ def not_finite_cause(params: SamplingParams) -> str:
 
 def _batch(rows: Seq[Row], vocab: int, device: torch.device) -> SamplingBatch:
     params = [row.sequence.request.sampling for row in rows]
-    drawn = [p.top_k for p in params if p.temperature > 0]
     return SamplingBatch(
         temperature=torch.tensor([p.temperature for p in params], dtype=torch.float32, device=device),
         top_k=torch.tensor([p.top_k for p in params], device=device),
@@ -148,8 +147,7 @@ def _batch(rows: Seq[Row], vocab: int, device: torch.device) -> SamplingBatch:
             [uniform(row.sequence.seed, row.position) for row in rows], dtype=torch.float64, device=device
         ),
         edits=_edits(rows, vocab, device),
-        max_top_k=0 if 0 in drawn else max(drawn, default=0),
-        all_greedy=not drawn,
+        all_greedy=all(p.temperature <= 0 for p in params),
     )
 
 

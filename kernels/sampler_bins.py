@@ -6,7 +6,7 @@
 import triton
 import triton.language as tl
 
-from kernels.sampler_draw import BOUNDS, bounds_of, kept_by_top_k
+from kernels.sampler_draw import BINNED, BOUNDS, bounds_of
 from kernels.sampler_logits import (
     LOWEST,
     edit_logits,
@@ -17,22 +17,62 @@ from kernels.sampler_logits import (
     units,
     weigh,
 )
-from kernels.sampler_state import MIN_P, TEMPERATURE, float_field
-from kernels.sampler_windows import bin_of
+from kernels.sampler_open import LIKELY, TRIES, likely_masses, masses_before, wanted_tries
+from kernels.sampler_state import MIN_P, TEMPERATURE, TOP_P, float_field, kept_by_top_k
 
 
 @triton.jit
-def _lanes(spread: tl.tuple, SIZE: tl.constexpr) -> tl.tensor:
-    """0 to SIZE - 1 for a row under search, without the compiler knowing that neighbours are side by side.
+def _lanes(per_logit: tl.tensor, SIZE: tl.constexpr) -> tl.tensor:
+    """0 to SIZE - 1 for a row with bins, without the compiler knowing that neighbours are side by side.
 
     It would give each thread four of them, as suits loads, and additions to a table one: then places,
     values and masks of every addition would go through shared memory, with two barriers each.
     """
-    return tl.arange(0, SIZE) ^ (spread[1] <= 0).to(tl.int32)
+    return tl.arange(0, SIZE) ^ (per_logit <= 0).to(tl.int32)
 
 
 @triton.jit
-def bin_tokens(
+def bin_of(x: tl.tensor, best: tl.tensor, per_logit: tl.tensor, BINS: tl.constexpr) -> tl.tensor:
+    """The bin of a finite logit, never falling as logits fall: bin 0 holds the best, the last the rest."""
+    return tl.minimum(tl.maximum((best - x) * per_logit, 0.0), BINS - 1).to(tl.int32)
+
+
+@triton.jit
+def _bin_masses(
+    source: tl.tuple,
+    best: tl.tensor,
+    per_logit: tl.tensor,
+    floor: tl.tensor,
+    table: tl.tensor,
+    SHAPE: tl.constexpr,
+    BINS: tl.constexpr,
+    TILE: tl.constexpr,
+) -> None:
+    """Mass of each bin, tokens of each bin (with a top-k only), and the mass that min-p keeps."""
+    sharp = sharpness(float_field(source[4], source[3], TEMPERATURE))
+    min_p = float_field(source[4], source[3], MIN_P)
+    by_count = kept_by_top_k(source[4], source[3], SHAPE[0]) > 0
+    likely = tl.zeros((TILE,), tl.int64)
+    lanes = _lanes(per_logit, TILE)
+    ahead = tl.program_id(0) * TILE + lanes
+    coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
+    for first in range(tl.program_id(0) * TILE, SHAPE[0], tl.num_programs(0) * TILE):
+        column = first + lanes
+        ahead = column + tl.num_programs(0) * TILE
+        x = edit_logits(coming, source, column, column < SHAPE[0], SHAPE)
+        coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
+        weight = weigh(x, best, sharp)
+        mass = tl.where(x >= floor, units(weight), 0)
+        likely += tl.where(weight >= min_p, mass, 0)
+        place = table + bin_of(tl.maximum(x, LOWEST), best, per_logit, BINS)
+        if by_count:
+            tl.atomic_add(place + BINS, tl.full((TILE,), 1, tl.int64), mask=x >= floor, sem="relaxed")
+        tl.atomic_add(place, mass, mask=mass > 0, sem="relaxed")
+    tl.atomic_add(table + 2 * BINS, tl.sum(likely, axis=0), sem="relaxed")
+
+
+@triton.jit
+def weigh_tokens(
     logits: tl.tensor,
     split_stride: tl.tensor,
     slots: tl.tensor,
@@ -41,60 +81,46 @@ def bin_tokens(
     bias: tl.tensor,
     bounds: tl.tensor,
     tables: tl.tensor,
+    table_stride: tl.tensor,
+    found: tl.tensor,
     SHAPE: tl.constexpr,
-    BINS: tl.constexpr,
-    TILE: tl.constexpr,
+    SIZES: tl.constexpr,
 ) -> None:
-    """Grid (P, R): mass of each bin, tokens of each bin (with a top-k only), and the mass that min-p
-    keeps, of rows under search; the others return at once. A program takes every P-th tile.
+    """Grid (P, R): what the search of a row needs to know of all its tokens; the programs of others return
+    at once. A program takes every P-th tile. Reads the row once.
 
-    tables int64 [R, 2 BINS + 8]: mass, tokens, kept mass, and what `search_tokens` counts in. Where there
-    are windows, what lies outside is added up by each program before it is added to the table, and the
-    last bin has no mass: it is what is left of the kept mass.
+    tables int64 [R, table_stride]: mass of each bin, tokens of each, kept mass, and what `search_tokens`
+    counts in; for a kind by id the mass of each group, or masses before tokens. SIZES is (bins, tile,
+    tokens of a group, tokens listed at most).
     """
     row = tl.program_id(1)
-    best, spread, floor, windows = bounds_of(bounds + BOUNDS * row)
-    if spread[1] > 0:
+    best, per_logit, floor, kind = bounds_of(bounds + BOUNDS * row)
+    if kind > 0:
         slot = tl.load(slots + row).to(tl.int64)
         source = (logits, split_stride, row, slot, rows, counts, bias)
+        table = tables + row * table_stride
         sharp = sharpness(float_field(rows, slot, TEMPERATURE))
-        min_p = float_field(rows, slot, MIN_P)
-        table = tables + row * (2 * BINS + 8)
-        by_count = kept_by_top_k(rows, slot, SHAPE[0]) > 0
-        likely = tl.zeros((TILE,), tl.int64)
-        above = tl.zeros((TILE,), tl.int64)
-        between = tl.zeros((TILE,), tl.int64)
-        lanes = _lanes(spread, TILE)
-        ahead = tl.program_id(0) * TILE + lanes
-        coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
-        for first in range(tl.program_id(0) * TILE, SHAPE[0], tl.num_programs(0) * TILE):
-            column = first + lanes
-            ahead = column + tl.num_programs(0) * TILE
-            x = edit_logits(coming, source, column, column < SHAPE[0], SHAPE)
-            coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
-            weight = weigh(x, best, sharp)
-            mass = tl.where(x >= floor, units(weight), 0)
-            likely += tl.where(weight >= min_p, mass, 0)
-            index = bin_of(tl.maximum(x, LOWEST), spread, BINS)
-            if by_count:
-                one = tl.full((TILE,), 1, tl.int64)
-                tl.atomic_add(table + BINS + index, one, mask=x >= floor, sem="relaxed")
-            if windows:
-                gap = spread[2].to(tl.int32)
-                above += tl.where(index == 0, mass, 0)
-                between += tl.where((index == gap) & (gap < BINS - 1), mass, 0)
-                mass = tl.where((index == 0) | (index == gap) | (index == BINS - 1), 0, mass)
-            tl.atomic_add(table + index, mass, mask=mass > 0, sem="relaxed")
-        tl.atomic_add(table + 2 * BINS, tl.sum(likely, axis=0), sem="relaxed")
-        if windows:
-            tl.atomic_add(table, tl.sum(above, axis=0), sem="relaxed")
-            tl.atomic_add(table + spread[2].to(tl.int32), tl.sum(between, axis=0), sem="relaxed")
+        if kind == BINNED:
+            _bin_masses(source, best, per_logit, floor, table, SHAPE, SIZES[0], SIZES[1])
+        elif kind == LIKELY:
+            likely_masses(source, best, sharp, table, SHAPE, SIZES[2], SIZES[1])
+        else:
+            wanted = wanted_tries(float_field(rows, slot, TOP_P))
+            own = found + row * SIZES[3]
+            program, programs = tl.program_id(0), tl.num_programs(0)
+            before, total = masses_before(
+                source, own, wanted, best, sharp, program, programs, SHAPE, SIZES[1], TRIES
+            )
+            attempt = tl.arange(0, TRIES)
+            tl.atomic_add(table + attempt, before, mask=attempt < wanted, sem="relaxed")
+            tl.atomic_add(table + TRIES, total, sem="relaxed")
 
 
 @triton.jit
 def list_ranges(
     source: tl.tuple,
-    spread: tl.tuple,
+    best: tl.tensor,
+    per_logit: tl.tensor,
     floor: tl.tensor,
     ranges: tl.tuple,
     listed: tl.tensor,
@@ -108,7 +134,7 @@ def list_ranges(
     """
     TILE: tl.constexpr = SIZES[2]
     CAPACITY: tl.constexpr = SIZES[1]
-    lanes = _lanes(spread, TILE)
+    lanes = _lanes(per_logit, TILE)
     ahead = tl.program_id(0) * TILE + lanes
     coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
     for start in range(tl.program_id(0) * TILE, SHAPE[0], tl.num_programs(0) * TILE):
@@ -123,7 +149,7 @@ def list_ranges(
         )
         x = edit_logits(coming, source, column, column < SHAPE[0], SHAPE)
         coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
-        index = tl.where(x >= floor, bin_of(tl.maximum(x, LOWEST), spread, SIZES[0]), -1)
+        index = tl.where(x >= floor, bin_of(tl.maximum(x, LOWEST), best, per_logit, SIZES[0]), -1)
         some = (index >= ranges[0]) & (index <= ranges[1])
         some |= (index >= ranges[2]) & (index <= ranges[3])
         some |= (index >= ranges[4]) & (index <= ranges[5])
@@ -143,7 +169,7 @@ def list_ranges(
 def span_of(
     source: tl.tuple,
     best: tl.tensor,
-    spread: tl.tuple,
+    per_logit: tl.tensor,
     floor: tl.tensor,
     wanted: tl.tensor,
     SHAPE: tl.constexpr,
@@ -156,7 +182,7 @@ def span_of(
     for first in range(0, SHAPE[0], WIDTH):
         column = first + tl.arange(0, WIDTH)
         x = edited_logits(source, column, column < SHAPE[0], SHAPE)
-        is_in = (x >= floor) & (bin_of(tl.maximum(x, LOWEST), spread, SIZES[0]) == wanted)
+        is_in = (x >= floor) & (bin_of(tl.maximum(x, LOWEST), best, per_logit, SIZES[0]) == wanted)
         low = tl.minimum(low, tl.where(is_in, x, best))
         high = tl.maximum(high, tl.where(is_in, x, LOWEST))
     return tl.min(low, axis=0), tl.max(high, axis=0)

@@ -4,8 +4,7 @@ The value that at least `need` maxima reach is reached by at least `need` tokens
 groups, so the best tokens are found by looking into these groups alone.
 
 SIZES is (groups, tokens of a group, groups padded to a power of two, candidates sorted in the usual
-case, candidates sorted at most, largest top-k tried here, bins of the search, bins of its sample,
-tokens of which one is in the sample).
+case, candidates sorted at most, largest top-k tried here, bins of the search).
 """
 
 import triton

@@ -18,27 +18,22 @@ from kernels.sampler_logits import (
     units,
     weigh,
 )
-from kernels.sampler_state import FIELDS, MIN_P, TEMPERATURE, TOP_K, TOP_P, float_field, uniform
-from kernels.sampler_windows import whole_spread, windowed_spread
+from kernels.sampler_open import IN_ORDER, draw_open, kind_of
+from kernels.sampler_state import MIN_P, TEMPERATURE, TOP_P, float_field, kept_by_top_k, uniform
 
 NATS = tl.constexpr(29.2)
 """Below the best token by so much over the temperature, a weight is no unit."""
-BOUNDS = tl.constexpr(8)
-"""Numbers about a row's search: its best logit, the spread of its bins (`kernels.sampler_windows`; no bins
-per logit where no search follows), a logit below which no token is kept, whether there are windows."""
+BINNED = tl.constexpr(4)
+"""The search of a row in order of logits; those of others are named as their kinds."""
+BOUNDS = tl.constexpr(4)
+"""Numbers about a row's search: its best logit, bins per logit, a logit below which no token is kept, and
+which search follows, 0 for none."""
 
 
 @triton.jit
-def bounds_of(bounds: tl.tensor) -> tuple[tl.tensor, tl.tuple, tl.tensor, tl.tensor]:
-    """→ (best logit, spread, least logit, whether there are windows)."""
-    spread = (
-        tl.load(bounds + 1),
-        tl.load(bounds + 2),
-        tl.load(bounds + 3),
-        tl.load(bounds + 4),
-        tl.load(bounds + 5),
-    )
-    return tl.load(bounds), spread, tl.load(bounds + 6), tl.load(bounds + 7) > 0
+def bounds_of(bounds: tl.tensor) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """→ (best logit, bins per logit, least logit, search)."""
+    return tl.load(bounds), tl.load(bounds + 1), tl.load(bounds + 2), tl.load(bounds + 3).to(tl.int32)
 
 
 @triton.jit
@@ -113,14 +108,13 @@ def _draw(
     maxima: tl.tensor,
     best: tl.tensor,
     sums: tl.tensor,
-    position: tl.tensor,
+    drawn: tl.tensor,
     group_list: tl.tensor,
     found: tl.tensor,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """→ (id, whether more tokens have to be looked at, and for that: the logit that the found tokens
-    reach, their number, the row's mass without a top-k)."""
+) -> tuple[tl.tensor, tl.tensor]:
+    """→ (id, whether more tokens have to be looked at)."""
     rows = source[4]
     slot = source[3]
     SMALL: tl.constexpr = SIZES[3]
@@ -128,7 +122,6 @@ def _draw(
     min_p = float_field(rows, slot, MIN_P)
     temperature = float_field(rows, slot, TEMPERATURE)
     top_k = kept_by_top_k(rows, slot, SHAPE[0])
-    drawn = uniform(rows, slot, position)
     floor = LOWEST + tl.zeros_like(best)
     full = tl.zeros_like(top_k).to(tl.int64)
     need = top_k
@@ -138,6 +131,8 @@ def _draw(
         if min_p > 0:
             cut = best + temperature * (tl.log(min_p) - 1e-3) - 1e-5 * tl.abs(best)
             floor = tl.maximum(floor, cut)
+            # All that may be kept, if it is not too much, and not only the best: sorting these decides.
+            need = need + CAPACITY // 4
     token = tl.zeros_like(top_k)
     settled = top_k < 0
     least = threshold(maxima, best, floor, need)
@@ -153,57 +148,41 @@ def _draw(
             token, settled = _settle(
                 found, count, best, full, complete, all_in, drawn, rows, slot, top_k, CAPACITY
             )
-    return token, 1 - settled.to(tl.int32), least, count, full
+    return token, 1 - settled.to(tl.int32)
 
 
 @triton.jit
-def kept_by_top_k(rows: tl.tensor, slot: tl.tensor, VOCAB: tl.constexpr) -> tl.tensor:
-    """Tokens that a row's top-k keeps, 0 for all."""
-    top_k = tl.load(rows + slot * FIELDS + TOP_K)
-    return tl.where((top_k < 0) | (top_k >= VOCAB), 0, top_k)
-
-
-@triton.jit
-def _plan_search(
+def _plan_bins(
     source: tl.tuple,
     maxima: tl.tensor,
     lowest: tl.tensor,
     best: tl.tensor,
-    head: tl.tuple,
-    position: tl.tensor,
-    tables: tl.tensor,
+    table: tl.tensor,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
-) -> tuple[tl.tuple, tl.tensor, tl.tensor]:
-    """→ (spread, floor, whether there are windows) of a row whose few best tokens do not decide.
+) -> tuple[tl.tensor, tl.tensor]:
+    """→ (bins per logit, floor) of a row in order of logits whose few best tokens do not decide.
 
-    `lowest` has the least logit of each group, `head` is (logit that the found tokens reach, the row's
-    mass without a top-k, found tokens, their number). Clears what the search counts in.
+    `lowest` has the least logit of each group. Clears what the search counts in.
     """
     rows = source[4]
     slot = source[3]
     group = tl.arange(0, SIZES[2])
     top_k = kept_by_top_k(rows, slot, SHAPE[0])
     floor = LOWEST + tl.zeros_like(best)
-    windows = top_k < 0
     known = looks_wide(rows, slot, SHAPE[0], SIZES[5])
     least = tl.load(lowest + group, mask=group < tl.where(known, SIZES[0], 0), other=-LOWEST)
     if top_k > 0:
         floor = threshold(maxima, best, floor, top_k)
     span = best - tl.maximum(tl.where(known, tl.min(least, axis=0), LOWEST), floor)
     span = tl.minimum(span, NATS * float_field(rows, slot, TEMPERATURE))
-    per_logit = SIZES[6] / tl.maximum(span, 1e-30)
-    spread = whole_spread(best, per_logit, SIZES[6])
-    if (top_k == 0) & (float_field(rows, slot, MIN_P) <= 0) & (head[3] <= SIZES[4]):
-        drawn = uniform(rows, slot, position)
-        spread, windows = windowed_spread(source, best, per_logit, head, drawn, tables, SHAPE, SIZES)
     place = tl.arange(0, SIZES[6])
     zeros = tl.zeros_like(place).to(tl.int64)
-    tl.store(tables + place, zeros)
-    tl.store(tables + 2 * SIZES[6] + tl.arange(0, 8), tl.zeros((8,), tl.int64))
+    tl.store(table + place, zeros)
+    tl.store(table + 2 * SIZES[6] + tl.arange(0, 8), tl.zeros((8,), tl.int64))
     if top_k > 0:
-        tl.store(tables + SIZES[6] + place, zeros)
-    return spread, floor, windows
+        tl.store(table + SIZES[6] + place, zeros)
+    return SIZES[6] / tl.maximum(span, 1e-30), floor
 
 
 @triton.jit
@@ -214,10 +193,10 @@ def _choose(
     position: tl.tensor,
     group_list: tl.tensor,
     found: tl.tensor,
-    tables: tl.tensor,
+    table: tl.tensor,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tuple, tl.tensor, tl.tensor]:
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
     """→ (id, finite, and the bounds of the search that has to follow, if one has to)."""
     GROUPS: tl.constexpr = SIZES[0]
     GROUP: tl.constexpr = SIZES[1]
@@ -229,33 +208,36 @@ def _choose(
     bad = tl.sum((maxima != maxima).to(tl.int32), axis=0)
     finite = ((bad == 0) & (best >= LOWEST)).to(tl.int32)
     token = tl.zeros_like(finite)
-    spread = whole_spread(best, tl.zeros_like(best), SIZES[6])
-    windows = finite < 0
-    floor = LOWEST + tl.zeros_like(best)
+    search = token
+    per_logit = tl.zeros_like(best)
+    floor = LOWEST + per_logit
     temperature = float_field(rows, slot, TEMPERATURE)
     top_k = kept_by_top_k(rows, slot, SHAPE[0])
     if finite != 0:
+        drawn = uniform(rows, slot, position)
         if (temperature <= 0) | (top_k == 1):
             home = tl.argmax(maxima, axis=0)
             column = home * GROUP + tl.arange(0, GROUP)
             token = home * GROUP + tl.argmax(edited_logits(source, column, column < SHAPE[0], SHAPE), axis=0)
         else:
+            kind = kind_of(rows, slot, SHAPE[0])
             left = finite
-            reached = floor
-            count = finite + SIZES[4]
-            full = tl.zeros_like(finite).to(tl.int64)
-            if top_k <= SIZES[5]:
+            if kind != IN_ORDER:
                 sums = tl.load(statistics + plane + group, mask=group < GROUPS, other=0.0)
-                token, left, reached, count, full = _draw(
-                    source, maxima, best, sums, position, group_list, found, SHAPE, SIZES
+                sharp = sharpness(temperature)
+                token, open_still = draw_open(
+                    source, maxima, sums, best, sharp, drawn, kind, found, table, SHAPE, SIZES
                 )
-            if left != 0:
-                lowest = statistics + 2 * plane
-                head = (reached, full, found, count)
-                spread, floor, windows = _plan_search(
-                    source, maxima, lowest, best, head, position, tables, SHAPE, SIZES
-                )
-    return token, finite, best, spread, floor, windows
+                search = tl.where(open_still, kind, 0)
+            else:
+                if top_k <= SIZES[5]:
+                    sums = tl.load(statistics + plane + group, mask=group < GROUPS, other=0.0)
+                    token, left = _draw(source, maxima, best, sums, drawn, group_list, found, SHAPE, SIZES)
+                if left != 0:
+                    lowest = statistics + 2 * plane
+                    per_logit, floor = _plan_bins(source, maxima, lowest, best, table, SHAPE, SIZES)
+                    search = tl.zeros_like(token) + BINNED
+    return token, finite, best, per_logit, floor, search
 
 
 @triton.jit(do_not_specialize=["plane"])
@@ -272,6 +254,7 @@ def choose_tokens(
     group_list: tl.tensor,
     found: tl.tensor,
     tables: tl.tensor,
+    table_stride: tl.tensor,
     results: tl.tensor,
     bounds: tl.tensor,
     POSITION_STRIDE: tl.constexpr,
@@ -281,25 +264,25 @@ def choose_tokens(
     """Grid (R,): the id of each row, and its bounds. What a search counts in is cleared.
 
     bounds float32 [R, BOUNDS]. Reads 8 bytes per group, and of the groups with a candidate what
-    `group_statistics` read; of a row that needs windows one of each stride of tokens too.
+    `group_statistics` read.
     """
     row = tl.program_id(0)
     slot = tl.load(slots + row).to(tl.int64)
     token = tl.zeros_like(row)
     finite = token + 1
+    search = token
     best = tl.zeros_like(row).to(tl.float32)
-    spread = whole_spread(best, best, SIZES[6])
+    per_logit = best
     floor = best
-    windows = row < 0
     if slot >= 0:
-        token, finite, best, spread, floor, windows = _choose(
+        token, finite, best, per_logit, floor, search = _choose(
             (logits, split_stride, row, slot, rows, counts, bias),
             statistics + row * SIZES[0],
             plane,
             tl.load(positions + slot * POSITION_STRIDE),
             group_list + row * SIZES[2],
             found + row * SIZES[4],
-            tables + row * (2 * SIZES[6] + 8),
+            tables + row * table_stride,
             SHAPE,
             SIZES,
         )
@@ -307,7 +290,6 @@ def choose_tokens(
     tl.store(results + tl.num_programs(0) + row, finite)
     own = bounds + BOUNDS * row
     tl.store(own, best)
-    for i in tl.static_range(5):
-        tl.store(own + 1 + i, spread[i])
-    tl.store(own + 6, floor)
-    tl.store(own + 7, windows.to(tl.float32))
+    tl.store(own + 1, per_logit)
+    tl.store(own + 2, floor)
+    tl.store(own + 3, search.to(tl.float32))

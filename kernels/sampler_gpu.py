@@ -1,7 +1,7 @@
 """The sampler on the device: the distribution and the draw of `kernels.sampling`, no host in between.
 
-Four launches, whatever the rows ask for: maxima of groups of tokens, the draw among the best tokens
-that they lead to, and for rows that this leaves open two for a search over all tokens.
+Four launches, whatever the rows ask for: maxima and sums of groups of tokens, the draw among the tokens
+that they lead to, and for rows that this leaves open two that read all tokens once more.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import torch
 import triton
 from torch import Tensor
 
-from kernels.sampler_bins import bin_tokens
+from kernels.sampler_bins import weigh_tokens
 from kernels.sampler_draw import BOUNDS, choose_tokens
 from kernels.sampler_logits import group_statistics
 from kernels.sampler_search import search_tokens
@@ -30,27 +30,19 @@ class SamplerShape:
     most: int = 256
     """Largest top-k for which candidates are tried."""
     bins: int = 2048
-    """Bins that a wide row's logits are sorted into; two times `coarse` at least."""
-    coarse: int = 512
-    """Bins of the sample that tells where the others have to be narrow."""
-    stride: int = 32
-    """Tokens of which one is in the sample."""
+    """Bins that a wide row's logits are sorted into."""
     bin_tile: int = 512
-    """Tokens that a program puts into bins in one step."""
+    """Tokens that a program weighs in one step."""
     list_tile: int = 1024
     """Tokens that a program looks through for those of a few bins in one step."""
     bin_programs: int = 512
-    """Programs that the rows of a batch share for the bins, with 4 a row at least."""
+    """Programs that the rows of a batch share for that, with 4 a row at least."""
     list_programs: int = 256
     """The same for the lists."""
     bin_warps: int = 4
     list_warps: int = 8
     list_registers: int = 128
     """Of a thread, at most: two programs share a multiprocessor then."""
-
-    def __post_init__(self) -> None:
-        # The sample's two tables lie where the bins' masses come to stand.
-        assert 2 * self.coarse <= self.bins, (self.coarse, self.bins)
 
 
 DEFAULT_SHAPE = SamplerShape()
@@ -79,7 +71,8 @@ def sample(
     statistics = torch.empty((3, count, groups), dtype=torch.float32, device=device)
     group_list = torch.empty((count, padded), dtype=torch.int32, device=device)
     found = torch.empty((count, shape.capacity), dtype=torch.int64, device=device)
-    tables = torch.empty((count, 2 * shape.bins + 8), dtype=torch.int64, device=device)
+    entries = max(2 * shape.bins + 8, padded)
+    tables = torch.empty((count, entries), dtype=torch.int64, device=device)
     bounds = torch.empty((count, BOUNDS.value), dtype=torch.float32, device=device)
     results = torch.empty((2, count), dtype=torch.int32, device=device)
     row = (logits, logits.stride(0), slots, state.rows, state.counts, state.bias)
@@ -104,55 +97,52 @@ def sample(
         group_list,
         found,
         tables,
+        entries,
         results,
         bounds,
         POSITION_STRIDE=lengths.stride(0),
         SHAPE=kind,
-        SIZES=(
-            *(groups, shape.group, padded, shape.small, shape.capacity, shape.most),
-            *(shape.bins, shape.coarse, shape.stride),
-        ),
+        SIZES=(groups, shape.group, padded, shape.small, shape.capacity, shape.most, shape.bins),
         num_warps=8,
     )
-    _search(row, lengths, bounds, tables, results, kind, shape)
+    _search((*row, bounds, tables, entries, found), lengths, statistics, results, kind, shape)
     return results[0], results[1]
 
 
 def _search(
-    row: tuple[Tensor | int, ...],
+    known: tuple[Tensor | int, ...],
     lengths: Tensor,
-    bounds: Tensor,
-    tables: Tensor,
+    statistics: Tensor,
     results: Tensor,
     kind: tuple[int, int, int, bool],
     shape: SamplerShape,
 ) -> None:
-    """The launches for rows that the best tokens left open; a few microseconds when there is none."""
-    vocab, count = kind[0], results.shape[1]
+    """The launches for rows that are left open; a few microseconds when there is none."""
+    vocab, count, groups = kind[0], results.shape[1], statistics.shape[2]
     whole = triton.next_power_of_2(vocab)
     bin_tile, list_tile = min(shape.bin_tile, whole), min(shape.list_tile, whole)
     bin_programs = min(triton.cdiv(vocab, bin_tile), max(4, shape.bin_programs // count))
     list_programs = min(triton.cdiv(vocab, list_tile), max(4, shape.list_programs // count))
-    listed = torch.empty((count, 3, shape.capacity), dtype=torch.int64, device=tables.device)
-    bin_tokens[(bin_programs, count)](
-        *row,
-        bounds,
-        tables,
+    listed = torch.empty((count, 3, shape.capacity), dtype=torch.int64, device=statistics.device)
+    weigh_tokens[(bin_programs, count)](
+        *known,
         SHAPE=kind,
-        BINS=shape.bins,
-        TILE=bin_tile,
+        SIZES=(shape.bins, bin_tile, shape.group, shape.capacity),
         num_warps=shape.bin_warps,
     )
     search_tokens[(list_programs, count)](
-        *row,
+        *known,
         lengths,
-        bounds,
-        tables,
+        statistics,
+        statistics.stride(0),
         listed,
         results,
         POSITION_STRIDE=lengths.stride(0),
         SHAPE=kind,
-        SIZES=(shape.bins, shape.capacity, list_tile, min(512, whole), 2),
+        SIZES=(
+            *(shape.bins, shape.capacity, list_tile, min(512, whole), 2),
+            *(groups, shape.group, triton.next_power_of_2(groups)),
+        ),
         num_warps=shape.list_warps,
         maxnreg=shape.list_registers,
     )

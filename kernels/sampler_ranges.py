@@ -64,8 +64,7 @@ def locate(
     """
     place = tl.arange(0, BINS)
     mass = tl.cumsum(tl.load(table + place), axis=0)
-    # Windows leave out what lies below them; nothing is cut off by a min-p there.
-    total = tl.maximum(tl.max(mass, axis=0), likely)
+    total = tl.max(mass, axis=0)
     none = tl.zeros_like(total)
     least = total
     most = total

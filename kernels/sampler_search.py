@@ -1,6 +1,7 @@
 """The draw of a row from its whole vocabulary, by narrowing down where in the order it falls.
 
-For rows that the best tokens do not decide: many tokens kept, or many equal ones. Every question,
+For rows in order of logits that the best tokens do not decide: many tokens kept, or many equal ones (for
+others see `kernels.sampler_open`). Every question,
 which token is the last of the top-k, of the top-p, and which is drawn, asks for the token at a place
 in the order of logits, counted in tokens or in weight. Bins of logits say where it
 lies (`kernels.sampler_ranges`), and the few tokens of these bins are listed. A bin of more tokens than
@@ -8,14 +9,15 @@ fit is split until those left are equal. Counts and weights are integers, so sum
 same.
 
 SIZES is (bins, tokens listed at most, tokens that a program looks at in one step, width and height of the
-steps that one program takes through a whole row).
+steps that one program takes through a whole row, groups, tokens of a group, groups padded to a power of
+two).
 """
 
 import triton
 import triton.language as tl
 
 from kernels.sampler_bins import list_ranges, span_of
-from kernels.sampler_draw import BOUNDS, bounds_of, kept_by_top_k
+from kernels.sampler_draw import BINNED, BOUNDS, bounds_of
 from kernels.sampler_logits import (
     edited_logits,
     logit_of,
@@ -25,8 +27,9 @@ from kernels.sampler_logits import (
     units,
     weigh,
 )
+from kernels.sampler_open import LIKELY, likely_token, tried_token
 from kernels.sampler_ranges import bin_at, drawn_goal, locate, top_p_goal
-from kernels.sampler_state import TEMPERATURE, TOP_P, float_field, uniform
+from kernels.sampler_state import TEMPERATURE, TOP_P, float_field, kept_by_top_k, uniform
 
 
 @triton.jit
@@ -183,7 +186,7 @@ def _answer(
     listed: tl.tensor,
     count: tl.tensor,
     best: tl.tensor,
-    spread: tl.tuple,
+    per_logit: tl.tensor,
     floor: tl.tensor,
     goal: tl.tensor,
     mass_before: tl.tensor,
@@ -201,7 +204,7 @@ def _answer(
     kept = goal * 0
     if count > SIZES[1]:
         wanted = bin_at(table, goal, by_mass, SIZES[0])
-        low, top = span_of(source, best, spread, floor, wanted, SHAPE, SIZES)
+        low, top = span_of(source, best, per_logit, floor, wanted, SHAPE, SIZES)
         token, kept = _narrow(source, best, sharp, low, top, goal, by_mass, SHAPE, SIZES)
     else:
         token, kept = _at_goal(listed, count, best, sharp, goal, mass_before, size_before, by_mass, SIZES[1])
@@ -214,7 +217,7 @@ def _last_answer(
     table: tl.tensor,
     listed: tl.tensor,
     best: tl.tensor,
-    spread: tl.tuple,
+    per_logit: tl.tensor,
     floor: tl.tensor,
     located: tl.tuple,
     wishes: tl.tuple,
@@ -247,7 +250,7 @@ def _last_answer(
                 own,
                 count,
                 best,
-                spread,
+                per_logit,
                 floor,
                 goal,
                 before,
@@ -261,6 +264,38 @@ def _last_answer(
 
 
 @triton.jit
+def _search_bins(
+    source: tl.tuple,
+    best: tl.tensor,
+    per_logit: tl.tensor,
+    floor: tl.tensor,
+    drawn: tl.tensor,
+    table: tl.tensor,
+    listed: tl.tensor,
+    SHAPE: tl.constexpr,
+    SIZES: tl.constexpr,
+) -> tl.tensor:
+    """List the tokens of the bins where the answers may lie; the last program answers → its id, else -1."""
+    rows = source[4]
+    slot = source[3]
+    likely = tl.load(table + 2 * SIZES[0])
+    counters = table + 2 * SIZES[0] + 1
+    top_p = float_field(rows, slot, TOP_P).to(tl.float64)
+    top_k = kept_by_top_k(rows, slot, SHAPE[0]).to(tl.int64)
+    located = locate(table, likely, top_k, top_p, drawn, SIZES[0])
+    list_ranges(source, best, per_logit, floor, located[0], listed, counters, SHAPE, SIZES)
+    # All threads' entries must be written before one of them counts this program as done; the
+    # release of that count publishes them, and the last program's acquire lets it see all lists.
+    tl.debug_barrier()
+    earlier = tl.atomic_add(counters + 3, 1, sem="acq_rel")
+    token = top_k - top_k - 1
+    if earlier == tl.num_programs(0) - 1:
+        wishes = (top_k, top_p, drawn, likely)
+        token = _last_answer(source, table, listed, best, per_logit, floor, located, wishes, SHAPE, SIZES)
+    return token.to(tl.int32)
+
+
+@triton.jit(do_not_specialize=["plane"])
 def search_tokens(
     logits: tl.tensor,
     split_stride: tl.tensor,
@@ -268,9 +303,13 @@ def search_tokens(
     rows: tl.tensor,
     counts: tl.tensor,
     bias: tl.tensor,
-    positions: tl.tensor,
     bounds: tl.tensor,
     tables: tl.tensor,
+    table_stride: tl.tensor,
+    found: tl.tensor,
+    positions: tl.tensor,
+    statistics: tl.tensor,
+    plane: tl.tensor,
     listed: tl.tensor,
     sampled: tl.tensor,
     POSITION_STRIDE: tl.constexpr,
@@ -279,29 +318,28 @@ def search_tokens(
 ) -> None:
     """Grid (P, R): the draw of rows under search; the programs of others return at once.
 
-    Questions 0, 1 and 2 ask for the last of the top-k, of the top-p, and the token. All programs of a
-    row list the tokens of the bins where the answers may lie, and the last one to finish answers. Reads
-    the row once and its table P times. listed int64 [R, 3, tokens listed at most]: in any order.
+    In order of logits, questions 0, 1 and 2 ask for the last of the top-k, of the top-p, and the token,
+    and all programs of a row read it once. A draw by id takes one program that reads its table. listed
+    int64 [R, 3, tokens listed at most]: in any order.
     """
     row = tl.program_id(1)
-    best, spread, floor, _ = bounds_of(bounds + BOUNDS * row)
-    if spread[1] > 0:
+    best, per_logit, floor, search = bounds_of(bounds + BOUNDS * row)
+    if search > 0:
         slot = tl.load(slots + row).to(tl.int64)
         source = (logits, split_stride, row, slot, rows, counts, bias)
-        table = tables + row * (2 * SIZES[0] + 8)
-        likely = tl.load(table + 2 * SIZES[0])
-        counters = table + 2 * SIZES[0] + 1
-        own = listed + row * 3 * SIZES[1]
-        top_p = float_field(rows, slot, TOP_P).to(tl.float64)
-        top_k = kept_by_top_k(rows, slot, SHAPE[0]).to(tl.int64)
+        table = tables + row * table_stride
         drawn = uniform(rows, slot, tl.load(positions + slot * POSITION_STRIDE))
-        located = locate(table, likely, top_k, top_p, drawn, SIZES[0])
-        list_ranges(source, spread, floor, located[0], own, counters, SHAPE, SIZES)
-        # All threads' entries must be written before one of them counts this program as done; the
-        # release of that count publishes them, and the last program's acquire lets it see all lists.
-        tl.debug_barrier()
-        earlier = tl.atomic_add(counters + 3, 1, sem="acq_rel")
-        if earlier == tl.num_programs(0) - 1:
-            wishes = (top_k, top_p, drawn, likely)
-            token = _last_answer(source, table, own, best, spread, floor, located, wishes, SHAPE, SIZES)
-            tl.store(sampled + row, token.to(tl.int32))
+        token = row - row - 1
+        if search == BINNED:
+            own = listed + row * 3 * SIZES[1]
+            token = _search_bins(source, best, per_logit, floor, drawn, table, own, SHAPE, SIZES)
+        elif tl.program_id(0) == 0:
+            sharp = sharpness(float_field(rows, slot, TEMPERATURE))
+            if search == LIKELY:
+                token = likely_token(source, best, sharp, drawn, table, SHAPE, SIZES)
+            else:
+                own = statistics + row * SIZES[5]
+                tried = found + row * SIZES[1]
+                token = tried_token(source, own, plane, best, sharp, drawn, tried, table, SHAPE, SIZES)
+        if token >= 0:
+            tl.store(sampled + row, token)

@@ -151,12 +151,31 @@ def float_field(rows: tl.tensor, slot: tl.tensor, FIELD: tl.constexpr) -> tl.ten
 
 
 @triton.jit
+def kept_by_top_k(rows: tl.tensor, slot: tl.tensor, VOCAB: tl.constexpr) -> tl.tensor:
+    """Tokens that a row's top-k keeps, 0 for all."""
+    top_k = tl.load(rows + slot * FIELDS + TOP_K)
+    return tl.where((top_k < 0) | (top_k >= VOCAB), 0, top_k)
+
+
+@triton.jit
 def uniform(rows: tl.tensor, slot: tl.tensor, position: tl.tensor) -> tl.tensor:
     """A float64 in [0, 1) from a row's seed and a position (splitmix64, as `engine.sampler.uniform`)."""
     low = tl.load(rows + slot * FIELDS + SEED).to(tl.uint32, bitcast=True).to(tl.uint64)
     high = tl.load(rows + slot * FIELDS + SEED + 1).to(tl.uint32, bitcast=True).to(tl.uint64)
     seed = low | (high << 32)
-    z = seed + (position + 1).to(tl.uint64) * 0x9E3779B97F4A7C15
+    return _mixed(seed + (position + 1).to(tl.uint64) * 0x9E3779B97F4A7C15)
+
+
+@triton.jit
+def next_uniform(drawn: tl.tensor, attempt: tl.tensor) -> tl.tensor:
+    """Further numbers of a row from its first, which is number 0 (as `kernels.sampling`)."""
+    seed = (drawn * 9007199254740992.0).to(tl.int64).to(tl.uint64)
+    further = _mixed(seed + attempt.to(tl.uint64) * 0x9E3779B97F4A7C15)
+    return tl.where(attempt == 0, drawn, further)
+
+
+@triton.jit
+def _mixed(z: tl.tensor) -> tl.tensor:
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB
     z = z ^ (z >> 31)

@@ -1,8 +1,12 @@
 """Choosing the next token of every row at once, in plain torch.
 
-Order: penalties and bias, temperature, top-k, top-p, min-p, then the inverse of the cumulative
-distribution at one uniform number per row. A row's result depends on its own logits, parameters and
-uniform number alone, never on the other rows.
+Order: penalties and bias, temperature, top-k, top-p, min-p, then a draw by one uniform number per row:
+the inverse of the cumulative distribution of what is kept, from the best token down. Two kinds of rows
+without a top-k need no order of logits, which would cost more than all else, and are drawn in order of
+ids: those without a top-p, and those whose top-p alone keeps a good part of the mass. The latter draw
+from all tokens until they meet one that is kept, which has the distribution of the kept ones.
+
+A row's result depends on its own logits, parameters and uniform number alone, never on the other rows.
 """
 
 from dataclasses import dataclass
@@ -12,6 +16,11 @@ from torch import Tensor
 
 TOP_K_SORT_LIMIT = 1024
 """Rows that keep more candidates than this are sorted whole."""
+LEAST_TRIED_TOP_P = 0.25
+"""With a smaller top-p too many of the tokens drawn from a whole row would not be kept."""
+MOST_TRIES = 128
+"""After so many the best token is taken: once in 10^16 draws with the least top-p."""
+_GAMMA = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +50,19 @@ class SamplingBatch:
     uniform: Tensor
     """float64 in [0, 1)."""
     edits: LogitEdits | None
-    max_top_k: int
-    """Largest top_k of the sampled rows, or 0 when one of them keeps all."""
     all_greedy: bool
+
+    def rows(self, index: Tensor) -> "SamplingBatch":
+        """Some of the rows, whose logits are edited already."""
+        return SamplingBatch(
+            temperature=self.temperature[index],
+            top_k=self.top_k[index],
+            top_p=self.top_p[index],
+            min_p=self.min_p[index],
+            uniform=self.uniform[index],
+            edits=None,
+            all_greedy=False,
+        )
 
 
 def sample(logits: Tensor, batch: SamplingBatch) -> tuple[Tensor, Tensor]:
@@ -75,24 +94,90 @@ def _edit(logits: Tensor, edits: LogitEdits) -> Tensor:
 
 
 def _draw(logits: Tensor, batch: SamplingBatch) -> Tensor:
+    keeps_all = (batch.top_k <= 0) | (batch.top_k >= logits.shape[-1])
+    tried = (batch.min_p <= 0) & (batch.top_p >= LEAST_TRIED_TOP_P)
+    by_id = keeps_all & ((batch.top_p >= 1) | tried)
+    drawn = torch.zeros_like(batch.top_k)
+    for kind, draw in ((by_id, _draw_by_id), (~by_id, _draw_in_order)):
+        rows = (kind & (batch.temperature > 0)).nonzero().squeeze(-1)
+        if len(rows):
+            drawn[rows] = draw(logits[rows], batch.rows(rows))
+    return drawn
+
+
+def _draw_in_order(logits: Tensor, batch: SamplingBatch) -> Tensor:
+    """From the best token down, of what top-k, top-p and min-p keep."""
     vocab = logits.shape[-1]
-    keep = batch.max_top_k
-    if 0 < keep <= TOP_K_SORT_LIMIT and keep < vocab:
+    limit = torch.where(batch.top_k > 0, batch.top_k, vocab)
+    keep = int(limit.max())
+    if keep <= TOP_K_SORT_LIMIT and keep < vocab:
         values, ids = torch.topk(logits, keep, dim=-1)
     else:
         values, ids = torch.sort(logits, dim=-1, descending=True, stable=True)
-    temperature = torch.where(batch.temperature > 0, batch.temperature, 1.0)
-    scaled = (values - values[:, :1]) / temperature[:, None]
-    weight = scaled.to(torch.float64).exp_()
+    weight = _weight(values, values[:, :1], batch.temperature)
     rank = torch.arange(values.shape[-1], device=logits.device)
-    limit = torch.where(batch.top_k > 0, batch.top_k, vocab)
     weight = weight.masked_fill(rank >= limit[:, None], 0.0)
     weight = _nucleus(weight, batch)
+    return ids.gather(-1, _place(weight, batch.uniform)[:, None]).squeeze(-1)
+
+
+def _draw_by_id(logits: Tensor, batch: SamplingBatch) -> Tensor:
+    """In order of ids: of what min-p keeps, or of all until one is met that top-p keeps."""
+    best, best_ids = logits.max(dim=-1, keepdim=True)
+    weight = _weight(logits, best, batch.temperature)
+    weight = weight.masked_fill(weight < batch.min_p[:, None].to(torch.float64), 0.0)
+    drawn = _place(weight, batch.uniform)
+    left = (batch.top_p < 1).nonzero().squeeze(-1)
+    for attempt in range(1, MOST_TRIES + 1):
+        left = left[~_in_top_p(logits[left], weight[left], drawn[left], batch.top_p[left])]
+        if not len(left):
+            return drawn
+        if attempt < MOST_TRIES:
+            drawn[left] = _place(weight[left], _next_uniform(batch.uniform[left], attempt))
+    drawn[left] = best_ids.squeeze(-1)[left]
+    return drawn
+
+
+def _weight(logits: Tensor, best: Tensor, temperature: Tensor) -> Tensor:
+    """float64 in [0, 1], 1 for the best token."""
+    return ((logits - best) / temperature[:, None]).to(torch.float64).exp_()
+
+
+def _place(weight: Tensor, uniform: Tensor) -> Tensor:
+    """int64 [R]: where the cumulative sums of weight [R, N] pass a share of them; never a weight of 0."""
     cumulative = weight.cumsum(dim=-1)
-    target = batch.uniform[:, None] * cumulative[:, -1:]
-    index = (cumulative <= target).sum(dim=-1, keepdim=True)
-    last = (weight > 0).sum(dim=-1, keepdim=True) - 1
-    return ids.gather(-1, torch.minimum(index, last)).squeeze(-1)
+    target = uniform[:, None] * cumulative[:, -1:]
+    index = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
+    rank = torch.arange(weight.shape[-1], device=weight.device)
+    return torch.minimum(index, torch.where(weight > 0, rank, 0).amax(dim=-1))
+
+
+def _in_top_p(logits: Tensor, weight: Tensor, ids: Tensor, top_p: Tensor) -> Tensor:
+    """bool [R]: whether the tokens before `ids` in the order of logits leave room in the top-p."""
+    own = logits.gather(-1, ids[:, None])
+    lower_id = torch.arange(logits.shape[-1], device=logits.device) < ids[:, None]
+    earlier = (logits > own) | ((logits == own) & lower_id)
+    before = torch.where(earlier, weight, 0.0).sum(dim=-1)
+    return before < top_p.to(torch.float64) * weight.sum(dim=-1)
+
+
+def _next_uniform(uniform: Tensor, attempt: int) -> Tensor:
+    """float64 in [0, 1): further numbers of a row from its first (splitmix64 with that as its seed)."""
+    z = (uniform * 2.0**53).to(torch.int64) + _signed(attempt * _GAMMA)
+    z = (z ^ _shifted(z, 30)) * _signed(0xBF58476D1CE4E5B9)
+    z = (z ^ _shifted(z, 27)) * _signed(0x94D049BB133111EB)
+    z = z ^ _shifted(z, 31)
+    return _shifted(z, 11).to(torch.float64) * 2.0**-53
+
+
+def _shifted(z: Tensor, bits: int) -> Tensor:
+    """To the right, as if there were no sign."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(value: int) -> int:
+    value &= (1 << 64) - 1
+    return value - (1 << 64) if value >> 63 else value
 
 
 def _nucleus(weight: Tensor, batch: SamplingBatch) -> Tensor:

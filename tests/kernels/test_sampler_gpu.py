@@ -13,7 +13,7 @@ from engine.sequence import Sequence
 from kernels.sampler_gpu import DEFAULT_SHAPE, SamplerShape, sample
 from kernels.sampler_state import RowParameters, SamplerState
 
-TINY = SamplerShape(group=8, small=8, capacity=16, most=8, bins=32, coarse=16, stride=4)
+TINY = SamplerShape(group=8, small=8, capacity=16, most=8, bins=32)
 """Few candidates fit, so that small vocabularies take every path."""
 OPEN = SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 
@@ -58,27 +58,66 @@ def expected(logits: torch.Tensor, sequences: list[Sequence]) -> list[int | None
 
 
 def near(row: torch.Tensor, s: Sequence, chosen: int, slack: float = 2e-5) -> bool:
-    """Whether a nudge of the uniform number or of top-p within rounding gives this token."""
+    """Whether a nudge of the uniform numbers or of top-p within rounding gives this token."""
     p = s.request.sampling
     state, _ = state_of([s], row.shape[-1], "cpu")
     x = _edited(row.double().cpu(), state, p)
     weight, order = torch.sort(x, descending=True, stable=True)
     weight = ((weight - weight[0]) / p.temperature).exp()
-    if p.top_k:
-        weight[p.top_k :] = 0
+    top_k = 0 if p.top_k >= len(x) else p.top_k
+    if top_k:
+        weight[top_k:] = 0
     drawn = uniform(s.seed, len(s.token_ids))
+    by_id = not top_k and (p.top_p >= 1 or (p.min_p <= 0 and p.top_p >= 0.25))
     for nudge_p in (-slack, 0, slack):
         before = weight.cumsum(0) - weight
         keep = (before < (p.top_p + nudge_p) * weight.sum()) & (weight >= p.min_p * (1 + nudge_p))
         keep[0] = True
-        cumulative = torch.where(keep, weight, 0.0).cumsum(0)
-        position = int((order == chosen).nonzero())
-        low = cumulative[position] - weight[position]
-        wanted = drawn * cumulative[-1]
-        room = slack * cumulative[-1]
-        if keep[position] and low - room <= wanted <= cumulative[position] + room:
+        kept = torch.where(keep, weight, 0.0)
+        if by_id:
+            if _near_by_id(
+                weight.new_zeros(len(x)).index_copy(0, order, weight), order[keep], p, drawn, chosen
+            ):
+                return True
+        elif _falls_on(kept, int((order == chosen).nonzero()), drawn, slack):
             return True
     return False
+
+
+def _near_by_id(
+    weight: torch.Tensor,
+    kept: torch.Tensor,
+    p: SamplingParams,
+    drawn: float,
+    chosen: int,
+    slack: float = 2e-5,
+) -> bool:
+    keep = torch.zeros(len(weight), dtype=torch.bool).index_fill(0, kept, True)
+    if p.top_p >= 1:
+        return bool(keep[chosen]) and _falls_on(torch.where(keep, weight, 0.0), chosen, drawn, slack)
+    for attempt in range(128):
+        number = (
+            drawn if attempt == 0 else uniform(int(drawn * 2**53) + (attempt - 1) * 0x9E3779B97F4A7C15, 0)
+        )
+        if _falls_on(weight, chosen, number, slack):
+            return bool(keep[chosen])
+        low, high = (_at(weight, number + nudge) for nudge in (-slack, slack))
+        if keep[low] and keep[high]:
+            return False
+    return chosen == int(weight.argmax())
+
+
+def _at(weight: torch.Tensor, number: float) -> int:
+    cumulative = weight.cumsum(0)
+    return min(int(torch.searchsorted(cumulative, number * cumulative[-1], right=True)), len(weight) - 1)
+
+
+def _falls_on(weight: torch.Tensor, position: int, number: float, slack: float) -> bool:
+    """Whether `number`, or one within `slack`, falls on a place of positive weight."""
+    cumulative = weight.cumsum(0)
+    room = slack * cumulative[-1]
+    low, high = cumulative[position] - weight[position] - room, cumulative[position] + room
+    return bool(weight[position] > 0) and bool(low <= number * cumulative[-1] <= high)
 
 
 def _edited(x: torch.Tensor, state: SamplerState, p: SamplingParams) -> torch.Tensor:
@@ -126,6 +165,9 @@ SETTINGS = {
     "top-k all": SamplingParams(temperature=2.0, top_k=1 << 30, top_p=0.99, min_p=0.0),
     "top-p": SamplingParams(temperature=1.0, top_k=0, top_p=0.6, min_p=0.0),
     "wide top-p": SamplingParams(temperature=4.0, top_k=0, top_p=0.97, min_p=0.0),
+    "tried often": SamplingParams(temperature=9.0, top_k=0, top_p=0.25, min_p=0.0),
+    "small top-p": SamplingParams(temperature=6.0, top_k=0, top_p=0.2, min_p=0.0),
+    "top-p and min-p": SamplingParams(temperature=4.0, top_k=0, top_p=0.9, min_p=0.02),
     "top-p 0": SamplingParams(temperature=1.0, top_k=0, top_p=0.0, min_p=0.0),
     "min-p": SamplingParams(temperature=2.0, top_k=0, top_p=1.0, min_p=0.2),
     "small min-p": SamplingParams(temperature=2.0, top_k=0, top_p=0.999, min_p=1e-3),
@@ -188,6 +230,7 @@ def test_adversarial_rows(name, shape, device, full):
     vocab = vocabulary(full and shape is DEFAULT_SHAPE)
     row = adversarial(vocab)[name]
     wanted = ["greedy", "open", "top-k", "top-p", "wide top-p", "min-p", "all", "top-k 100"]
+    wanted += ["tried often", "small top-p", "top-p and min-p"]
     made = [sequence(SETTINGS[w], i) for i, w in enumerate(wanted)]
     check(row.expand(len(made), vocab).contiguous(), made, device, shape)
 
@@ -246,7 +289,7 @@ def test_padding_rows_and_slots_out_of_order(device):
 
 
 @pytest.mark.parametrize("shape", [DEFAULT_SHAPE, TINY], ids=["default", "tiny"])
-@pytest.mark.parametrize("name", ["open", "top-p", "all"])
+@pytest.mark.parametrize("name", ["open", "top-p", "min-p", "top-p and min-p", "all"])
 def test_frequencies_follow_the_probabilities(name, shape, device, full):
     if not full:
         pytest.skip("thousands of draws need a GPU")

@@ -25,8 +25,8 @@ def logits(rows: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(seed)) * 3
 
 
-def reference_choice(row: np.ndarray, params: SamplingParams, drawn: float) -> int:
-    """One row in float64 numpy, following the documented order step by step."""
+def kept_weights(row: np.ndarray, params: SamplingParams) -> tuple[np.ndarray, np.ndarray]:
+    """Ids from the best down, and their weights: 0 for what is not kept."""
     order = np.argsort(-row, kind="stable")
     weight = np.exp((row[order] - row[order[0]]) / params.temperature)
     keep = np.ones(len(row), bool)
@@ -38,10 +38,30 @@ def reference_choice(row: np.ndarray, params: SamplingParams, drawn: float) -> i
     likely = weight >= params.min_p * weight[0]
     keep = nucleus & likely
     keep[0] = True
-    weight = np.where(keep, weight, 0)
+    return order, np.where(keep, weight, 0)
+
+
+def inverse(weight: np.ndarray, drawn: float) -> int:
     cumulative = np.cumsum(weight)
     index = int(np.searchsorted(cumulative, drawn * cumulative[-1], side="right"))
-    return int(order[min(index, np.nonzero(weight)[0][-1])])
+    return min(index, int(np.nonzero(weight)[0][-1]))
+
+
+def reference_choice(row: np.ndarray, params: SamplingParams, drawn: float) -> int:
+    """One row in float64 numpy, following the documented order step by step."""
+    order, weight = kept_weights(row, params)
+    by_id = np.zeros(len(row))
+    by_id[order] = weight
+    if params.top_k or (params.min_p > 0 and params.top_p < 1) or params.top_p < 0.25:
+        return int(order[inverse(weight, drawn)])
+    if params.top_p >= 1:
+        return inverse(by_id, drawn)
+    open_weight = np.exp((row - row.max()) / params.temperature)
+    token, first, attempt = inverse(open_weight, drawn), int(drawn * 2**53), 0
+    while by_id[token] == 0:
+        attempt += 1
+        token = inverse(open_weight, uniform(first + (attempt - 1) * 0x9E3779B97F4A7C15, 0))
+    return token
 
 
 def choose(rows: torch.Tensor, sequences: list[Sequence]) -> list[int]:
@@ -109,6 +129,9 @@ def test_a_bad_row_fails_its_sequence_only_where_the_draft_leads_to_it():
         SamplingParams(temperature=0.8, top_k=0, top_p=1.0, min_p=0.0),
         SamplingParams(temperature=1.3, top_k=5, top_p=1.0, min_p=0.0),
         SamplingParams(temperature=1.0, top_k=0, top_p=0.6, min_p=0.0),
+        SamplingParams(temperature=5.0, top_k=0, top_p=0.25, min_p=0.0),
+        SamplingParams(temperature=3.0, top_k=0, top_p=0.2, min_p=0.0),
+        SamplingParams(temperature=3.0, top_k=0, top_p=0.9, min_p=0.01),
         SamplingParams(temperature=2.0, top_k=0, top_p=1.0, min_p=0.2),
         SamplingParams(temperature=0.7, top_k=40, top_p=0.95, min_p=0.05),
         SamplingParams(temperature=1.0, top_k=1, top_p=0.0, min_p=1.0),
@@ -153,13 +176,23 @@ def test_the_same_seed_and_position_draw_the_same_number():
     assert all(0 <= value < 1 for value in drawn)
 
 
-def test_frequencies_follow_the_probabilities():
-    row = torch.log(torch.tensor([[0.5, 0.3, 0.2]]))
-    params = SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+@pytest.mark.parametrize(
+    ("params", "wanted"),
+    [
+        (SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0), [0.2, 0.5, 0.0, 0.25, 0.05]),
+        (SamplingParams(temperature=1.0, top_k=0, top_p=0.7, min_p=0.0), [0, 2 / 3, 0, 1 / 3, 0]),
+        (SamplingParams(temperature=1.0, top_k=0, top_p=0.3, min_p=0.0), [0, 1, 0, 0, 0]),
+        (SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.3), [4 / 19, 10 / 19, 0, 5 / 19, 0]),
+        (SamplingParams(temperature=1.0, top_k=2, top_p=1.0, min_p=0.0), [0, 2 / 3, 0, 1 / 3, 0]),
+    ],
+)  # fmt: skip
+def test_frequencies_follow_the_probabilities(params: SamplingParams, wanted: list[float]):
+    row = torch.log(torch.tensor([[0.2, 0.5, 1e-30, 0.25, 0.05]]))
     count = 4000
     sequences = [sequence(params, seed=i, sequence_id=i) for i in range(count)]
-    share = np.bincount(choose(row.expand(count, 3), sequences), minlength=3) / count
-    assert np.abs(share - [0.5, 0.3, 0.2]).max() < 4 * math.sqrt(0.25 / count)
+    share = np.bincount(choose(row.expand(count, 5), sequences), minlength=5) / count
+    assert np.abs(share - wanted).max() < 4 * math.sqrt(0.25 / count)
+    assert not share[np.array(wanted) == 0].any()
 
 
 def test_penalties_and_bias():
