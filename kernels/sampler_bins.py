@@ -26,7 +26,8 @@ def _lanes(per_logit: tl.tensor, SIZE: tl.constexpr) -> tl.tensor:
     """0 to SIZE - 1 for a row with bins, without the compiler knowing that neighbours are side by side.
 
     It would give each thread four of them, as suits loads, and additions to a table one: then places,
-    values and masks of every addition would go through shared memory, with two barriers each.
+    values and masks of every addition would go through shared memory, with two barriers each. Loads of
+    the same size elsewhere in the kernel would bring that back.
     """
     return tl.arange(0, SIZE) ^ (per_logit <= 0).to(tl.int32)
 
@@ -91,7 +92,7 @@ def weigh_tokens(
 
     tables int64 [R, table_stride]: mass of each bin, tokens of each, kept mass, and what `search_tokens`
     counts in; for a kind by id the mass of each group, or masses before tokens. SIZES is (bins, tile,
-    tokens of a group, tokens listed at most).
+    tokens of a group, tokens listed at most, another tile).
     """
     row = tl.program_id(1)
     best, per_logit, floor, kind = bounds_of(bounds + BOUNDS * row)
@@ -109,7 +110,7 @@ def weigh_tokens(
             own = found + row * SIZES[3]
             program, programs = tl.program_id(0), tl.num_programs(0)
             before, total = masses_before(
-                source, own, wanted, best, sharp, program, programs, SHAPE, SIZES[1], TRIES
+                source, own, wanted, best, sharp, program, programs, SHAPE, SIZES[4], TRIES
             )
             attempt = tl.arange(0, TRIES)
             tl.atomic_add(table + attempt, before, mask=attempt < wanted, sem="relaxed")

@@ -131,8 +131,9 @@ def _draw(
         if min_p > 0:
             cut = best + temperature * (tl.log(min_p) - 1e-3) - 1e-5 * tl.abs(best)
             floor = tl.maximum(floor, cut)
-            # All that may be kept, if it is not too much, and not only the best: sorting these decides.
-            need = need + CAPACITY // 4
+            # All that may be kept, where it can be sorted, and not only the best.
+            likely = tl.sum((maxima >= floor).to(tl.int32), axis=0)
+            need = tl.where(likely <= CAPACITY // 2, CAPACITY // 2, need)
     token = tl.zeros_like(top_k)
     settled = top_k < 0
     least = threshold(maxima, best, floor, need)

@@ -35,7 +35,10 @@ class SamplerShape:
     """Tokens that a program weighs in one step."""
     list_tile: int = 1024
     """Tokens that a program looks through for those of a few bins in one step."""
-    bin_programs: int = 512
+    tried_tile: int = 256
+    """The same where it adds up what comes before several tokens; not the size of `bin_tile`, see
+    `kernels.sampler_bins`."""
+    bin_programs: int = 1024
     """Programs that the rows of a batch share for that, with 4 a row at least."""
     list_programs: int = 256
     """The same for the lists."""
@@ -121,13 +124,14 @@ def _search(
     vocab, count, groups = kind[0], results.shape[1], statistics.shape[2]
     whole = triton.next_power_of_2(vocab)
     bin_tile, list_tile = min(shape.bin_tile, whole), min(shape.list_tile, whole)
+    tried_tile = min(shape.tried_tile, whole)
     bin_programs = min(triton.cdiv(vocab, bin_tile), max(4, shape.bin_programs // count))
     list_programs = min(triton.cdiv(vocab, list_tile), max(4, shape.list_programs // count))
     listed = torch.empty((count, 3, shape.capacity), dtype=torch.int64, device=statistics.device)
     weigh_tokens[(bin_programs, count)](
         *known,
         SHAPE=kind,
-        SIZES=(shape.bins, bin_tile, shape.group, shape.capacity),
+        SIZES=(shape.bins, bin_tile, shape.group, shape.capacity, tried_tile),
         num_warps=shape.bin_warps,
     )
     search_tokens[(list_programs, count)](

@@ -35,7 +35,7 @@ _MORE_TRIES = tl.constexpr(2)
 """Tokens that one program looks at in a pass when none of these is kept."""
 _MOST_TRIES = tl.constexpr(128)
 _LEAST_TRIED_TOP_P = tl.constexpr(0.25)
-_LEFT_OPEN = tl.constexpr(-6.9)
+_LEFT_OPEN = tl.constexpr(-11.5)
 """Logarithm of how seldom none of the tokens drawn at once may be kept; the next then cost a pass each."""
 
 
