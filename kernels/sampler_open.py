@@ -181,9 +181,9 @@ def masses_before(
 
     → int64 ([TRIES], scalar).
     """
-    logits = ()
-    tokens = ()
-    sums = ()
+    logits: tl.tuple = ()
+    tokens: tl.tuple = ()
+    sums: tl.tuple = ()
     for i in tl.static_range(MOST):
         packed = tl.load(found + i)
         logits = logits + (logit_of(packed),)
@@ -200,7 +200,7 @@ def masses_before(
         coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
         mass = units(weigh(x, best, sharp))
         total += mass
-        more = ()
+        more: tl.tuple = ()
         for i in tl.static_range(MOST):
             part = sums[i]
             if i < wanted:
