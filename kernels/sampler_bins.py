@@ -49,11 +49,15 @@ def _bin_masses(
     BINS: tl.constexpr,
     TILE: tl.constexpr,
 ) -> None:
-    """Mass of each bin, tokens of each bin (with a top-k only), and the mass that min-p keeps."""
+    """Mass of each bin, tokens of each bin (with a top-k only), and the mass that min-p keeps.
+
+    What lies below the floor has a part in the whole mass where no top-k cuts it off: it is in the last bin.
+    """
     sharp = sharpness(float_field(source[4], source[3], TEMPERATURE))
     min_p = float_field(source[4], source[3], MIN_P)
     by_count = kept_by_top_k(source[4], source[3], SHAPE[0]) > 0
     likely = tl.zeros((TILE,), tl.int64)
+    below = likely
     lanes = _lanes(per_logit, TILE)
     ahead = tl.program_id(0) * TILE + lanes
     coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
@@ -63,13 +67,17 @@ def _bin_masses(
         x = edit_logits(coming, source, column, column < SHAPE[0], SHAPE)
         coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
         weight = weigh(x, best, sharp)
-        mass = tl.where(x >= floor, units(weight), 0)
+        mass = units(weight)
+        below += tl.where(x >= floor, 0, mass)
+        mass = tl.where(x >= floor, mass, 0)
         likely += tl.where(weight >= min_p, mass, 0)
         place = table + bin_of(tl.maximum(x, LOWEST), best, per_logit, BINS)
         if by_count:
             tl.atomic_add(place + BINS, tl.full((TILE,), 1, tl.int64), mask=x >= floor, sem="relaxed")
         tl.atomic_add(place, mass, mask=mass > 0, sem="relaxed")
     tl.atomic_add(table + 2 * BINS, tl.sum(likely, axis=0), sem="relaxed")
+    if not by_count:
+        tl.atomic_add(table + BINS - 1, tl.sum(below, axis=0), sem="relaxed")
 
 
 @triton.jit
@@ -118,6 +126,19 @@ def weigh_tokens(
 
 
 @triton.jit
+def _logits_of(
+    best: tl.tensor, per_logit: tl.tensor, first: tl.tensor, last: tl.tensor, BINS: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """Least and largest logit that the bins from `first` to `last` may hold, and a little more.
+
+    `bin_of` rounds: a sixteenth of a bin is more than it is wrong by. None, where `last` is before `first`.
+    """
+    low = tl.where(last == BINS - 1, float("-inf"), best - (last + 1.0625) / per_logit)
+    high = tl.where(first == 0, float("inf"), best - (first - 0.0625) / per_logit)
+    return tl.where(last < first, float("inf"), low), high
+
+
+@triton.jit
 def list_ranges(
     source: tl.tuple,
     best: tl.tensor,
@@ -138,6 +159,9 @@ def list_ranges(
     lanes = _lanes(per_logit, TILE)
     ahead = tl.program_id(0) * TILE + lanes
     coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
+    low_k, high_k = _logits_of(best, per_logit, ranges[0], ranges[1], SIZES[0])
+    low_p, high_p = _logits_of(best, per_logit, ranges[2], ranges[3], SIZES[0])
+    low, high = _logits_of(best, per_logit, ranges[4], ranges[5], SIZES[0])
     for start in range(tl.program_id(0) * TILE, SHAPE[0], tl.num_programs(0) * TILE):
         column = start + lanes
         ahead = column + tl.num_programs(0) * TILE
@@ -150,12 +174,10 @@ def list_ranges(
         )
         x = edit_logits(coming, source, column, column < SHAPE[0], SHAPE)
         coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
-        index = tl.where(x >= floor, bin_of(tl.maximum(x, LOWEST), best, per_logit, SIZES[0]), -1)
-        some = (index >= ranges[0]) & (index <= ranges[1])
-        some |= (index >= ranges[2]) & (index <= ranges[3])
-        some |= (index >= ranges[4]) & (index <= ranges[5])
         # Bins are few: most tiles have none of their tokens, and others those of one question.
+        some = ((x >= low_k) & (x <= high_k)) | ((x >= low_p) & (x <= high_p)) | ((x >= low) & (x <= high))
         if tl.max(some.to(tl.int32), axis=0) > 0:
+            index = tl.where(x >= floor, bin_of(tl.maximum(x, LOWEST), best, per_logit, SIZES[0]), -1)
             for i in tl.static_range(3):
                 last = tl.where(lengths[i] <= CAPACITY, ranges[2 * i + 1], -1)
                 hit = (index >= ranges[2 * i]) & (index <= last)

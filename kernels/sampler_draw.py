@@ -82,6 +82,12 @@ def _settle(
 
 
 @triton.jit
+def _least_likely(best: tl.tensor, temperature: tl.tensor, min_p: tl.tensor) -> tl.tensor:
+    """A logit that no token which a min-p keeps is below, however it is rounded."""
+    return tl.maximum(best + temperature * (tl.log(min_p) - 1e-3) - 1e-5 * tl.abs(best), LOWEST)
+
+
+@triton.jit
 def _may_settle(
     found: tl.tensor,
     count: tl.tensor,
@@ -129,8 +135,7 @@ def _draw(
         need = need + SMALL // 2
         full = units(tl.sum(weigh(maxima, best, sharpness(temperature)) * sums, axis=0))
         if min_p > 0:
-            cut = best + temperature * (tl.log(min_p) - 1e-3) - 1e-5 * tl.abs(best)
-            floor = tl.maximum(floor, cut)
+            floor = _least_likely(best, temperature, min_p)
             # All that may be kept, where it can be sorted, and not only the best.
             likely = tl.sum((maxima >= floor).to(tl.int32), axis=0)
             need = tl.where(likely <= CAPACITY // 2, CAPACITY // 2, need)
@@ -173,10 +178,14 @@ def _plan_bins(
     floor = LOWEST + tl.zeros_like(best)
     known = looks_wide(rows, slot, SHAPE[0], SIZES[5])
     least = tl.load(lowest + group, mask=group < tl.where(known, SIZES[0], 0), other=-LOWEST)
+    temperature = float_field(rows, slot, TEMPERATURE)
+    min_p = float_field(rows, slot, MIN_P)
     if top_k > 0:
         floor = threshold(maxima, best, floor, top_k)
+    elif min_p > 0:
+        floor = _least_likely(best, temperature, min_p)
     span = best - tl.maximum(tl.where(known, tl.min(least, axis=0), LOWEST), floor)
-    span = tl.minimum(span, NATS * float_field(rows, slot, TEMPERATURE))
+    span = tl.minimum(span, NATS * temperature)
     place = tl.arange(0, SIZES[6])
     zeros = tl.zeros_like(place).to(tl.int64)
     tl.store(table + place, zeros)

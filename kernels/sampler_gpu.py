@@ -29,8 +29,8 @@ class SamplerShape:
     """Candidates sorted at most, and tokens of a few bins listed."""
     most: int = 256
     """Largest top-k for which candidates are tried."""
-    bins: int = 2048
-    """Bins that a wide row's logits are sorted into."""
+    bins: int = 1024
+    """Bins that a wide row's logits are sorted into; 32 at least."""
     bin_tile: int = 512
     """Tokens that a program weighs in one step."""
     list_tile: int = 1024
@@ -42,7 +42,7 @@ class SamplerShape:
     """Programs that the rows of a batch share for that, with 4 a row at least."""
     list_programs: int = 256
     """The same for the lists."""
-    bin_warps: int = 4
+    bin_warps: int = 8
     list_warps: int = 8
     list_registers: int = 128
     """Of a thread, at most: two programs share a multiprocessor then."""
@@ -144,7 +144,7 @@ def _search(
         POSITION_STRIDE=lengths.stride(0),
         SHAPE=kind,
         SIZES=(
-            *(shape.bins, shape.capacity, list_tile, min(512, whole), 2),
+            *(shape.bins, shape.capacity, list_tile, min(512, whole)),
             *(groups, shape.group, triton.next_power_of_2(groups)),
         ),
         num_warps=shape.list_warps,

@@ -249,15 +249,15 @@ def tried_token(
     attempt = tl.arange(0, TRIES)
     wanted = wanted_tries(top_p)
     token = _first_kept(tl.load(table + attempt), tl.load(table + TRIES), found, top_p, wanted)
-    group = tl.arange(0, SIZES[7])
+    group = tl.arange(0, SIZES[6])
     if token < 0:
         first = wanted
         while (token < 0) & (first < _MOST_TRIES):
             wanted = tl.minimum(first * -1 + _MOST_TRIES, _MORE_TRIES)
-            maxima = tl.load(statistics + group, mask=group < SIZES[5], other=float("-inf"))
-            sums = tl.load(statistics + plane + group, mask=group < SIZES[5], other=0.0)
+            maxima = tl.load(statistics + group, mask=group < SIZES[4], other=float("-inf"))
+            sums = tl.load(statistics + plane + group, mask=group < SIZES[4], other=0.0)
             cumulative = tl.cumsum(group_masses(maxima, sums, best, sharp), axis=0)
-            tokens, _ = tokens_at(source, cumulative, best, sharp, 0.0, drawn, first, wanted, SHAPE, SIZES[6])
+            tokens, _ = tokens_at(source, cumulative, best, sharp, 0.0, drawn, first, wanted, SHAPE, SIZES[5])
             # Other threads read what one has written.
             tl.debug_barrier()
             tl.store(found + attempt, tokens)
@@ -268,10 +268,10 @@ def tried_token(
             token = _first_kept(before, total, found, top_p, wanted)
             first += wanted
     if token < 0:
-        maxima = tl.load(statistics + group, mask=group < SIZES[5], other=float("-inf"))
+        maxima = tl.load(statistics + group, mask=group < SIZES[4], other=float("-inf"))
         home = tl.argmax(maxima, axis=0)
-        column = home * SIZES[6] + tl.arange(0, SIZES[6])
-        token = home * SIZES[6] + tl.argmax(edited_logits(source, column, column < SHAPE[0], SHAPE), axis=0)
+        column = home * SIZES[5] + tl.arange(0, SIZES[5])
+        token = home * SIZES[5] + tl.argmax(edited_logits(source, column, column < SHAPE[0], SHAPE), axis=0)
     return token
 
 
@@ -307,9 +307,9 @@ def likely_token(
     SIZES: tl.constexpr,
 ) -> tl.tensor:
     """The token by the masses that `likely_masses` wrote. SIZES is that of `kernels.sampler_search`."""
-    group = tl.arange(0, SIZES[7])
-    cumulative = tl.cumsum(tl.load(table + group, mask=group < SIZES[5], other=0), axis=0)
+    group = tl.arange(0, SIZES[6])
+    cumulative = tl.cumsum(tl.load(table + group, mask=group < SIZES[4], other=0), axis=0)
     min_p = float_field(source[4], source[3], MIN_P)
     one = tl.program_id(0) + 1
-    tokens, _ = tokens_at(source, cumulative, best, sharp, min_p, drawn, one - 1, one, SHAPE, SIZES[6])
+    tokens, _ = tokens_at(source, cumulative, best, sharp, min_p, drawn, one - 1, one, SHAPE, SIZES[5])
     return tl.max(tl.where(tl.arange(0, TRIES) == 0, token_of(tokens), 0), axis=0)

@@ -23,29 +23,57 @@ def drawn_goal(drawn: tl.tensor, kept: tl.tensor) -> tl.tensor:
     return tl.maximum(tl.minimum(goal, kept - 1), 0)
 
 
-@triton.jit
-def _bin_of_goal(cumulative: tl.tensor, goal: tl.tensor, BINS: tl.constexpr) -> tl.tensor:
-    """The bin that place `goal` is in."""
-    return tl.minimum(tl.sum((cumulative <= goal).to(tl.int32), axis=0), BINS - 1)
+_RUNS = tl.constexpr(32)
+"""Runs of neighbouring bins that are added up first: a warp has one sum a lane, and needs no other warp
+to go through them."""
 
 
 @triton.jit
-def _before(cumulative: tl.tensor, goal: tl.tensor, measure: tl.tensor) -> tl.tensor:
-    """`measure`, cumulative too, of all bins before the one that place `goal` is in."""
-    return tl.max(tl.where(cumulative <= goal, measure, 0), axis=0)
+def _through_runs(measure: tl.tensor, BINS: tl.constexpr) -> tl.tensor:
+    """int64 [RUNS]: `measure` of all bins up to and including each run."""
+    WIDTH: tl.constexpr = BINS // _RUNS
+    place = tl.arange(0, _RUNS)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    sums = tl.sum(tl.load(measure + place), axis=1)
+    # A sum over runs leaves each in another warp; what is gathered by lanes is in the same.
+    return tl.cumsum(tl.gather(sums, tl.arange(0, _RUNS), 0), axis=0)
 
 
 @triton.jit
-def _through(cumulative: tl.tensor, goal: tl.tensor, measure: tl.tensor, most: tl.tensor) -> tl.tensor:
-    """`measure` of the bins up to and including that one, or `most`."""
-    return tl.min(tl.where(cumulative <= goal, most, tl.minimum(measure, most)), axis=0)
+def _locate_one(
+    measure: tl.tensor,
+    reached: tl.tensor,
+    mass: tl.tensor,
+    mass_reached: tl.tensor,
+    goal: tl.tensor,
+    BINS: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """The bin that place `goal` is in, the last one if it is in none.
+
+    `reached` is `_through_runs` of `measure`, `mass_reached` that of `mass`. → (bin, measure of the bins
+    before it, mass of those, mass of it).
+    """
+    WIDTH: tl.constexpr = BINS // _RUNS
+    run = tl.arange(0, _RUNS)
+    own = tl.minimum(tl.sum((reached <= goal).to(tl.int32), axis=0), _RUNS - 1)
+    before = tl.max(tl.where(run < own, reached, 0), axis=0)
+    mass_before = tl.max(tl.where(run < own, mass_reached, 0), axis=0)
+    place = tl.arange(0, WIDTH)
+    measures = tl.load(measure + own * WIDTH + place)
+    masses = tl.load(mass + own * WIDTH + place)
+    passed = before + tl.cumsum(measures, axis=0) <= goal
+    index = tl.minimum(tl.sum(passed.to(tl.int32), axis=0), WIDTH - 1)
+    before += tl.sum(tl.where(place < index, measures, 0), axis=0)
+    mass_before += tl.sum(tl.where(place < index, masses, 0), axis=0)
+    return own * WIDTH + index, before, mass_before, tl.sum(tl.where(place == index, masses, 0), axis=0)
 
 
 @triton.jit
 def bin_at(table: tl.tensor, goal: tl.tensor, by_mass: tl.tensor, BINS: tl.constexpr) -> tl.tensor:
     """The bin that place `goal` is in, counted in mass or in tokens."""
-    measure = table + tl.where(by_mass, 0, BINS) + tl.arange(0, BINS)
-    return _bin_of_goal(tl.cumsum(tl.load(measure), axis=0), goal, BINS)
+    measure = table + tl.where(by_mass, 0, BINS)
+    reached = _through_runs(measure, BINS)
+    wanted, _, _, _ = _locate_one(measure, reached, measure, reached, goal, BINS)
+    return wanted
 
 
 @triton.jit
@@ -62,9 +90,9 @@ def locate(
     → ((first and last bin of each question; the last before the first where it is not asked), (mass
     before each first bin), tokens before the first bin of question 0, mass of all bins).
     """
-    place = tl.arange(0, BINS)
-    mass = tl.cumsum(tl.load(table + place), axis=0)
-    total = tl.max(mass, axis=0)
+    sizes = table + BINS
+    reached = _through_runs(table, BINS)
+    total = tl.max(reached, axis=0)
     none = tl.zeros_like(total)
     least = total
     most = total
@@ -76,27 +104,22 @@ def locate(
     mass_p = none
     size_before = none
     if top_k > 0:
-        size = tl.cumsum(tl.load(table + BINS + place), axis=0)
-        if top_k < tl.max(size, axis=0):
-            goal = top_k - 1
-            first_k = _bin_of_goal(size, goal, BINS)
+        size_reached = _through_runs(sizes, BINS)
+        if top_k < tl.max(size_reached, axis=0):
+            first_k, size_before, mass_k, own = _locate_one(
+                sizes, size_reached, table, reached, top_k - 1, BINS
+            )
             last_k = first_k
-            size_before = _before(size, goal, size)
-            mass_k = _before(size, goal, mass)
             least = tl.maximum(mass_k, 1)
-            most = _through(size, goal, mass, total)
+            most = mass_k + own
     if top_p < 1:
-        low = top_p_goal(top_p, least)
-        high = top_p_goal(top_p, most)
-        first_p = _bin_of_goal(mass, low, BINS)
-        last_p = _bin_of_goal(mass, high, BINS)
-        mass_p = _before(mass, low, mass)
+        first_p, _, mass_p, _ = _locate_one(table, reached, table, reached, top_p_goal(top_p, least), BINS)
+        last_p, _, before, own = _locate_one(table, reached, table, reached, top_p_goal(top_p, most), BINS)
         least = tl.maximum(mass_p, 1)
-        most = _through(mass, high, mass, most)
+        most = tl.minimum(most, before + own)
     low = drawn_goal(drawn, tl.minimum(least, likely))
     high = drawn_goal(drawn, tl.minimum(most, likely))
-    first = _bin_of_goal(mass, low, BINS)
-    last = _bin_of_goal(mass, high, BINS)
-    mass_before = _before(mass, low, mass)
+    first, _, mass_before, _ = _locate_one(table, reached, table, reached, low, BINS)
+    last, _, _, _ = _locate_one(table, reached, table, reached, high, BINS)
     ranges = (first_k, last_k, first_p, last_p, first, last)
     return ranges, (mass_k, mass_p, mass_before), size_before, total

@@ -8,9 +8,8 @@ lies (`kernels.sampler_ranges`), and the few tokens of these bins are listed. A 
 fit is split until those left are equal. Counts and weights are integers, so sums in any order are the
 same.
 
-SIZES is (bins, tokens listed at most, tokens that a program looks at in one step, width and height of the
-steps that one program takes through a whole row, groups, tokens of a group, groups padded to a power of
-two).
+SIZES is (bins, tokens listed at most, tokens that a program looks at in one step, the same where one
+program goes through a whole row, groups, tokens of a group, groups padded to a power of two).
 """
 
 import triton
@@ -43,14 +42,13 @@ def _reaching(
 ) -> tuple[tl.tensor, tl.tensor]:
     """Tokens with a logit >= `least`, and their mass."""
     WIDTH: tl.constexpr = SIZES[3]
-    UNROLL: tl.constexpr = SIZES[4]
     count = tl.zeros((WIDTH,), tl.int32)
     mass = tl.zeros((WIDTH,), tl.int64)
-    for first in range(0, SHAPE[0], WIDTH * UNROLL):
-        column = first + tl.arange(0, UNROLL)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    for first in range(0, SHAPE[0], WIDTH):
+        column = first + tl.arange(0, WIDTH)
         x = edited_logits(source, column, column < SHAPE[0], SHAPE)
-        count += tl.sum((x >= least).to(tl.int32), axis=0)
-        mass += tl.sum(tl.where(x >= least, units(weigh(x, best, sharp)), 0), axis=0)
+        count += (x >= least).to(tl.int32)
+        mass += tl.where(x >= least, units(weigh(x, best, sharp)), 0)
     return tl.sum(count, axis=0).to(tl.int64), tl.sum(mass, axis=0)
 
 
@@ -199,6 +197,8 @@ def _answer(
 
     → (id, mass up to and including it).
     """
+    # As many as lanes: the usual number, and no warp needs another one for its sums.
+    FEW: tl.constexpr = min(32, SIZES[1])
     sharp = sharpness(float_field(source[4], source[3], TEMPERATURE))
     token = goal * 0
     kept = goal * 0
@@ -206,6 +206,8 @@ def _answer(
         wanted = bin_at(table, goal, by_mass, SIZES[0])
         low, top = span_of(source, best, per_logit, floor, wanted, SHAPE, SIZES)
         token, kept = _narrow(source, best, sharp, low, top, goal, by_mass, SHAPE, SIZES)
+    elif count <= FEW:
+        token, kept = _at_goal(listed, count, best, sharp, goal, mass_before, size_before, by_mass, FEW)
     else:
         token, kept = _at_goal(listed, count, best, sharp, goal, mass_before, size_before, by_mass, SIZES[1])
     return token, kept
@@ -338,7 +340,7 @@ def search_tokens(
             if search == LIKELY:
                 token = likely_token(source, best, sharp, drawn, table, SHAPE, SIZES)
             else:
-                own = statistics + row * SIZES[5]
+                own = statistics + row * SIZES[4]
                 tried = found + row * SIZES[1]
                 token = tried_token(source, own, plane, best, sharp, drawn, tried, table, SHAPE, SIZES)
         if token >= 0:
