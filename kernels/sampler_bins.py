@@ -49,15 +49,11 @@ def _bin_masses(
     BINS: tl.constexpr,
     TILE: tl.constexpr,
 ) -> None:
-    """Mass of each bin, tokens of each bin (with a top-k only), and the mass that min-p keeps.
-
-    What lies below the floor has a part in the whole mass where no top-k cuts it off: it is in the last bin.
-    """
+    """Mass of each bin, tokens of each bin (with a top-k only), and the mass that min-p keeps."""
     sharp = sharpness(float_field(source[4], source[3], TEMPERATURE))
     min_p = float_field(source[4], source[3], MIN_P)
     by_count = kept_by_top_k(source[4], source[3], SHAPE[0]) > 0
     likely = tl.zeros((TILE,), tl.int64)
-    below = likely
     lanes = _lanes(per_logit, TILE)
     ahead = tl.program_id(0) * TILE + lanes
     coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
@@ -67,17 +63,13 @@ def _bin_masses(
         x = edit_logits(coming, source, column, column < SHAPE[0], SHAPE)
         coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
         weight = weigh(x, best, sharp)
-        mass = units(weight)
-        below += tl.where(x >= floor, 0, mass)
-        mass = tl.where(x >= floor, mass, 0)
+        mass = tl.where(x >= floor, units(weight), 0)
         likely += tl.where(weight >= min_p, mass, 0)
         place = table + bin_of(tl.maximum(x, LOWEST), best, per_logit, BINS)
         if by_count:
             tl.atomic_add(place + BINS, tl.full((TILE,), 1, tl.int64), mask=x >= floor, sem="relaxed")
         tl.atomic_add(place, mass, mask=mass > 0, sem="relaxed")
     tl.atomic_add(table + 2 * BINS, tl.sum(likely, axis=0), sem="relaxed")
-    if not by_count:
-        tl.atomic_add(table + BINS - 1, tl.sum(below, axis=0), sem="relaxed")
 
 
 @triton.jit
@@ -98,9 +90,10 @@ def weigh_tokens(
     """Grid (P, R): what the search of a row needs to know of all its tokens; the programs of others return
     at once. A program takes every P-th tile. Reads the row once.
 
-    tables int64 [R, table_stride]: mass of each bin, tokens of each, kept mass, and what `search_tokens`
-    counts in; for a kind by id the mass of each group, or masses before tokens. SIZES is (bins, tile,
-    tokens of a group, tokens listed at most, another tile).
+    tables int64 [R, table_stride]: mass of each bin, tokens of each, kept mass, four numbers that
+    `search_tokens` counts in, and the mass of all tokens where those below the floor have a part in it;
+    for a kind by id the mass of each group, or masses before tokens. SIZES is (bins, tile, tokens of a
+    group, tokens listed at most, another tile).
     """
     row = tl.program_id(1)
     best, per_logit, floor, kind = bounds_of(bounds + BOUNDS * row)
@@ -165,13 +158,6 @@ def list_ranges(
     for start in range(tl.program_id(0) * TILE, SHAPE[0], tl.num_programs(0) * TILE):
         column = start + lanes
         ahead = column + tl.num_programs(0) * TILE
-        # A list that is full is not used: a count of all of many equal tokens would only cost time. Read
-        # here, where nothing waits for it yet.
-        lengths = (
-            tl.load(counters, volatile=True),
-            tl.load(counters + 1, volatile=True),
-            tl.load(counters + 2, volatile=True),
-        )
         x = edit_logits(coming, source, column, column < SHAPE[0], SHAPE)
         coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
         # Bins are few: most tiles have none of their tokens, and others those of one question.
@@ -179,13 +165,15 @@ def list_ranges(
         if tl.max(some.to(tl.int32), axis=0) > 0:
             index = tl.where(x >= floor, bin_of(tl.maximum(x, LOWEST), best, per_logit, SIZES[0]), -1)
             for i in tl.static_range(3):
-                last = tl.where(lengths[i] <= CAPACITY, ranges[2 * i + 1], -1)
-                hit = (index >= ranges[2 * i]) & (index <= last)
+                hit = (index >= ranges[2 * i]) & (index <= ranges[2 * i + 1])
                 if tl.max(hit.to(tl.int32), axis=0) > 0:
-                    one = tl.full((TILE,), 1, tl.int64)
-                    place = tl.atomic_add(counters + i + 0 * column, one, mask=hit, sem="relaxed")
-                    entry = listed + i * CAPACITY + place
-                    tl.store(entry, ordered(x, column), mask=hit & (place < CAPACITY))
+                    length = tl.load(counters + i, volatile=True)
+                    # A list that is full is not used: to count all of many equal tokens only costs time.
+                    if length <= CAPACITY:
+                        one = tl.full((TILE,), 1, tl.int64)
+                        place = tl.atomic_add(counters + i + 0 * column, one, mask=hit, sem="relaxed")
+                        entry = listed + i * CAPACITY + place
+                        tl.store(entry, ordered(x, column), mask=hit & (place < CAPACITY))
 
 
 @triton.jit

@@ -18,7 +18,7 @@ from kernels.sampler_logits import (
     units,
     weigh,
 )
-from kernels.sampler_open import IN_ORDER, draw_open, kind_of
+from kernels.sampler_open import IN_ORDER, draw_open, group_masses, kind_of
 from kernels.sampler_state import MIN_P, TEMPERATURE, TOP_P, float_field, kept_by_top_k, uniform
 
 NATS = tl.constexpr(29.2)
@@ -133,7 +133,7 @@ def _draw(
     need = top_k
     if top_k == 0:
         need = need + SMALL // 2
-        full = units(tl.sum(weigh(maxima, best, sharpness(temperature)) * sums, axis=0))
+        full = tl.sum(group_masses(maxima, sums, best, sharpness(temperature)), axis=0)
         if min_p > 0:
             floor = _least_likely(best, temperature, min_p)
             # All that may be kept, where it can be sorted, and not only the best.
@@ -161,7 +161,8 @@ def _draw(
 def _plan_bins(
     source: tl.tuple,
     maxima: tl.tensor,
-    lowest: tl.tensor,
+    statistics: tl.tensor,
+    plane: tl.tensor,
     best: tl.tensor,
     table: tl.tensor,
     SHAPE: tl.constexpr,
@@ -169,7 +170,7 @@ def _plan_bins(
 ) -> tuple[tl.tensor, tl.tensor]:
     """→ (bins per logit, floor) of a row in order of logits whose few best tokens do not decide.
 
-    `lowest` has the least logit of each group. Clears what the search counts in.
+    Clears what the search counts in.
     """
     rows = source[4]
     slot = source[3]
@@ -177,19 +178,25 @@ def _plan_bins(
     top_k = kept_by_top_k(rows, slot, SHAPE[0])
     floor = LOWEST + tl.zeros_like(best)
     known = looks_wide(rows, slot, SHAPE[0], SIZES[5])
-    least = tl.load(lowest + group, mask=group < tl.where(known, SIZES[0], 0), other=-LOWEST)
+    inside = group < tl.where(known, SIZES[0], 0)
+    least = tl.load(statistics + 2 * plane + group, mask=inside, other=-LOWEST)
+    whole = tl.zeros_like(top_k).to(tl.int64)
     temperature = float_field(rows, slot, TEMPERATURE)
     min_p = float_field(rows, slot, MIN_P)
     if top_k > 0:
         floor = threshold(maxima, best, floor, top_k)
     elif min_p > 0:
         floor = _least_likely(best, temperature, min_p)
+        # What is below has no bin, and yet a part in the mass that a top-p is of.
+        sums = tl.load(statistics + plane + group, mask=inside, other=0.0)
+        whole = tl.sum(group_masses(maxima, sums, best, sharpness(temperature)), axis=0)
     span = best - tl.maximum(tl.where(known, tl.min(least, axis=0), LOWEST), floor)
     span = tl.minimum(span, NATS * temperature)
     place = tl.arange(0, SIZES[6])
     zeros = tl.zeros_like(place).to(tl.int64)
     tl.store(table + place, zeros)
-    tl.store(table + 2 * SIZES[6] + tl.arange(0, 8), tl.zeros((8,), tl.int64))
+    counters = tl.arange(0, 8)
+    tl.store(table + 2 * SIZES[6] + counters, tl.where(counters == 5, whole, 0))
     if top_k > 0:
         tl.store(table + SIZES[6] + place, zeros)
     return SIZES[6] / tl.maximum(span, 1e-30), floor
@@ -244,8 +251,9 @@ def _choose(
                     sums = tl.load(statistics + plane + group, mask=group < GROUPS, other=0.0)
                     token, left = _draw(source, maxima, best, sums, drawn, group_list, found, SHAPE, SIZES)
                 if left != 0:
-                    lowest = statistics + 2 * plane
-                    per_logit, floor = _plan_bins(source, maxima, lowest, best, table, SHAPE, SIZES)
+                    per_logit, floor = _plan_bins(
+                        source, maxima, statistics, plane, best, table, SHAPE, SIZES
+                    )
                     search = tl.zeros_like(token) + BINNED
     return token, finite, best, per_logit, floor, search
 

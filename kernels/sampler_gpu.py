@@ -42,13 +42,14 @@ class SamplerShape:
     """Programs that the rows of a batch share for that, with 4 a row at least."""
     list_programs: int = 256
     """The same for the lists."""
-    bin_warps: int = 8
+    bin_warps: int = 4
     list_warps: int = 8
     list_registers: int = 128
-    """Of a thread, at most: two programs share a multiprocessor then."""
+    """Of a thread, at most, up to compute capability 9: two programs share a multiprocessor then."""
 
 
 DEFAULT_SHAPE = SamplerShape()
+_ALL_REGISTERS = 255
 
 
 def sample(
@@ -148,8 +149,17 @@ def _search(
             *(groups, shape.group, triton.next_power_of_2(groups)),
         ),
         num_warps=shape.list_warps,
-        maxnreg=shape.list_registers,
+        **_register_limit(results, shape),
     )
+
+
+def _register_limit(on_device: Tensor, shape: SamplerShape) -> dict[str, int]:
+    """An option that compilers for other makers' GPUs do not know."""
+    if not on_device.is_cuda or torch.version.hip:
+        return {}
+    major, _ = torch.cuda.get_device_capability(on_device.device)
+    # Those for later GPUs would keep values in memory, even without a limit.
+    return {"maxnreg": shape.list_registers if major < 10 else _ALL_REGISTERS}
 
 
 def group_tile(group: int) -> int:

@@ -92,7 +92,7 @@ def locate(
     """
     sizes = table + BINS
     reached = _through_runs(table, BINS)
-    total = tl.max(reached, axis=0)
+    total = tl.maximum(tl.max(reached, axis=0), tl.load(table + 2 * BINS + 5))
     none = tl.zeros_like(total)
     least = total
     most = total
