@@ -49,6 +49,8 @@ class Launch:
     """Compilers take seconds."""
     sibling: bool = False
     """Much the same kernel as another launch's: the suite leaves it to `check_sass`."""
+    target: str = ""
+    """What the suite compiles it for, if not for whose turn it is: options differ between makers."""
 
 
 def launches() -> list[Launch]:
@@ -100,7 +102,7 @@ def _ticks() -> Iterator[Launch]:
     yield Launch("rows of guesses", _guess_rows)
     yield Launch("sampler 1 row", partial(_sample, 1), slow=True)
     yield Launch("log-probabilities", _log_probabilities)
-    yield Launch("sampler 32 rows", partial(_sample, 32), slow=True, sibling=True)
+    yield Launch("sampler 32 rows", partial(_sample, 32), slow=True, target="gfx942")
 
 
 def _empty(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

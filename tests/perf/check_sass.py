@@ -100,7 +100,8 @@ def _spread(chosen: Iterable[Launch]) -> Iterator[tuple[str, str]]:
     turn = cycle(TARGETS)
     for launch in chosen:
         if not launch.sibling:
-            yield ("sm_90" if launch.slow else next(turn)), launch.name
+            target = launch.target or ("sm_90" if launch.slow else next(turn))
+            yield target, launch.name
 
 
 def _line(entry: Mapping[str, object]) -> str:
