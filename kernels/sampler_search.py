@@ -69,33 +69,32 @@ def _narrow(
     Splits until all tokens in [low, high) are equal: then the number of them passed by is a division.
     → (id, mass up to and including it).
     """
-    low_count, low_mass = _reaching(source, best, sharp, low, SHAPE, SIZES)
-    top_count, top_mass = _reaching(source, best, sharp, top, SHAPE, SIZES)
     high = logit_of(ordered(top, tl.zeros_like(top).to(tl.int32)) + (1 << 32))
-    going = goal >= tl.where(by_mass, top_mass, top_count)
-    high_count = top_count
-    high_mass = top_mass
-    if going:
-        high = top
-    else:
-        low = top
-        low_count = top_count
-        low_mass = top_mass
-        high_count, high_mass = _reaching(source, best, sharp, high, SHAPE, SIZES)
+    low_count = tl.zeros_like(goal)
+    low_mass = low_count
+    high_count = low_count
+    high_mass = low_count
+    place = low
+    step = tl.zeros_like(goal).to(tl.int32)
+    going = step == 0
+    # The least, the largest logit, what is above it if it is the answer, then halves: one place in the
+    # code for all of them, since compilers take long for it.
     while going:
+        count, mass = _reaching(source, best, sharp, place, SHAPE, SIZES)
+        reached = tl.where(by_mass, mass, count) > goal
+        if (step == 0) | ((step != 2) & reached):
+            low = place
+            low_count = count
+            low_mass = mass
+        else:
+            high = place
+            high_count = count
+            high_mass = mass
         middle = low * 0.5 + high * 0.5
-        going = (middle > low) & (middle < high)
-        if going:
-            count, mass = _reaching(source, best, sharp, middle, SHAPE, SIZES)
-            if tl.where(by_mass, mass, count) > goal:
-                low = middle
-                low_count = count
-                low_mass = mass
-            else:
-                high = middle
-                high_count = count
-                high_mass = mass
-            going = low_count - high_count > 1
+        halved = (middle > low) & (middle < high) & (low_count - high_count > 1)
+        going = (step == 0) | ((step == 1) & reached) | ((step != 2) & (step > 0) & halved)
+        place = tl.where(step == 0, top, tl.where((step == 1) & reached, high, middle))
+        step = tl.where(step == 0, 1, tl.where((step == 1) & reached, 2, tl.where(step == 2, 2, 3)))
     inside = tl.maximum(low_count - high_count, 1)
     each = (low_mass - high_mass) // inside
     nth = tl.where(by_mass, (goal - high_mass) // tl.maximum(each, 1), goal - high_count)

@@ -1,5 +1,6 @@
 """The device sampler against the plain one: every draw the same, save where float32 rounds a tie."""
 
+import itertools
 import math
 
 import pytest
@@ -69,9 +70,9 @@ def near(row: torch.Tensor, s: Sequence, chosen: int, slack: float = 2e-5) -> bo
         weight[top_k:] = 0
     drawn = uniform(s.seed, len(s.token_ids))
     by_id = not top_k and (p.top_p >= 1 or (p.min_p <= 0 and p.top_p >= 0.25))
-    for nudge_p in (-slack, 0, slack):
+    for nudge_p, nudge_m in itertools.product((-slack, 0, slack), repeat=2):
         before = weight.cumsum(0) - weight
-        keep = (before < (p.top_p + nudge_p) * weight.sum()) & (weight >= p.min_p * (1 + nudge_p))
+        keep = (before < (p.top_p + nudge_p) * weight.sum()) & (weight >= p.min_p * (1 + nudge_m))
         keep[0] = True
         kept = torch.where(keep, weight, 0.0)
         if by_id:
