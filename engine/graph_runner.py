@@ -39,7 +39,7 @@ from engine.sequence import Sequence
 from engine.tick_log import PassNotes
 from kernels.guess_rows import set_guess_rows
 from kernels.pass_tables import LENGTH, DecodeState, PassBuffers, advance, fill_pass
-from kernels.sampler_gpu import sample
+from kernels.sampler_gpu import compiling_side_by_side, sample
 from kernels.sampler_state import SamplerState
 from kernels.triton_ops import TritonOperations
 
@@ -148,7 +148,7 @@ class GraphRunner:
             state, sampler = self._make_state(1)
         try:
             for size in sizes:
-                with queue.current():
+                with queue.current(), compiling_side_by_side():
                     one = CapturedPass(state, size, queue)
                     one.launch(lambda buffers: self._compute(buffers, state, sampler, layers))
                 queue.synchronize()

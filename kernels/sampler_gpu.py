@@ -4,7 +4,12 @@ Four launches, whatever the rows ask for: maxima and sums of groups of tokens, t
 that they lead to, and for rows that this leaves open two that read all tokens once more.
 """
 
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import triton
@@ -50,6 +55,7 @@ class SamplerShape:
 
 DEFAULT_SHAPE = SamplerShape()
 _ALL_REGISTERS = 255
+_thread = threading.local()
 
 
 def sample(
@@ -68,89 +74,142 @@ def sample(
     → (ids int32 [R], finite int32 [R]). Rows with a NaN or infinite logit, or whose every token is
     forbidden, are reported as not finite; their id and that of padding is 0.
     """
-    splits, count, vocab = logits.shape
-    groups = triton.cdiv(vocab, shape.group)
-    padded = triton.next_power_of_2(groups)
-    device = logits.device
-    statistics = torch.empty((3, count, groups), dtype=torch.float32, device=device)
-    group_list = torch.empty((count, padded), dtype=torch.int32, device=device)
-    found = torch.empty((count, shape.capacity), dtype=torch.int64, device=device)
-    entries = max(2 * shape.bins + 8, padded)
-    tables = torch.empty((count, entries), dtype=torch.int64, device=device)
-    bounds = torch.empty((count, BOUNDS.value), dtype=torch.float32, device=device)
-    results = torch.empty((2, count), dtype=torch.int32, device=device)
     row = (logits, logits.stride(0), slots, state.rows, state.counts, state.bias)
-    kind = (vocab, logits.stride(1), splits, False)
-    tile = group_tile(shape.group)
-    group_statistics[(triton.cdiv(groups, tile), count)](
-        *row,
-        statistics,
-        statistics.stride(0),
-        SHAPE=kind,
-        GROUPS=groups,
-        GROUP=shape.group,
-        TILE=tile,
-        MOST=shape.most,
-        num_warps=4,
-    )
-    choose_tokens[(count,)](
-        *row,
-        lengths,
-        statistics,
-        statistics.stride(0),
-        group_list,
-        found,
-        tables,
-        entries,
-        results,
-        bounds,
-        POSITION_STRIDE=lengths.stride(0),
-        SHAPE=kind,
-        SIZES=(groups, shape.group, padded, shape.small, shape.capacity, shape.most, shape.bins),
-        num_warps=8,
-    )
-    _search((*row, bounds, tables, entries, found), lengths, statistics, results, kind, shape)
-    return results[0], results[1]
+    draw = _Draw(row, logits, lengths, shape)
+    launches = (draw.group, draw.choose, draw.weigh, draw.search)
+    if getattr(_thread, "side_by_side", False) and logits.is_cuda:
+        draw.bounds.zero_()
+        launch_together(launches, torch.cuda.current_stream(logits.device))
+    else:
+        for launch in launches:
+            launch()
+    return draw.results[0], draw.results[1]
 
 
-def _search(
-    known: tuple[Tensor | int, ...],
-    lengths: Tensor,
-    statistics: Tensor,
-    results: Tensor,
-    kind: tuple[int, int, int, bool],
-    shape: SamplerShape,
-) -> None:
-    """The launches for rows that are left open; a few microseconds when there is none."""
-    vocab, count, groups = kind[0], results.shape[1], statistics.shape[2]
-    whole = triton.next_power_of_2(vocab)
-    bin_tile, list_tile = min(shape.bin_tile, whole), min(shape.list_tile, whole)
-    tried_tile = min(shape.tried_tile, whole)
-    bin_programs = min(triton.cdiv(vocab, bin_tile), max(4, shape.bin_programs // count))
-    list_programs = min(triton.cdiv(vocab, list_tile), max(4, shape.list_programs // count))
-    listed = torch.empty((count, 3, shape.capacity), dtype=torch.int64, device=statistics.device)
-    weigh_tokens[(bin_programs, count)](
-        *known,
-        SHAPE=kind,
-        SIZES=(shape.bins, bin_tile, shape.group, shape.capacity, tried_tile),
-        num_warps=shape.bin_warps,
-    )
-    search_tokens[(list_programs, count)](
-        *known,
-        lengths,
-        statistics,
-        statistics.stride(0),
-        listed,
-        results,
-        POSITION_STRIDE=lengths.stride(0),
-        SHAPE=kind,
-        SIZES=(
-            *(shape.bins, shape.capacity, list_tile, min(512, whole)),
-            *(groups, shape.group, triton.next_power_of_2(groups)),
-        ),
-        num_warps=shape.list_warps,
-        **_register_limit(results, shape),
-    )
+@contextmanager
+def compiling_side_by_side() -> Iterator[None]:
+    """Within, for padding rows alone: what `sample` launches is compiled by threads beside each other.
+
+    Nothing waits for an earlier launch then: rows that ask for nothing are left as they are.
+    """
+    _thread.side_by_side = True
+    try:
+        yield
+    finally:
+        _thread.side_by_side = False
+
+
+def launch_together(launches: Sequence[Callable[[], None]], stream: torch.cuda.Stream | None) -> None:
+    """Run launches from threads of their own, all in one stream; raises what one of them raised."""
+
+    def run(launch: Callable[[], None]) -> None:
+        with nullcontext() if stream is None else torch.cuda.stream(stream):
+            launch()
+
+    with ThreadPoolExecutor(len(launches), "compiler") as pool:
+        for done in [pool.submit(run, launch) for launch in launches]:
+            done.result()
+
+
+class _Draw:
+    """Buffers and launches of one call."""
+
+    def __init__(
+        self, row: tuple[Tensor | int, ...], logits: Tensor, lengths: Tensor, shape: SamplerShape
+    ) -> None:
+        splits, self.count, self.vocab = logits.shape
+        self.row, self.lengths, self.shape = row, lengths, shape
+        self.groups = triton.cdiv(self.vocab, shape.group)
+        self.padded = triton.next_power_of_2(self.groups)
+        self.kind = (self.vocab, logits.stride(1), splits, False)
+        self.entries = max(2 * shape.bins + 8, self.padded)
+        empty = partial(torch.empty, device=logits.device)
+        self.statistics = empty((3, self.count, self.groups), dtype=torch.float32)
+        self.group_list = empty((self.count, self.padded), dtype=torch.int32)
+        self.found = empty((self.count, shape.capacity), dtype=torch.int64)
+        self.tables = empty((self.count, self.entries), dtype=torch.int64)
+        self.listed = empty((self.count, 3, shape.capacity), dtype=torch.int64)
+        self.bounds = empty((self.count, BOUNDS.value), dtype=torch.float32)
+        self.results = empty((2, self.count), dtype=torch.int32)
+
+    def group(self) -> None:
+        tile = group_tile(self.shape.group)
+        group_statistics[(triton.cdiv(self.groups, tile), self.count)](
+            *self.row,
+            self.statistics,
+            self.statistics.stride(0),
+            SHAPE=self.kind,
+            GROUPS=self.groups,
+            GROUP=self.shape.group,
+            TILE=tile,
+            MOST=self.shape.most,
+            num_warps=4,
+        )
+
+    def choose(self) -> None:
+        shape = self.shape
+        choose_tokens[(self.count,)](
+            *self.row,
+            self.lengths,
+            self.statistics,
+            self.statistics.stride(0),
+            self.group_list,
+            self.found,
+            self.tables,
+            self.entries,
+            self.results,
+            self.bounds,
+            POSITION_STRIDE=self.lengths.stride(0),
+            SHAPE=self.kind,
+            SIZES=(
+                *(self.groups, shape.group, self.padded, shape.small, shape.capacity, shape.most),
+                shape.bins,
+            ),
+            num_warps=8,
+        )
+
+    def weigh(self) -> None:
+        """A microsecond when no row is left open."""
+        shape = self.shape
+        tile, tried_tile = self._within(shape.bin_tile), self._within(shape.tried_tile)
+        weigh_tokens[(self._programs(tile, shape.bin_programs), self.count)](
+            *self._known(),
+            SHAPE=self.kind,
+            SIZES=(shape.bins, tile, shape.group, shape.capacity, tried_tile),
+            num_warps=shape.bin_warps,
+        )
+
+    def search(self) -> None:
+        """A microsecond when no row is left open."""
+        shape = self.shape
+        tile = self._within(shape.list_tile)
+        search_tokens[(self._programs(tile, shape.list_programs), self.count)](
+            *self._known(),
+            self.lengths,
+            self.statistics,
+            self.statistics.stride(0),
+            self.listed,
+            self.results,
+            POSITION_STRIDE=self.lengths.stride(0),
+            SHAPE=self.kind,
+            SIZES=(
+                *(shape.bins, shape.capacity, tile, self._within(512)),
+                *(self.groups, shape.group, self.padded),
+            ),
+            num_warps=shape.list_warps,
+            **_register_limit(self.results, shape),
+        )
+
+    def _known(self) -> tuple[Tensor | int, ...]:
+        """What a search is told."""
+        return (*self.row, self.bounds, self.tables, self.entries, self.found)
+
+    def _within(self, tile: int) -> int:
+        return min(tile, triton.next_power_of_2(self.vocab))
+
+    def _programs(self, tile: int, shared: int) -> int:
+        """Programs of a row."""
+        return min(triton.cdiv(self.vocab, tile), max(4, shared // self.count))
 
 
 def _register_limit(on_device: Tensor, shape: SamplerShape) -> dict[str, int]:
