@@ -17,8 +17,8 @@ from kernels.sampler_logits import (
     units,
     weigh,
 )
-from kernels.sampler_open import LIKELY, TRIES, likely_masses, masses_before, wanted_tries
-from kernels.sampler_state import MIN_P, TEMPERATURE, TOP_P, float_field, kept_by_top_k
+from kernels.sampler_open import LIKELY, TRIES, likely_masses, masses_before
+from kernels.sampler_state import MIN_P, TEMPERATURE, float_field, kept_by_top_k
 
 
 @triton.jit
@@ -107,7 +107,7 @@ def weigh_tokens(
         elif kind == LIKELY:
             likely_masses(source, best, sharp, table, SHAPE, SIZES[2], SIZES[1])
         else:
-            wanted = wanted_tries(float_field(rows, slot, TOP_P))
+            wanted = per_logit.to(tl.int32)
             own = found + row * SIZES[3]
             program, programs = tl.program_id(0), tl.num_programs(0)
             before, total = masses_before(

@@ -26,13 +26,13 @@ NATS = tl.constexpr(29.2)
 BINNED = tl.constexpr(4)
 """The search of a row in order of logits; those of others are named as their kinds."""
 BOUNDS = tl.constexpr(4)
-"""Numbers about a row's search: its best logit, bins per logit, a logit below which no token is kept, and
-which search follows, 0 for none."""
+"""Numbers about a row's search: its best logit, bins per logit or else tokens drawn, a logit below which no
+token is kept, and which search follows, 0 for none."""
 
 
 @triton.jit
 def bounds_of(bounds: tl.tensor) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """→ (best logit, bins per logit, least logit, search)."""
+    """→ (best logit, bins per logit or tokens drawn, least logit, search)."""
     return tl.load(bounds), tl.load(bounds + 1), tl.load(bounds + 2), tl.load(bounds + 3).to(tl.int32)
 
 
@@ -242,10 +242,11 @@ def _choose(
             if kind != IN_ORDER:
                 sums = tl.load(statistics + plane + group, mask=group < GROUPS, other=0.0)
                 sharp = sharpness(temperature)
-                token, open_still = draw_open(
+                token, open_still, tried = draw_open(
                     source, maxima, sums, best, sharp, drawn, kind, found, table, SHAPE, SIZES
                 )
                 search = tl.where(open_still, kind, 0)
+                per_logit = tried.to(tl.float32)
             else:
                 if top_k <= SIZES[5]:
                     sums = tl.load(statistics + plane + group, mask=group < GROUPS, other=0.0)

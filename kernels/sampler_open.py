@@ -50,7 +50,7 @@ def kind_of(rows: tl.tensor, slot: tl.tensor, VOCAB: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit
-def wanted_tries(top_p: tl.tensor) -> tl.tensor:
+def _wanted_tries(top_p: tl.tensor) -> tl.tensor:
     """Tokens drawn at once, so that one of them is nearly always kept."""
     wanted = (1.0 / tl.log(tl.maximum(1.0 - top_p, 1e-7)) * _LEFT_OPEN).to(tl.int32) + 1
     return tl.minimum(wanted, TRIES)
@@ -133,14 +133,14 @@ def draw_open(
     table: tl.tensor,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor]:
-    """The token of a row of a kind by id, if the groups' statistics decide → (id, whether they do not).
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """The token of a row of a kind by id, if the groups' statistics decide.
 
-    Else `found` has the tokens drawn, and `table` is cleared for their masses. SIZES is that of
-    `kernels.sampler_candidates`.
+    → (id, whether they do not, tokens drawn). Else `found` has these, and `table` is cleared for their
+    masses. SIZES is that of `kernels.sampler_candidates`.
     """
     top_p = float_field(source[4], source[3], TOP_P)
-    wanted = tl.where(kind == TRIED, wanted_tries(top_p), 1)
+    wanted = tl.where(kind == TRIED, _wanted_tries(top_p), 1)
     masses = group_masses(maxima, sums, best, sharp)
     cumulative = tl.cumsum(masses, axis=0)
     attempt = tl.arange(0, TRIES)
@@ -161,7 +161,7 @@ def draw_open(
         most += tl.sum(tl.where(attempt == 0, in_group, 0), axis=0)
         limit = top_p.to(tl.float64) * tl.max(cumulative, axis=0).to(tl.float64)
         left = most.to(tl.float64) >= limit
-    return token, left
+    return token, left, wanted
 
 
 @triton.jit
@@ -236,18 +236,18 @@ def tried_token(
     best: tl.tensor,
     sharp: tl.tensor,
     drawn: tl.tensor,
+    wanted: tl.tensor,
     found: tl.tensor,
     table: tl.tensor,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
 ) -> tl.tensor:
-    """The first of the tokens drawn that is kept, by the masses in `table`; else draws more.
+    """The first of the `wanted` tokens drawn that is kept, by the masses in `table`; else draws more.
 
     One program does that. SIZES is that of `kernels.sampler_search`.
     """
     top_p = float_field(source[4], source[3], TOP_P)
     attempt = tl.arange(0, TRIES)
-    wanted = wanted_tries(top_p)
     token = _first_kept(tl.load(table + attempt), tl.load(table + TRIES), found, top_p, wanted)
     group = tl.arange(0, SIZES[6])
     if token < 0:

@@ -341,6 +341,9 @@ def search_tokens(
             else:
                 own = statistics + row * SIZES[4]
                 tried = found + row * SIZES[1]
-                token = tried_token(source, own, plane, best, sharp, drawn, tried, table, SHAPE, SIZES)
+                wanted = per_logit.to(tl.int32)
+                token = tried_token(
+                    source, own, plane, best, sharp, drawn, wanted, tried, table, SHAPE, SIZES
+                )
         if token >= 0:
             tl.store(sampled + row, token)
