@@ -9,7 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ from engine.sequence import Sequence
 from engine.tick_log import PassNotes
 from kernels.guess_rows import set_guess_rows
 from kernels.pass_tables import LENGTH, DecodeState, PassBuffers, advance, fill_pass
-from kernels.sampler_gpu import compiling_side_by_side, sample
+from kernels.sampler_gpu import compile_sampler, compiling_side_by_side, sample
 from kernels.sampler_state import SamplerState
 from kernels.triton_ops import TritonOperations
 
@@ -129,10 +129,11 @@ class GraphRunner:
             # A kernel by itself: what is read once to know the compiler would be read by every thread.
             with torch.inference_mode(), self._queue.current():
                 fill_pass(self._state, CapturedPass(self._state, size, self._queue).buffers)
-        with ThreadPoolExecutor(max(1, len(parts)), "compiler") as pool:
-            tried = [pool.submit(list, self._try_out([size], layers)) for size, layers in parts]
+        with ThreadPoolExecutor(len(parts) + 1, "compiler") as pool:
+            tried: list[Future] = [pool.submit(self._try_sampler, size) for size in FIRST_SIZES[:1]]
+            tried += [pool.submit(list, self._try_out([size], layers)) for size, layers in parts]
             for index, one in enumerate(tried):
-                progress(index / len(parts))
+                progress(index / len(tried))
                 one.result()
         with torch.inference_mode(), self._queue.current():
             for size in FIRST_SIZES:
@@ -157,6 +158,16 @@ class GraphRunner:
                 yield
         finally:
             queue.synchronize()
+
+    @torch.inference_mode()
+    def _try_sampler(self, size: PassSize) -> None:
+        """Compile the sampler beside what gives it logits: its compilers take as long as theirs."""
+        queue = open_queue(self._ops.device)
+        with queue.current():
+            state, sampler = self._make_state(1)
+            slots = CapturedPass(state, size, queue).buffers.sampled_slots
+            compile_sampler(sampler, slots, state.rows[:, LENGTH.value])
+        queue.synchronize()
 
     @torch.inference_mode()
     def run(self, batch: ModelBatch) -> Sampled:

@@ -56,6 +56,7 @@ class SamplerShape:
 DEFAULT_SHAPE = SamplerShape()
 _ALL_REGISTERS = 255
 _thread = threading.local()
+_compiling: dict[tuple[int, int, int, bool], threading.Lock] = {}
 
 
 def sample(
@@ -79,7 +80,9 @@ def sample(
     launches = (draw.group, draw.choose, draw.weigh, draw.search)
     if getattr(_thread, "side_by_side", False) and logits.is_cuda:
         draw.bounds.zero_()
-        launch_together(launches, torch.cuda.current_stream(logits.device))
+        # Who comes second finds what the first has compiled.
+        with _compiling.setdefault(draw.kind, threading.Lock()):
+            launch_together(launches, torch.cuda.current_stream(logits.device))
     else:
         for launch in launches:
             launch()
@@ -97,6 +100,17 @@ def compiling_side_by_side() -> Iterator[None]:
         yield
     finally:
         _thread.side_by_side = False
+
+
+def compile_sampler(state: SamplerState, slots: Tensor, lengths: Tensor) -> None:
+    """Have `sample` compiled for logits in one part, as an output matrix of many rows gives them.
+
+    slots as for `sample`, all -1. For logits in several parts it is compiled again when they are there.
+    """
+    vocab = state.bias.shape[1]
+    logits = torch.zeros((1, len(slots), vocab), dtype=torch.float32, device=slots.device)
+    with compiling_side_by_side():
+        sample(logits, state, slots, lengths)
 
 
 def launch_together(launches: Sequence[Callable[[], None]], stream: torch.cuda.Stream | None) -> None:
