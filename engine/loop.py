@@ -319,6 +319,8 @@ class EngineLoop(CommandThread):
         try:
             self._open_books()
         finally:
+            # Whoever hears of an end and then asks must not be told of what is gone.
+            self._take_snapshot()
             now = time.monotonic()
             for answer in answers.values():
                 answer.finish(FinishReason.ERROR, now, cause)
@@ -377,7 +379,6 @@ class EngineLoop(CommandThread):
             self._failure = cause
         self._drop_models()
         self._start_over(cause)
-        self._take_snapshot()
 
     def _take_snapshot(self) -> None:
         try:

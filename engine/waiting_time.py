@@ -35,7 +35,8 @@ def _before(sequence: Sequence, roster: Roster) -> list[Sequence]:
     if sequence in reading:
         return reading[: reading.index(sequence)]
     waiting = [s for s in roster.queue if not s.held]
-    return reading + waiting[: waiting.index(sequence)]
+    # While the engine is built again its sequences are in no queue: then they come last.
+    return reading + (waiting[: waiting.index(sequence)] if sequence in waiting else waiting)
 
 
 def _read_ms(sequence: Sequence, cost: CostModel) -> float:

@@ -173,6 +173,22 @@ def test_a_device_that_is_lost_again_and_again_is_given_up(lone: FaultBench, mon
     assert len(rebuilt) == 3
 
 
+def test_statistics_say_that_answers_wait_while_a_model_is_loaded_again(lone: FaultBench, monkeypatch):
+    loop, seen = lone.engine._loop, []
+    real = loop._rebuild_model
+
+    def watched(origin, progress):
+        seen.append(lone.engine.stats().sequences)
+        return real(origin, progress)
+
+    monkeypatch.setattr(loop, "_rebuild_model", watched)
+    dies_at(lone.tap(), 3)
+    for generation in lone.together(*map(lone.request, SUBJECTS)):
+        read(generation)
+    (waiting,) = seen
+    assert waiting and all(s.state is SequenceState.PAUSED and s.note for s in waiting)
+
+
 def test_closing_while_a_model_is_loaded_again_cancels(lone: FaultBench, monkeypatch):
     loop = lone.engine._loop
 
