@@ -1,8 +1,4 @@
-"""From sequences to the batched sampling call, and failures kept to their own row.
-
-Random numbers are a function of (seed, position) alone, so a row's draw does not depend on who
-else is in the batch (splitmix64: Steele, Lea and Flood 2014).
-"""
+"""From sequences to the batched sampling call, and failures kept to their own row."""
 
 import math
 from collections import Counter
@@ -17,9 +13,8 @@ from torch import Tensor
 from engine.device_faults import belongs_to_device, describe
 from engine.request import SamplingParams
 from engine.sequence import Sequence
-from kernels.sampling import LogitEdits, SamplingBatch, sample
+from kernels.sampling import LogitEdits, SamplingBatch, sample, uniform
 
-_MASK = (1 << 64) - 1
 NO_DRAFTS: Mapping[int, list[int]] = {}
 
 
@@ -54,15 +49,6 @@ class Row(NamedTuple):
     def position(self) -> int:
         """Of the token to sample."""
         return len(self.sequence.token_ids) + len(self.guesses)
-
-
-def uniform(seed: int, position: int) -> float:
-    """A number in [0, 1) from a seed and a position."""
-    z = (seed + (position + 1) * 0x9E3779B97F4A7C15) & _MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    z ^= z >> 31
-    return (z >> 11) * 2.0**-53
 
 
 def sample_rows(

@@ -21,6 +21,7 @@ from kernels.sampler_logits import (
 )
 from kernels.sampler_ranges import drawn_goal
 from kernels.sampler_state import MIN_P, TOP_P, float_field, kept_by_top_k, next_uniform
+from kernels.sampling import LEAST_TRIED_TOP_P, MOST_TRIES
 
 IN_ORDER = tl.constexpr(0)
 ALL = tl.constexpr(1)
@@ -33,8 +34,8 @@ TRIES = tl.constexpr(8)
 """Tokens drawn at once, at most."""
 _MORE_TRIES = tl.constexpr(2)
 """Tokens that one program looks at in a pass when none of these is kept."""
-_MOST_TRIES = tl.constexpr(128)
-_LEAST_TRIED_TOP_P = tl.constexpr(0.25)
+_MOST_TRIES = tl.constexpr(MOST_TRIES)
+_LEAST_TRIED_TOP_P = tl.constexpr(LEAST_TRIED_TOP_P)
 _LEFT_OPEN = tl.constexpr(-11.5)
 """Logarithm of how seldom none of the tokens drawn at once may be kept; the next then cost a pass each."""
 

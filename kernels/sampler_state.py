@@ -159,7 +159,7 @@ def kept_by_top_k(rows: tl.tensor, slot: tl.tensor, VOCAB: tl.constexpr) -> tl.t
 
 @triton.jit
 def uniform(rows: tl.tensor, slot: tl.tensor, position: tl.tensor) -> tl.tensor:
-    """A float64 in [0, 1) from a row's seed and a position (splitmix64, as `engine.sampler.uniform`)."""
+    """A float64 in [0, 1) from a row's seed and a position (as `kernels.sampling.uniform`)."""
     low = tl.load(rows + slot * FIELDS + SEED).to(tl.uint32, bitcast=True).to(tl.uint64)
     high = tl.load(rows + slot * FIELDS + SEED + 1).to(tl.uint32, bitcast=True).to(tl.uint64)
     seed = low | (high << 32)

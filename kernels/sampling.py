@@ -20,7 +20,7 @@ LEAST_TRIED_TOP_P = 0.25
 """With a smaller top-p too many of the tokens drawn from a whole row would not be kept."""
 MOST_TRIES = 128
 """After so many the best token is taken: once in 10^16 draws with the least top-p."""
-_GAMMA = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,18 @@ class SamplingBatch:
             edits=None,
             all_greedy=False,
         )
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) from a seed and a position (splitmix64: Steele, Lea and Flood 2014).
+
+    A function of these alone: a row's draw does not depend on who else is in the batch.
+    """
+    z = (seed + (position + 1) * 0x9E3779B97F4A7C15) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    z ^= z >> 31
+    return (z >> 11) * 2.0**-53
 
 
 def sample(logits: Tensor, batch: SamplingBatch) -> tuple[Tensor, Tensor]:
@@ -161,23 +173,10 @@ def _in_top_p(logits: Tensor, weight: Tensor, ids: Tensor, top_p: Tensor) -> Ten
     return before < top_p.to(torch.float64) * weight.sum(dim=-1)
 
 
-def _next_uniform(uniform: Tensor, attempt: int) -> Tensor:
-    """float64 in [0, 1): further numbers of a row from its first (splitmix64 with that as its seed)."""
-    z = (uniform * 2.0**53).to(torch.int64) + _signed(attempt * _GAMMA)
-    z = (z ^ _shifted(z, 30)) * _signed(0xBF58476D1CE4E5B9)
-    z = (z ^ _shifted(z, 27)) * _signed(0x94D049BB133111EB)
-    z = z ^ _shifted(z, 31)
-    return _shifted(z, 11).to(torch.float64) * 2.0**-53
-
-
-def _shifted(z: Tensor, bits: int) -> Tensor:
-    """To the right, as if there were no sign."""
-    return (z >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _signed(value: int) -> int:
-    value &= (1 << 64) - 1
-    return value - (1 << 64) if value >> 63 else value
+def _next_uniform(drawn: Tensor, attempt: int) -> Tensor:
+    """float64 in [0, 1): further numbers of rows, with their first as a seed."""
+    seeds = (drawn * 2.0**53).to(torch.int64).tolist()
+    return drawn.new_tensor([uniform(seed, attempt - 1) for seed in seeds])
 
 
 def _nucleus(weight: Tensor, batch: SamplingBatch) -> Tensor:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.request import Request, SamplingParams
-from engine.sampler import sample_rows, uniform
+from engine.sampler import sample_rows
 from engine.sequence import Sequence
 from kernels.sampler_gpu import (
     DEFAULT_SHAPE,
@@ -19,6 +19,7 @@ from kernels.sampler_gpu import (
     sample,
 )
 from kernels.sampler_state import RowParameters, SamplerState
+from kernels.sampling import uniform
 
 TINY = SamplerShape(group=8, small=8, capacity=16, most=8, bins=32)
 """Few candidates fit, so that small vocabularies take every path."""
@@ -103,9 +104,7 @@ def _near_by_id(
     if p.top_p >= 1:
         return bool(keep[chosen]) and _falls_on(torch.where(keep, weight, 0.0), chosen, drawn, slack)
     for attempt in range(128):
-        number = (
-            drawn if attempt == 0 else uniform(int(drawn * 2**53) + (attempt - 1) * 0x9E3779B97F4A7C15, 0)
-        )
+        number = drawn if attempt == 0 else uniform(int(drawn * 2**53), attempt - 1)
         if _falls_on(weight, chosen, number, slack):
             return bool(keep[chosen])
         low, high = (_at(weight, number + nudge) for nudge in (-slack, slack))
