@@ -19,6 +19,7 @@ from kernels.sampler_logits import (
     weigh,
 )
 from kernels.sampler_open import IN_ORDER, draw_open, group_masses, kind_of
+from kernels.sampler_ranges import WHOLE
 from kernels.sampler_state import MIN_P, TEMPERATURE, TOP_P, float_field, kept_by_top_k, uniform
 
 NATS = tl.constexpr(29.2)
@@ -73,12 +74,11 @@ def _settle(
     keep = keep | (rank == 0)
     kept = tl.sum(keep.to(tl.int32), axis=0)
     closed = closed | (kept < available)
-    kept_mass = tl.where(closed, tl.sum(tl.where(keep, mass, 0), axis=0), total)
+    kept_mass = tl.sum(tl.where(keep, mass, 0), axis=0)
     target = (drawn * kept_mass.to(tl.float64)).to(tl.int64)
-    settled = closed | ((top_p >= 1) & (min_p <= 0) & (target < found_mass))
     index = tl.sum((keep & (cumulative <= target)).to(tl.int32), axis=0)
     token = tl.sum(tl.where(rank == tl.minimum(index, kept - 1), token_of(packed), 0), axis=0)
-    return token, settled
+    return token, closed
 
 
 @triton.jit
@@ -93,7 +93,6 @@ def _may_settle(
     count: tl.tensor,
     best: tl.tensor,
     full: tl.tensor,
-    drawn: tl.tensor,
     rows: tl.tensor,
     slot: tl.tensor,
     SIZE: tl.constexpr,
@@ -104,8 +103,8 @@ def _may_settle(
     rank = tl.arange(0, SIZE)
     packed = tl.load(found + rank, mask=rank < count, other=0)
     mass = tl.sum(tl.where(rank < count, units(weigh(logit_of(packed), best, sharp)), 0), axis=0)
-    part = tl.where(top_p < 1, top_p.to(tl.float64), drawn)
-    return (mass.to(tl.float64) >= part * full.to(tl.float64)) | (float_field(rows, slot, MIN_P) > 0)
+    reached = mass.to(tl.float64) >= top_p.to(tl.float64) * full.to(tl.float64)
+    return reached | (float_field(rows, slot, MIN_P) > 0)
 
 
 @triton.jit
@@ -150,7 +149,7 @@ def _draw(
             token, settled = _settle(
                 found, count, best, full, complete, all_in, drawn, rows, slot, top_k, SMALL
             )
-        elif (top_k > 0) | complete | _may_settle(found, count, best, full, drawn, rows, slot, CAPACITY):
+        elif (top_k > 0) | complete | _may_settle(found, count, best, full, rows, slot, CAPACITY):
             token, settled = _settle(
                 found, count, best, full, complete, all_in, drawn, rows, slot, top_k, CAPACITY
             )
@@ -196,7 +195,7 @@ def _plan_bins(
     zeros = tl.zeros_like(place).to(tl.int64)
     tl.store(table + place, zeros)
     counters = tl.arange(0, 8)
-    tl.store(table + 2 * SIZES[6] + counters, tl.where(counters == 5, whole, 0))
+    tl.store(table + 2 * SIZES[6] + counters, tl.where(counters == WHOLE, whole, 0))
     if top_k > 0:
         tl.store(table + SIZES[6] + place, zeros)
     return SIZES[6] / tl.maximum(span, 1e-30), floor

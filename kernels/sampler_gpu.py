@@ -18,6 +18,7 @@ from torch import Tensor
 from kernels.sampler_bins import weigh_tokens
 from kernels.sampler_draw import BOUNDS, choose_tokens
 from kernels.sampler_logits import group_statistics
+from kernels.sampler_open import TRIES
 from kernels.sampler_search import search_tokens
 from kernels.sampler_state import SamplerState
 
@@ -51,6 +52,10 @@ class SamplerShape:
     list_warps: int = 8
     list_registers: int = 128
     """Of a thread, at most, up to compute capability 9: two programs share a multiprocessor then."""
+
+    def __post_init__(self) -> None:
+        # Bins are added up in 32 runs; tokens drawn at once stand where candidates do.
+        assert self.bins >= 32 and self.capacity >= TRIES.value, (self.bins, self.capacity)
 
 
 DEFAULT_SHAPE = SamplerShape()

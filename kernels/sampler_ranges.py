@@ -23,6 +23,8 @@ def drawn_goal(drawn: tl.tensor, kept: tl.tensor) -> tl.tensor:
     return tl.maximum(tl.minimum(goal, kept - 1), 0)
 
 
+WHOLE = tl.constexpr(5)
+"""Where behind a row's bins the mass of all its tokens is, if some have none of the bins."""
 _RUNS = tl.constexpr(32)
 """Runs of neighbouring bins that are added up first: a warp has one sum a lane, and needs no other warp
 to go through them."""
@@ -92,7 +94,7 @@ def locate(
     """
     sizes = table + BINS
     reached = _through_runs(table, BINS)
-    total = tl.maximum(tl.max(reached, axis=0), tl.load(table + 2 * BINS + 5))
+    total = tl.maximum(tl.max(reached, axis=0), tl.load(table + 2 * BINS + WHOLE))
     none = tl.zeros_like(total)
     least = total
     most = total
