@@ -71,10 +71,12 @@ def _narrow(
     """
     high = logit_of(ordered(top, tl.zeros_like(top).to(tl.int32)) + (1 << 32))
     low_count = tl.zeros_like(goal)
-    low_mass = low_count
-    high_count = low_count
-    high_mass = low_count
-    place = low
+    low_mass = tl.zeros_like(goal)
+    high_count = tl.zeros_like(goal)
+    high_mass = tl.zeros_like(goal)
+    # Not `low` itself: Triton takes a name that the loop gives the value of another as unchanged where both
+    # began as one.
+    place = low + 0.0
     step = tl.zeros_like(goal).to(tl.int32)
     going = step == 0
     # The least, the largest logit, what is above it if it is the answer, then halves: one place in the

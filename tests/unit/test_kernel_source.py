@@ -1,0 +1,73 @@
+"""What Triton's compiler gets wrong without a word, and an interpreter of kernels does not."""
+
+import ast
+from pathlib import Path
+
+KERNELS = Path(__file__).parents[2] / "kernels"
+
+
+def lost_assignments(function: ast.FunctionDef) -> list[str]:
+    """Assignments in loops of one name to another that may have been the same value before the loop.
+
+    Triton looks for what a loop changes by going through its body once: there `a = b` changes nothing where
+    both are one value, and every turn would begin with the value that `a` had before the loop.
+    """
+    groups: list[set[str]] = []
+    found = []
+    for node in sorted(ast.walk(function), key=lambda node: getattr(node, "lineno", 0)):
+        if isinstance(node, ast.Assign):
+            names = {target.id for target in node.targets if isinstance(target, ast.Name)}
+            groups = [group - names for group in groups]
+            names |= source(node)
+            joined = [group for group in groups if group & names]
+            groups = [group for group in groups if not group & names] + [names.union(*joined)]
+        elif isinstance(node, ast.For | ast.While):
+            inside = [each for part in node.body for each in ast.walk(part) if isinstance(each, ast.Assign)]
+            for each in inside:
+                pair = source(each).union(t.id for t in each.targets if isinstance(t, ast.Name))
+                found += [ast.unparse(each) for group in groups if len(group & pair) > 1]
+    return found
+
+
+def source(node: ast.Assign) -> set[str]:
+    """The name whose value an assignment passes on; a conversion to the type that it has is none."""
+    value = node.value
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "to":
+        value = value.func.value
+    return {value.id} if isinstance(value, ast.Name) else set()
+
+
+def kernels_in(source: str) -> list[ast.FunctionDef]:
+    return [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(d) for d in node.decorator_list)
+    ]
+
+
+def test_no_loop_loses_an_assignment():
+    functions = [
+        (path.name, f) for path in sorted(KERNELS.glob("*.py")) for f in kernels_in(path.read_text())
+    ]
+    assert len(functions) > 60
+    wrong = {f"{name}: {f.name}": found for name, f in functions if (found := lost_assignments(f))}
+    assert not wrong
+
+
+def test_such_assignments_are_found():
+    code = """
+@triton.jit
+def halve(low, high):
+    place = low
+    total = count = 0
+    while place < high:
+        low = place.to(tl.int32)
+        place = (low + high) // 2
+        count += 1
+        total = count
+        best = total
+"""
+    (function,) = kernels_in(code)
+    assert lost_assignments(function) == ["low = place.to(tl.int32)", "total = count"]
+    (function,) = kernels_in(code.replace("place = low\n", "place = low + 0\n"))
+    assert lost_assignments(function) == ["total = count"]
