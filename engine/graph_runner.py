@@ -9,9 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -37,9 +35,10 @@ from engine.sampler import Sampled, edits_logits
 from engine.scheduler import ModelBatch
 from engine.sequence import Sequence
 from engine.tick_log import PassNotes
+from kernels.compile_together import compile_together
 from kernels.guess_rows import set_guess_rows
 from kernels.pass_tables import LENGTH, DecodeState, PassBuffers, advance, fill_pass
-from kernels.sampler_gpu import compile_sampler, compiling_side_by_side, sample
+from kernels.sampler_gpu import launch_sampler, sample
 from kernels.sampler_state import SamplerState
 from kernels.triton_ops import TritonOperations
 
@@ -119,54 +118,46 @@ class GraphRunner:
         return not edits_logits(sequence.request.sampling)
 
     def warm_up(self, progress: Callable[[float], None]) -> None:
-        """Make ready what a first answer needs; a thread compiles what later ones will.
-
-        Shapes are compiled side by side, and what follows their layers beside these: compilers take
-        seconds for each kernel and leave the interpreter free for most of that.
-        """
-        parts = [(size, layers) for layers in (False, True) for size in FIRST_SIZES]
-        for size in FIRST_SIZES[:1]:
-            # A kernel by itself: what is read once to know the compiler would be read by every thread.
-            with torch.inference_mode(), self._queue.current():
-                fill_pass(self._state, CapturedPass(self._state, size, self._queue).buffers)
-        with ThreadPoolExecutor(len(parts) + 1, "compiler") as pool:
-            tried: list[Future] = [pool.submit(self._try_sampler, size) for size in FIRST_SIZES[:1]]
-            tried += [pool.submit(list, self._try_out([size], layers)) for size, layers in parts]
-            for index, one in enumerate(tried):
-                progress(index / len(tried))
-                one.result()
+        """Make ready what a first answer needs; a thread compiles what later ones will."""
+        compile_together(self._launch_first, progress)
         with torch.inference_mode(), self._queue.current():
             for size in FIRST_SIZES:
                 self._pass(size)
             self._queue.synchronize()
         self._compiler.start(self._try_out(WARM_SIZES))
 
+    def _launch_first(self) -> None:
+        """What a first answer launches, the slowest for compilers first."""
+        for size in FIRST_SIZES[:1]:
+            self._launch_sampler(size)
+        for _ in self._try_out(FIRST_SIZES):
+            pass
+
     @torch.inference_mode()
-    def _try_out(self, sizes: Iterable[PassSize], layers: bool = True) -> Generator[None, None, None]:
+    def _try_out(self, sizes: Iterable[PassSize]) -> Generator[None, None, None]:
         """Run shapes once on padding, in a state and a queue of their own, one a step."""
         queue = open_queue(self._ops.device)
         with queue.current():
             state, sampler = self._make_state(1)
         try:
             for size in sizes:
-                with queue.current(), compiling_side_by_side():
+                with queue.current():
                     one = CapturedPass(state, size, queue)
-                    one.launch(lambda buffers: self._compute(buffers, state, sampler, layers))
+                    one.launch(lambda buffers: self._compute(buffers, state, sampler))
                 queue.synchronize()
-                if layers:
-                    self._compiled.add(size)
+                self._compiled.add(size)
                 yield
         finally:
             queue.synchronize()
 
     @torch.inference_mode()
-    def _try_sampler(self, size: PassSize) -> None:
-        """Compile the sampler beside what gives it logits: its compilers take as long as theirs."""
+    def _launch_sampler(self, size: PassSize) -> None:
+        """The sampler of a shape on padding, before there are logits for it."""
         queue = open_queue(self._ops.device)
         with queue.current():
             state, sampler = self._make_state(1)
             slots = CapturedPass(state, size, queue).buffers.sampled_slots
-            compile_sampler(sampler, slots, state.rows[:, LENGTH.value])
+            launch_sampler(sampler, slots, state.rows[:, LENGTH.value])
         queue.synchronize()
 
     @torch.inference_mode()
@@ -342,13 +333,9 @@ class GraphRunner:
     def _tick(self, buffers: PassBuffers) -> None:
         self._compute(buffers, self._state, self._sampler)
 
-    def _compute(
-        self, buffers: PassBuffers, state: DecodeState, sampler: SamplerState, layers: bool = True
-    ) -> None:
+    def _compute(self, buffers: PassBuffers, state: DecodeState, sampler: SamplerState) -> None:
         """The whole tick: tables, model, sampling, and the rows one token further."""
         decoder, weights = self.decoder, self.decoder.weights
-        if not layers:
-            decoder = Decoder(decoder.config, replace(weights, layers=[]), self._ops)
         set_guess_rows(state, sampler, buffers)
         fill_pass(state, buffers)
         prepared = self._ops.prepare_tables(buffers.tables, self.kv, weights.inv_freq, weights.rope_magnitude)

@@ -4,10 +4,6 @@ Four launches, whatever the rows ask for: maxima and sums of groups of tokens, t
 that they lead to, and for rows that this leaves open two that read all tokens once more.
 """
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -60,8 +56,6 @@ class SamplerShape:
 
 DEFAULT_SHAPE = SamplerShape()
 _ALL_REGISTERS = 255
-_thread = threading.local()
-_compiling: dict[tuple[int, int, int, bool], threading.Lock] = {}
 
 
 def sample(
@@ -82,52 +76,18 @@ def sample(
     """
     row = (logits, logits.stride(0), slots, state.rows, state.counts, state.bias)
     draw = _Draw(row, logits, lengths, shape)
-    launches = (draw.group, draw.choose, draw.weigh, draw.search)
-    if getattr(_thread, "side_by_side", False) and logits.is_cuda:
-        draw.bounds.zero_()
-        # Who comes second finds what the first has compiled.
-        with _compiling.setdefault(draw.kind, threading.Lock()):
-            launch_together(launches, torch.cuda.current_stream(logits.device))
-    else:
-        for launch in launches:
-            launch()
+    for launch in (draw.group, draw.choose, draw.weigh, draw.search):
+        launch()
     return draw.results[0], draw.results[1]
 
 
-@contextmanager
-def compiling_side_by_side() -> Iterator[None]:
-    """Within, for padding rows alone: what `sample` launches is compiled by threads beside each other.
+def launch_sampler(state: SamplerState, slots: Tensor, lengths: Tensor) -> None:
+    """Launch what `sample` does of logits in one part, as an output matrix of many rows gives them.
 
-    Nothing waits for an earlier launch then: rows that ask for nothing are left as they are.
-    """
-    _thread.side_by_side = True
-    try:
-        yield
-    finally:
-        _thread.side_by_side = False
-
-
-def compile_sampler(state: SamplerState, slots: Tensor, lengths: Tensor) -> None:
-    """Have `sample` compiled for logits in one part, as an output matrix of many rows gives them.
-
-    slots as for `sample`, all -1. For logits in several parts it is compiled again when they are there.
+    slots as for `sample`, all -1. For compilers, which take longest for it.
     """
     vocab = state.bias.shape[1]
-    logits = torch.zeros((1, len(slots), vocab), dtype=torch.float32, device=slots.device)
-    with compiling_side_by_side():
-        sample(logits, state, slots, lengths)
-
-
-def launch_together(launches: Sequence[Callable[[], None]], stream: torch.cuda.Stream | None) -> None:
-    """Run launches from threads of their own, all in one stream; raises what one of them raised."""
-
-    def run(launch: Callable[[], None]) -> None:
-        with nullcontext() if stream is None else torch.cuda.stream(stream):
-            launch()
-
-    with ThreadPoolExecutor(len(launches), "compiler") as pool:
-        for done in [pool.submit(run, launch) for launch in launches]:
-            done.result()
+    sample(torch.zeros((1, len(slots), vocab), device=slots.device), state, slots, lengths)
 
 
 class _Draw:

@@ -104,7 +104,7 @@ def test_the_sampler_is_compiled_ahead_for_what_first_passes_launch(runner, monk
 
     monkeypatch.setattr(sampler_gpu, "sample", spied)
     monkeypatch.setattr(graph_runner, "sample", spied)
-    runner._try_sampler(FIRST_SIZES[0])
+    runner._launch_sampler(FIRST_SIZES[0])
     queue = open_queue(runner._ops.device)
     with torch.inference_mode(), queue.current():
         CapturedPass(runner._state, FIRST_SIZES[0], queue).launch(runner._tick)

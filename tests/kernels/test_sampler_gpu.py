@@ -14,8 +14,6 @@ from engine.sequence import Sequence
 from kernels.sampler_gpu import (
     DEFAULT_SHAPE,
     SamplerShape,
-    compiling_side_by_side,
-    launch_together,
     sample,
 )
 from kernels.sampler_state import RowParameters, SamplerState
@@ -371,25 +369,3 @@ def test_replays_of_a_graph_follow_the_state(device, full):
         eager, _ = sample(logits, state, slots, lengths)
         assert torch.equal(ids, eager) and finite.all()
         lengths += 1
-
-
-def test_padding_compiled_side_by_side_changes_nothing(device):
-    rows = normal(2, 300, seed=3)
-    made = [sequence(p, i) for i, p in enumerate((OPEN, SETTINGS["top-k 600"]))]
-    state, lengths = state_of(made, 300, device)
-    padding = torch.full((2,), -1, dtype=torch.int32, device=device)
-    with compiling_side_by_side():
-        ids, finite = sample(rows.to(device)[None], state, padding, lengths)
-    assert ids.tolist() == [0, 0] and finite.tolist() == [1, 1]
-    check(rows, made, device)
-
-
-def test_launches_together_all_run_and_an_error_is_raised():
-    done = []
-    with pytest.raises(ValueError, match="second"):
-        launch_together([lambda: done.append(1), failing, lambda: done.append(3)], None)
-    assert sorted(done) == [1, 3]
-
-
-def failing() -> None:
-    raise ValueError("second")

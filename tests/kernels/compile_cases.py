@@ -1,0 +1,75 @@
+"""What `kernels.compile_together` asks compilers for, where no GPU is: run without Triton's interpreter.
+
+Prints as JSON the kernels that were compiled, the threads that did it, and what happened to an error.
+"""
+
+import json
+import threading
+
+import torch
+import triton
+import triton.language as tl
+from triton import knobs
+from triton.runtime import driver
+
+from kernels.compile_together import compile_together
+from tests.kernels.static_compile import _Driver
+
+
+@triton.jit
+def add(x, out, count, SIZE: tl.constexpr):
+    place = tl.arange(0, SIZE)
+    tl.store(out + place, tl.load(x + place, mask=place < count) + 1, mask=place < count)
+
+
+@triton.jit
+def wrong(x, SIZE: tl.constexpr):
+    tl.static_assert(SIZE == 3, "cannot be compiled")
+
+
+def launches() -> None:
+    """Four kernels, some of them asked for many times."""
+    x = torch.zeros(64)
+    for _ in range(50):
+        add[(1,)](x, x, 64, SIZE=64)
+        add[(2,)](x, x, 32, SIZE=64)
+    add[(1,)](x, x, 1, SIZE=64)
+    add[(1,)](x[1:], x, 64, SIZE=64)
+    add[(1,)](x.half(), x, 64, SIZE=64)
+
+
+def main() -> None:
+    """Compile, fail to, and find everything compiled."""
+    driver.set_active(_Driver("sm_90"))
+    made: list[tuple[str, bool]] = []
+    threads: set[str] = set()
+
+    def listen(*, src, cache_hit, **_):
+        made.append((src.fn.__name__, cache_hit))
+        threads.add(threading.current_thread().name)
+
+    knobs.compilation.listener = listen
+    parts: list[float] = []
+    compile_together(launches, parts.append)
+    first = len(made)
+    error = ""
+    try:
+        compile_together(lambda: wrong[(1,)](torch.zeros(4), SIZE=4), lambda part: None)
+    except Exception as raised:
+        error = str(raised)
+    compile_together(launches, lambda part: None)
+    print(
+        json.dumps(
+            {
+                "names": [name for name, _ in made[:first]],
+                "again": len(made) - first,
+                "threads": sorted(threads),
+                "progress": parts,
+                "error": error,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""Kernels that are compiled before they are launched."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from kernels.compile_together import compile_together
+
+
+@triton.jit
+def mark(x, VALUE: tl.constexpr):
+    tl.store(x + tl.program_id(0), VALUE)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> dict:
+    """What `tests.kernels.compile_cases` says, with nothing compiled before."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.kernels.compile_cases"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="compiles for a GPU that is not there")
+
+
+@without_gpu
+def test_each_kernel_is_compiled_once_by_a_thread_of_its_own(report):
+    assert report["names"] == ["add"] * 4
+    assert len(report["threads"]) > 1 and all(name.startswith("compiler") for name in report["threads"])
+    assert report["progress"] == [0, 0.25, 0.5, 0.75]
+
+
+@without_gpu
+def test_a_kernel_that_cannot_be_compiled_is_told_and_others_can_be_after(report):
+    assert "cannot be compiled" in report["error"]
+    assert report["again"] == 0, "what was compiled is kept"
+
+
+def test_what_is_compiled_is_not_run_and_later_launches_are(device):
+    x = torch.zeros(3, device=device)
+    compile_together(lambda: mark[(3,)](x, VALUE=5.0), lambda part: None)
+    interpreted = device == "cpu"
+    assert x.tolist() == [5.0 * interpreted] * 3, "an interpreter has no compilers and just runs"
+    mark[(2,)](x, VALUE=7.0)
+    assert x.tolist() == [7.0, 7.0, 5.0 * interpreted]
