@@ -163,17 +163,22 @@ def list_ranges(
         # Bins are few: most tiles have none of their tokens, and others those of one question.
         some = ((x >= low_k) & (x <= high_k)) | ((x >= low_p) & (x <= high_p)) | ((x >= low) & (x <= high))
         if tl.max(some.to(tl.int32), axis=0) > 0:
+            # A list that is full is not used: to count all of many equal tokens only costs time. Warps may
+            # read different lengths, so none may decide by them where to go: they wait for each other there.
+            lengths = (
+                tl.load(counters, volatile=True),
+                tl.load(counters + 1, volatile=True),
+                tl.load(counters + 2, volatile=True),
+            )
             index = tl.where(x >= floor, bin_of(tl.maximum(x, LOWEST), best, per_logit, SIZES[0]), -1)
             for i in tl.static_range(3):
-                hit = (index >= ranges[2 * i]) & (index <= ranges[2 * i + 1])
+                last = tl.where(lengths[i] <= CAPACITY, ranges[2 * i + 1], -1)
+                hit = (index >= ranges[2 * i]) & (index <= last)
                 if tl.max(hit.to(tl.int32), axis=0) > 0:
-                    length = tl.load(counters + i, volatile=True)
-                    # A list that is full is not used: to count all of many equal tokens only costs time.
-                    if length <= CAPACITY:
-                        one = tl.full((TILE,), 1, tl.int64)
-                        place = tl.atomic_add(counters + i + 0 * column, one, mask=hit, sem="relaxed")
-                        entry = listed + i * CAPACITY + place
-                        tl.store(entry, ordered(x, column), mask=hit & (place < CAPACITY))
+                    one = tl.full((TILE,), 1, tl.int64)
+                    place = tl.atomic_add(counters + i + 0 * column, one, mask=hit, sem="relaxed")
+                    entry = listed + i * CAPACITY + place
+                    tl.store(entry, ordered(x, column), mask=hit & (place < CAPACITY))
 
 
 @triton.jit

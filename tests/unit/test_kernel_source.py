@@ -71,3 +71,44 @@ def halve(low, high):
     assert lost_assignments(function) == ["low = place.to(tl.int32)", "total = count"]
     (function,) = kernels_in(code.replace("place = low\n", "place = low + 0\n"))
     assert lost_assignments(function) == ["total = count"]
+
+
+def decided_by_volatile(function: ast.FunctionDef) -> list[str]:
+    """Branches on what others may change meanwhile: warps that read it at different times part there.
+
+    Those that take the branch wait for the others at its first barrier, who wait for them at another.
+    """
+    loads = {
+        target.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and "volatile=True" in ast.unparse(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    tests = [node.test for node in ast.walk(function) if isinstance(node, ast.If | ast.While)]
+    return [
+        ast.unparse(test)
+        for test in tests
+        if any(isinstance(each, ast.Name) and each.id in loads for each in ast.walk(test))
+        or "volatile=True" in ast.unparse(test)
+    ]
+
+
+def test_no_branch_is_decided_by_what_others_change():
+    functions = [f for path in sorted(KERNELS.glob("*.py")) for f in kernels_in(path.read_text())]
+    assert not [found for f in functions if (found := decided_by_volatile(f))]
+
+
+def test_such_branches_are_found():
+    code = """
+@triton.jit
+def add(counter, x):
+    length = tl.load(counter, volatile=True)
+    if length < 3:
+        tl.store(x, length)
+    while tl.load(counter, volatile=True) < 3:
+        x += 1
+    last = tl.where(length < 3, 1, 2)
+"""
+    (function,) = kernels_in(code)
+    assert decided_by_volatile(function) == ["length < 3", "tl.load(counter, volatile=True) < 3"]
