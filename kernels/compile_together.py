@@ -5,7 +5,7 @@ for one after another. They leave the interpreter free for most of that time, so
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from triton import AsyncCompileMode
 from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.launchers import load_one_at_a_time
 
@@ -108,6 +109,10 @@ def _kind(argument: Any) -> object:
     """What of an argument a kernel may be compiled for: to ask for each of many layers takes long."""
     if isinstance(argument, Tensor):
         return argument.dtype, argument.data_ptr() % 16
+    if isinstance(argument, TensorDescriptor):
+        return argument.base.dtype, tuple(argument.block_shape)
     if isinstance(argument, int) and not isinstance(argument, bool):
         return "int", argument == 1, argument % 16 == 0, argument.bit_length() > 31
-    return argument
+    if isinstance(argument, tuple):
+        return tuple(map(_kind, argument))
+    return argument if isinstance(argument, Hashable) else id(argument)

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from triton import knobs
 from triton.runtime import driver
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.compile_together import compile_together
 from tests.kernels.static_compile import _Driver
@@ -23,12 +24,17 @@ def add(x, out, count, SIZE: tl.constexpr):
 
 
 @triton.jit
+def copy(x, SIZE: tl.constexpr):
+    x.store([SIZE, 0], x.load([0, 0]))
+
+
+@triton.jit
 def wrong(x, SIZE: tl.constexpr):
     tl.static_assert(SIZE == 3, "cannot be compiled")
 
 
 def launches() -> None:
-    """Four kernels, some of them asked for many times."""
+    """Six kernels, some of them asked for many times."""
     x = torch.zeros(64)
     for _ in range(50):
         add[(1,)](x, x, 64, SIZE=64)
@@ -36,6 +42,9 @@ def launches() -> None:
     add[(1,)](x, x, 1, SIZE=64)
     add[(1,)](x[1:], x, 64, SIZE=64)
     add[(1,)](x.half(), x, 64, SIZE=64)
+    square = torch.zeros(64, 64)
+    for rows in (16, 16, 32):
+        copy[(1,)](TensorDescriptor.from_tensor(square, [rows, 64]), SIZE=16)
 
 
 def main() -> None:

@@ -39,9 +39,9 @@ without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="compiles for
 
 @without_gpu
 def test_each_kernel_is_compiled_once_by_a_thread_of_its_own(report):
-    assert report["names"] == ["add"] * 4
+    assert sorted(report["names"]) == ["add"] * 4 + ["copy"] * 2
     assert len(report["threads"]) > 1 and all(name.startswith("compiler") for name in report["threads"])
-    assert report["progress"] == [0, 0.25, 0.5, 0.75]
+    assert report["progress"] == [index / 6 for index in range(6)]
 
 
 @without_gpu
