@@ -38,7 +38,7 @@ from engine.tick_log import PassNotes
 from kernels.compile_together import compile_together
 from kernels.guess_rows import set_guess_rows
 from kernels.pass_tables import LENGTH, DecodeState, PassBuffers, advance, fill_pass
-from kernels.sampler_gpu import launch_sampler, sample
+from kernels.sampler_gpu import sample
 from kernels.sampler_state import SamplerState
 from kernels.triton_ops import TritonOperations
 
@@ -127,9 +127,6 @@ class GraphRunner:
         self._compiler.start(self._try_out(WARM_SIZES))
 
     def _launch_first(self) -> None:
-        """What a first answer launches, the slowest for compilers first."""
-        for size in FIRST_SIZES[:1]:
-            self._launch_sampler(size)
         for _ in self._try_out(FIRST_SIZES):
             pass
 
@@ -149,16 +146,6 @@ class GraphRunner:
                 yield
         finally:
             queue.synchronize()
-
-    @torch.inference_mode()
-    def _launch_sampler(self, size: PassSize) -> None:
-        """The sampler of a shape on padding, before there are logits for it."""
-        queue = open_queue(self._ops.device)
-        with queue.current():
-            state, sampler = self._make_state(1)
-            slots = CapturedPass(state, size, queue).buffers.sampled_slots
-            launch_sampler(sampler, slots, state.rows[:, LENGTH.value])
-        queue.synchronize()
 
     @torch.inference_mode()
     def run(self, batch: ModelBatch) -> Sampled:

@@ -158,6 +158,7 @@ def _build(
     check_block_fits(path.name, block_bytes, ops.block_size, options.kv_budget_bytes)
     options.make_room(need.weight_bytes)
     check_weights_fit(need, ops.device, options.holders())
+    _begin_to_compile(config, ops)
     weights = load_weights(file, config, ops, progress)
     info = _info(file, config, need.parameters, weights.nbytes, block_bytes // ops.block_size, ops)
     length = min(context_length or config.context_length, config.context_length)
@@ -218,6 +219,14 @@ def _make_runner(decoder: Decoder, num_blocks: int, length: int, tokenizer: Toke
     from engine.graph_runner import GraphRunner
 
     return GraphRunner(decoder, num_blocks, length, tokenizer.eog_ids)
+
+
+def _begin_to_compile(config: ModelConfig, ops: Operations) -> None:
+    """Have compilers start while weights are read, where there are any."""
+    if ops.runs_ahead and ops.device.type == "cuda":
+        from engine.early_compile import begin
+
+        begin(config.vocab_size, ops.device)
 
 
 def _num_blocks(name: str, length: int, block_bytes: int, options: HostOptions) -> int:

@@ -23,17 +23,18 @@ MOST_THREADS = 12
 """Threads that compile. More would only wait: parsing a kernel holds the interpreter."""
 
 
-class _Asked(threading.local):
-    """What a thread's launches have asked compilers for, while they are not to run."""
+class _Current(threading.local):
+    compilers: "_Compilers | None" = None
+    """Who is asked for what this thread launches; it is run where nobody is."""
 
-    seen: set[object] | None = None
 
-
-_asked = _Asked()
+_current = _Current()
 _lock = threading.Lock()
+_coming: dict[object, Future] = {}
+"""What is being compiled, for whoever asks for the same meanwhile."""
 
 
-def compile_together(launches: Callable[[], None], progress: Callable[[float], None]) -> None:
+def compile_together(launches: Callable[[], None], progress: Callable[[float], None] | None = None) -> None:
     """Make ready every kernel that `launches` launches in this thread; it runs none of them.
 
     `launches` must not look at results, since there are none. Kernels asked for first are compiled first.
@@ -46,16 +47,17 @@ def compile_together(launches: Callable[[], None], progress: Callable[[float], N
 
 
 def _compile(
-    launches: Callable[[], None], compilers: "_Compilers", progress: Callable[[float], None]
+    launches: Callable[[], None], compilers: "_Compilers", progress: Callable[[float], None] | None
 ) -> None:
     with AsyncCompileMode(compilers):
-        _asked.seen = set()
+        _current.compilers = compilers
         try:
             launches()
         finally:
-            _asked.seen = None
-        for index, one in enumerate(compilers.work):
-            progress(index / len(compilers.work))
+            _current.compilers = None
+        for index, one in enumerate(compilers.awaited):
+            if progress is not None:
+                progress(index / len(compilers.awaited))
             one.exception()
 
 
@@ -68,18 +70,35 @@ class _Compilers(ThreadPoolExecutor):
             super().__init__(MOST_THREADS, "compiler", initializer=device)
         else:
             super().__init__(MOST_THREADS, "compiler")
-        self.work: list[Future] = []
+        self._asked: set[object] = set()
+        self.awaited: list[Future] = []
+        """All that was asked for, where somebody else compiles it too."""
+
+    def ask(self, kernel: object, launch: Callable[[], object]) -> None:
+        """Have a kernel compiled that `launch` submits, unless that was asked before."""
+        if kernel in self._asked:
+            return
+        self._asked.add(kernel)
+        if (coming := _coming.get(kernel)) is not None:
+            self.awaited.append(coming)
+            return
+        known = len(self.awaited)
+        launch()
+        for one in self.awaited[known:]:
+            _coming[kernel] = one
+            one.add_done_callback(lambda _: _coming.pop(kernel, None))
 
     def submit(self, compile: Callable[..., Any], /, *args: Any, **options: Any) -> Future:
         """Compile a kernel, with the launcher that a first launch would otherwise make."""
-        self.work.append(super().submit(_ready, compile, *args, **options))
-        return self.work[-1]
+        self.awaited.append(super().submit(_ready, compile, *args, **options))
+        return self.awaited[-1]
 
 
 def _ready(compile: Callable[..., Any], *args: Any, **options: Any) -> Any:
     kernel = compile(*args, **options)
     if torch.cuda.is_available():
-        assert kernel.run is not None  # made when it is first looked at
+        launcher = kernel.run  # made when it is first looked at
+        assert launcher is not None
     return kernel
 
 
@@ -92,27 +111,31 @@ def _let_launches_ask() -> None:
             return
 
         def run(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
-            seen = _asked.seen
-            if seen is None:
+            if _current.compilers is None:
                 return original(self, *args, grid=grid, warmup=warmup, **options)
-            asked = (id(self), tuple(map(_kind, args)), *((name, _kind(x)) for name, x in options.items()))
-            if asked in seen:
-                return None
-            seen.add(asked)
-            return original(self, *args, grid=grid, warmup=True, **options)
+            launch = partial(original, self, *args, grid=grid, warmup=True, **options)
+            return _current.compilers.ask(_variant(self, args, options), launch)
 
         run.asks = True  # type: ignore[attr-defined]
         JITFunction.run = run
 
 
-def _kind(argument: Any) -> object:
-    """What of an argument a kernel may be compiled for: to ask for each of many layers takes long."""
-    if isinstance(argument, Tensor):
-        return argument.dtype, argument.data_ptr() % 16
-    if isinstance(argument, TensorDescriptor):
-        return argument.base.dtype, tuple(argument.block_shape)
-    if isinstance(argument, int) and not isinstance(argument, bool):
-        return "int", argument == 1, argument % 16 == 0, argument.bit_length() > 31
-    if isinstance(argument, tuple):
-        return tuple(map(_kind, argument))
-    return argument if isinstance(argument, Hashable) else id(argument)
+def _variant(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> object:
+    """What a kernel is compiled for. To have Triton find that out for each layer would take long."""
+    given = dict(zip(function.arg_names, args, strict=False)) | options
+    varying = {parameter.name for parameter in function.params if not parameter.is_constexpr}
+    return id(function), *((name, _kind(value, name in varying)) for name, value in given.items())
+
+
+def _kind(value: Any, varies: bool) -> object:
+    """`varies`: whether a number may be another at the next launch of the same kernel."""
+    if isinstance(value, Tensor):
+        return value.dtype, value.data_ptr() % 16
+    if isinstance(value, TensorDescriptor):
+        return value.base.dtype, tuple(value.block_shape)
+    if isinstance(value, tuple):
+        return tuple(_kind(part, varies) for part in value)
+    if varies and type(value) is int:
+        return value == 1, value % 16 == 0, value.bit_length() > 31
+    # 1, 1.0 and True are equal.
+    return type(value), value if isinstance(value, Hashable) else id(value)

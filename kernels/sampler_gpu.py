@@ -81,15 +81,6 @@ def sample(
     return draw.results[0], draw.results[1]
 
 
-def launch_sampler(state: SamplerState, slots: Tensor, lengths: Tensor) -> None:
-    """Launch what `sample` does of logits in one part, as an output matrix of many rows gives them.
-
-    slots as for `sample`, all -1. For compilers, which take longest for it.
-    """
-    vocab = state.bias.shape[1]
-    sample(torch.zeros((1, len(slots), vocab), device=slots.device), state, slots, lengths)
-
-
 class _Draw:
     """Buffers and launches of one call."""
 

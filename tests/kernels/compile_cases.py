@@ -34,7 +34,7 @@ def wrong(x, SIZE: tl.constexpr):
 
 
 def launches() -> None:
-    """Six kernels, some of them asked for many times."""
+    """Seven kernels, some of them asked for many times."""
     x = torch.zeros(64)
     for _ in range(50):
         add[(1,)](x, x, 64, SIZE=64)
@@ -42,9 +42,36 @@ def launches() -> None:
     add[(1,)](x, x, 1, SIZE=64)
     add[(1,)](x[1:], x, 64, SIZE=64)
     add[(1,)](x.half(), x, 64, SIZE=64)
+    add[(1,)](x, x, 64, 32)
     square = torch.zeros(64, 64)
     for rows in (16, 16, 32):
         copy[(1,)](TensorDescriptor.from_tensor(square, [rows, 64]), SIZE=16)
+
+
+def twice(made: list[tuple[str, bool]]) -> tuple[int, list[float]]:
+    """A kernel that two threads ask for: how often it is compiled, and that the second waits for it."""
+    compiling, asked = threading.Event(), threading.Event()
+
+    def listen(*, src, cache_hit, **_):
+        made.append((src.fn.__name__, cache_hit))
+        compiling.set()
+        assert asked.wait(20)
+
+    def launch() -> None:
+        add[(1,)](torch.zeros(128), torch.zeros(128), 128, SIZE=128)
+
+    def launch_late() -> None:
+        launch()
+        asked.set()
+
+    before, parts = len(made), []
+    knobs.compilation.listener = listen
+    first = threading.Thread(target=compile_together, args=(launch,))
+    first.start()
+    assert compiling.wait(20)
+    compile_together(launch_late, parts.append)
+    first.join()
+    return len(made) - before, parts
 
 
 def main() -> None:
@@ -63,10 +90,10 @@ def main() -> None:
     first = len(made)
     error = ""
     try:
-        compile_together(lambda: wrong[(1,)](torch.zeros(4), SIZE=4), lambda part: None)
+        compile_together(lambda: wrong[(1,)](torch.zeros(4), SIZE=4))
     except Exception as raised:
         error = str(raised)
-    compile_together(launches, lambda part: None)
+    compile_together(launches)
     print(
         json.dumps(
             {
@@ -75,6 +102,7 @@ def main() -> None:
                 "threads": sorted(threads),
                 "progress": parts,
                 "error": error,
+                "twice": twice(made),
             }
         )
     )

@@ -39,9 +39,9 @@ without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="compiles for
 
 @without_gpu
 def test_each_kernel_is_compiled_once_by_a_thread_of_its_own(report):
-    assert sorted(report["names"]) == ["add"] * 4 + ["copy"] * 2
+    assert sorted(report["names"]) == ["add"] * 5 + ["copy"] * 2
     assert len(report["threads"]) > 1 and all(name.startswith("compiler") for name in report["threads"])
-    assert report["progress"] == [index / 6 for index in range(6)]
+    assert report["progress"] == [index / 7 for index in range(7)]
 
 
 @without_gpu
@@ -50,9 +50,14 @@ def test_a_kernel_that_cannot_be_compiled_is_told_and_others_can_be_after(report
     assert report["again"] == 0, "what was compiled is kept"
 
 
+@without_gpu
+def test_what_is_being_compiled_is_waited_for(report):
+    assert report["twice"] == [1, [0.0]]
+
+
 def test_what_is_compiled_is_not_run_and_later_launches_are(device):
     x = torch.zeros(3, device=device)
-    compile_together(lambda: mark[(3,)](x, VALUE=5.0), lambda part: None)
+    compile_together(lambda: mark[(3,)](x, VALUE=5.0))
     interpreted = device == "cpu"
     assert x.tolist() == [5.0 * interpreted] * 3, "an interpreter has no compilers and just runs"
     mark[(2,)](x, VALUE=7.0)

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine import graph_runner
+from engine import early_compile, graph_runner
 from engine.captured_pass import FIRST_SIZES, CapturedPass, PassSize
 from engine.device_queue import ImmediateQueue, open_queue
+from engine.early_compile import launch_sampler
 from engine.gguf.file import open_gguf
 from engine.graph_runner import GraphRunner
 from engine.model.config import read_config
@@ -102,9 +103,9 @@ def test_the_sampler_is_compiled_ahead_for_what_first_passes_launch(runner, monk
         asked.append((logits.shape[0], logits.shape[2], *map(kind, given)))
         return original(logits, state, slots, lengths)
 
-    monkeypatch.setattr(sampler_gpu, "sample", spied)
+    monkeypatch.setattr(early_compile, "sample", spied)
     monkeypatch.setattr(graph_runner, "sample", spied)
-    runner._launch_sampler(FIRST_SIZES[0])
+    launch_sampler(runner.decoder.config.vocab_size, runner._ops.device)
     queue = open_queue(runner._ops.device)
     with torch.inference_mode(), queue.current():
         CapturedPass(runner._state, FIRST_SIZES[0], queue).launch(runner._tick)
