@@ -75,20 +75,20 @@ def combine_parts(
     if SINKS:
         divisor += 1.0
     y = tl.zeros((ROWS, DIM), tl.float32)
+    step = tl.arange(0, STEP)
     for start in range(0, count, STEP):
-        for step in tl.static_range(STEP):
-            kept = group < tl.where(start + step < count, GROUPS, 0)
-            added = row + (start + step) * (KV_HEADS * GROUPS)
-            place_in = parts + added[:, None] * HEAD_DIM + d[None, :]
-            inside = kept[:, None] & (d < HEAD_DIM)[None, :]
-            part = tl.load(place_in, mask=inside, other=0.0, cache_modifier=".cg")
-            top = tl.load(tops + added * 2, mask=kept, other=NO_SCORE, cache_modifier=".cg")
-            total = tl.load(tops + added * 2 + 1, mask=kept, other=0.0, cache_modifier=".cg")
-            before = highest
-            highest = tl.maximum(highest, top)
-            fade = tl.exp2(before - highest)
-            weight = tl.exp2(top - highest)
-            divisor = divisor * fade + weight * total
-            y = y * fade[:, None] + part * weight[:, None]
+        added = row[:, None] + (start + step)[None, :] * (KV_HEADS * GROUPS)
+        kept = real[:, None] & (start + step < count)[None, :]
+        inside = kept[:, :, None] & (d < HEAD_DIM)[None, None, :]
+        place_in = parts + added[:, :, None] * HEAD_DIM + d[None, None, :]
+        part = tl.load(place_in, mask=inside, other=0.0, cache_modifier=".cg")
+        top = tl.load(tops + added * 2, mask=kept, other=NO_SCORE, cache_modifier=".cg")
+        total = tl.load(tops + added * 2 + 1, mask=kept, other=0.0, cache_modifier=".cg")
+        before = highest
+        highest = tl.maximum(highest, tl.max(top, axis=1))
+        fade = tl.exp2(before - highest)
+        weight = tl.exp2(top - highest[:, None])
+        divisor = divisor * fade + tl.sum(weight * total, axis=1)
+        y = y * fade[:, None] + tl.sum(part * weight[:, :, None], axis=1)
     y = y / tl.where(real, divisor, 1.0)[:, None]
     write_heads(y, out, sums, place + group, real, HEAD_DIM, WIDTH)

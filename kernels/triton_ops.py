@@ -16,6 +16,7 @@ from kernels.attention_decode import attend_decode, attention_decode
 from kernels.attention_plan import DecodePlan, plan_decode
 from kernels.attention_prefill import attention_prefill
 from kernels.attention_shape import AttentionShape, Rotation, make_output
+from kernels.compile_together import begin_to_read_compilers
 from kernels.launchers import load_one_at_a_time
 from kernels.norm import add_norm
 from kernels.ops import Pairing, PassLayout, QuantizedMatrix
@@ -99,6 +100,7 @@ class TritonOperations:
             device = torch.device("cuda", torch.cuda.current_device())
         if device.type == "cuda":
             load_one_at_a_time()
+            begin_to_read_compilers()
         self.device = device
         self._kv_format = KV_FORMATS[kv_dtype]
         self.kv_format: str = self._kv_format
