@@ -4,11 +4,9 @@ Compilers take up to seconds for a kernel and are asked at its first launch: a p
 for one after another. They leave the interpreter free for most of that time, so threads help.
 """
 
-import sys
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -26,11 +24,6 @@ MOST_THREADS = 12
 """Threads that compile. More would only wait: parsing a kernel holds the interpreter."""
 
 
-_USUAL_TURN = sys.getswitchinterval()
-_SHORT_TURN = 0.0005
-"""Seconds after which a thread that parses a kernel gives way: there are up to a dozen of them."""
-
-
 class _Current(threading.local):
     compilers: "_Compilers | None" = None
     """Who is asked for what this thread launches; it is run where nobody is."""
@@ -38,8 +31,6 @@ class _Current(threading.local):
 
 _current = _Current()
 _lock = threading.Lock()
-_turns = 0
-"""Calls that have made turns short."""
 _coming: dict[object, Future] = {}
 """What is being compiled, for whoever asks for the same meanwhile."""
 
@@ -51,7 +42,7 @@ def compile_together(launches: Callable[[], None], progress: Callable[[float], N
     Under Triton's interpreter, which has no compilers, it just runs. Raises what a compiler raises.
     """
     _let_launches_ask()
-    with _Compilers() as compilers, _short_turns():
+    with _Compilers() as compilers:
         # The mode is not left where a compiler fails, so it gets a context of its own.
         copy_context().run(_compile, launches, compilers, progress)
 
@@ -59,22 +50,6 @@ def compile_together(launches: Callable[[], None], progress: Callable[[float], N
 def begin_to_read_compilers() -> None:
     """Have a thread read what makes Triton's cache depend on its own files: hundreds of megabytes, once."""
     threading.Thread(target=triton_key, name="reads compilers", daemon=True).start()
-
-
-@contextmanager
-def _short_turns() -> Iterator[None]:
-    """Within, threads that need the interpreter for a moment between two long steps wait less for it."""
-    global _turns
-    with _lock:
-        _turns += 1
-        sys.setswitchinterval(_SHORT_TURN)
-    try:
-        yield
-    finally:
-        with _lock:
-            _turns -= 1
-            if not _turns:
-                sys.setswitchinterval(_USUAL_TURN)
 
 
 def _compile(
