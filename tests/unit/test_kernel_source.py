@@ -47,7 +47,7 @@ def kernels_in(source: str) -> list[ast.FunctionDef]:
 
 def test_no_loop_loses_an_assignment():
     functions = [
-        (path.name, f) for path in sorted(KERNELS.glob("*.py")) for f in kernels_in(path.read_text())
+        (path.name, f) for path in sorted(KERNELS.rglob("*.py")) for f in kernels_in(path.read_text())
     ]
     assert len(functions) > 60
     wrong = {f"{name}: {f.name}": found for name, f in functions if (found := lost_assignments(f))}
@@ -95,7 +95,7 @@ def decided_by_volatile(function: ast.FunctionDef) -> list[str]:
 
 
 def test_no_branch_is_decided_by_what_others_change():
-    functions = [f for path in sorted(KERNELS.glob("*.py")) for f in kernels_in(path.read_text())]
+    functions = [f for path in sorted(KERNELS.rglob("*.py")) for f in kernels_in(path.read_text())]
     assert not [found for f in functions if (found := decided_by_volatile(f))]
 
 
