@@ -222,25 +222,23 @@ def test_the_builtin_model_answers(environment):
     assert 1 <= found["completion_tokens"] <= 8
 
 
+@pytest.fixture
+def interruptible():
+    """Programs that are started can be interrupted, where the tests are a job that ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_closed_pipe_and_an_interrupt_end_it_quietly(environment, tmp_path):
     # No token ends its answers, so they go on however quick the model is and whatever it draws.
     vocabulary = bpe_vocabulary()
     texts = [text.replace("<|", "<:") for text in vocabulary.tokens]
     endless = replace(vocabulary, eos=None, tokens=texts)
     path = make_tiny(tmp_path / "endless.gguf", "llama", endless, context_length=8192)
-    command = [
-        sys.executable,
-        "-m",
-        "app",
-        "ask",
-        "-m",
-        str(path),
-        "-t",
-        "4",
-        "--max-tokens",
-        "6000",
-        "Go on.",
-    ]
+    given = ["-m", str(path), "-t", "4", "--max-tokens", "6000", "Go on."]
+    command = [sys.executable, "-m", "app", "ask", *given]
     options = {"cwd": ROOT, "env": environment, "stdin": subprocess.DEVNULL}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, **options, **pipes) as reader_gone:
