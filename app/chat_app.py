@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from app.engine_options import make_engine, switch_often
 from app.engine_port import EngineFactory, EnginePort
 from app.engine_service import EngineService
 from app.history import HistoryStore
+from app.log_file import logging_to
 from app.paths import Locations, locations, private_directory
 from app.pump import Pump
 from app.screens.chat import ChatScreen
@@ -268,22 +269,6 @@ def _rest_between_products() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
-@contextlib.contextmanager
-def _logging_to(path: Path) -> Iterator[None]:
-    private_directory(path.parent)
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    root = logging.getLogger()
-    root.addHandler(handler)
-    logging.captureWarnings(True)
-    try:
-        yield
-    finally:
-        logging.captureWarnings(False)
-        root.removeHandler(handler)
-        handler.close()
-
-
 def run_app(
     settings: Settings,
     model: str | Path | None = None,
@@ -298,7 +283,8 @@ def run_app(
     from app.fd_guard import guarded_descriptors
 
     places = locations()
-    with _logging_to(places.log_file):
+    private_directory(places.logs)
+    with logging_to(places.log_file):
         app = ChatApp(
             settings,
             engine_factory=engine_factory(settings.engine),

@@ -17,6 +17,8 @@ COMMANDS = {
     "bench": "measure the speed of a model on this computer",
     "where": "show the folders and files that are used",
 }
+_WITH_ENGINE = ("ask", "bench")
+"""Those that run what logs."""
 _EPILOG = """\
 examples:
   tui-chat                                  open the app with the built-in demo model
@@ -145,7 +147,14 @@ def _run(args: argparse.Namespace) -> int:
         args.model = args.chat_model
     if hasattr(args, "models_folder"):
         args.models_folder = args.chat_folders + args.models_folder
-    return int(import_module(f"app.commands.{args.command}").run(args))
+    command = import_module(f"app.commands.{args.command}")
+    if args.command not in _WITH_ENGINE:
+        return int(command.run(args))
+    from app.log_file import logging_to
+    from app.paths import locations
+
+    with logging_to(locations().log_file):
+        return int(command.run(args))
 
 
 def _chat(args: argparse.Namespace) -> int:

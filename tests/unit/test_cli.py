@@ -172,6 +172,36 @@ def test_an_unexpected_error_is_logged(monkeypatch, capsys):
     assert "Traceback" in locations().log_file.read_text()
 
 
+@pytest.mark.parametrize("writable", [True, False])
+def test_what_an_engine_logs_reaches_no_screen(home, writable):
+    """By a process of its own: pytest has handlers that would keep Python's last resort from printing."""
+    if not writable:
+        home.mkdir(parents=True)
+        locations().logs.touch()
+    program = """
+import logging, sys, warnings
+from app import cli
+from app.commands import ask
+
+def run(args):
+    warnings.warn("slow")
+    try:
+        1 / 0
+    except ZeroDivisionError:
+        logging.getLogger("engine").exception("compiling failed")
+    return 0
+
+ask.run = run
+sys.exit(cli.main(["ask", "hi"]))
+"""
+    options = {"capture_output": True, "cwd": ROOT, "timeout": 60, "check": False}
+    done = subprocess.run([sys.executable, "-c", program], **options)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    if writable:
+        logged = locations().log_file.read_text()
+        assert "compiling failed" in logged and "ZeroDivisionError" in logged and "slow" in logged
+
+
 def test_settings_warnings_go_to_stderr(home):
     places = locations()
     places.config.mkdir(parents=True)
