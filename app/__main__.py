@@ -1,8 +1,6 @@
 """`python -m app` is the command line."""
 
-import sys
-
-from app.cli import main
+from app.cli import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -4,9 +4,11 @@ import argparse
 import gc
 import os
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 PROGRAM = "tui-chat"
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -138,6 +140,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OK
     except Exception as error:
         return _report(error)
+
+
+def program() -> NoReturn:
+    """The program: `main`, and then out of the process at once.
+
+    Threads may still compile kernels, and no compiler can be stopped. Python would wait for some of them,
+    and end others in the midst of native code, which aborts the process with a message on the screen.
+    """
+    code = main()
+    if threading.active_count() > 1:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(AttributeError, OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _run(args: argparse.Namespace) -> int:

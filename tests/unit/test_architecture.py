@@ -132,4 +132,4 @@ def test_the_wheel_holds_every_floor_and_the_themes():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert set(packages) == {*FLOORS, "themes"}
-    assert project["project"]["scripts"]["tui-chat"] == "app.cli:main"
+    assert project["project"]["scripts"]["tui-chat"] == "app.cli:program"

@@ -202,6 +202,26 @@ sys.exit(cli.main(["ask", "hi"]))
         assert "compiling failed" in logged and "ZeroDivisionError" in logged and "slow" in logged
 
 
+def test_nothing_that_still_runs_holds_the_program_up():
+    code = """
+import threading, time
+from concurrent.futures import ThreadPoolExecutor
+from app import cli
+
+def main():
+    ThreadPoolExecutor(1).submit(time.sleep, 50)
+    threading.Thread(target=time.sleep, args=(50,)).start()
+    print("an answer")
+    return 3
+
+cli.main = main
+cli.program()
+"""
+    options = {"capture_output": True, "cwd": ROOT, "timeout": 30, "check": False}
+    done = subprocess.run([sys.executable, "-c", code], **options)
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"an answer\n", b"")
+
+
 def test_settings_warnings_go_to_stderr(home):
     places = locations()
     places.config.mkdir(parents=True)
