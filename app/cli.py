@@ -19,8 +19,6 @@ COMMANDS = {
     "bench": "measure the speed of a model on this computer",
     "where": "show the folders and files that are used",
 }
-_WITH_ENGINE = ("ask", "bench")
-"""Those that run what logs."""
 _EPILOG = """\
 examples:
   tui-chat                                  open the app with the built-in demo model
@@ -164,14 +162,11 @@ def _run(args: argparse.Namespace) -> int:
         args.model = args.chat_model
     if hasattr(args, "models_folder"):
         args.models_folder = args.chat_folders + args.models_folder
-    command = import_module(f"app.commands.{args.command}")
-    if args.command not in _WITH_ENGINE:
-        return int(command.run(args))
     from app.log_file import logging_to
     from app.paths import locations
 
     with logging_to(locations().log_file):
-        return int(command.run(args))
+        return int(import_module(f"app.commands.{args.command}").run(args))
 
 
 def _chat(args: argparse.Namespace) -> int:

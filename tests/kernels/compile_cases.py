@@ -14,7 +14,7 @@ from triton.runtime import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.compile_together import compile_together
-from tests.kernels.static_compile import _Driver
+from tests.kernels.static_compile import CompilingDriver
 
 
 @triton.jit
@@ -76,7 +76,7 @@ def twice(made: list[tuple[str, bool]]) -> tuple[int, list[float]]:
 
 def main() -> None:
     """Compile, fail to, and find everything compiled."""
-    driver.set_active(_Driver("sm_90"))
+    driver.set_active(CompilingDriver("sm_90"))
     made: list[tuple[str, bool]] = []
     threads: set[str] = set()
 

@@ -9,6 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 SHARES = 2
 
 
+def without_interpreter() -> dict[str, str]:
+    """The environment of a process that compiles.
+
+    The interpreter, which the other tests run under, is chosen when a kernel's module is imported.
+    """
+    return {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+
+
 class Compilers:
     """`tests.perf.check_sass` for all launches, from `start` to `entries`, at a low priority."""
 
@@ -18,8 +26,7 @@ class Compilers:
 
     def start(self) -> None:
         """Start compiling."""
-        # The interpreter, which the other tests run under, is chosen when a kernel's module is imported.
-        environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        environment = without_interpreter()
         command = ["nice", "-n", "5", sys.executable, "-m", "tests.perf.check_sass", "--spread", "--json"]
         for share in range(SHARES):
             process = subprocess.Popen(

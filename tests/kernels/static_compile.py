@@ -77,7 +77,7 @@ def compiling(target: str) -> Iterator[list[Compiled]]:
         return binary
 
     before = driver._active
-    driver.set_active(_Driver(target))
+    driver.set_active(CompilingDriver(target))
     try:
         with patch.object(JITFunction, "run", run), _pretended(target):
             yield found
@@ -107,7 +107,7 @@ def instructions_per_weight(kernel: Compiled, tokens: int) -> float:
     return (busiest[1] - busiest[0]) * 32 / weights[busiest]
 
 
-class _Driver:
+class CompilingDriver:
     """As much of a driver as compiling needs."""
 
     def __init__(self, target: str) -> None:

@@ -1,7 +1,6 @@
 """Kernels that are compiled before they are launched."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -11,6 +10,7 @@ import triton
 import triton.language as tl
 
 from kernels.compile_together import compile_together
+from tests.kernels.compilers import without_interpreter
 
 
 @triton.jit
@@ -21,8 +21,7 @@ def mark(x, VALUE: tl.constexpr):
 @pytest.fixture(scope="module")
 def report(tmp_path_factory) -> dict:
     """What `tests.kernels.compile_cases` says, with nothing compiled before."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+    environment = without_interpreter() | {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))}
     done = subprocess.run(
         [sys.executable, "-m", "tests.kernels.compile_cases"],
         env=environment,

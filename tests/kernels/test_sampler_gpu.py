@@ -11,11 +11,7 @@ from hypothesis import strategies as st
 from engine.request import Request, SamplingParams
 from engine.sampler import sample_rows
 from engine.sequence import Sequence
-from kernels.sampler_gpu import (
-    DEFAULT_SHAPE,
-    SamplerShape,
-    sample,
-)
+from kernels.sampler_gpu import DEFAULT_SHAPE, SamplerShape, sample
 from kernels.sampler_state import RowParameters, SamplerState
 from kernels.sampling import uniform
 

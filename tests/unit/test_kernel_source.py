@@ -18,18 +18,18 @@ def lost_assignments(function: ast.FunctionDef) -> list[str]:
         if isinstance(node, ast.Assign):
             names = {target.id for target in node.targets if isinstance(target, ast.Name)}
             groups = [group - names for group in groups]
-            names |= source(node)
+            names |= passed_on(node)
             joined = [group for group in groups if group & names]
             groups = [group for group in groups if not group & names] + [names.union(*joined)]
         elif isinstance(node, ast.For | ast.While):
             inside = [each for part in node.body for each in ast.walk(part) if isinstance(each, ast.Assign)]
             for each in inside:
-                pair = source(each).union(t.id for t in each.targets if isinstance(t, ast.Name))
+                pair = passed_on(each).union(t.id for t in each.targets if isinstance(t, ast.Name))
                 found += [ast.unparse(each) for group in groups if len(group & pair) > 1]
     return found
 
 
-def source(node: ast.Assign) -> set[str]:
+def passed_on(node: ast.Assign) -> set[str]:
     """The name whose value an assignment passes on; a conversion to the type that it has is none."""
     value = node.value
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "to":
@@ -45,13 +45,16 @@ def kernels_in(source: str) -> list[ast.FunctionDef]:
     ]
 
 
+def all_kernels() -> dict[str, ast.FunctionDef]:
+    found = {}
+    for path in KERNELS.rglob("*.py"):
+        found |= {f"{path.name}: {each.name}": each for each in kernels_in(path.read_text())}
+    assert len(found) > 100
+    return found
+
+
 def test_no_loop_loses_an_assignment():
-    functions = [
-        (path.name, f) for path in sorted(KERNELS.rglob("*.py")) for f in kernels_in(path.read_text())
-    ]
-    assert len(functions) > 60
-    wrong = {f"{name}: {f.name}": found for name, f in functions if (found := lost_assignments(f))}
-    assert not wrong
+    assert not {name: found for name, each in all_kernels().items() if (found := lost_assignments(each))}
 
 
 def test_such_assignments_are_found():
@@ -95,8 +98,7 @@ def decided_by_volatile(function: ast.FunctionDef) -> list[str]:
 
 
 def test_no_branch_is_decided_by_what_others_change():
-    functions = [f for path in sorted(KERNELS.rglob("*.py")) for f in kernels_in(path.read_text())]
-    assert not [found for f in functions if (found := decided_by_volatile(f))]
+    assert not {name: found for name, each in all_kernels().items() if (found := decided_by_volatile(each))}
 
 
 def test_such_branches_are_found():
