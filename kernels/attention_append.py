@@ -9,6 +9,37 @@ from kernels.rope_append import rotate_heads
 
 
 @triton.jit
+def _store_token(
+    values: tl.tensor,
+    scales: tl.tensor,
+    key: tl.tensor,
+    value: tl.tensor,
+    slot: tl.tensor,
+    head: tl.tensor,
+    wanted: tl.tensor,
+    block_stride: tl.tensor,
+    scale_stride: tl.tensor,
+    KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    QUANTIZED: tl.constexpr,
+) -> tuple:
+    """Write a key and a value, [1, DIM] each, to their slot where `wanted`; → them as stored."""
+    plane: tl.constexpr = KV_HEADS * BLOCK_SIZE
+    block = slot // BLOCK_SIZE
+    offset = head * BLOCK_SIZE + slot % BLOCK_SIZE
+    page = block * block_stride + offset * HEAD_DIM
+    scale_page = block * scale_stride + offset * (HEAD_DIM // 32)
+    key = store_heads(values, scales, key, page, scale_page, 0, wanted, HEAD_DIM, 1, DIM, QUANTIZED)
+    value = store_heads(
+        values, scales, value, page + plane * HEAD_DIM, scale_page + plane * (HEAD_DIM // 32), 0, wanted,
+        HEAD_DIM, 1, DIM, QUANTIZED,
+    )  # fmt: skip
+    return key, value
+
+
+@triton.jit
 def append_token(
     qkv: tl.tensor,
     values: tl.tensor,
@@ -67,15 +98,9 @@ def append_token(
         qkv, place, heads + KV_HEADS + head + one, wanted, cos, sin, norm, stride, eps, 0,
         PARTIALS, HEAD_DIM, DIM, PAIRS, ADJACENT, False,
     )  # fmt: skip
-    plane: tl.constexpr = KV_HEADS * BLOCK_SIZE
-    block = slot // BLOCK_SIZE
-    offset = head * BLOCK_SIZE + slot % BLOCK_SIZE
-    page = block * block_stride + offset * HEAD_DIM
-    scale_page = block * scale_stride + offset * (HEAD_DIM // 32)
-    key = store_heads(values, scales, key, page, scale_page, 0, wanted, HEAD_DIM, 1, DIM, QUANTIZED)
-    value = store_heads(
-        values, scales, value, page + plane * HEAD_DIM, scale_page + plane * (HEAD_DIM // 32), 0, wanted,
-        HEAD_DIM, 1, DIM, QUANTIZED,
+    key, value = _store_token(
+        values, scales, key, value, slot, head, wanted, block_stride, scale_stride,
+        KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED,
     )  # fmt: skip
     score = capped(tl.sum(query.to(tl.float32) * key, axis=1), CAP)
     return query, score, tl.reshape(value, (DIM,))

@@ -50,6 +50,48 @@ def parts_of(first: tl.tensor, end: tl.tensor, PARTS: tl.constexpr, MIN_BLOCKS: 
     return tl.minimum(tl.maximum((end - first) // MIN_BLOCKS, 1), PARTS)
 
 
+@triton.jit
+def _sum_of_parts(
+    parts: tl.tensor,
+    tops: tl.tensor,
+    sinks: tl.tensor,
+    place: tl.tensor,
+    row: tl.tensor,
+    head: tl.tensor,
+    count: tl.tensor,
+    GROUPS: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEP: tl.constexpr,
+    PARTS: tl.constexpr,
+    DIM: tl.constexpr,
+    SINKS: tl.constexpr,
+) -> tl.tensor:
+    """float32 [STEP, DIM]: what `count` parts of rows make together; `place` is where the first ones are."""
+    d = tl.arange(0, DIM)
+    # A row of padding may hold anything, NaN too: it is not written.
+    highest = tl.load(tops + place * 2)
+    for part in tl.static_range(1, PARTS):
+        top = tl.load(
+            tops + (place + part * ROWS) * 2, mask=row < tl.where(part < count, ROWS, 0), other=-1e30
+        )
+        highest = tl.maximum(highest, top)
+    divisor = tl.zeros((STEP,), tl.float32)
+    if SINKS:
+        sink = tl.load(sinks + head * GROUPS + row % GROUPS) * LOG2_E
+        highest = tl.maximum(highest, sink)
+        divisor += tl.exp2(sink - highest)
+    y = tl.zeros((STEP, DIM), tl.float32)
+    for part in tl.static_range(PARTS):
+        there = row < tl.where(part < count, ROWS, 0)
+        top = tl.load(tops + (place + part * ROWS) * 2, mask=there, other=-1e30)
+        total = tl.load(tops + (place + part * ROWS) * 2 + 1, mask=there, other=0.0)
+        at = parts + (place + part * ROWS)[:, None] * DIM + d[None, :]
+        weight = tl.exp2(top - highest)
+        divisor += weight * total
+        y += tl.load(at, mask=there[:, None], other=0.0) * weight[:, None]
+    return y / divisor[:, None]
+
+
 @triton.jit(do_not_specialize=["num_decode", "num_chunks", "num_tokens"])
 def add_chunk_parts(
     parts: tl.tensor,
@@ -93,28 +135,7 @@ def add_chunk_parts(
     inside = (row < TOKENS * GROUPS) & (token < query_end)
     if (count == 1) | (query_end == 0):
         return
-    d = tl.arange(0, DIM)
     place = (tile * KV_HEADS + head).to(tl.int64) * (PARTS * ROWS) + row
-    # A row of padding may hold anything, NaN too: it is not written.
-    highest = tl.load(tops + place * 2)
-    for part in tl.static_range(1, PARTS):
-        top = tl.load(
-            tops + (place + part * ROWS) * 2, mask=row < tl.where(part < count, ROWS, 0), other=-1e30
-        )
-        highest = tl.maximum(highest, top)
-    divisor = tl.zeros((STEP,), tl.float32)
-    if SINKS:
-        sink = tl.load(sinks + head * GROUPS + row % GROUPS) * LOG2_E
-        highest = tl.maximum(highest, sink)
-        divisor += tl.exp2(sink - highest)
-    y = tl.zeros((STEP, DIM), tl.float32)
-    for part in tl.static_range(PARTS):
-        there = row < tl.where(part < count, ROWS, 0)
-        top = tl.load(tops + (place + part * ROWS) * 2, mask=there, other=-1e30)
-        total = tl.load(tops + (place + part * ROWS) * 2 + 1, mask=there, other=0.0)
-        at = parts + (place + part * ROWS)[:, None] * DIM + d[None, :]
-        weight = tl.exp2(top - highest)
-        divisor += weight * total
-        y += tl.load(at, mask=there[:, None], other=0.0) * weight[:, None]
+    y = _sum_of_parts(parts, tops, sinks, place, row, head, count, GROUPS, ROWS, STEP, PARTS, DIM, SINKS)
     heads = (token.to(tl.int64) * KV_HEADS + head) * GROUPS + row % GROUPS
-    write_heads(y / divisor[:, None], out, sums, heads, inside, HEAD_DIM, WIDTH)
+    write_heads(y, out, sums, heads, inside, HEAD_DIM, WIDTH)
