@@ -1,6 +1,7 @@
 """What Triton's compiler gets wrong without a word, and an interpreter of kernels does not."""
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 KERNELS = Path(__file__).parents[2] / "kernels"
@@ -16,22 +17,31 @@ def lost_assignments(function: ast.FunctionDef) -> list[str]:
     found = []
     for node in sorted(ast.walk(function), key=lambda node: getattr(node, "lineno", 0)):
         if isinstance(node, ast.Assign):
-            names = {target.id for target in node.targets if isinstance(target, ast.Name)}
-            groups = [group - names for group in groups]
-            names |= passed_on(node)
-            joined = [group for group in groups if group & names]
-            groups = [group for group in groups if not group & names] + [names.union(*joined)]
+            for names, value in moves(node):
+                groups = [group - names for group in groups]
+                same = names | passed_on(value)
+                joined = [group for group in groups if group & same]
+                groups = [group for group in groups if not group & same] + [same.union(*joined)]
         elif isinstance(node, ast.For | ast.While):
             inside = [each for part in node.body for each in ast.walk(part) if isinstance(each, ast.Assign)]
             for each in inside:
-                pair = passed_on(each).union(t.id for t in each.targets if isinstance(t, ast.Name))
-                found += [ast.unparse(each) for group in groups if len(group & pair) > 1]
+                pairs = [names | passed_on(value) for names, value in moves(each)]
+                if any(len(group & pair) > 1 for group in groups for pair in pairs):
+                    found.append(ast.unparse(each))
     return found
 
 
-def passed_on(node: ast.Assign) -> set[str]:
-    """The name whose value an assignment passes on; a conversion to the type that it has is none."""
-    value = node.value
+def moves(node: ast.Assign) -> Iterator[tuple[set[str], ast.expr]]:
+    """The names that get one value, and that value; those of tuples one by one."""
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            for name, value in zip(target.elts, node.value.elts, strict=True):
+                yield {name.id} if isinstance(name, ast.Name) else set(), value
+    yield {target.id for target in node.targets if isinstance(target, ast.Name)}, node.value
+
+
+def passed_on(value: ast.expr) -> set[str]:
+    """The name of a value that is one, also through a conversion, which to the type that it has is none."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "to":
         value = value.func.value
     return {value.id} if isinstance(value, ast.Name) else set()
@@ -63,17 +73,23 @@ def test_such_assignments_are_found():
 def halve(low, high):
     place = low
     total = count = 0
+    first, last = high, high
     while place < high:
         low = place.to(tl.int32)
+        first, last = last, first + 1
         place = (low + high) // 2
         count += 1
         total = count
         best = total
 """
     (function,) = kernels_in(code)
-    assert lost_assignments(function) == ["low = place.to(tl.int32)", "total = count"]
+    assert lost_assignments(function) == [
+        "low = place.to(tl.int32)",
+        "first, last = (last, first + 1)",
+        "total = count",
+    ]
     (function,) = kernels_in(code.replace("place = low\n", "place = low + 0\n"))
-    assert lost_assignments(function) == ["total = count"]
+    assert lost_assignments(function) == ["first, last = (last, first + 1)", "total = count"]
 
 
 def decided_by_volatile(function: ast.FunctionDef) -> list[str]:
