@@ -34,7 +34,7 @@ from app.settings import DEFAULT_THEME, EngineSettings, Settings, SettingsError,
 from app.terminal_keys import read_alt_keys
 from app.theming import textual_themes, variable_defaults
 from app.torch_start import map_torch_libraries, wait_for_libraries
-from engine.request import Priority
+from engine.api.request import Priority
 
 log = logging.getLogger(__name__)
 

@@ -216,7 +216,7 @@ def _report(error: Exception) -> int:
     from app.commands.common import CommandError, say
     from app.model_choice import ModelChoiceError
     from app.settings import SettingsError
-    from engine.errors import EngineError
+    from engine.api.errors import EngineError
 
     if isinstance(error, CommandError):
         say(str(error))

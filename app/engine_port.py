@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine.request import Event, Finished, Priority, Request
-from engine.stats import EngineStats
+from engine.api.request import Event, Finished, Priority, Request
+from engine.api.stats import EngineStats
 
 Progress = Callable[[float, str], None]
 """Called with the fraction done (0 to 1) and what is being done."""
 
 
 class TemplatePort(Protocol):
-    """Turns messages into token ids; see `engine.text.chat_template.ChatTemplate`."""
+    """Turns messages into token ids; see `engine.templates.chat_template.ChatTemplate`."""
 
     @property
     def warning(self) -> str | None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.engine_port import EngineFactory, EnginePort, ModelPort
-from engine.errors import EngineError
-from engine.stats import EngineStats
+from engine.api.errors import EngineError
+from engine.api.stats import EngineStats
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from app.paths import Locations
 from app.settings import Settings
 
 if TYPE_CHECKING:
-    from engine.gguf.summary import ModelSummary
+    from engine.catalog import ModelSummary
 
 _SHOWN = 5
 

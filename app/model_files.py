@@ -36,7 +36,7 @@ def find_models(folders: Sequence[Path]) -> list[ModelFile]:
 
 def read_model(path: Path, free: int | None = None) -> ModelFile:
     """Return one file, whatever is wrong with it."""
-    from engine.gguf.summary import summarize
+    from engine.catalog import summarize
 
     if not path.is_file():
         what = "is a folder; name a .gguf file in it" if path.is_dir() else "does not exist"
@@ -45,7 +45,7 @@ def read_model(path: Path, free: int | None = None) -> ModelFile:
 
 
 def _from_summary(summary: object, free: int) -> ModelFile:
-    from engine.gguf.summary import ModelSummary
+    from engine.catalog import ModelSummary
 
     assert isinstance(summary, ModelSummary)
     problem = None if summary.supported else summary.problem or "This file is not supported."

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 from app.builtin_model import model_title
 from app.conversation import Conversation, MessageNode, Role, Status
 from app.engine_port import ModelPort
-from engine.request import Finished, FinishReason
+from engine.api.request import Finished, FinishReason
 
 _ANSWER_ROOM = 64
 """Tokens that a long context must have left for an answer."""
 
 if TYPE_CHECKING:
-    from engine.text.chat_template import KeptAnswer, Message
+    from engine.templates.chat_template import KeptAnswer, Message
 
 
 def prompt_messages(
     system: str, path: Sequence[MessageNode], text: str | None, model: str
 ) -> "tuple[list[Message], Mapping[int, KeptAnswer]]":
     """Return the messages to encode and, by index, the answers whose token ids `model` produced."""
-    from engine.text.chat_template import KeptAnswer, Message
+    from engine.templates.chat_template import KeptAnswer, Message
 
     messages = [Message("system", system)] if system.strip() else []
     kept: dict[int, KeptAnswer] = {}

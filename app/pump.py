@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from app.engine_port import GenerationPort
-from engine.request import Event, Finished
+from engine.api.request import Event, Finished
 
 Sink = Callable[[list[Event]], None]
 

@@ -26,9 +26,9 @@ from app.session_events import (
     TextStreamed,
 )
 from app.session_models import SessionModels
-from engine.errors import EngineError, RequestError
-from engine.request import Event, Finished, Priority, Request, TextDelta
-from engine.stats import SequenceState, SequenceStats
+from engine.api.errors import EngineError, RequestError
+from engine.api.request import Event, Finished, Priority, Request, TextDelta
+from engine.api.stats import SequenceState, SequenceStats
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from app.toml_text import TomlEditError, edit_toml
-from engine.request import SamplingParams
+from engine.api.request import SamplingParams
 
 DEFAULT_THEME = "ink"
 _SIZE_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}

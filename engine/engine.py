@@ -22,13 +22,23 @@ from typing import Any, SupportsIndex
 import torch
 from torch import Tensor
 
-from engine.admission import Spill
-from engine.errors import EngineClosedError, EngineError, RequestError
-from engine.fitting import LOAD_MARGIN, Holders
-from engine.generation import Generation
-from engine.host import HostOptions, ModelInfo, ModelOrigin, ResidentModel, build_model, rebuild_model
-from engine.loop import EngineLoop
-from engine.memory import (
+from engine.api.errors import EngineClosedError, EngineError, RequestError
+from engine.api.generation import Generation
+from engine.api.options import EngineOptions
+from engine.api.request import Request
+from engine.api.stats import EngineStats
+from engine.core.loop import EngineLoop
+from engine.core.model_loader import (
+    HostOptions,
+    ModelInfo,
+    ModelOrigin,
+    ResidentModel,
+    build_model,
+    rebuild_model,
+)
+from engine.core.tick_log import TickRecord
+from engine.device.fit_advice import LOAD_MARGIN, Holders
+from engine.device.memory import (
     HOST_KV_SHARE,
     beyond_limit,
     default_kv_budget,
@@ -40,14 +50,11 @@ from engine.memory import (
     return_freed_memory,
 )
 from engine.model.weights import Progress
-from engine.options import EngineOptions
-from engine.request import Request
-from engine.scheduler import SchedulerConfig
-from engine.sequence import Sequence
-from engine.stats import EngineStats
-from engine.text.chat_template import ChatTemplate
-from engine.text.tokenizer import Tokenizer
-from engine.tick_log import TickRecord
+from engine.scheduler.block_tables import Spill
+from engine.scheduler.scheduler import SchedulerConfig
+from engine.scheduler.sequence import Sequence
+from engine.templates.chat_template import ChatTemplate
+from engine.tokenizer.tokenizer import Tokenizer
 from kernels import object_cache
 from kernels.ops import operations_for
 

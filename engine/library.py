@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.gguf.summary import ModelSummary
+    from engine.catalog import ModelSummary
 
 
 def list_models(folders: Iterable[Path], files: Iterable[Path] = ()) -> list["ModelSummary"]:
@@ -14,7 +14,7 @@ def list_models(folders: Iterable[Path], files: Iterable[Path] = ()) -> list["Mo
     A folder that does not exist or cannot be read holds no models; a file that is reached twice is
     listed once. A broken file is listed with its problem.
     """
-    from engine.gguf.summary import scan_folder, summarize
+    from engine.catalog import scan_folder, summarize
 
     found = [summarize(path) for path in files]
     for folder in folders:

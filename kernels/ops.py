@@ -75,7 +75,7 @@ class Operations(Protocol):
     verify_rows: int
     """Most tokens of a pass of decode rows with guesses behind them; 0: it can have none."""
     runs_ahead: bool
-    """Whether passes can be captured and queued (see `engine.graph_runner`)."""
+    """Whether passes can be captured and queued (see `engine.runner.graph_runner`)."""
     fallbacks: list[str]
     host_gb_s: float | None
     """Speed of copies between pinned host memory and this device, in its slower direction; None where

@@ -7,7 +7,7 @@ table shows at a position must be the hash of the sequence's own tokens.
 from dataclasses import dataclass, field
 from random import Random
 
-from engine.kv_cache import BlockManager, KVBudget
+from engine.cache.block_manager import BlockManager, KVBudget
 
 TOKENS = 3
 MAX_LENGTH = 60

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from engine.errors import ModelFileError, RequestError
-from engine.request import Event, Finished, FinishReason, Priority, Request, TextDelta
-from engine.stats import EngineStats, ModelStats, SequenceState, SequenceStats
+from engine.api.errors import ModelFileError, RequestError
+from engine.api.request import Event, Finished, FinishReason, Priority, Request, TextDelta
+from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
 
 STATS = EngineStats(
     device="cpu",

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from engine.api.generation import Generation
+from engine.api.request import Event, Finished, FinishReason, Request, SamplingParams, TextDelta
+from engine.core.model_loader import ResidentModel
 from engine.engine import Engine, Model
-from engine.generation import Generation
-from engine.host import ResidentModel
-from engine.request import Event, Finished, FinishReason, Request, SamplingParams, TextDelta
-from engine.sampler import Sampled
-from engine.scheduler import ModelBatch
-from engine.text.chat_template import Message
+from engine.runner.sampler import Sampled
+from engine.scheduler.scheduler import ModelBatch
+from engine.templates.chat_template import Message
 
 CHUNK = 32
 """Tokens read per tick while nobody decodes."""

@@ -4,9 +4,9 @@ import random
 import struct
 from pathlib import Path
 
-from engine.errors import ModelFileError
+from engine.api.errors import ModelFileError
+from engine.catalog import summarize
 from engine.gguf.file import open_gguf
-from engine.gguf.summary import summarize
 from tests.gguf_bytes import sample
 
 EDGES = [0, 1, 2, 4, 9, 13, 255, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 40]

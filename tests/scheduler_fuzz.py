@@ -7,15 +7,15 @@ block that is not the sequence's own or shared by equal tokens is seen.
 from collections import Counter
 from random import Random
 
-from engine.admission import Spill
-from engine.cost_model import CostModel
-from engine.errors import RequestError
-from engine.kv_cache import BlockManager, KVBudget
-from engine.request import FinishReason, Priority, Request
-from engine.scheduler import ModelBatch, Scheduler, SchedulerConfig
-from engine.sequence import Sequence
-from engine.stats import SequenceState
-from engine.tick_plan import KVMoves
+from engine.api.errors import RequestError
+from engine.api.request import FinishReason, Priority, Request
+from engine.api.stats import SequenceState
+from engine.cache.block_manager import BlockManager, KVBudget
+from engine.scheduler.block_tables import Spill
+from engine.scheduler.cost_model import CostModel
+from engine.scheduler.plan import KVMoves
+from engine.scheduler.scheduler import ModelBatch, Scheduler, SchedulerConfig
+from engine.scheduler.sequence import Sequence
 from tests.block_fuzz import chain
 
 EOG = 0

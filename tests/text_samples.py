@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gguf import GGUFWriter
 
-from engine.text.bpe import byte_alphabet
+from engine.tokenizer.bpe import byte_alphabet
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 _CHATML = ("<|im_start|>", "<|im_end|>")

@@ -13,8 +13,8 @@ from app.commands.common import CommandError, add_model_arguments, chosen_model,
 from app.engine_options import make_engine
 from app.reasoning import Part, ReasoningSplitter
 from app.settings import Settings
-from engine.errors import RequestError
-from engine.request import Finished, FinishReason, Request, SamplingParams
+from engine.api.errors import RequestError
+from engine.api.request import Finished, FinishReason, Request, SamplingParams
 
 if TYPE_CHECKING:
     from engine.engine import Model
@@ -83,7 +83,7 @@ def _request(
     prompt: str,
 ) -> Request:
     from app.prompt import answer_limit, prompt_too_long
-    from engine.text.chat_template import Message
+    from engine.templates.chat_template import Message
 
     system = args.system if args.system is not None else settings.sampling.system_prompt
     messages = [Message("system", system)] if system else []

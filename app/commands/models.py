@@ -11,7 +11,7 @@ from app.model_choice import available_models, model_folders
 from app.paths import locations
 
 if TYPE_CHECKING:
-    from engine.gguf.summary import ModelSummary
+    from engine.catalog import ModelSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from app.commands.common import CommandError, add_model_arguments, chosen_model, read_settings
 
 if TYPE_CHECKING:
-    from engine.text.tokenizer import Tokenizer
+    from engine.tokenizer.tokenizer import Tokenizer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     path = chosen_model(args, read_settings())
     text = _read_text()
     from engine.gguf.file import open_gguf
-    from engine.text.tokenizer import Tokenizer
+    from engine.tokenizer.tokenizer import Tokenizer
 
     with open_gguf(path) as file:
         tokenizer = Tokenizer.from_gguf(file)

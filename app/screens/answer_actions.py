@@ -4,7 +4,7 @@ import asyncio
 
 from app.draft import Draft
 from app.screens.chat_base import ChatBase
-from engine.request import Priority
+from engine.api.request import Priority
 
 
 class AnswerActions(ChatBase):

@@ -7,8 +7,8 @@ from app.session_events import TabState
 from app.widgets.lines import LineWidget, Row, Span, bar, fit, pair, row_width, size_text, wait_text
 from app.widgets.sparkline import sparkline
 from app.widgets.tab_bar import TabItem, glyph
-from engine.request import Priority
-from engine.stats import EngineStats, SequenceState, SequenceStats
+from engine.api.request import Priority
+from engine.api.stats import EngineStats, SequenceState, SequenceStats
 
 _WORDS = {
     TabState.IDLE: "idle",

@@ -7,7 +7,7 @@ from typing import overload
 
 import numpy as np
 
-from engine.errors import ModelFileError
+from engine.api.errors import ModelFileError
 from engine.gguf.header import Header, TensorInfo, parse_header
 from engine.gguf.metadata import Metadata
 from engine.gguf.split import PartName, parse_part_name

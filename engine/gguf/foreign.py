@@ -2,7 +2,7 @@
 
 import struct
 
-from engine.errors import ModelFileError, UnsupportedModelError
+from engine.api.errors import ModelFileError, UnsupportedModelError
 from engine.gguf.source import Source
 
 VERSIONS = (2, 3)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from engine.errors import UnsupportedModelError
+from engine.api.errors import UnsupportedModelError
 from engine.gguf.foreign import refuse_foreign
 from engine.gguf.metadata import MAX_KEY_BYTES, Budget, Metadata, parse_value
 from engine.gguf.source import Source, open_source

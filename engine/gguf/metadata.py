@@ -8,7 +8,7 @@ from typing import NoReturn, overload
 
 import numpy as np
 
-from engine.errors import ModelFileError
+from engine.api.errors import ModelFileError
 from engine.gguf.source import Source
 from engine.gguf.strings import decode_strings, guess_end, string_fields
 

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from engine.errors import ModelFileError
+from engine.api.errors import ModelFileError
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")

@@ -1,1 +1,4 @@
-"""Model configuration, per-architecture differences as data, and the one decoder body."""
+"""Model configuration, what architectures differ in as data, weights, and the one decoder body.
+
+Knows gguf and the kernels; no sequence and no scheduler.
+"""

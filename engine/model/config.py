@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from engine.errors import ModelFileError, UnsupportedModelError
+from engine.api.errors import ModelFileError, UnsupportedModelError
 from engine.gguf.file import GGUFFile
 from engine.model.arch import ARCHITECTURES, ArchSpec, supported_architectures
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.errors import ModelFileError, UnsupportedModelError
+from engine.api.errors import ModelFileError, UnsupportedModelError
 from engine.gguf.file import GGUFFile
 from engine.model.config import ModelConfig
 from engine.model.rope import inverse_frequencies

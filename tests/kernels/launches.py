@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from engine.pass_sizes import VERIFY_TOKENS
+from engine.scheduler.buckets import VERIFY_TOKENS
 from kernels.attention_decode import attend_decode, attention_decode
 from kernels.attention_plan import plan_decode
 from kernels.attention_prefill import attention_prefill

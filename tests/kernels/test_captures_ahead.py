@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from engine import captured_pass, graph_runner
-from engine.captured_pass import PassSize
-from engine.graph_runner import GraphRunner
-from engine.request import Request
-from engine.sequence import Sequence
-from engine.tick_plan import ModelBatch, PrefillChunk
+from engine.api.request import Request
+from engine.runner import cuda_graph, graph_runner
+from engine.runner.cuda_graph import PassSize
+from engine.runner.graph_runner import GraphRunner
+from engine.scheduler.plan import ModelBatch, PrefillChunk
+from engine.scheduler.sequence import Sequence
 from kernels.triton_ops import TritonOperations
 
 FIRST, MIXED, DECODE = PassSize(1, 0, 1), PassSize(8, 8, 64), PassSize(2, 0, 2)
@@ -25,14 +25,14 @@ class Captures:
         monkeypatch.setattr(graph_runner, "WARM_SIZES", (TOO_LARGE, MIXED, DECODE))
         monkeypatch.setattr(GraphRunner, "_compute", lambda *_: None)
         self.made: list[PassSize] = []
-        original = captured_pass.CapturedPass.capture
+        original = cuda_graph.CapturedPass.capture
 
         def capture(one, compute) -> None:
             assert one.has_run, "a pass is captured before its kernels are compiled"
             self.made.append(one.size)
             original(one, compute)
 
-        monkeypatch.setattr(captured_pass.CapturedPass, "capture", capture)
+        monkeypatch.setattr(cuda_graph.CapturedPass, "capture", capture)
         config = SimpleNamespace(num_layers=1, num_kv_heads=2, head_dim=64, vocab_size=300)
         ops = TritonOperations(torch.device(device), "float16")
         self.runner = GraphRunner(SimpleNamespace(ops=ops, config=config), 40, 256, [])
@@ -47,15 +47,15 @@ class Captures:
 @pytest.mark.parametrize("rows", [0, 1, 8, 9, 32])
 def test_every_shape_of_a_few_tabs_is_captured_ahead(rows):
     """What is captured later takes memory after the budgets were set, and rows wait for it."""
-    ahead = {*captured_pass.FIRST_SIZES, *captured_pass.WARM_SIZES}
+    ahead = {*cuda_graph.FIRST_SIZES, *cuda_graph.WARM_SIZES}
     for tokens in range(1, 512 - rows):
         batch = SimpleNamespace(
             decode=[None] * rows, prefill=[SimpleNamespace(length=tokens)], guesses=lambda _: 0
         )
-        size = captured_pass.captured_size(batch)
+        size = cuda_graph.captured_size(batch)
         assert size is None or size in ahead, size
     alone = SimpleNamespace(decode=[None] * max(1, rows), prefill=[], guesses=lambda _: 0)
-    assert captured_pass.captured_size(alone) in ahead
+    assert cuda_graph.captured_size(alone) in ahead
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_capture_that_fails_is_not_tried_again_when_idle(captures, monkeypatch
     def broken(one, compute) -> None:
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr(captured_pass.CapturedPass, "capture", broken)
+    monkeypatch.setattr(cuda_graph.CapturedPass, "capture", broken)
     assert runner.idle_work()
     assert not runner.idle_work()
     assert not runner.compiling

@@ -11,9 +11,9 @@ import torch
 
 import engine.engine as facade
 from app.builtin_model import builtin_model_path
-from engine import captured_pass, graph_runner
+from engine.api.request import Request, SamplingParams
 from engine.engine import Engine
-from engine.request import Request, SamplingParams
+from engine.runner import cuda_graph, graph_runner
 from kernels.triton_ops import TritonOperations
 from tests.goldens import nmse
 from tests.tiny_gguf import make_tiny
@@ -32,7 +32,7 @@ def gpu_engine(device) -> Iterator[Engine]:
         if device == "cpu":
             # The interpreter computes padding one program at a time.
             for name, sizes in (("PASS_TOKENS", (8, 16, 64)), ("MIXED_ROWS", (0, 3)), ("CHUNKS", (2, 4))):
-                patch.setattr(captured_pass, name, sizes)
+                patch.setattr(cuda_graph, name, sizes)
             patch.setattr(graph_runner, "FIRST_SIZES", ())
             patch.setattr(graph_runner, "WARM_SIZES", ())
         yield engine

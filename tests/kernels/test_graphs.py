@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from app.builtin_model import builtin_model_path
-from engine.captured_pass import FIRST_SIZES, WARM_SIZES, CapturedPass, PassSize
+from engine.api.request import Request
 from engine.engine import Engine
-from engine.graph_runner import GraphRunner
-from engine.request import Request
-from engine.sequence import Sequence
-from engine.tick_plan import ModelBatch, PrefillChunk
+from engine.runner.cuda_graph import FIRST_SIZES, WARM_SIZES, CapturedPass, PassSize
+from engine.runner.graph_runner import GraphRunner
+from engine.scheduler.plan import ModelBatch, PrefillChunk
+from engine.scheduler.sequence import Sequence
 
 SIZES = [size for size in (*FIRST_SIZES, *WARM_SIZES) if size.captured]
 REPLAYS = 1000

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine import captured_pass
-from engine.graph_runner import GraphRunner
-from engine.recovery import Recovery
-from engine.request import Request, SamplingParams
-from engine.sampler import Sampled
-from engine.sequence import Sequence
-from engine.tick_plan import ModelBatch, PrefillChunk
+from engine.api.request import Request, SamplingParams
+from engine.core.pass_recovery import Recovery
+from engine.runner import cuda_graph
+from engine.runner.graph_runner import GraphRunner
+from engine.runner.sampler import Sampled
+from engine.scheduler.plan import ModelBatch, PrefillChunk
+from engine.scheduler.sequence import Sequence
 from kernels import triton_ops
 from kernels.slab_kv import SlabKV
 from kernels.triton_ops import TritonOperations, TritonPass
@@ -64,8 +64,8 @@ def model(device) -> Iterator[HashModel]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(triton_ops, "BLOCK_SIZE", BLOCK_SIZE)
         patch.setattr(TritonOperations, "block_size", BLOCK_SIZE)
-        patch.setattr(captured_pass, "PASS_TOKENS", (16,))
-        patch.setattr(captured_pass, "CHUNKS", (1,))
+        patch.setattr(cuda_graph, "PASS_TOKENS", (16,))
+        patch.setattr(cuda_graph, "CHUNKS", (1,))
         # What is computed here waits for the device, which a graph cannot.
         patch.setattr(GraphRunner, "_capture", lambda *_: None)
         yield HashModel(device)

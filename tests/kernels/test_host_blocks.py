@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from engine import host_blocks
-from engine.graph_runner import GraphRunner
-from engine.host_blocks import HostBlocks
-from engine.runner import ModelRunner
+from engine.device import host_pool
+from engine.device.host_pool import HostBlocks
+from engine.runner.eager_runner import ModelRunner
+from engine.runner.graph_runner import GraphRunner
 from kernels.cpu_operations import CPUOperations
 from kernels.ops import CPU_BLOCK_SIZE, Operations
 from kernels.reference import TorchOperations
@@ -57,7 +57,7 @@ def fill(runner, block: int, seed: int) -> None:
 
 
 def test_blocks_come_back_as_they_were(device, monkeypatch):
-    monkeypatch.setattr(host_blocks, "SLAB_BYTES", 1 << 18)
+    monkeypatch.setattr(host_pool, "SLAB_BYTES", 1 << 18)
     for kind, kv_dtype in [(kind, kv_dtype) for kind, types in KINDS.items() for kv_dtype in types]:
         with torch.inference_mode():
             runner = make_runner(kind, kv_dtype, device)
@@ -87,7 +87,7 @@ def test_blocks_come_back_as_they_were(device, monkeypatch):
 
 
 def test_slots_of_a_gpu_are_pinned_behind_the_caller(monkeypatch):
-    monkeypatch.setattr(host_blocks, "SLAB_BYTES", 4096)
+    monkeypatch.setattr(host_pool, "SLAB_BYTES", 4096)
     go, threads = threading.Event(), []
 
     def slow(num_bytes: int) -> torch.Tensor:
@@ -118,7 +118,7 @@ def test_slots_of_a_gpu_are_pinned_behind_the_caller(monkeypatch):
 
 
 def test_growth_ends_where_memory_does_and_may_be_asked_for_again(monkeypatch):
-    monkeypatch.setattr(host_blocks, "SLAB_BYTES", 4096)
+    monkeypatch.setattr(host_pool, "SLAB_BYTES", 4096)
     left = [1]
 
     def scarce(num_bytes: int) -> torch.Tensor:
@@ -139,7 +139,7 @@ def test_growth_ends_where_memory_does_and_may_be_asked_for_again(monkeypatch):
 
 
 def test_memory_that_arrives_after_the_end_is_not_kept(monkeypatch):
-    monkeypatch.setattr(host_blocks, "SLAB_BYTES", 4096)
+    monkeypatch.setattr(host_pool, "SLAB_BYTES", 4096)
     go, asked = threading.Event(), threading.Event()
 
     def slow(num_bytes: int) -> torch.Tensor:

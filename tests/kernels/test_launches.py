@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine import early_compile, graph_runner
-from engine.captured_pass import FIRST_SIZES, CapturedPass, PassSize
-from engine.device_queue import ImmediateQueue, open_queue
-from engine.early_compile import launch_sampler
+from engine.device.stream import ImmediateQueue, open_queue
 from engine.gguf.file import open_gguf
-from engine.graph_runner import GraphRunner
 from engine.model.config import read_config
 from engine.model.decoder import Decoder
 from engine.model.weights import load_weights
+from engine.runner import early_compile, graph_runner
+from engine.runner.cuda_graph import FIRST_SIZES, CapturedPass, PassSize
+from engine.runner.early_compile import launch_sampler
+from engine.runner.graph_runner import GraphRunner
 from kernels import sampler_gpu
 from kernels.triton_ops import TritonOperations
 from tests.tiny_gguf import make_tiny

@@ -8,9 +8,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.request import Request, SamplingParams
-from engine.sampler import sample_rows
-from engine.sequence import Sequence
+from engine.api.request import Request, SamplingParams
+from engine.runner.sampler import sample_rows
+from engine.scheduler.sequence import Sequence
 from kernels.sampler_gpu import DEFAULT_SHAPE, SamplerShape, sample
 from kernels.sampler_state import RowParameters, SamplerState
 from kernels.sampling import uniform

@@ -2,9 +2,9 @@
 
 import torch
 
-from engine.request import Request, SamplingParams
-from engine.sampler import sample_rows
-from engine.sequence import Sequence
+from engine.api.request import Request, SamplingParams
+from engine.runner.sampler import sample_rows
+from engine.scheduler.sequence import Sequence
 from kernels.pass_tables import ENDED, DecodeState, PassBuffers, advance, fill_pass
 from kernels.sampler_gpu import sample
 from kernels.sampler_state import RowParameters, SamplerState

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import engine.engine as facade
-from engine import graph_runner
-from engine.compile_thread import CompileThread
+from engine.api.errors import EngineError
 from engine.engine import Engine
-from engine.errors import EngineError
-from engine.graph_runner import GraphRunner
+from engine.runner import graph_runner
+from engine.runner.graph_runner import GraphRunner
+from engine.runner.warmup import CompileThread
 from kernels import slab_memory
 from kernels.triton_ops import TritonOperations
 from tests.tiny_gguf import make_tiny

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from engine.device_queue import CudaQueue, open_queue
+from engine.device.stream import CudaQueue, open_queue
 from kernels.vendor_matmul import free_workspaces, matmul
 
 

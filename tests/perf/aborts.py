@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from engine.api.generation import Generation
+from engine.api.request import Finished, FinishReason, Priority, Request, SamplingParams
 from engine.engine import Engine, Model
-from engine.generation import Generation
-from engine.request import Finished, FinishReason, Priority, Request, SamplingParams
-from engine.scheduler import ModelBatch
+from engine.scheduler.scheduler import ModelBatch
 from tests.fault_bench import Tap
 from tests.tiny_gguf import make_tiny
 

@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 from engine.gguf.file import open_gguf
-from engine.text.detokenizer import Detokenizer
-from engine.text.tokenizer import Tokenizer
+from engine.tokenizer.detokenizer import Detokenizer
+from engine.tokenizer.tokenizer import Tokenizer
 from tests.text_samples import write_bpe, write_spm
 
 

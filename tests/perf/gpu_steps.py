@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from app.builtin_model import builtin_model_path
+from engine.api.request import Request, SamplingParams
 from engine.engine import Engine
-from engine.request import Request, SamplingParams
 
 
 class Waiting:

@@ -22,8 +22,8 @@ import torch
 from app.bench.statistics import percentile
 from app.bench.workload import RandomPrompts
 from app.builtin_model import builtin_model_path
+from engine.api.request import Finished, FinishReason, Request, SamplingParams
 from engine.engine import Engine, Model
-from engine.request import Finished, FinishReason, Request, SamplingParams
 
 GREEDY = SamplingParams(temperature=0.0)
 FOCUS_S = 2.5

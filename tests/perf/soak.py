@@ -27,12 +27,12 @@ from random import Random
 import torch
 
 from app.builtin_model import builtin_model_path
+from engine.api.errors import EngineClosedError
+from engine.api.generation import Generation
+from engine.api.request import Finished, FinishReason, Priority, Request, SamplingParams
+from engine.device.memory import process_bytes, return_freed_memory
 from engine.engine import Engine, Model
-from engine.errors import EngineClosedError
-from engine.generation import Generation
-from engine.graph_runner import GraphRunner
-from engine.memory import process_bytes, return_freed_memory
-from engine.request import Finished, FinishReason, Priority, Request, SamplingParams
+from engine.runner.graph_runner import GraphRunner
 from tests.tiny_gguf import make_tiny
 
 CLIENTS = 2

@@ -20,12 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import engine.graph_runner
-import engine.runner
+import engine.runner.eager_runner
+import engine.runner.graph_runner
 from app.builtin_model import builtin_model_path
+from engine.api.request import Request, SamplingParams
 from engine.engine import Engine, Model
-from engine.request import Request, SamplingParams
-from engine.sampler import Sampled, sample_rows
+from engine.runner.sampler import Sampled, sample_rows
 from kernels.sampler_gpu import sample
 
 PAGE = Path(__file__).parents[2] / "README.md"
@@ -180,11 +180,11 @@ def main() -> None:
     tokens = options.tokens or (400 if on_gpu else 200)
     told = DeviceDictation() if on_gpu else None
     if told is not None:
-        engine.graph_runner.sample = told.sample
+        engine.runner.graph_runner.sample = told.sample
     with Engine(options.device, weight_dtype=options.weight_dtype) as served:
         model = served.load(options.model or builtin_model_path())
         cases = make_cases(model, tokens)
-        engine.runner.sample_rows = dictation(cases)
+        engine.runner.eager_runner.sample_rows = dictation(cases)
         while model.compiling():
             time.sleep(0.05)
         for case in cases:

@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 
 from engine.gguf.file import open_gguf
-from engine.text.pretokenizers import PRE_TOKENIZERS
-from engine.text.tokenizer import Tokenizer
+from engine.tokenizer.pretokenizers import PRE_TOKENIZERS
+from engine.tokenizer.tokenizer import Tokenizer
 from tests.text_samples import random_text, write_bpe, write_spm
 
 _JOINS_DIGITS = {"afmoe", "tiny_aya"}

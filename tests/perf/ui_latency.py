@@ -18,7 +18,7 @@ from app.builtin_model import builtin_model_path
 from app.chat_app import ChatApp, engine_factory
 from app.paths import HOME_VARIABLE
 from app.settings import EngineSettings, Settings
-from engine.request import SamplingParams
+from engine.api.request import SamplingParams
 from tests.fakes import FakeEngine, Streamer
 from tests.ui.driving import ready, say, wait_until
 
@@ -82,8 +82,8 @@ async def _share(seconds: float) -> float:
 
 def headless(tabs: int, seconds: float, depth: float) -> float:
     """Return the engine's total tok/s for the same work without the app, once rows have `depth` tokens."""
-    from engine.request import Request, TextDelta
-    from engine.text.chat_template import Message
+    from engine.api.request import Request, TextDelta
+    from engine.templates.chat_template import Message
 
     engine = engine_factory(EngineSettings())()
     model = engine.load(builtin_model_path())

@@ -4,8 +4,8 @@ import pytest
 
 from app.chrome import context_use
 from app.conversation import Status
-from engine.errors import TemplateError
-from engine.request import FinishReason
+from engine.api.errors import TemplateError
+from engine.api.request import FinishReason
 from tests.ui.driving import chat, ready, say, say_to_a_slow_template, wait_until
 
 

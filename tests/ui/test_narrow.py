@@ -11,7 +11,7 @@ from textual.widgets import Static
 from app.screens.help import HelpScreen
 from app.settings import GeneralSettings, Settings
 from app.widgets.notice_bar import NoticeBar
-from engine.request import FinishReason
+from engine.api.request import FinishReason
 from tests.ui.driving import ready, wait_until
 from tests.ui.test_models import LARGE
 

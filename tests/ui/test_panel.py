@@ -6,8 +6,8 @@ from app.session_events import TabState
 from app.widgets.live_panel import LivePanel, PanelTab, panel_rows, tab_rows, total_rows
 from app.widgets.sparkline import SpeedHistory, sparkline
 from app.widgets.tab_bar import TabItem
-from engine.request import Priority
-from engine.stats import SequenceState, SequenceStats
+from engine.api.request import Priority
+from engine.api.stats import SequenceState, SequenceStats
 from tests.fakes import STATS
 from tests.ui.driving import ready, say, wait_until
 

@@ -9,8 +9,8 @@ from app.model_files import ModelFile
 from app.settings import GeneralSettings, Settings
 from app.widgets.sparkline import SpeedHistory
 from app.widgets.transcript import Transcript
-from engine.request import Priority
-from engine.stats import SequenceState
+from engine.api.request import Priority
+from engine.api.stats import SequenceState
 from tests.ui.driving import chat, ready, say, wait_until
 from tests.ui.test_chats import listed, search, talk
 

@@ -4,8 +4,8 @@ from app.conversation import Status
 from app.screens.confirm import ConfirmScreen
 from app.screens.tab_settings import TabSettings
 from app.session_events import TabState
-from engine.request import FinishReason, Priority
-from engine.stats import SequenceState
+from engine.api.request import FinishReason, Priority
+from engine.api.stats import SequenceState
 from tests.ui.driving import bar_text, ready, say, say_to_a_slow_template, wait_until
 from tests.ui.test_answers import ask, texts
 

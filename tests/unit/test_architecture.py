@@ -12,19 +12,19 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 MAX_KERNEL_LINES = 100
 TORCH_FREE = (
-    "engine/scheduler.py",
-    "engine/kv_cache.py",
-    "engine/sequence.py",
-    "engine/request.py",
-    "engine/stats.py",
-    "engine/cost_model.py",
-    "engine/page_check.py",
-    "engine/tick_log.py",
-    "engine/first_use.py",
-    "engine/speculation.py",
-    "engine/guesser.py",
-    "engine/guess_passes.py",
-    "engine/fitting.py",
+    "engine/scheduler/scheduler.py",
+    "engine/cache/block_manager.py",
+    "engine/scheduler/sequence.py",
+    "engine/api/request.py",
+    "engine/api/stats.py",
+    "engine/scheduler/cost_model.py",
+    "engine/core/block_table_check.py",
+    "engine/core/tick_log.py",
+    "engine/runner/capture_policy.py",
+    "engine/speculation/speculator.py",
+    "engine/speculation/proposer.py",
+    "engine/speculation/draft_length.py",
+    "engine/device/fit_advice.py",
 )
 EMPTY = ("app/__init__.py", "engine/__init__.py", "kernels/__init__.py")
 

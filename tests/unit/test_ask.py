@@ -12,8 +12,8 @@ import pytest
 
 from app import cli
 from app.commands import ask
-from engine.errors import ModelFileError
-from engine.request import Finished, FinishReason, TextDelta
+from engine.api.errors import ModelFileError
+from engine.api.request import Finished, FinishReason, TextDelta
 from tests.tiny_gguf import make_tiny
 from tests.tiny_vocab import bpe_vocabulary
 

@@ -17,10 +17,10 @@ from app.bench.report import render
 from app.bench.workload import Prompts, RandomPrompts, Rows, Workload, default_workload, row_counts
 from app.commands import bench as command
 from app.commands.common import CommandError
-from engine.errors import EngineError
-from engine.generation import Generation
-from engine.request import Finished, FinishReason, Request, TextDelta
-from engine.tick_log import TickRecord
+from engine.api.errors import EngineError
+from engine.api.generation import Generation
+from engine.api.request import Finished, FinishReason, Request, TextDelta
+from engine.core.tick_log import TickRecord
 
 
 @dataclass

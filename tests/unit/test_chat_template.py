@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import TemplateError
+from engine.api.errors import TemplateError
 from engine.gguf.file import open_gguf
-from engine.text.chat_template import ChatTemplate, KeptAnswer, Message
-from engine.text.tokenizer import Tokenizer
+from engine.templates.chat_template import ChatTemplate, KeptAnswer, Message
+from engine.tokenizer.tokenizer import Tokenizer
 from tests.text_samples import write_bpe, write_spm
 
 OWN = Path(__file__).parents[1] / "golden" / "templates"
@@ -206,7 +206,7 @@ def test_a_template_that_fails_is_replaced_and_said(source, tokenizer):
 
 
 def test_an_endless_template_is_stopped(tokenizer, monkeypatch):
-    monkeypatch.setattr("engine.text.sandbox.MAX_SECONDS", 0.2)
+    monkeypatch.setattr("engine.templates.sandbox.MAX_SECONDS", 0.2)
     loops = "".join(f"{{% for a{i} in range(99999) %}}" for i in range(4)) + "{% endfor %}" * 4
     source = "{% if messages | length > 3 %}" + loops + "{% endif %}"
     template = ChatTemplate(source + "{% for m in messages %}{{ m.content }}{% endfor %}", tokenizer)

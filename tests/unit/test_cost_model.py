@@ -2,11 +2,11 @@ from random import Random
 
 import pytest
 
-from engine.admission import SchedulerConfig
-from engine.cost_model import CostModel, Load, chunk_pairs
-from engine.prefill_share import Readers, plan_chunks
-from engine.request import Request
-from engine.sequence import Sequence
+from engine.api.request import Request
+from engine.scheduler.block_tables import SchedulerConfig
+from engine.scheduler.chunked_prefill import Readers, plan_chunks
+from engine.scheduler.cost_model import CostModel, Load, chunk_pairs
+from engine.scheduler.sequence import Sequence
 
 
 def truth(load, slower=1.0):

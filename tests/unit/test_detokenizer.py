@@ -1,8 +1,8 @@
 """Incremental decoding equals decoding at once."""
 
 from engine.gguf.file import open_gguf
-from engine.text.detokenizer import Detokenizer
-from engine.text.tokenizer import Tokenizer
+from engine.tokenizer.detokenizer import Detokenizer
+from engine.tokenizer.tokenizer import Tokenizer
 from tests.perf.detokenizer_fuzz import run
 from tests.text_samples import write_bpe
 

@@ -7,12 +7,12 @@ import time
 import pytest
 import torch
 
-from engine import answer, snapshot
+from engine.api.errors import EngineClosedError, EngineError, ModelFileError, RequestError
+from engine.api.request import Finished, FinishReason, Request, SamplingParams, TextDelta
+from engine.api.stats import SequenceState
+from engine.core import output_processor, stats_collector
+from engine.core.model_loader import ResidentModel
 from engine.engine import Engine, Model
-from engine.errors import EngineClosedError, EngineError, ModelFileError, RequestError
-from engine.host import ResidentModel
-from engine.request import Finished, FinishReason, Request, SamplingParams, TextDelta
-from engine.stats import SequenceState
 from tests.tiny_gguf import make_tiny
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -303,7 +303,7 @@ def test_smaller_kv_types_answer_nearly_the_same(files, kv_dtype: str):
 
 
 def test_the_speeds_of_an_idle_engine_run_out(engine: Engine, model: Model, monkeypatch):
-    for module in (answer, snapshot):
+    for module in (output_processor, stats_collector):
         monkeypatch.setattr(module, "RATE_WINDOW", 0.1)
     model.submit(request()).result(60)
     wait_until(lambda: engine.stats().decode_tok_s > 0)

@@ -8,13 +8,13 @@ import pytest
 import torch
 from gguf import GGUFWriter
 
-import engine.memory as memory
+import engine.device.memory as memory
+from engine.api.errors import EngineError, ModelFileError, UnsupportedModelError
+from engine.api.request import FinishReason, Request, SamplingParams
+from engine.device.fit_advice import Holders, Need
 from engine.engine import Engine
-from engine.errors import EngineError, ModelFileError, UnsupportedModelError
-from engine.fitting import Holders, Need
 from engine.gguf.file import open_gguf
 from engine.model.config import ModelConfig, RopeScaling, read_config
-from engine.request import FinishReason, Request, SamplingParams
 from tests import tiny_gguf
 from tests.passes import load_decoder
 from tests.tiny_gguf import make_tiny

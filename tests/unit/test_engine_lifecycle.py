@@ -7,11 +7,11 @@ import weakref
 
 import pytest
 
+from engine.api.errors import EngineClosedError, EngineError, RequestError
+from engine.api.request import Action, Finished, FinishReason, Request, SamplingParams, TextDelta
+from engine.core.model_loader import ResidentModel
+from engine.device.memory import process_bytes
 from engine.engine import Engine, Model
-from engine.errors import EngineClosedError, EngineError, RequestError
-from engine.host import ResidentModel
-from engine.memory import process_bytes
-from engine.request import Action, Finished, FinishReason, Request, SamplingParams, TextDelta
 from tests.tiny_gguf import make_tiny
 
 GREEDY = SamplingParams(temperature=0.0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.request import FinishReason
+from engine.api.request import FinishReason
 from tests.perf.aborts import abort_at_random
 from tests.perf.soak import soak
 from tests.tiny_gguf import make_tiny

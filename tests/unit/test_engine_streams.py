@@ -6,11 +6,11 @@ import threading
 import numpy as np
 import pytest
 
-from engine.answer import Answer
-from engine.errors import RequestError
-from engine.generation import Generation
-from engine.request import Finished, FinishReason, Request, SamplingParams, TextDelta
-from engine.sequence import Sequence
+from engine.api.errors import RequestError
+from engine.api.generation import Generation
+from engine.api.request import Finished, FinishReason, Request, SamplingParams, TextDelta
+from engine.core.output_processor import Answer
+from engine.scheduler.sequence import Sequence
 
 END = Finished(FinishReason.STOP, None, 1, 0, 1, queue_ms=0.0, ttft_ms=0.0, tok_s=0.0)
 PIECES = [TextDelta(letter, (i,)) for i, letter in enumerate("abcdef")]

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from app.builtin_model import builtin_model_path
+from engine.api.request import Request, SamplingParams
 from engine.engine import Engine
 from engine.model.decoder import Decoder
-from engine.request import Request, SamplingParams
 from kernels.cpu_operations import CPUOperations
 from kernels.ops import Operations
 from kernels.reference import TorchOperations

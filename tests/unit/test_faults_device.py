@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import EngineFailedError
-from engine.request import FinishReason
-from engine.scheduler import ModelBatch
-from engine.stats import SequenceState
+from engine.api.errors import EngineFailedError
+from engine.api.request import FinishReason
+from engine.api.stats import SequenceState
+from engine.scheduler.scheduler import ModelBatch
 from tests.fault_bench import SUBJECTS, FaultBench, Tap, read
 
 LOST = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be reported later"
@@ -152,7 +152,7 @@ def test_a_process_that_cannot_use_its_device_any_more_says_so(lone: FaultBench,
     def poisoned(device) -> None:
         raise RuntimeError(LOST)
 
-    monkeypatch.setattr("engine.rebuild.check_device", poisoned)
+    monkeypatch.setattr("engine.core.device_recovery.check_device", poisoned)
     give_up(lone, "restart the program", "conversations are kept")
 
 

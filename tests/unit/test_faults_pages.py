@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.generation import Generation
-from engine.request import FinishReason
-from engine.sequence import Sequence
+from engine.api.generation import Generation
+from engine.api.request import FinishReason
+from engine.scheduler.sequence import Sequence
 from tests.fault_bench import CHUNK, FaultBench, read
 
 Damage = Callable[[FaultBench, Sequence, Sequence], None]

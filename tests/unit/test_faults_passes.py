@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.recovery import _SMALLEST_CHUNK
-from engine.request import FinishReason, SamplingParams
-from engine.scheduler import ModelBatch
+from engine.api.request import FinishReason, SamplingParams
+from engine.core.pass_recovery import _SMALLEST_CHUNK
+from engine.scheduler.scheduler import ModelBatch
 from kernels import sampling
 from tests.fault_bench import CHUNK, SUBJECTS, VICTIM, FaultBench, labels, read
 
@@ -180,7 +180,7 @@ def test_a_sampler_that_raises_ends_its_row(bench: FaultBench, monkeypatch, alon
             raise ValueError("odd temperature")
         return real(logits, batch)
 
-    monkeypatch.setattr("engine.sampler.sample", broken)
+    monkeypatch.setattr("engine.runner.sampler.sample", broken)
     request = bench.request(VICTIM)
     hot = type(request)(
         request.prompt_ids, SamplingParams(temperature=1.25, seed=3), 20, ignore_eog=True, label=VICTIM
@@ -199,7 +199,7 @@ def test_a_device_without_memory_in_the_sampler_is_no_rows_fault(bench: FaultBen
             raise out_of_memory()
         return real(logits, batch)
 
-    monkeypatch.setattr("engine.sampler.sample", short)
+    monkeypatch.setattr("engine.runner.sampler.sample", short)
     bench.check_others(bench.together(*map(bench.request, SUBJECTS)))
     assert len(calls) > 6
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.generation import Generation
-from engine.request import FinishReason, TextDelta
-from engine.scheduler import ModelBatch
-from engine.stats import SequenceState
+from engine.api.generation import Generation
+from engine.api.request import FinishReason, TextDelta
+from engine.api.stats import SequenceState
+from engine.scheduler.scheduler import ModelBatch
 from tests.fault_bench import SUBJECTS, VICTIM, FaultBench, Tap, labels, read
 from tests.small_model import KV_BYTES
 
@@ -70,7 +70,7 @@ def test_a_tokenizer_that_raises_at_the_start_ends_its_answer(bench: FaultBench,
             raise ValueError("no such vocabulary")
 
     others = bench.together(*map(bench.request, SUBJECTS))
-    bench.on_thread(lambda: monkeypatch.setattr("engine.answer.Detokenizer", Broken))
+    bench.on_thread(lambda: monkeypatch.setattr("engine.core.output_processor.Detokenizer", Broken))
     _, end = read(bench.submit(VICTIM))
     assert end.reason is FinishReason.ERROR and "no such vocabulary" in (end.error or "")
     bench.on_thread(monkeypatch.undo)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from engine.cost_model import CostModel, Load
-from engine.pass_sizes import trim_to_few
-from engine.prefill_share import tick_limit
-from engine.request import Request
-from engine.sequence import Sequence
-from engine.tick_plan import PrefillChunk
+from engine.api.request import Request
+from engine.scheduler.buckets import trim_to_few
+from engine.scheduler.chunked_prefill import tick_limit
+from engine.scheduler.cost_model import CostModel, Load
+from engine.scheduler.plan import PrefillChunk
+from engine.scheduler.sequence import Sequence
 from tests.unit.test_scheduler import Bench
 
 

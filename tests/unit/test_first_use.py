@@ -1,6 +1,6 @@
 """When a shape is captured although rows wait: as soon as not doing so has cost as much."""
 
-from engine.first_use import FirstUse
+from engine.runner.capture_policy import FirstUse
 
 
 def test_the_first_capture_is_made_and_measured():

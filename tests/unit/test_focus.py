@@ -2,11 +2,11 @@
 
 import pytest
 
-from engine.cost_model import Load
-from engine.prefill_share import order_readers, share_prefill
-from engine.request import Priority, Request
-from engine.sequence import Sequence
-from engine.stats import SequenceState
+from engine.api.request import Priority, Request
+from engine.api.stats import SequenceState
+from engine.scheduler.chunked_prefill import order_readers, share_prefill
+from engine.scheduler.cost_model import Load
+from engine.scheduler.sequence import Sequence
 from tests.unit.test_scheduler import Bench
 
 
@@ -119,7 +119,7 @@ def test_a_prompt_paused_half_way_is_read_on():
 
 @pytest.mark.parametrize("call", ["hold", "let_go"])
 def test_sequences_are_steered_between_ticks_only(call):
-    from engine.kv_cache import InvariantError
+    from engine.cache.block_manager import InvariantError
 
     bench = Bench()
     bench.submit(10)

@@ -7,8 +7,8 @@ import weakref
 
 import pytest
 
-from engine.generation import Generation
-from engine.request import Action, Finished, FinishReason, Priority, Request, TextDelta
+from engine.api.generation import Generation
+from engine.api.request import Action, Finished, FinishReason, Priority, Request, TextDelta
 
 END = Finished(FinishReason.STOP, None, 1, 0, 1, queue_ms=0.0, ttft_ms=0.0, tok_s=0.0)
 

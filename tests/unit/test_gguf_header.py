@@ -6,7 +6,7 @@ import gguf as reference
 import numpy as np
 import pytest
 
-from engine.errors import ModelFileError, UnsupportedModelError
+from engine.api.errors import ModelFileError, UnsupportedModelError
 from engine.gguf import strings as string_module
 from engine.gguf.file import open_gguf
 from engine.gguf.header import parse_header

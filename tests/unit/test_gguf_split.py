@@ -2,7 +2,7 @@ import shutil
 
 import pytest
 
-from engine.errors import ModelFileError
+from engine.api.errors import ModelFileError
 from engine.gguf.file import open_gguf
 from engine.gguf.split import parse_part_name
 from tests.gguf_bytes import entry, gguf, tensor

@@ -4,10 +4,10 @@ import shutil
 import pytest
 
 from app.model_files import find_models
+from engine import catalog as module
+from engine.catalog import LLAMA_FTYPE, scan_folder, summarize
 from engine.gguf import metadata
-from engine.gguf import summary as module
 from engine.gguf.file import open_gguf
-from engine.gguf.summary import LLAMA_FTYPE, scan_folder, summarize
 from tests.gguf_bytes import entry, gguf, tensor
 from tests.tiny_gguf import make_tiny
 

@@ -5,15 +5,15 @@ from collections import deque
 
 import pytest
 
-from engine.cost_model import CostModel
-from engine.kv_cache import BlockManager, KVBudget
-from engine.pass_sizes import DECODE_ROWS, VERIFY_TOKENS, round_up
-from engine.request import Request
-from engine.run_ahead import rows_alone, run_ahead
-from engine.sampler import Sampled
-from engine.scheduler import ModelBatch, Scheduler, SchedulerConfig, TickPlan
-from engine.sequence import Sequence
-from engine.speculation import Speculator
+from engine.api.request import Request
+from engine.cache.block_manager import BlockManager, KVBudget
+from engine.core.multi_step import rows_alone, run_ahead
+from engine.runner.sampler import Sampled
+from engine.scheduler.buckets import DECODE_ROWS, VERIFY_TOKENS, round_up
+from engine.scheduler.cost_model import CostModel
+from engine.scheduler.scheduler import ModelBatch, Scheduler, SchedulerConfig, TickPlan
+from engine.scheduler.sequence import Sequence
+from engine.speculation.speculator import Speculator
 
 TICK_MS = 2.65
 TOKEN_MS = 0.06

@@ -14,7 +14,7 @@ from app import history_database
 from app.conversation import AnswerStats, Conversation, Status
 from app.history import HistoryStore, OpenTabs
 from app.history_schema import STEPS, create_search_index
-from engine.request import Priority, SamplingParams
+from engine.api.request import Priority, SamplingParams
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from engine.admission import Spill
-from engine.cost_model import Load
-from engine.kv_cache import BlockManager, InvariantError, KVBudget
-from engine.stats import SequenceState
+from engine.api.stats import SequenceState
+from engine.cache.block_manager import BlockManager, InvariantError, KVBudget
+from engine.scheduler.block_tables import Spill
+from engine.scheduler.cost_model import Load
 from tests.unit.test_scheduler import SIZE, Bench
 
 

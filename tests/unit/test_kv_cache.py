@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.kv_cache import BlockManager, InvariantError, KVBudget
+from engine.cache.block_manager import BlockManager, InvariantError, KVBudget
 from tests.block_fuzz import BlockFuzzer
 
 SIZE = 4

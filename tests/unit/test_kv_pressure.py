@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from engine.api.generation import Generation
+from engine.api.request import FinishReason, Request, SamplingParams
+from engine.api.stats import SequenceState
 from engine.engine import Engine
-from engine.generation import Generation
-from engine.request import FinishReason, Request, SamplingParams
-from engine.runner import ModelRunner
-from engine.stats import SequenceState
+from engine.runner.eager_runner import ModelRunner
 from tests.small_model import KV_BYTES
 
 TABS, PROMPT, NEW = 8, 700, 250

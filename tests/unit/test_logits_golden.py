@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from app.builtin_model import builtin_model_path
+from engine.api.request import Request, SamplingParams
 from engine.engine import Engine
-from engine.request import Request, SamplingParams
 from tests.goldens import BUILTIN_NAME, FOLDER, Golden, best_differs, golden_names, model_file, nmse
 from tests.tiny_blocks import TYPES
 from tests.tiny_gguf import dequantised_f32_copy, make_tiny, weights_hash

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine import memory
-from engine.errors import EngineError
-from engine.fitting import Holders, Need, format_bytes
-from engine.memory import check_weights_fit, freeze_garbage
+from engine.api.errors import EngineError
+from engine.device import memory
+from engine.device.fit_advice import Holders, Need, format_bytes
+from engine.device.memory import check_weights_fit, freeze_garbage
 
 CPU = torch.device("cpu")
 NOBODY = Holders()

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.pass_sizes import MIXED_ROWS, PASS_TOKENS, round_up, trim_to_pass
-from engine.request import Request
-from engine.sequence import Sequence
-from engine.tick_plan import PrefillChunk
+from engine.api.request import Request
+from engine.scheduler.buckets import MIXED_ROWS, PASS_TOKENS, round_up, trim_to_pass
+from engine.scheduler.plan import PrefillChunk
+from engine.scheduler.sequence import Sequence
 
 
 def chunk(length: int, rest: int) -> PrefillChunk:

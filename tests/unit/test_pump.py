@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 from app.pump import FASTEST, SLOWEST, Pump
-from engine.request import Finished, Request, TextDelta
+from engine.api.request import Finished, Request, TextDelta
 from tests.fakes import FakeEngine, FakeGeneration, FakeModel
 
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cost_model import CostModel
-from engine.kv_budget import KVBudget
-from engine.kv_cache import BlockManager
-from engine.request import FinishReason, Request
-from engine.run_ahead import rows_alone, run_ahead
-from engine.sampler import Sampled
-from engine.scheduler import ModelBatch, Scheduler, SchedulerConfig
-from engine.sequence import Sequence
+from engine.api.request import FinishReason, Request
+from engine.cache.block_manager import BlockManager
+from engine.cache.budget import KVBudget
+from engine.core.multi_step import rows_alone, run_ahead
+from engine.runner.sampler import Sampled
+from engine.scheduler.cost_model import CostModel
+from engine.scheduler.scheduler import ModelBatch, Scheduler, SchedulerConfig
+from engine.scheduler.sequence import Sequence
 
 BLOCK = 4
 STOP = 7

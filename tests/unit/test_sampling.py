@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from engine.request import MAX_BIAS, Request, SamplingParams
-from engine.sampler import sample_rows
-from engine.sequence import Sequence
+from engine.api.request import MAX_BIAS, Request, SamplingParams
+from engine.runner.sampler import sample_rows
+from engine.scheduler.sequence import Sequence
 from kernels.sampling import uniform
 
 VOCAB = 97

@@ -5,13 +5,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from engine.cost_model import CostModel, Load
-from engine.errors import RequestError
-from engine.kv_cache import BlockManager, InvariantError, KVBudget
-from engine.request import FinishReason, Priority, Request
-from engine.scheduler import Scheduler, SchedulerConfig
-from engine.sequence import Sequence
-from engine.stats import SequenceState
+from engine.api.errors import RequestError
+from engine.api.request import FinishReason, Priority, Request
+from engine.api.stats import SequenceState
+from engine.cache.block_manager import BlockManager, InvariantError, KVBudget
+from engine.scheduler.cost_model import CostModel, Load
+from engine.scheduler.scheduler import Scheduler, SchedulerConfig
+from engine.scheduler.sequence import Sequence
 from tests.scheduler_fuzz import SchedulerFuzzer
 
 SIZE = 4

@@ -1,6 +1,6 @@
 """Sequences paused on request keep their KV only while nobody who could run needs the memory."""
 
-from engine.stats import SequenceState
+from engine.api.stats import SequenceState
 from tests.unit.test_scheduler import Bench
 
 

@@ -1,5 +1,5 @@
-from engine.request import Request
-from engine.sequence import Sequence
+from engine.api.request import Request
+from engine.scheduler.sequence import Sequence
 
 
 def test_tokens_chase_a_target():

@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from engine.cost_model import CostModel, Load
-from engine.guesser import EARNED, FIRST_CREDIT, MOST_CREDIT
-from engine.kv_cache import BlockManager, KVBudget
-from engine.request import Request
-from engine.scheduler import Scheduler, SchedulerConfig
-from engine.sequence import Sequence
-from engine.speculation import Speculator
+from engine.api.request import Request
+from engine.cache.block_manager import BlockManager, KVBudget
+from engine.scheduler.cost_model import CostModel, Load
+from engine.scheduler.scheduler import Scheduler, SchedulerConfig
+from engine.scheduler.sequence import Sequence
+from engine.speculation.proposer import EARNED, FIRST_CREDIT, MOST_CREDIT
+from engine.speculation.speculator import Speculator
 
 TICK_MS = 10.0
 BLOCKS = 100

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.stops import StopMatcher
+from engine.tokenizer.stops import StopMatcher
 
 
 def feed(stops, pieces):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.suffix_index import CANDIDATES, LONGEST, SuffixIndex, continue_from
+from engine.speculation.ngram_index import CANDIDATES, LONGEST, SuffixIndex, continue_from
 
 TEXTS = st.lists(st.integers(0, 3), max_size=80)
 

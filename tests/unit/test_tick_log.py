@@ -5,11 +5,11 @@ import time
 
 import pytest
 
+from engine.api.request import Request, SamplingParams
+from engine.core.tick_log import PassNotes, TickLog
 from engine.engine import Engine
-from engine.request import Request, SamplingParams
-from engine.runner import ModelRunner
-from engine.tick_log import PassNotes, TickLog
-from engine.tick_plan import TickPlan
+from engine.runner.eager_runner import ModelRunner
+from engine.scheduler.plan import TickPlan
 from tests.tiny_gguf import make_tiny
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.errors import TokenizerError
+from engine.api.errors import TokenizerError
 from engine.gguf.file import open_gguf
-from engine.text.bpe import BytePairEncoder
-from engine.text.pretokenizers import PRE_TOKENIZERS
-from engine.text.tokenizer import Tokenizer
+from engine.tokenizer.bpe import BytePairEncoder
+from engine.tokenizer.pretokenizers import PRE_TOKENIZERS
+from engine.tokenizer.tokenizer import Tokenizer
 from tests.text_samples import write_bpe, write_spm
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tokenizer_llama_cpp.json.gz"

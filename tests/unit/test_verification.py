@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from app.builtin_model import builtin_model_path
+from engine.api.generation import Generation
+from engine.api.request import Finished, FinishReason, Request, SamplingParams
 from engine.engine import Engine, Model
-from engine.generation import Generation
-from engine.request import Finished, FinishReason, Request, SamplingParams
-from engine.runner import ModelRunner
-from engine.sequence import Sequence
-from engine.speculation import Speculator
-from engine.tick_plan import ModelBatch, PrefillChunk
+from engine.runner.eager_runner import ModelRunner
+from engine.scheduler.plan import ModelBatch, PrefillChunk
+from engine.scheduler.sequence import Sequence
+from engine.speculation.speculator import Speculator
 from kernels.cpu_operations import CPUOperations
 from kernels.reference import TorchOperations
 from tests.passes import BLOCK_SIZE, load_decoder
@@ -57,7 +57,7 @@ def plain() -> Iterator[Model]:
 @pytest.fixture(scope="module")
 def eager() -> Iterator[Model]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.loop.Speculator", Eager)
+        patch.setattr("engine.core.loop.Speculator", Eager)
         engine = new_engine("auto")
     with engine:
         yield engine.load(builtin_model_path())
@@ -149,7 +149,7 @@ def test_the_end_of_text_inside_a_draft_ends_the_answer(plain: Model, eager: Mod
 
 
 def test_kv_pressure_changes_no_text(plain: Model, monkeypatch):
-    monkeypatch.setattr("engine.loop.Speculator", Eager)
+    monkeypatch.setattr("engine.core.loop.Speculator", Eager)
     asked = [(f"{i}, {i}, {i}, {i}, {i},", GREEDY, 80) for i in range(1, 6)]
     expected = ids_from(plain, *asked)
     with new_engine("auto", kv_budget_bytes=10 * plain.info.kv_bytes_per_token * BLOCK_SIZE) as engine:

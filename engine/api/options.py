@@ -1,0 +1,62 @@
+"""How an engine runs: every option in one place, typed, checked when it is made."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.api.errors import EngineError
+from engine.scheduler.block_tables import Spill
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Options of one `Engine`; raises `EngineError` naming the first that cannot be served."""
+
+    device: str = "auto"
+    """"auto", "cpu" or "cuda[:N]"."""
+    kv_budget_bytes: int | None = None
+    """Most KV memory of all models together; None for what the device has left."""
+    vram_limit_bytes: int | None = None
+    """Use no more of a GPU than this, weights and KV together."""
+    kv_dtype: str = "auto"
+    weight_dtype: str = "auto"
+    tick_factor: float = 2.0
+    """Longest tick, in idle ticks, while a prompt is read beside running answers."""
+    kv_spill: str = "auto"
+    """Whether KV that must make room is kept in host memory: "auto" where that is quicker than
+    computing it again, "always" or "never"."""
+    host_kv_bytes: int | None = None
+    """Host memory for it; None for a quarter of what is free beside a GPU, and none on a CPU."""
+    max_prefill_tokens: int | None = None
+    """Tokens read in one tick while nobody decodes; None for what serves the device best."""
+    threads: int | None = None
+    """Processor threads, process-wide; None for the cores that the process may use."""
+    cache_folder: Path | None = None
+    """Where compiled CPU kernels are kept between runs, process-wide; None for nowhere."""
+    speculation: str = "auto"
+    """"auto" guesses tokens from the text so far where that is expected to pay, "off" never does; the
+    text is the same."""
+    batch_independent: bool = False
+    """On a GPU: an answer's bits depend on its own tokens alone, not on what else runs; costs speed."""
+    debug: bool = False
+    """Check every invariant in every tick."""
+
+    def __post_init__(self) -> None:
+        """Check what needs no device to be known."""
+        _at_least("kv_budget_bytes", self.kv_budget_bytes, 1)
+        _at_least("host_kv_bytes", self.host_kv_bytes, 0)
+        _at_least("max_prefill_tokens", self.max_prefill_tokens, 1)
+        _at_least("threads", self.threads, 1)
+        if not 1.0 <= self.tick_factor < float("inf"):
+            raise EngineError(f"engine options: tick_factor: {self.tick_factor} is not a number from 1 on")
+        _one_of("kv_spill", self.kv_spill, *Spill)
+        _one_of("speculation", self.speculation, "auto", "off")
+
+
+def _at_least(name: str, value: int | None, least: int) -> None:
+    if value is not None and value < least:
+        raise EngineError(f"engine options: {name}: {value} is not at least {least}")
+
+
+def _one_of(name: str, value: str, *choices: str) -> None:
+    if value not in choices:
+        raise EngineError(f"engine options: {name}: '{value}' is not one of {', '.join(choices)}")

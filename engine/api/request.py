@@ -1,0 +1,170 @@
+"""What the app says to the engine and what comes back: plain, frozen data.
+
+`Request` and `SamplingParams` are checked once, on creation, so that nothing deeper in the engine
+meets a value out of range. This module imports no torch.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from numbers import Integral, Real
+from types import MappingProxyType
+
+from engine.api.errors import RequestError
+
+MAX_BIAS = 1e6
+"""Largest logit bias: far above every logit, and no sum with one leaves float32."""
+
+
+class FinishReason(StrEnum):
+    """Why a generation ended; every generation ends with exactly one of these."""
+
+    STOP = "stop"
+    """The model sampled an end-of-generation token."""
+    STOP_STRING = "stop_string"
+    LENGTH = "length"
+    """`max_tokens`, the model's context length or the KV budget was reached."""
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+class Action(StrEnum):
+    """What may be asked of a running generation."""
+
+    CANCEL = "cancel"
+    PAUSE = "pause"
+    RESUME = "resume"
+
+
+class Priority(StrEnum):
+    """How a sequence shares the prefill budget with others."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is chosen. Temperature 0 is greedy; `None` seed draws one at submit.
+
+    Order of application: penalties and bias on the logits, then temperature, top-k, top-p, min-p.
+    """
+
+    temperature: float = 0.7
+    top_k: int = 40
+    """Keep the k most probable tokens; 0 keeps all."""
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+    """Added to the logits of tokens; -inf forbids one. Ids that a model lacks have no effect."""
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `RequestError` for the first field out of range."""
+        _in_range("temperature", self.temperature, 0.0, 100.0)
+        _whole("top_k", self.top_k)
+        _in_range("top_k", self.top_k, 0, 1 << 30)
+        _in_range("top_p", self.top_p, 0.0, 1.0)
+        _in_range("min_p", self.min_p, 0.0, 1.0)
+        _in_range("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
+        _in_range("frequency_penalty", self.frequency_penalty, -100.0, 100.0)
+        _in_range("presence_penalty", self.presence_penalty, -100.0, 100.0)
+        if self.seed is not None:
+            _whole("seed", self.seed)
+            _in_range("seed", self.seed, 0, (1 << 64) - 1)
+        for token_id, bias in self.logit_bias.items():
+            _whole("logit_bias", token_id)
+            _in_range("logit_bias", token_id, 0, (1 << 31) - 1)
+            _in_range(f"logit_bias: {token_id}", bias, -math.inf, MAX_BIAS)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One generation to run: token ids in, sampling, and when to stop."""
+
+    prompt_ids: tuple[int, ...] = field(repr=False)
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    max_tokens: int | None = None
+    """Most tokens to generate; None runs to the context's end."""
+    stop: tuple[str, ...] = ()
+    """Stop strings; the text ends before the first that appears."""
+    ignore_eog: bool = False
+    """Go on after end-of-generation tokens (for benchmarks)."""
+    priority: Priority = Priority.NORMAL
+    label: str = ""
+    """Shown in statistics, e.g. the tab's title."""
+
+    def __post_init__(self) -> None:
+        """Raise `RequestError` for an empty prompt or a bad limit."""
+        if not self.prompt_ids:
+            raise RequestError("prompt_ids: the prompt is empty; give at least one token")
+        if self.max_tokens is not None:
+            _whole("max_tokens", self.max_tokens)
+            if self.max_tokens < 1:
+                raise RequestError(f"max_tokens: {self.max_tokens} is not at least 1")
+        if self.priority not in set(Priority):
+            raise RequestError(f"priority: {self.priority!r} is not one of {', '.join(Priority)}")
+        _strings("stop", self.stop)
+        if any(not s for s in self.stop):
+            raise RequestError("stop: an empty stop string would end every answer at once")
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the answer: printable text and the ids that it came from.
+
+    `text` may be empty (bytes of an unfinished character, a possible stop string); the ids of all
+    deltas joined are the answer's ids, and the texts joined are its text.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event of a generation."""
+
+    reason: FinishReason
+    error: str | None
+    """For `ERROR`: a readable cause."""
+    prompt_tokens: int
+    cached_tokens: int
+    """Of the prompt, how many came from the prefix cache."""
+    completion_tokens: int
+    queue_ms: float
+    """From submit to the first tick that ran a token of it."""
+    ttft_ms: float | None
+    """From submit to the first sampled token."""
+    tok_s: float
+    """Decode speed after the first token; 0 with fewer than two tokens."""
+    stop_string: str | None = None
+
+
+Event = TextDelta | Finished
+
+
+def _whole(name: str, value: object) -> None:
+    if not isinstance(value, Integral):
+        raise RequestError(f"{name}: {value!r} is not a whole number")
+
+
+def _strings(name: str, value: object) -> None:
+    if not isinstance(value, tuple | list) or not all(isinstance(item, str) for item in value):
+        raise RequestError(f"{name}: {value!r} is not a tuple of strings")
+
+
+def _number(name: str, value: object) -> None:
+    if not isinstance(value, Real):
+        raise RequestError(f"{name}: {value!r} is not a number")
+
+
+def _in_range(name: str, value: float, low: float, high: float) -> None:
+    _number(name, value)
+    if not low <= value <= high:
+        raise RequestError(f"{name}: {value} is not between {low} and {high}")

@@ -1,0 +1,111 @@
+"""One frozen snapshot of the engine, taken at most once per tick.
+
+The panel, `tui-chat bench` and tests read these and nothing else. This module imports no torch.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from engine.api.request import Priority
+
+
+class SequenceState(StrEnum):
+    """Where a sequence stands."""
+
+    QUEUED = "queued"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceStats:
+    """One live sequence."""
+
+    sequence_id: int
+    model: str
+    label: str
+    state: SequenceState
+    prompt_tokens: int
+    computed_tokens: int
+    """Tokens whose KV is in blocks."""
+    context_tokens: int
+    """Prompt and generated tokens together."""
+    context_length: int
+    blocks_own: int
+    blocks_shared: int
+    """Blocks that another sequence holds too."""
+    tok_s: float
+    """Decode speed over the last second."""
+    queue_position: int
+    """1-based while queued, else 0."""
+    note: str = ""
+    """Why it waits, when it waits."""
+    priority: Priority = Priority.NORMAL
+    focused: bool = False
+    """Whether it is served before all others."""
+    held: bool = False
+    """Whether it was paused on request; else a paused sequence waits for KV memory."""
+    wait_s: float | None = None
+    """Seconds to its first token while it is queued or read, by the cost model; None: not known."""
+    blocks_host: int = 0
+    """Blocks whose KV waits in host memory."""
+    drafted: int = 0
+    """Tokens that were guessed ahead of the model so far."""
+    accepted: int = 0
+    """Of these, how many the model confirmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStats:
+    """One resident model."""
+
+    name: str
+    path: str
+    weight_bytes: int
+    kv_bytes_per_token: int
+    context_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """The whole engine."""
+
+    device: str
+    kernels: str
+    """Which implementation serves the operations, e.g. "torch float32"."""
+    kv_dtype: str
+    block_size: int
+    kv_bytes_total: int
+    kv_bytes_used: int
+    """Held by live sequences."""
+    kv_bytes_cached: int
+    """Kept for prefix hits, given up when needed."""
+    blocks_used: int
+    blocks_cached: int
+    rows: int
+    """Decode rows of the last tick."""
+    prefill_tokens: int
+    """Prefill tokens of the last tick."""
+    tick_ms: float
+    """Smoothed duration of a tick."""
+    ticks: int
+    queue_length: int
+    """Sequences that wait their turn or for memory; not those that were paused on request."""
+    decode_tok_s: float
+    """Over the last second, all sequences."""
+    prefill_tok_s: float
+    process_bytes: int
+    """Resident memory of this process."""
+    preemptions: int
+    """How often a sequence made room for others because KV memory was full."""
+    kv_bytes_host: int = 0
+    """KV that waits in host memory."""
+    tick_limit_ms: float = 0.0
+    """Longest tick that is planned while somebody decodes; 0 while nobody does."""
+    tick_error: float = 0.0
+    """|predicted − measured| of ticks, relative, the 95th percentile of the last few hundred."""
+    sequences: tuple[SequenceStats, ...] = ()
+    models: tuple[ModelStats, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+    """Operations that run on a slower implementation than this device has."""

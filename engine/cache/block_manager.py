@@ -1,0 +1,298 @@
+"""KV blocks of one model: counted, shared by prefix, kept for hits until the memory is needed.
+
+A block is free (no content), held (its count of references is that of the block tables naming it)
+or cached (no table names it, but its tokens are indexed and may be hit). Block 0 is scratch for
+padding rows and is never handed out. Tables are append-only: when a sequence fills a block that is
+indexed already it keeps its own. This module imports no torch; it knows numbers, not memory.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from collections.abc import Sequence as TokenIds
+from itertools import chain, compress, count
+
+from engine.cache.budget import InvariantError, KVBudget
+from engine.cache.free_list import FreeBlocks, FreeRuns, LowestFree
+from engine.cache.offload_index import HostTier
+from engine.cache.prefix_cache import PrefixIndex, PrefixNode
+
+__all__ = ["BlockManager", "InvariantError", "KVBudget"]
+
+EVICTION_BATCH = 16
+"""Most blocks evicted beyond the need: freed one by one, a tail comes back as runs of one block."""
+
+
+class BlockManager:
+    """Hands out the blocks `1 .. num_blocks - 1`, of `block_size` tokens and `block_bytes` bytes each.
+
+    `salt` names what KV depends on beside the tokens (model, KV dtype, rope choice); a sequence
+    with another rope choice passes its own salt to `match` and `commit_full`. `lowest_first`
+    keeps the numbers in use low, for memory that can be given back from its end; else blocks of a
+    sequence are kept side by side.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        block_bytes: int,
+        budget: KVBudget,
+        salt: bytes = b"",
+        *,
+        lowest_first: bool = False,
+    ) -> None:
+        self.block_size = block_size
+        self.block_bytes = block_bytes
+        self.budget = budget
+        self.total = num_blocks - 1
+        self.held = 0
+        self._salt = salt
+        self._refs = [0] * num_blocks
+        self._nodes: list[PrefixNode | None] = [None] * num_blocks
+        self._cached: OrderedDict[int, int] = OrderedDict()
+        """Block → clock of its release, the least recently used first."""
+        self._lowest = LowestFree(1, num_blocks) if lowest_first else None
+        self._runs: FreeBlocks = self._lowest or FreeRuns(1, num_blocks)
+        self._index = PrefixIndex(block_size)
+        self.host = HostTier(self._index)
+        """Copies of evicted blocks; without slots until `host.grow` is called."""
+        self.spilling = False
+        """Whether evicted blocks are to be kept in host memory; the caller then asks `take_saves`."""
+        self._saves: list[tuple[int, int]] = []
+        self._spare = min(EVICTION_BATCH, num_blocks // 64)
+        budget.register(self)
+
+    @property
+    def free(self) -> int:
+        """Blocks without content."""
+        return self._runs.count
+
+    @property
+    def cached(self) -> int:
+        """Blocks that nobody holds, kept for prefix hits."""
+        return len(self._cached)
+
+    @property
+    def num_cached(self) -> int:
+        """The same, for the budget."""
+        return len(self._cached)
+
+    @property
+    def num_kept(self) -> int:
+        """Blocks held or cached: those that take memory."""
+        return self.held + len(self._cached)
+
+    @property
+    def highest_used(self) -> int:
+        """The highest block that is held or cached: memory behind it is not needed."""
+        return self.total if self._lowest is None else self._lowest.highest_used
+
+    @property
+    def capacity(self) -> int:
+        """Blocks that one sequence could hold if it were alone."""
+        return min(self.total, self.budget.total_bytes // self.block_bytes)
+
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks that `tokens` tokens need."""
+        return -(-tokens // self.block_size)
+
+    def refs(self, block: int) -> int:
+        """How many tables name `block`."""
+        return self._refs[block]
+
+    def count_shared(self, table: Iterable[int]) -> int:
+        """How many blocks of `table` another table names too."""
+        return sum(map((1).__lt__, map(self._refs.__getitem__, table)))
+
+    def fits(self, n: int, sharing: Iterable[int] = (), *, evicting: bool = True) -> bool:
+        """Whether `allocate(n)` would succeed after `share(sharing)`, or from free blocks alone."""
+        if not evicting:
+            free_bytes = self.budget.total_bytes - self.budget.used_bytes
+            return n <= self._runs.count and n * self.block_bytes <= free_bytes
+        need = n + sum(not self._refs[block] for block in sharing)
+        if need > self._runs.count + len(self._cached):
+            return False
+        return need * self.block_bytes <= self.budget.available_bytes
+
+    def match(
+        self, token_ids: TokenIds[int], salt: bytes | None = None
+    ) -> tuple[list[int], list[PrefixNode]]:
+        """Blocks whose KV is that of the first tokens of `token_ids`, compared token by token.
+
+        And the nodes that follow whose KV is in host memory. Never all of the tokens: at least one is
+        left to compute, for its logits. The blocks are not held yet: `share` them before anything else
+        is allocated.
+        """
+        return self._index.match(token_ids[:-1], self._salt if salt is None else salt)
+
+    def touch(self, blocks: Iterable[int]) -> None:
+        """Count the cached ones of `blocks` as used just now: they are evicted last."""
+        for block in blocks:
+            if block in self._cached:
+                self._cached[block] = self.budget.stamp()
+                self._cached.move_to_end(block)
+
+    def take_saves(self) -> list[tuple[int, int]]:
+        """(block, host slot) pairs to copy, in order, before anything is written; forgets them."""
+        saves, self._saves = self._saves, []
+        return saves
+
+    def share(self, blocks: Iterable[int]) -> None:
+        """Count one more table naming each of `blocks`, which are held or cached."""
+        for block in blocks:
+            if not self._refs[block]:
+                if self._cached.pop(block, None) is None:
+                    raise InvariantError(f"KV block {block} has no content and cannot be shared")
+                self.held += 1
+            self._refs[block] += 1
+
+    def allocate(self, n: int, after: int | None = None) -> list[int] | None:
+        """Take `n` blocks, those following `after` if they are free; None, with nothing changed, if short.
+
+        A new sequence (`after` None) starts in the middle of the longest free run.
+        """
+        if not self.fits(n):
+            return None
+        if n > self._runs.count:
+            short = n - self._runs.count + self._spare
+            for _ in range(min(short, len(self._cached))):
+                self.evict_oldest()
+        if not self.budget.try_reserve(n * self.block_bytes):
+            raise InvariantError(f"KV budget: {n} blocks were promised but their bytes are not there")
+        blocks = self._runs.take(n, after)
+        for block in blocks:
+            self._refs[block] = 1
+        self.held += n
+        return blocks
+
+    def release(self, table: list[int], *, discard: bool = False) -> None:
+        """Stop naming the blocks of `table`, tail first, and empty it.
+
+        Indexed blocks that nobody names stay cached, the tail being evicted first. With `discard`
+        they are forgotten: their content cannot be trusted.
+        """
+        while table:
+            block = table.pop()
+            if self._refs[block] <= 0:
+                raise InvariantError(f"KV block {block} was released more often than it was held")
+            self._refs[block] -= 1
+            if self._refs[block]:
+                continue
+            self.held -= 1
+            node = self._nodes[block]
+            if node is not None and node.blocks[0] == block and not discard:
+                self._cached[block] = self.budget.stamp()
+            else:
+                self._free(block)
+
+    def commit_full(
+        self, table: TokenIds[int], token_ids: TokenIds[int], num_computed: int, salt: bytes | None = None
+    ) -> None:
+        """Index the blocks of `table` that `num_computed` tokens have filled, as far as they are not yet."""
+        size, full = self.block_size, num_computed // self.block_size
+        first = full
+        while first and self._nodes[table[first - 1]] is None:
+            first -= 1
+        if first == full:
+            return
+        node = self._nodes[table[first - 1]] if first else None
+        if node is None:
+            node = self._index.root(self._salt if salt is None else salt)
+        for i in range(first, full):
+            node = self._index.insert(node, tuple(token_ids[i * size : (i + 1) * size]), table[i])
+            self._nodes[table[i]] = node
+        self.budget.version += 1
+
+    def fork(self, table: Iterable[int]) -> list[int]:
+        """A second table of the same blocks. Before either writes to a partly filled one: `copy_on_write`."""
+        blocks = list(table)
+        self.share(blocks)
+        return blocks
+
+    def copy_on_write(self, table: list[int], index: int) -> tuple[int, int] | None:
+        """Make `table[index]` the table's own; (source, destination) to copy first, None if it is already.
+
+        Raise `InvariantError` when no block is left: ask `fits(1)` before.
+        """
+        source = table[index]
+        if self._refs[source] == 1:
+            return None
+        blocks = self.allocate(1, table[index - 1] if index else None)
+        if blocks is None:
+            raise InvariantError(f"KV block {source} is shared and no block is left to copy it to")
+        self._refs[source] -= 1
+        table[index] = blocks[0]
+        return source, blocks[0]
+
+    def oldest_stamp(self) -> int | None:
+        """Clock of the least recently used cached block."""
+        return next(iter(self._cached.values())) if self._cached else None
+
+    def evict_oldest(self) -> None:
+        """Forget the least recently used cached block, or keep its KV in host memory."""
+        block, _ = self._cached.popitem(last=False)
+        node = self._nodes[block]
+        if self.spilling and node is not None and node.blocks == [block]:
+            slot = self.host.put(node)
+            if slot is not None:
+                self._saves.append((block, slot))
+        self._free(block)
+
+    def evict_all(self) -> None:
+        """Forget everything cached."""
+        while self._cached:
+            self.evict_oldest()
+
+    def close(self) -> None:
+        """Give all cached bytes back and leave the budget; raise `InvariantError` while blocks are held."""
+        if self.held:
+            raise InvariantError(f"KV cache: closed while {self.held} blocks are held")
+        self.spilling = False
+        self.evict_all()
+        self.host.clear()
+        self.budget.unregister(self)
+
+    def check_counts(self) -> None:
+        """The cheap invariant: free + cached + held = total, within the budget."""
+        if self._runs.count + len(self._cached) + self.held != self.total:
+            raise InvariantError(
+                f"KV blocks: {self.free} free + {self.cached} cached + {self.held} held is not {self.total}"
+            )
+        self.budget.check()
+
+    def check(self, tables: Iterable[Iterable[int]]) -> None:
+        """The full invariant: counts, and every reference count is that of `tables`; O(blocks)."""
+        self.check_counts()
+        self.host.check()
+        named = Counter(chain.from_iterable(tables))
+        free = set(self._runs)
+        if len(free) != self.free or 0 in free or named[0]:
+            raise InvariantError("KV blocks: the free runs overlap, or scratch block 0 was handed out")
+        blocks = range(1, self.total + 1)
+        used = set(blocks).difference(free)
+        if self.highest_used < max(used, default=0):
+            raise InvariantError(f"KV block {max(used)} is in use, beyond {self.highest_used}")
+        # Of a block that is free, unnamed, uncounted, uncached and unindexed there is nothing to look at.
+        counted = compress(count(), self._refs)
+        indexed = (block for block, node in enumerate(self._nodes) if node is not None)
+        for block in sorted(used.union(named, self._cached, counted, indexed).intersection(blocks)):
+            self._check_block(block, named[block], block in free)
+
+    def _check_block(self, block: int, named: int, free: bool) -> None:
+        node, refs = self._nodes[block], self._refs[block]
+        if refs != named:
+            raise InvariantError(f"KV block {block}: counted {refs} times, in {named} tables")
+        if (refs > 0) + (block in self._cached) + free != 1:
+            raise InvariantError(f"KV block {block} is not exactly one of free, cached and held")
+        if node is not None and block not in node.blocks:
+            raise InvariantError(f"KV block {block} is not where its tokens are indexed")
+        if block in self._cached and (node is None or node.blocks[0] != block):
+            raise InvariantError(f"KV block {block} is cached but no hit can find it")
+
+    def _free(self, block: int) -> None:
+        node = self._nodes[block]
+        if node is not None:
+            self._index.remove(node, block)
+            self._nodes[block] = None
+        self._runs.add(block)
+        self.budget.release(self.block_bytes)

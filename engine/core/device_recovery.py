@@ -1,0 +1,80 @@
+"""Going on after the device has failed: models are loaded again, answers continue from their token ids.
+
+What a device held is lost with it, weights and KV alike. Files, token ids, seeds and positions are the
+host's, and the text that follows depends on nothing else. So the engine loads every model again under
+its old key, queues every sequence with prompt and answer as its tokens, and no handle changes.
+
+A CUDA error that poisons the context (an illegal access, an assertion in a kernel, a launch failure)
+cannot be undone inside a process: every later call fails, and only a new process gets a new context.
+Then the device fails the trial here, every answer ends with a cause that says to restart the program,
+and the engine refuses requests with the same words. Conversations are the app's and stay. What can be
+brought back in the process is a device that answers the trial: one that was reset or replaced behind
+the driver's back, or a failure of which the process was told but that left its context whole.
+"""
+
+import time
+from collections import deque
+
+import torch
+
+from engine.api.errors import EngineError, RequestError
+from engine.api.request import FinishReason
+from engine.api.stats import SequenceState
+from engine.core.output_processor import Answer
+from engine.device.faults import check_device, describe
+from engine.scheduler.scheduler import Scheduler
+
+_MOST = 3
+_WITHIN_S = 600.0
+_NOTE = "paused: the device failed and its models are loaded again"
+
+
+class DeviceTrial:
+    """Whether it is worth loading models again."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._failed_at: deque[float] = deque(maxlen=_MOST)
+
+    def check(self) -> None:
+        """Raise `EngineError` for a device that computes nothing, or that fails again and again."""
+        now = time.monotonic()
+        if len(self._failed_at) == _MOST and now - self._failed_at[0] < _WITHIN_S:
+            raise EngineError(
+                f"it has failed {_MOST + 1} times within {_WITHIN_S / 60:.0f} minutes; restart the program, "
+                "and if it happens again choose another model or device"
+            )
+        self._failed_at.append(now)
+        try:
+            check_device(self._device)
+        except Exception as error:
+            raise EngineError(
+                f"it computes nothing more for this process ({describe(error)}); restart the program: "
+                "conversations are kept"
+            ) from None
+
+
+def rewind(answer: Answer) -> None:
+    """Make the answer's sequence one that waits and knows what its consumer has got, nothing else."""
+    sequence = answer.sequence
+    del sequence.token_ids[sequence.prompt_len + answer.delivered :]
+    sequence.block_table = []
+    sequence.restores = []
+    sequence.num_computed = 0
+    sequence.preemptions += 1
+    sequence.state, sequence.note = SequenceState.PAUSED, _NOTE
+
+
+def queue_again(answers: dict[int, Answer], scheduler: Scheduler) -> None:
+    """Submit rewound sequences in their old order; ends those that had ended, or fit no more."""
+    for answer in sorted(answers.values(), key=lambda item: item.sequence.rank):
+        sequence, error = answer.sequence, answer.sequence.error
+        if not sequence.finished:
+            try:
+                scheduler.submit(sequence)
+                sequence.state, sequence.note = SequenceState.PAUSED, _NOTE
+                continue
+            except RequestError as refusal:
+                error = str(refusal)
+        del answers[sequence.sequence_id]
+        answer.finish(sequence.finish_reason or FinishReason.ERROR, time.monotonic(), error)

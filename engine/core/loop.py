@@ -1,0 +1,400 @@
+"""The engine's thread: inbox → plan → run → commit → deliver, one round a tick.
+
+Everything that changes scheduler or KV happens here. Commands from other threads wait in the inbox
+until the start of the next tick, so a cancellation never races with a step in flight. A failure
+ends the sequences that it belongs to; the thread goes on. After the device itself has failed,
+models are loaded again and sequences go on (`engine.core.device_recovery`).
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from engine.api.errors import DeviceLostError, EngineClosedError, EngineFailedError
+from engine.api.generation import Generation
+from engine.api.request import Action, FinishReason, Priority
+from engine.api.stats import EngineStats
+from engine.cache.budget import KVBudget
+from engine.core.command_thread import Command, CommandThread
+from engine.core.device_recovery import DeviceTrial, queue_again, rewind
+from engine.core.executor import Passes
+from engine.core.model_loader import ModelOrigin, ResidentModel
+from engine.core.multi_step import rows_alone, run_ahead
+from engine.core.output_processor import Answer, never_started
+from engine.core.stats_collector import SnapshotTaker
+from engine.core.tick_log import TickLog
+from engine.device.faults import describe, is_lost
+from engine.device.memory import return_freed_memory
+from engine.model.weights import Progress
+from engine.runner.sampler import Sampled
+from engine.scheduler.block_tables import Spill
+from engine.scheduler.cost_model import CostModel
+from engine.scheduler.scheduler import ModelBatch, Scheduler, SchedulerConfig, TickPlan
+from engine.scheduler.sequence import Sequence
+from engine.speculation.speculator import Speculator
+from kernels.ops import Operations
+
+log = logging.getLogger(__name__)
+
+_HOST_MEMORY_FROM = 0.6
+"""Part of the KV budget in use from which host memory is taken for what will be evicted."""
+
+_IDLE_PAUSE_S = 0.02
+"""Between two pieces of idle work, so that other threads have the interpreter."""
+
+
+class EngineLoop(CommandThread):
+    """Owns the scheduler, the resident models and the answers in flight."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        ops: Operations,
+        kv_limit: Callable[[int], int],
+        rebuild: Callable[[ModelOrigin, Progress], ResidentModel],
+    ) -> None:
+        """kv_limit: from the bytes that KV holds now to the most that it may take.
+
+        rebuild: loads a model again after the device has failed.
+        """
+        super().__init__("engine")
+        self._config = config
+        self._rebuild_model = rebuild
+        self._kv_limit = kv_limit
+        self._budget = KVBudget(kv_limit(0))
+        self.scheduler = Scheduler(CostModel(), config)
+        self._speculator = Speculator()
+        self._models: dict[int, ResidentModel] = {}
+        self.ticks = TickLog()
+        self._passes = Passes(self._models, ops.device, self.ticks)
+        self._trial = DeviceTrial(ops.device)
+        self._failure: str | None = None
+        """Why nothing is served any more."""
+        self._answers: dict[int, Answer] = {}
+        self._ops = ops
+        self._snapshots = SnapshotTaker(ops, self._budget)
+
+    def check_open(self) -> None:
+        """Raise `EngineClosedError` after `stop`, `EngineFailedError` once the device is lost for good."""
+        super().check_open()
+        self._check_device()
+
+    def _check_device(self) -> None:
+        if self._failure is not None:
+            raise EngineFailedError(self._failure)
+
+    def submit(self, sequence: Sequence, generation: Generation) -> None:
+        """Hand over a checked request; raises `EngineClosedError` after the end."""
+        self._post_or_raise(lambda: self._admit(sequence, generation))
+
+    def steer(self, sequence_id: int, what: Action | Priority) -> None:
+        """End, pause, resume or rank one sequence at the next tick; nothing is left to do after its end."""
+        self._post(lambda: self._steer(sequence_id, what))
+
+    def focus(self, sequence_id: int | None) -> None:
+        """Put one sequence before all others from the next tick on; None: nobody."""
+        self._post(lambda: self.scheduler.focus(sequence_id))
+
+    def drop_model(self, key: int) -> None:
+        """Unload a model without waiting for it."""
+        self._post(lambda: self.remove_model(key))
+
+    def stats(self) -> EngineStats:
+        """The latest snapshot."""
+        return self._snapshots.latest
+
+    def add_model(self, resident: ResidentModel) -> None:
+        """Make a loaded model schedulable; on the engine's thread."""
+        self._models[resident.key] = resident
+        self.update_budget()
+        blocks = resident.open_blocks(self._budget, debug=self._config.debug)
+        self.scheduler.add_model(resident.key, blocks, resident.context_length)
+        self.scheduler.occupancy.host_gb_s = self._ops.host_gb_s
+        self._take_snapshot()
+
+    def remove_model(self, key: int) -> threading.Event | None:
+        """End a model's sequences and forget it; on the engine's thread.
+
+        Returns what is set when its memory is back, None for a model that is not there.
+        """
+        resident = self._models.pop(key, None)
+        if resident is None:
+            return None
+        for sequence in self.scheduler.remove_model(key):
+            self._end(sequence, FinishReason.CANCELLED, "the model was unloaded")
+        resident.runner.close()
+        self.update_budget()
+        self._take_snapshot()
+        return resident.runner.freed
+
+    def make_room(self) -> None:
+        """Give back the memory of cached KV; on the engine's thread."""
+        for model in self._models.values():
+            model.blocks.evict_all()
+            model.runner.trim_kv(model.blocks.highest_used + 1)
+
+    def update_budget(self) -> None:
+        """What KV may take changes with what weights take; on the engine's thread."""
+        self._budget.set_total(self._kv_limit(sum(m.runner.kv_bytes for m in self._models.values())))
+
+    def resident(self, key: int) -> ResidentModel:
+        """A resident model; on the engine's thread. Raises `EngineClosedError` once it is removed."""
+        model = self._models.get(key)
+        if model is None:
+            raise EngineClosedError("the model was unloaded; load it again")
+        return model
+
+    def _round(self) -> None:
+        lost: str | None = None
+        try:
+            idle = self.scheduler.idle
+            if idle:
+                self._take_snapshot()
+            self._drain_inbox(wait=idle)
+            if not self._closing.is_set():
+                self._tick()
+        except Exception as error:
+            if isinstance(error, DeviceLostError) or is_lost(error):
+                lost = describe(error.__cause__ or error)
+            else:
+                log.exception("a tick failed outside any model's step")
+                self._start_over(f"the engine failed inside: {type(error).__name__}: {error}")
+        if lost is not None:
+            # Not while the error is handled: its traceback holds the weights that have to go.
+            self._rebuild(lost)
+
+    def _next_command(self) -> Command:
+        """Wait for a command; meanwhile do piece by piece what later passes would wait for."""
+        working = False
+        while True:
+            more = any(model.runner.idle_work() for model in self._models.values() if self._inbox.empty())
+            if working and not more:
+                self.update_budget()
+            working = more
+            try:
+                return self._inbox.get(timeout=_IDLE_PAUSE_S if more else self._snapshots.settles_in())
+            except queue.Empty:
+                if not more:
+                    self._take_snapshot()
+
+    def _tick(self) -> None:
+        if self.scheduler.idle:
+            return
+        plan = self.scheduler.plan(time.monotonic())
+        if plan.empty:
+            raise RuntimeError("no sequence can make progress")
+        self._draft(plan)
+        batch = rows_alone(plan)
+        if batch is not None and self._passes.may_run_ahead(batch, self.scheduler):
+            close = self._config.speculation and self._speculator.stays_close(batch, self.scheduler)
+            if not close:
+                self._run_ahead(plan, batch)
+                return
+        started = time.perf_counter()
+        sampled = self._passes.run(plan, self.scheduler)
+        ended = time.perf_counter()
+        self._speculator.timed(plan.drafted, started, ended)
+        self._settle(plan, sampled, ended - started)
+
+    def _draft(self, plan: TickPlan) -> None:
+        """Guess the next tokens of rows, where the model's runner can verify them."""
+        if self._config.speculation and plan.batches:
+            self._speculator.draft(plan, self.scheduler, self._models[plan.batches[0].model].runner)
+
+    def _run_ahead(self, plan: TickPlan, batch: ModelBatch) -> None:
+        def settle(plan: TickPlan, sampled: Sampled, seconds: float, more: bool) -> None:
+            if seconds:
+                self._passes.learn(batch, seconds, self.scheduler)
+            self._settle(plan, sampled, seconds, more)
+
+        def interrupted() -> bool:
+            return self._closing.is_set() or not self._inbox.empty()
+
+        def recover(batch: ModelBatch, error: Exception) -> Sampled:
+            return self._passes.recover(batch, self._answers, error)
+
+        def stops_queue(ahead: int) -> bool:
+            speculator, on = self._speculator, self._config.speculation
+            return on and speculator.stops_queue(batch, self.scheduler, runner, ahead)
+
+        runner = self._models[batch.model].runner
+        run_ahead(plan, runner, self.scheduler, settle, interrupted, recover, stops_queue)
+
+    def _settle(self, plan: TickPlan, sampled: Sampled, seconds: float, more: bool = False) -> None:
+        """Account and deliver one tick."""
+        self.ticks.add(plan, seconds, [self._models[batch.model].runner.notes for batch in plan.batches])
+        now = time.monotonic()
+        ended = self.scheduler.commit(
+            plan, sampled.ids, sampled.failed, now, confirmed=sampled.confirmed, more=more
+        )
+        self._passes.committed(plan)
+        self._speculator.settle(plan, sampled.confirmed)
+        self._deliver(sampled, ended, now)
+        self._snapshots.tick(plan, sum(map(len, sampled.confirmed.values())), seconds, now)
+        if self._snapshots.due(now):
+            self._take_snapshot()
+            self._fit_memory()
+
+    def _fit_memory(self) -> None:
+        """Give back KV memory that is not needed, take host memory that will be; no tick depends on it."""
+        for model in self._models.values():
+            try:
+                model.runner.trim_kv(model.blocks.highest_used + 1)
+                self._grow_host_memory(model)
+            except Exception as error:
+                if is_lost(error):
+                    raise
+                log.exception("memory of model %s keeps its size", model.name)
+
+    def _grow_host_memory(self, model: ResidentModel) -> None:
+        """Have as much host memory as the device holds of a model's KV, once memory becomes short."""
+        budget, slots = self._budget, self._config.host_kv_bytes // model.block_bytes
+        if slots and self._config.spill is not Spill.NEVER:
+            if budget.used_bytes > _HOST_MEMORY_FROM * budget.total_bytes:
+                model.runner.host_blocks.grow_to(min(slots, model.blocks.num_kept * 2))
+            model.blocks.host.grow(min(slots, model.runner.host_blocks.capacity))
+
+    def _deliver(self, sampled: Sampled, ended: list[Sequence], now: float) -> None:
+        for sequence in ended:
+            self._end(sequence, sequence.finish_reason or FinishReason.ERROR, sequence.error)
+        for sequence_id, last_id in sampled.ids.items():
+            for token_id in (*sampled.confirmed.get(sequence_id, ()), last_id):
+                # Looked up for each token: what lies behind the one that ends a sequence is dropped.
+                answer = self._answers.get(sequence_id)
+                if answer is not None:
+                    self._deliver_one(answer, token_id, now)
+
+    def _deliver_one(self, answer: Answer, token_id: int, now: float) -> None:
+        try:
+            over = answer.token(token_id, now)
+        except Exception as error:
+            log.exception("delivering a token failed")
+            self._end(answer.sequence, FinishReason.ERROR, f"decoding the text failed: {describe(error)}")
+            return
+        if over is not None:
+            reason, stop = over
+            self._end(answer.sequence, reason, None, stop)
+
+    def _admit(self, sequence: Sequence, generation: Generation) -> None:
+        try:
+            self._check_device()
+            answer = Answer(sequence, generation, self.resident(sequence.model).tokenizer)
+            self.scheduler.submit(sequence)
+        except Exception as error:
+            generation.push(never_started(sequence, str(error)))
+            return
+        self._answers[sequence.sequence_id] = answer
+
+    def _steer(self, sequence_id: int, what: Action | Priority) -> None:
+        answer = self._answers.get(sequence_id)
+        if answer is None:
+            return
+        if what is Action.CANCEL:
+            self._end(answer.sequence, FinishReason.CANCELLED)
+        elif what is Action.PAUSE:
+            self.scheduler.hold(sequence_id)
+        elif what is Action.RESUME:
+            self.scheduler.let_go(sequence_id)
+        else:
+            self.scheduler.set_priority(sequence_id, Priority(what))
+
+    def _end(
+        self, sequence: Sequence, reason: FinishReason, error: str | None = None, stop: str | None = None
+    ) -> None:
+        """Free the sequence's blocks and row, then tell its consumer, exactly once."""
+        answer = self._answers.pop(sequence.sequence_id, None)
+        if answer is None:
+            return
+        self._speculator.forget(sequence.sequence_id)
+        try:
+            self.scheduler.finish(sequence)
+        finally:
+            answer.finish(reason, time.monotonic(), error, stop)
+
+    def _start_over(self, cause: str) -> None:
+        """End everything and open new books: after a failure outside a step the old ones may be wrong."""
+        answers, self._answers = self._answers, {}
+        try:
+            self._open_books()
+        finally:
+            # Whoever hears of an end and then asks must not be told of what is gone.
+            self._take_snapshot()
+            now = time.monotonic()
+            for answer in answers.values():
+                answer.finish(FinishReason.ERROR, now, cause)
+
+    def _open_books(self) -> None:
+        self._speculator = Speculator()
+        scheduler = Scheduler(CostModel(), self._config)
+        self._budget = KVBudget(self._budget.total_bytes)
+        self._snapshots.budget = self._budget
+        for resident in self._models.values():
+            blocks = resident.open_blocks(self._budget, debug=self._config.debug)
+            scheduler.add_model(resident.key, blocks, resident.context_length)
+        scheduler.occupancy.host_gb_s = self._ops.host_gb_s
+        # Submitting threads read it: they must never see one that lacks a resident model.
+        self.scheduler = scheduler
+
+    def _rebuild(self, cause: str) -> None:
+        """Load every model again and let every answer go on from its token ids."""
+        log.error("the device failed (%s): its models are loaded again", cause)
+        try:
+            self._trial.check()
+            for answer in self._answers.values():
+                rewind(answer)
+            self._take_snapshot()
+            self._reload_models()
+            focused = self.scheduler.focused
+            self._open_books()
+            self.update_budget()
+            queue_again(self._answers, self.scheduler)
+            self.scheduler.focus(focused)
+        except Exception as error:
+            log.exception("the engine could not be rebuilt")
+            self._give_up(f"the device failed ({cause}) and the engine could not go on: {error}")
+
+    def _reload_models(self) -> None:
+        origins = [resident.origin for resident in self._models.values()]
+        freed = [resident.runner.freed for resident in self._models.values()]
+        self._drop_models()
+        for memory in freed:
+            memory.wait()
+        return_freed_memory()
+        for origin in origins:
+            self._models[origin.key] = self._rebuild_model(origin, lambda _part, _what: self.check_open())
+
+    def _drop_models(self) -> None:
+        for resident in self._models.values():
+            try:
+                resident.runner.close()
+            except Exception:
+                log.exception("closing a model failed")
+        self._models.clear()
+
+    def _give_up(self, cause: str) -> None:
+        """End everything with one cause and refuse what comes with it."""
+        if not self._closing.is_set():
+            self._failure = cause
+        self._drop_models()
+        self._start_over(cause)
+
+    def _take_snapshot(self) -> None:
+        try:
+            self._snapshots.take(self.scheduler, self._models, self._answers, time.monotonic())
+        except Exception:
+            log.exception("taking the statistics failed")
+
+    def _finish(self) -> None:
+        """End what runs and forget the models."""
+        for answer in list(self._answers.values()):
+            try:
+                self._end(answer.sequence, FinishReason.CANCELLED, "the engine was closed")
+            except Exception:
+                log.exception("ending a sequence failed while closing")
+        runners = [model.runner for model in self._models.values()]
+        self._drop_models()
+        for runner in runners:
+            runner.freed.wait()
+        self._take_snapshot()

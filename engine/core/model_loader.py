@@ -1,0 +1,278 @@
+"""Which models are resident, and how a file becomes one."""
+
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine.api.errors import ModelFileError
+from engine.cache.block_manager import BlockManager
+from engine.cache.budget import KVBudget
+from engine.catalog import quantization_label
+from engine.core.block_table_check import PageCheck
+from engine.device.faults import is_out_of_memory
+from engine.device.fit_advice import Holders, Need, does_not_fit
+from engine.device.memory import (
+    check_block_fits,
+    check_weights_fit,
+    free_bytes,
+    kv_room,
+    return_freed_memory,
+)
+from engine.gguf.file import GGUFFile, open_gguf
+from engine.model.config import ModelConfig, read_config
+from engine.model.decoder import Decoder
+from engine.model.weights import Progress, load_weights
+from engine.runner.eager_runner import ModelRunner, Runner
+from engine.templates.chat_template import ChatTemplate
+from engine.tokenizer.tokenizer import Tokenizer
+from kernels.ops import Operations
+
+log = logging.getLogger(__name__)
+
+SLOTS_PER_CONTEXT = 64
+"""KV slots are reserved for at most this many sequences of full length per model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a person wants to know of a resident model."""
+
+    architecture: str
+    quantization: str
+    parameters: int
+    size_bytes: int
+    weight_bytes: int
+    weight_dtype: str
+    kv_dtype: str
+    kv_bytes_per_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOrigin:
+    """What a model is loaded from again, and what of it outlives its device."""
+
+    key: int
+    path: Path
+    context_length: int
+    salt: bytes
+    tokenizer: Tokenizer
+    template: ChatTemplate
+
+
+@dataclass(slots=True)
+class ResidentModel:
+    """Everything that serves one loaded file."""
+
+    key: int
+    name: str
+    path: Path
+    info: ModelInfo
+    config: ModelConfig
+    context_length: int
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    runner: Runner
+    num_blocks: int
+    block_bytes: int
+    salt: bytes
+    """Keys the prefix index: KV of another file, element type or rope choice must never match."""
+    warnings: list[str]
+    blocks: BlockManager = field(init=False)
+    pages: PageCheck = field(init=False)
+
+    @property
+    def origin(self) -> ModelOrigin:
+        """How to load it again."""
+        return ModelOrigin(self.key, self.path, self.context_length, self.salt, self.tokenizer, self.template)
+
+    def open_blocks(self, budget: KVBudget, *, debug: bool) -> BlockManager:
+        """Start with empty books; on the engine's thread, which owns the budget.
+
+        debug: look for wrong page ids by what the blocks hold too.
+        """
+        self.blocks = BlockManager(
+            self.num_blocks,
+            self.runner.block_size,
+            self.block_bytes,
+            budget,
+            self.salt,
+            lowest_first=self.runner.kv_bytes > 0,
+        )
+        self.pages = PageCheck(self.blocks, thorough=debug)
+        return self.blocks
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """What every model of one engine shares."""
+
+    ops: Operations
+    kv_budget_bytes: int
+    """Most that KV of all models may take; on a GPU less while weights take more."""
+    make_room: Callable[[int], None]
+    """Called with the bytes that weights will need, so that cached KV can give way."""
+    holders: Callable[[], Holders] = Holders
+    """Who has memory that closing something would free."""
+
+
+def build_model(
+    key: int, path: Path, context_length: int | None, options: HostOptions, progress: Progress
+) -> ResidentModel:
+    """Open, check and convert a model file.
+
+    Raises `EngineError` subclasses naming file and field when the file cannot be served, and saying
+    what would help when memory does not hold it; nothing is held then. Runs on the caller's thread;
+    nothing of it is visible to the engine until it is added.
+    """
+    progress(0.0, "header")
+    with open_gguf(path) as file:
+        need = _need(file, options.ops)
+        try:
+            return _build(key, file, context_length, options, need, progress)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            # Not the error itself: a record that is kept would hold its traceback, and that the weights.
+            log.warning("loading %s: %s", path, str(error) or type(error).__name__)
+    # What was loaded goes with the error's traceback, so only here it is free again.
+    return_freed_memory()
+    free = free_bytes(options.ops.device)
+    raise does_not_fit(need, free, options.holders(), "memory ran out while it was loaded")
+
+
+def _build(
+    key: int,
+    file: GGUFFile,
+    context_length: int | None,
+    options: HostOptions,
+    need: Need,
+    progress: Progress,
+) -> ResidentModel:
+    ops, path = options.ops, file.path
+    config = read_config(file)
+    tokenizer = Tokenizer.from_gguf(file)
+    template = ChatTemplate.from_gguf(file, tokenizer)
+    block_bytes = ops.kv_block_bytes(config.num_layers, config.num_kv_heads, config.head_dim)
+    check_block_fits(path.name, block_bytes, ops.block_size, options.kv_budget_bytes)
+    options.make_room(need.weight_bytes)
+    check_weights_fit(need, ops.device, options.holders())
+    _begin_to_compile(config, ops)
+    weights = load_weights(file, config, ops, progress)
+    info = _info(file, config, need.parameters, weights.nbytes, block_bytes // ops.block_size, ops)
+    length = min(context_length or config.context_length, config.context_length)
+    num_blocks = _num_blocks(path.name, length, block_bytes, options)
+    runner = _make_runner(Decoder(config, weights, ops), num_blocks, length, tokenizer)
+    try:
+        runner.warm_up(lambda part: progress(part, "kernels"))
+    except BaseException:
+        runner.close()
+        raise
+    progress(1.0, "ready")
+    warnings = [text for text in (tokenizer.warning, template.warning) if text]
+    return ResidentModel(
+        key=key,
+        name=path.stem,
+        path=path,
+        info=info,
+        config=config,
+        context_length=length,
+        tokenizer=tokenizer,
+        template=template,
+        runner=runner,
+        num_blocks=num_blocks,
+        block_bytes=block_bytes,
+        salt=_salt(file, ops),
+        warnings=warnings,
+    )
+
+
+def rebuild_model(origin: ModelOrigin, options: HostOptions, progress: Progress) -> ResidentModel:
+    """Load a model again from its file, under its key; raises what `build_model` raises.
+
+    Tokenizer and template stay, since handles and running answers have them.
+    """
+    made = build_model(origin.key, origin.path, origin.context_length, options, progress)
+    if made.salt != origin.salt:
+        made.runner.close()
+        raise ModelFileError(f"{origin.path}: the file has changed since it was loaded; restart the program")
+    made.tokenizer, made.template = origin.tokenizer, origin.template
+    return made
+
+
+def _need(file: GGUFFile, ops: Operations) -> Need:
+    """What the matrices will take; vectors are too small to count."""
+    parameters = _parameters(file)
+    return Need(
+        file.path.name,
+        _weight_bytes(file, ops),
+        parameters,
+        narrow_bytes=parameters * 2 if ops.weight_format == "float32" else None,
+        as_in_file=ops.weight_format == "as in the file",
+    )
+
+
+def _make_runner(decoder: Decoder, num_blocks: int, length: int, tokenizer: Tokenizer) -> Runner:
+    if not decoder.ops.runs_ahead:
+        return ModelRunner(decoder, num_blocks)
+    from engine.runner.graph_runner import GraphRunner
+
+    return GraphRunner(decoder, num_blocks, length, tokenizer.eog_ids)
+
+
+def _begin_to_compile(config: ModelConfig, ops: Operations) -> None:
+    """Have compilers start while weights are read, where there are any."""
+    if ops.runs_ahead and ops.device.type == "cuda":
+        from engine.runner.early_compile import begin
+
+        begin(config.vocab_size, ops.device)
+
+
+def _num_blocks(name: str, length: int, block_bytes: int, options: HostOptions) -> int:
+    """Blocks to reserve, scratch included: what the budget and the memory left by the weights hold."""
+    room = options.kv_budget_bytes
+    if not options.ops.runs_ahead:
+        room = kv_room(room, options.ops.device)
+    block_size = options.ops.block_size
+    check_block_fits(name, block_bytes, block_size, room)
+    return 1 + min(room // block_bytes, SLOTS_PER_CONTEXT * -(-length // block_size))
+
+
+def _weight_bytes(file: GGUFFile, ops: Operations) -> int:
+    return sum(
+        ops.matrix_bytes(info.type, (info.shape[0], info.shape[1]))
+        for info in file.tensors.values()
+        if len(info.shape) == 2
+    )
+
+
+def _parameters(file: GGUFFile) -> int:
+    total = 0
+    for info in file.tensors.values():
+        count = 1
+        for size in info.shape:
+            count *= size
+        total += count
+    return total
+
+
+def _info(
+    file: GGUFFile, config: ModelConfig, parameters: int, weight_bytes: int, kv_bytes: int, ops: Operations
+) -> ModelInfo:
+    return ModelInfo(
+        architecture=config.arch.name,
+        quantization=quantization_label(file),
+        parameters=parameters,
+        size_bytes=file.size_bytes,
+        weight_bytes=weight_bytes,
+        weight_dtype=ops.weight_format,
+        kv_dtype=ops.kv_format,
+        kv_bytes_per_token=kv_bytes,
+    )
+
+
+def _salt(file: GGUFFile, ops: Operations) -> bytes:
+    stat = file.path.stat()
+    identity = f"{file.path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{ops.kv_format}|{ops.name}"
+    return hashlib.blake2b(identity.encode(), digest_size=16).digest()

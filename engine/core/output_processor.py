@@ -1,0 +1,124 @@
+"""One sequence's way from token ids to text events: detokenizer, stop strings, rates."""
+
+import logging
+from collections import deque
+
+from engine.api.errors import EngineError
+from engine.api.generation import Generation
+from engine.api.request import Finished, FinishReason, TextDelta
+from engine.scheduler.sequence import Sequence
+from engine.tokenizer.detokenizer import Detokenizer
+from engine.tokenizer.stops import StopMatcher
+from engine.tokenizer.tokenizer import Tokenizer
+
+log = logging.getLogger(__name__)
+
+RATE_WINDOW = 1.0
+"""Seconds over which speeds are taken."""
+
+
+class RateMeter:
+    """Events per second over the last second."""
+
+    def __init__(self) -> None:
+        self._times: deque[tuple[float, int]] = deque()
+        self._count = 0
+
+    def add(self, now: float, count: int = 1) -> None:
+        """Record `count` events at `now` (seconds)."""
+        self._times.append((now, count))
+        self._count += count
+        self._drop(now)
+
+    def rate(self, now: float) -> float:
+        """Events per second."""
+        self._drop(now)
+        return self._count / RATE_WINDOW
+
+    def _drop(self, now: float) -> None:
+        while self._times and self._times[0][0] < now - RATE_WINDOW:
+            self._count -= self._times.popleft()[1]
+
+
+class Answer:
+    """Turns one sequence's sampled ids into events of its generation."""
+
+    def __init__(self, sequence: Sequence, generation: Generation, tokenizer: Tokenizer) -> None:
+        self.sequence = sequence
+        self.generation = generation
+        self.rate = RateMeter()
+        self._eog_ids = frozenset() if sequence.request.ignore_eog else tokenizer.eog_ids
+        self._detokenizer = Detokenizer(tokenizer)
+        self._stops = StopMatcher(sequence.request.stop)
+        self._last_token_at = 0.0
+        self._delivered = 0
+
+    def token(self, token_id: int, now: float) -> tuple[FinishReason, str | None] | None:
+        """Deliver one sampled id; returns why the sequence is over (with the stop string), or None."""
+        if self.generation.cancelled:
+            return FinishReason.CANCELLED, None
+        if token_id in self._eog_ids:
+            return FinishReason.STOP, None
+        text, stop = self._stops.push(self._detokenizer.push(token_id))
+        self._delivered += 1
+        self._last_token_at = now
+        self.rate.add(now)
+        self.generation.push(TextDelta(text, (token_id,)))
+        if stop is not None:
+            return FinishReason.STOP_STRING, stop
+        # Not `at_limit`: the sequence may have got more tokens than were delivered yet.
+        if self.sequence.prompt_len + self._delivered >= self.sequence.limit:
+            return FinishReason.LENGTH, None
+        return None
+
+    @property
+    def delivered(self) -> int:
+        """Ids that the consumer has got."""
+        return self._delivered
+
+    def finish(
+        self, reason: FinishReason, now: float, error: str | None = None, stop: str | None = None
+    ) -> None:
+        """Flush held-back text, then push the `Finished` event, whatever the text does."""
+        if self.generation.finished is not None:
+            raise EngineError(f"sequence {self.sequence.sequence_id} would finish twice")
+        if stop is None:
+            try:
+                text, stop = self._rest()
+            except Exception:
+                log.exception("the end of the text of sequence %s is lost", self.sequence.sequence_id)
+                text = ""
+            if stop is not None and error is None:
+                reason = FinishReason.STOP_STRING
+            if text:
+                self.generation.push(TextDelta(text, ()))
+        self.generation.push(self._summary(reason, now, error, stop))
+
+    def _rest(self) -> tuple[str, str | None]:
+        """Text held back so far, and the stop string that an unfinished character completed."""
+        text, stop = self._stops.push(self._detokenizer.flush())
+        return (text, stop) if stop is not None else (text + self._stops.flush(), None)
+
+    def _summary(self, reason: FinishReason, now: float, error: str | None, stop: str | None) -> Finished:
+        sequence = self.sequence
+        first = sequence.first_token_at
+        seconds = self._last_token_at - first if first is not None else 0.0
+        started = sequence.admitted_at if sequence.admitted_at is not None else now
+        return Finished(
+            reason=reason,
+            error=error,
+            prompt_tokens=sequence.prompt_len,
+            cached_tokens=sequence.cached_tokens,
+            completion_tokens=self._delivered,
+            queue_ms=(started - sequence.arrival) * 1e3,
+            ttft_ms=None if first is None else (first - sequence.arrival) * 1e3,
+            tok_s=(self._delivered - 1) / seconds if self._delivered > 1 and seconds > 0 else 0.0,
+            stop_string=stop,
+        )
+
+
+def never_started(sequence: Sequence, error: str) -> Finished:
+    """The only event of a request that was refused after it was handed over."""
+    return Finished(
+        FinishReason.ERROR, error, sequence.prompt_len, 0, 0, queue_ms=0.0, ttft_ms=None, tok_s=0.0
+    )

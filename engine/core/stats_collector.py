@@ -1,0 +1,172 @@
+"""Takes the engine's frozen statistics, on its thread, at most every 50 ms."""
+
+import time
+from collections.abc import Iterable, Mapping
+
+from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
+from engine.cache.budget import KVBudget
+from engine.core.model_loader import ResidentModel
+from engine.core.output_processor import RATE_WINDOW, Answer, RateMeter
+from engine.device.memory import process_bytes
+from engine.scheduler.chunked_prefill import NO_LIMIT
+from engine.scheduler.scheduler import Scheduler, TickPlan
+from engine.scheduler.sequence import Sequence
+from kernels.ops import Operations
+
+_INTERVAL = 0.05
+_MEMORY_INTERVAL = 0.5
+_SMOOTHING = 0.1
+_WAITING = (SequenceState.QUEUED, SequenceState.PAUSED)
+
+
+class SnapshotTaker:
+    """Accumulates what ticks did and publishes `EngineStats`."""
+
+    def __init__(self, ops: Operations, budget: KVBudget) -> None:
+        self._ops = ops
+        self.budget = budget
+        self._ticks = 0
+        self._tick_ms = 0.0
+        self._rows = 0
+        self._prefill_tokens = 0
+        self._decode_rate = RateMeter()
+        self._prefill_rate = RateMeter()
+        self._taken_at = 0.0
+        self._memory = (0.0, 0)
+        self.latest = self._build(None, {}, {}, time.monotonic())
+
+    def tick(self, plan: TickPlan, confirmed: int, seconds: float, now: float) -> None:
+        """Account one tick, in which `confirmed` guesses came true."""
+        self._ticks += 1
+        self._rows = sum(len(batch.decode) for batch in plan.batches)
+        self._prefill_tokens = sum(chunk.length for batch in plan.batches for chunk in batch.prefill)
+        self._tick_ms += (seconds * 1e3 - self._tick_ms) * (_SMOOTHING if self._ticks > 1 else 1.0)
+        if self._rows:
+            self._decode_rate.add(now, self._rows + confirmed)
+        if self._prefill_tokens:
+            self._prefill_rate.add(now, self._prefill_tokens)
+
+    def due(self, now: float) -> bool:
+        """Whether the last snapshot is old enough."""
+        return now - self._taken_at >= _INTERVAL
+
+    def settles_in(self) -> float | None:
+        """Seconds until the speeds of an idle engine have run out; None: they have."""
+        running = self.latest.decode_tok_s or self.latest.prefill_tok_s
+        return RATE_WINDOW if running else None
+
+    def take(
+        self,
+        scheduler: Scheduler,
+        models: Mapping[int, ResidentModel],
+        answers: Mapping[int, Answer],
+        now: float,
+    ) -> None:
+        """Publish a snapshot."""
+        self._taken_at = now
+        if not answers:
+            self._rows = self._prefill_tokens = 0
+        self.latest = self._build(scheduler, models, answers, now)
+
+    def _build(
+        self,
+        scheduler: Scheduler | None,
+        models: Mapping[int, ResidentModel],
+        answers: Mapping[int, Answer],
+        now: float,
+    ) -> EngineStats:
+        residents = list(models.values())
+        sequences = tuple(self._sequence(scheduler, answer, models, now) for answer in answers.values())
+        used = sum(m.blocks.held * m.blocks.block_bytes for m in residents)
+        cached = sum(m.blocks.cached * m.blocks.block_bytes for m in residents)
+        return EngineStats(
+            device=str(self._ops.device),
+            kernels=self._ops.name,
+            kv_dtype=self._ops.kv_format,
+            block_size=self._ops.block_size,
+            kv_bytes_total=self.budget.total_bytes,
+            kv_bytes_used=used,
+            kv_bytes_cached=cached,
+            blocks_used=sum(m.blocks.held for m in residents),
+            blocks_cached=sum(m.blocks.cached for m in residents),
+            rows=self._rows,
+            prefill_tokens=self._prefill_tokens,
+            tick_ms=self._tick_ms,
+            ticks=self._ticks,
+            queue_length=sum(s.state in _WAITING and not s.held for s in sequences),
+            decode_tok_s=self._decode_rate.rate(now),
+            prefill_tok_s=self._prefill_rate.rate(now),
+            process_bytes=self._process_bytes(now),
+            preemptions=scheduler.preemptions if scheduler else 0,
+            sequences=sequences,
+            models=tuple(_model(m) for m in residents),
+            kv_bytes_host=sum(m.blocks.host.used * m.blocks.block_bytes for m in residents),
+            tick_limit_ms=_finite(scheduler.tick_limit_ms) if scheduler and self._rows else 0.0,
+            tick_error=_p95(scheduler.errors) if scheduler else 0.0,
+            fallbacks=tuple(self._ops.fallbacks),
+        )
+
+    def _sequence(
+        self,
+        scheduler: Scheduler | None,
+        answer: Answer,
+        models: Mapping[int, ResidentModel],
+        now: float,
+    ) -> SequenceStats:
+        sequence: Sequence = answer.sequence
+        model = models[sequence.model]
+        shared = model.blocks.count_shared(sequence.block_table)
+        position = scheduler.queue_position(sequence) if scheduler else 0
+        return SequenceStats(
+            sequence_id=sequence.sequence_id,
+            model=model.name,
+            label=sequence.request.label,
+            state=sequence.state,
+            prompt_tokens=sequence.prompt_len,
+            computed_tokens=sequence.num_computed,
+            context_tokens=len(sequence.token_ids),
+            context_length=model.context_length,
+            blocks_own=len(sequence.block_table) - shared,
+            blocks_shared=shared,
+            tok_s=answer.rate.rate(now),
+            queue_position=position,
+            note=sequence.note,
+            priority=sequence.priority,
+            focused=scheduler is not None and scheduler.focused == sequence.sequence_id,
+            held=sequence.held,
+            wait_s=scheduler.waiting_seconds(sequence) if scheduler is not None else None,
+            blocks_host=_hosted(sequence, model),
+            drafted=sequence.drafted,
+            accepted=sequence.accepted,
+        )
+
+    def _process_bytes(self, now: float) -> int:
+        if now - self._memory[0] >= _MEMORY_INTERVAL or not self._memory[1]:
+            self._memory = (now, process_bytes())
+        return self._memory[1]
+
+
+def _hosted(sequence: Sequence, model: ResidentModel) -> int:
+    """Blocks of a sequence that wait in host memory."""
+    if sequence.block_table or not model.blocks.host.used:
+        return len(sequence.restores)
+    return len(model.blocks.match(sequence.token_ids)[1])
+
+
+def _finite(milliseconds: float) -> float:
+    return milliseconds if milliseconds != NO_LIMIT else 0.0
+
+
+def _p95(errors: Iterable[float]) -> float:
+    ordered = sorted(errors)
+    return ordered[int(0.95 * (len(ordered) - 1))] if ordered else 0.0
+
+
+def _model(model: ResidentModel) -> ModelStats:
+    return ModelStats(
+        name=model.name,
+        path=str(model.path),
+        weight_bytes=model.info.weight_bytes,
+        kv_bytes_per_token=model.info.kv_bytes_per_token,
+        context_length=model.context_length,
+    )

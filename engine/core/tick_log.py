@@ -1,0 +1,94 @@
+"""What the last ticks did and how long they took: to say of a long gap what it was.
+
+Always kept, so it must cost a tick next to nothing: one tuple in a ring. This module imports no torch.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from engine.scheduler.plan import TickPlan
+
+KEPT = 4096
+"""Ticks that are remembered: the last ten seconds of short ones."""
+
+
+class TickRecord(NamedTuple):
+    """One tick."""
+
+    ended_at: float
+    """`time.perf_counter()` when its results were there, before anybody was told."""
+    rows: int
+    """Decode rows."""
+    chunk_tokens: int
+    """Prompt tokens."""
+    shapes: tuple[tuple[int, int, int], ...]
+    """Of each pass as the device ran it, padding included: decode rows, chunks, tokens."""
+    predicted_ms: float
+    """By the cost model, before it learned of this tick; 0 for what it never saw."""
+    measured_ms: float
+    done: tuple[str, ...]
+    """What else was done in it or just before: captures, first runs, memory mapped, blocks copied."""
+
+
+class PassNotes:
+    """What a runner tells of its passes since it was last asked."""
+
+    def __init__(self) -> None:
+        self.shape: tuple[int, int, int] | None = None
+        """Of the last pass launched."""
+        self._done: list[str] = []
+
+    def add(self, what: str) -> None:
+        """Note something that not every pass does."""
+        self._done.append(what)
+
+    def take(self) -> list[str]:
+        """What was noted, and start anew."""
+        if not self._done:
+            return self._done
+        done, self._done = self._done, []
+        return done
+
+
+class TickLog:
+    """The last `KEPT` ticks. The engine's thread adds; any thread reads."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._ring: deque[TickRecord] = deque(maxlen=kept)
+        self._expected_ms = 0.0
+
+    def expect(self, ms: float) -> None:
+        """What a pass of the tick that comes next was predicted to take."""
+        self._expected_ms += ms
+
+    def add(self, plan: TickPlan, seconds: float, notes: Iterable[PassNotes]) -> None:
+        """Remember a tick that has just ended."""
+        now = time.perf_counter()
+        shapes, done = [], []
+        for note in notes:
+            done += note.take()
+            if note.shape is not None:
+                shapes.append(note.shape)
+        self._ring.append(
+            TickRecord(
+                now,
+                sum(len(batch.decode) for batch in plan.batches),
+                sum(chunk.length for batch in plan.batches for chunk in batch.prefill),
+                tuple(shapes),
+                self._expected_ms,
+                seconds * 1e3,
+                tuple(done),
+            )
+        )
+        self._expected_ms = 0.0
+
+    def records(self) -> list[TickRecord]:
+        """The oldest first."""
+        while True:
+            try:
+                return list(self._ring)
+            except RuntimeError:
+                # A tick ended meanwhile.
+                continue

@@ -1,0 +1,133 @@
+"""How much memory there is, what a model takes of it, and how much is left for KV."""
+
+import ctypes
+import gc
+import sys
+from pathlib import Path
+
+import torch
+
+from engine.api.errors import EngineError
+from engine.device.fit_advice import LOAD_MARGIN, Holders, Need, does_not_fit, format_bytes
+from kernels.own_stream import CAPTURE_LOCK
+from kernels.vendor_matmul import free_workspaces
+
+KV_SHARE = 0.5
+"""Part of the free memory that KV may take on a computer that others use too."""
+
+DEVICE_KV_SHARE = 0.94
+"""Part of a GPU's memory left by weights and graphs that KV may take: the rest is for the scratch of
+long prompts and for what other programs draw."""
+
+HOST_KV_SHARE = 0.25
+"""Part of the free host memory that KV evicted from a GPU may take, for each model."""
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that a new allocation can use."""
+    if device.type == "cuda":
+        reserved = torch.cuda.memory_reserved(device)
+        cached = reserved - torch.cuda.memory_allocated(device)
+        free, total = torch.cuda.mem_get_info(device)
+        fraction = torch.cuda.get_per_process_memory_fraction(device)
+        return min(int(free), int(total * fraction) - reserved) + cached
+    import psutil
+
+    free = int(psutil.virtual_memory().available)
+    allowed = _allowed_bytes()
+    return free if allowed is None else min(free, allowed)
+
+
+def _allowed_bytes() -> int | None:
+    """What a container's own limit leaves (cgroup v2), or None without one."""
+    try:
+        limit = int((_CGROUP / "memory.max").read_text())
+        used = int((_CGROUP / "memory.current").read_text())
+        pages = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+        return max(0, limit - used + int(pages.get("inactive_file", 0)))
+    except (OSError, ValueError):
+        return None
+
+
+def process_bytes() -> int:
+    """Resident memory of this process."""
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+def return_freed_memory() -> None:
+    """Hand freed weights back to the system.
+
+    glibc keeps freed pieces below 32 MiB, which are all matrices of a small model: another load
+    would not find that memory free.
+    """
+    if torch.cuda.is_initialized():
+        with CAPTURE_LOCK:
+            free_workspaces()
+            torch.cuda.empty_cache()
+        # Pinned memory is kept by torch as well; versions that cannot give it back lack the function.
+        getattr(torch.accelerator, "empty_host_cache", lambda: None)()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
+
+
+def freeze_garbage() -> None:
+    """Collect garbage, then keep all objects that exist out of later collections.
+
+    Going through what torch alone brings takes tens of milliseconds with the interpreter held: a gap
+    in every stream. This call takes that long itself.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def default_kv_budget(device: torch.device) -> int:
+    """Bytes for KV when no setting caps it."""
+    return int(free_bytes(device) * KV_SHARE)
+
+
+def limit_device(device: torch.device, limit: int) -> None:
+    """Use no more of a GPU than `limit` bytes for weights and scratch; KV is counted beside them."""
+    torch.cuda.set_per_process_memory_fraction(min(1.0, limit / device_bytes(device)), device)
+
+
+def device_kv_budget(device: torch.device, held: int) -> int:
+    """Bytes that KV may take on a GPU where it holds `held` now."""
+    fraction = torch.cuda.get_per_process_memory_fraction(device)
+    room = free_bytes(device) + (held if fraction == 1.0 else 0)
+    return max(0, int(room * DEVICE_KV_SHARE))
+
+
+def device_bytes(device: torch.device) -> int:
+    """Memory of the whole device."""
+    return int(torch.cuda.mem_get_info(device)[1])
+
+
+def kv_room(budget_bytes: int, device: torch.device) -> int:
+    """Bytes that one more model's KV may take: the budget, or less when less is free."""
+    return max(0, min(budget_bytes, free_bytes(device) - LOAD_MARGIN // 2))
+
+
+def check_block_fits(name: str, block_bytes: int, block_size: int, room: int) -> None:
+    """Raise `EngineError` with numbers when not even one block of KV would fit."""
+    if block_bytes > room:
+        raise EngineError(
+            f"{name}: {block_size} tokens need {format_bytes(block_bytes)} of KV memory and "
+            f"{format_bytes(room)} are there; raise the KV budget or close other models or programs."
+        )
+
+
+def check_weights_fit(need: Need, device: torch.device, holders: Holders) -> None:
+    """Raise `EngineError` saying what would help when the weights would not leave the margin free."""
+    free = free_bytes(device)
+    if need.weight_bytes + LOAD_MARGIN > free:
+        raise does_not_fit(need, free, holders)
+
+
+def beyond_limit(device: torch.device) -> int:
+    """Bytes of a GPU that are free but beyond the limit set by `limit_device`."""
+    return max(0, int(torch.cuda.mem_get_info(device)[0]) - max(0, free_bytes(device)))

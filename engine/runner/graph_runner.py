@@ -1,0 +1,374 @@
+"""Runs one model's passes on a GPU: captured per shape, queued ahead of the ids that they give.
+
+Everything a tick needs beyond its shape is on the device: block tables, lengths, last ids and
+sampling state of every row (`kernels.pass_tables`). A tick of decode rows is one graph replay and
+one small copy to pinned memory; the host learns the ids when the copy's event has passed.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
+
+import torch
+from torch import Tensor
+
+from engine.core.tick_log import PassNotes
+from engine.device.host_pool import host_blocks, load, save
+from engine.device.stream import Mark, open_queue
+from engine.model.decoder import Decoder
+from engine.runner.capture_policy import FirstUse
+from engine.runner.cuda_graph import (
+    FIRST_SIZES,
+    VERIFY_SIZES,
+    WARM_SIZES,
+    CapturedPass,
+    PassSize,
+    captured_size,
+    loose_size,
+)
+from engine.runner.in_flight import Flight, read_report, sampled_rows
+from engine.runner.input_batch import whole_prompt
+from engine.runner.persistent_batch import DeviceRows
+from engine.runner.sampler import Sampled, edits_logits
+from engine.runner.warmup import CompileThread
+from engine.scheduler.scheduler import ModelBatch
+from engine.scheduler.sequence import Sequence
+from kernels.compile_together import compile_together
+from kernels.guess_rows import set_guess_rows
+from kernels.pass_tables import LENGTH, DecodeState, PassBuffers, advance, fill_pass
+from kernels.sampler_gpu import sample
+from kernels.sampler_state import SamplerState
+from kernels.triton_ops import TritonOperations
+
+log = logging.getLogger(__name__)
+
+MAX_ROWS = 64
+DEPTH = 32
+"""Ticks whose ids the device keeps; more are never in flight."""
+AHEAD_MS = 12.0
+"""Device time that is queued: longer than most frames of the UI take, too short to feel at a join."""
+_END_IDS = 16
+_SMOOTHING = 0.2
+_KEPT_BLOCKS = 64
+"""KV blocks that stay backed beyond the need: giving memory back and taking it again costs ticks."""
+
+
+class GraphRunner:
+    """One model's decoder, paged KV and decode state on one GPU.
+
+    A captured pass has one token of each decode row; guesses are decode rows of their own.
+    """
+
+    def __init__(
+        self, decoder: Decoder, num_blocks: int, context_length: int, end_ids: Iterable[int]
+    ) -> None:
+        ops, config = decoder.ops, decoder.config
+        assert isinstance(ops, TritonOperations)
+        self.decoder = decoder
+        self.block_size = ops.block_size
+        self._max_blocks = -(-context_length // self.block_size)
+        self._end_ids = sorted(end_ids)[:_END_IDS]
+        self._ops = ops
+        self._queue = open_queue(ops.device)
+        with torch.inference_mode(), self._queue.current():
+            self.kv = ops.make_kv(config.num_layers, num_blocks, config.num_kv_heads, config.head_dim)
+            try:
+                self._state, self._sampler = self._make_state(MAX_ROWS)
+            except BaseException:
+                self.kv.close()
+                raise
+        self.host_blocks = host_blocks(ops, config)
+        self._mapped = self.kv.mapped_bytes
+        self._moved: Mark | None = None
+        """The last copy between device and host blocks."""
+        self._rows = DeviceRows(self._state, self._sampler, self.kv)
+        self._reports = self._queue.host_tensor(*self._state.ring.shape)
+        self._passes: dict[PassSize, CapturedPass] = {}
+        self._compiled: set[PassSize] = set()
+        """What the compiling thread has run, and what failed to be captured ahead is not in."""
+        self._first_use = FirstUse()
+        self.notes = PassNotes()
+        self._flights: deque[Flight] = deque()
+        self._current: CapturedPass | None = None
+        self._ticks = 0
+        self._compiler = CompileThread(self._free)
+        self.freed = self._compiler.freed
+        self.replays = 0
+        """Passes that were one replay of a captured graph."""
+        self.eager_passes = 0
+        """Passes whose kernels were launched one by one."""
+        self._tick_ms = AHEAD_MS / 4
+        self._collected_at = 0.0
+
+    @property
+    def max_ahead(self) -> int:
+        """As many ticks as `AHEAD_MS` holds."""
+        return min(DEPTH - 2, max(1, int(AHEAD_MS / self._tick_ms)))
+
+    @property
+    def verify_rows(self) -> int:
+        """Most tokens of a pass with guesses: of the captured ones, others would lose what guesses gain."""
+        made = (self._passes.get(size) for size in VERIFY_SIZES)
+        return max((one.size.num_tokens for one in made if one is not None and one.captured), default=0)
+
+    def can_verify(self, sequence: Sequence) -> bool:
+        """Not where logits are edited: a guess's row lacks the counts of the guesses before it."""
+        return not edits_logits(sequence.request.sampling)
+
+    def warm_up(self, progress: Callable[[float], None]) -> None:
+        """Make ready what a first answer needs; a thread compiles what later ones will."""
+        compile_together(self._launch_first, progress)
+        with torch.inference_mode(), self._queue.current():
+            for size in FIRST_SIZES:
+                self._pass(size)
+            self._queue.synchronize()
+        self._compiler.start(self._try_out(WARM_SIZES))
+
+    def _launch_first(self) -> None:
+        for _ in self._try_out(FIRST_SIZES):
+            pass
+
+    @torch.inference_mode()
+    def _try_out(self, sizes: Iterable[PassSize]) -> Generator[None, None, None]:
+        """Run shapes once on padding, in a state and a queue of their own, one a step."""
+        queue = open_queue(self._ops.device)
+        with queue.current():
+            state, sampler = self._make_state(1)
+        try:
+            for size in sizes:
+                with queue.current():
+                    one = CapturedPass(state, size, queue)
+                    one.launch(lambda buffers: self._compute(buffers, state, sampler))
+                queue.synchronize()
+                self._compiled.add(size)
+                yield
+        finally:
+            queue.synchronize()
+
+    @torch.inference_mode()
+    def run(self, batch: ModelBatch) -> Sampled:
+        """Run one pass; returns an id or a cause for every sequence that reached its target."""
+        try:
+            with self._queue.current():
+                slots = self._rows.place(batch.sequences, batch.drafts)
+                if batch.copies:
+                    self.notes.add(f"{len(batch.copies)} blocks copied")
+                    self._ops.copy_blocks(self.kv, batch.copies)
+                size = captured_size(batch)
+                one = (
+                    CapturedPass(self._state, loose_size(batch), self._queue)
+                    if size is None
+                    else self._pass(size, hurry=bool(batch.decode))
+                )
+                ready = one.has_run or one.size in self._compiled
+                one.fill(batch, slots)
+                started = time.perf_counter()
+                self._launch(one, batch)
+                launched = time.perf_counter()
+                sampled = self._read(self._flights.popleft())
+                if ready and not one.captured:
+                    ended = time.perf_counter()
+                    self._first_use.launched(one.size, (launched - started) * 1e3, (ended - started) * 1e3)
+                return sampled
+        except Exception:
+            self.forget()
+            raise
+
+    @torch.inference_mode()
+    def begin(self, batch: ModelBatch) -> None:
+        """Bring decode rows onto the device, to be run by `launch`."""
+        self._flights.clear()
+        with self._queue.current():
+            size = captured_size(batch)
+            if size is None:
+                raise RuntimeError(f"{len(batch.decode)} rows are more than {MAX_ROWS}")
+            self._current = self._pass(size)
+            self._current.fill(batch, self._rows.place(batch.decode))
+
+    @torch.inference_mode()
+    def launch(self, batch: ModelBatch) -> None:
+        """Queue one more tick of the rows; takes note of blocks they have got."""
+        assert self._current is not None
+        with self._queue.current():
+            self._rows.send_blocks(batch.decode)
+            self._launch(self._current, batch)
+
+    @torch.inference_mode()
+    def idle_work(self) -> bool:
+        """Capture one more shape whose kernels are compiled; returns whether there will be more to do."""
+        missing = None if self._compiler.running else next(filter(self._is_missing, WARM_SIZES), None)
+        if missing is not None:
+            try:
+                with self._queue.current():
+                    # On padding: the first replay of a graph takes several times as long as the next.
+                    self._pass(missing).launch(self._tick)
+                    self._ticks += 1
+                    self._queue.synchronize()
+            except Exception:
+                log.exception("capturing a pass ahead of its use failed")
+                self._compiled.discard(missing)
+                self.forget()
+            # What was done between ticks has made none of them longer.
+            self.notes.take()
+        return self.compiling
+
+    def _is_missing(self, size: PassSize) -> bool:
+        """Whether a shape is compiled and could be captured, but is not."""
+        made = self._passes.get(size)
+        return size.captured and size in self._compiled and (made is None or not made.captured)
+
+    def collect(self) -> Sampled:
+        """Wait for the oldest tick launched and not yet collected; a row that has ended has no id."""
+        behind = len(self._flights) > 1
+        try:
+            sampled = self._read(self._flights.popleft())
+        except Exception:
+            self.forget()
+            raise
+        now = time.perf_counter()
+        if behind and self._collected_at:
+            self._tick_ms += _SMOOTHING * ((now - self._collected_at) * 1e3 - self._tick_ms)
+        self._collected_at = now if behind else 0.0
+        return sampled
+
+    def forget(self) -> None:
+        """Start from known state: what was in flight is not read any more."""
+        with suppress(Exception):
+            # Blocks of a failed step are given away, and memory behind them may be unmapped.
+            self._queue.synchronize()
+        self._flights.clear()
+        self._rows.forget()
+
+    @torch.inference_mode()
+    def logits(self, token_ids: list[int]) -> Tensor:
+        """float32 [T, vocab] of a prompt by itself, in KV of its own."""
+        config, ops = self.decoder.config, self._ops
+        blocks = (len(token_ids) + self.block_size - 1) // self.block_size + 1
+        with self._queue.current():
+            kv = ops.make_kv(config.num_layers, blocks, config.num_kv_heads, config.head_dim)
+            kv.back(blocks)
+            packed = whole_prompt(token_ids, self.block_size, ops.device)
+            try:
+                return self.decoder.forward(packed.ids, packed.layout, kv, None).cpu()
+            finally:
+                self._queue.synchronize()
+                kv.close()
+
+    @property
+    def compiling(self) -> bool:
+        """Whether later passes are still being made ready: by a thread, or when nothing runs."""
+        return self._compiler.running or any(map(self._is_missing, WARM_SIZES))
+
+    @property
+    def kv_bytes(self) -> int:
+        """Memory that the paged KV holds now."""
+        return self.kv.mapped_bytes
+
+    def trim_kv(self, blocks: int) -> None:
+        """Give back KV memory behind the first `blocks` blocks, unless it is little or in use."""
+        if self._flights or (self._moved is not None and not self._moved.query()):
+            return
+        if self.kv.backed_blocks > blocks + blocks // 4 + _KEPT_BLOCKS:
+            self.kv.trim(blocks + _KEPT_BLOCKS)
+            self._mapped = self.kv.mapped_bytes
+            self.notes.add(f"KV memory trimmed: {self._mapped >> 20} MiB")
+
+    @torch.inference_mode()
+    def save_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Queue copies of KV blocks to pinned host slots, behind the passes launched so far."""
+        with self._queue.current():
+            save(self._ops, self.kv, self.host_blocks, pairs)
+            self.notes.add(f"{len(pairs)} blocks to host memory")
+            self._moved = self._queue.mark()
+
+    @torch.inference_mode()
+    def load_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Queue copies of host slots to KV blocks, ahead of the passes launched from now on.
+
+        Raises `MemoryError` when the device has no memory for them; nothing was copied then.
+        """
+        self.kv.back(max((block + 1 for block, _ in pairs), default=0))
+        with self._queue.current():
+            load(self._ops, self.kv, self.host_blocks, pairs)
+            self.notes.add(f"{len(pairs)} blocks from host memory")
+            self._moved = self._queue.mark()
+
+    def close(self) -> None:
+        """Give all memory back; the thread that still compiles does so at its end."""
+        self._compiler.close()
+
+    def _free(self) -> None:
+        try:
+            self._queue.synchronize()
+        finally:
+            self._flights.clear()
+            self._current = None
+            self._passes.clear()
+            self.kv.close()
+            self.host_blocks.close()
+
+    def _make_state(self, sampler_rows: int) -> tuple[DecodeState, SamplerState]:
+        """sampler_rows: 1 is enough for padding, and tens of megabytes less."""
+        device = self._ops.device
+        guesses = VERIFY_SIZES[-1].num_tokens
+        blocks = self._max_blocks, self.block_size
+        state = DecodeState.create(MAX_ROWS, *blocks, self._end_ids, DEPTH, device, guesses)
+        return state, SamplerState.create(sampler_rows, self.decoder.config.vocab_size, device, guesses)
+
+    def _tick(self, buffers: PassBuffers) -> None:
+        self._compute(buffers, self._state, self._sampler)
+
+    def _compute(self, buffers: PassBuffers, state: DecodeState, sampler: SamplerState) -> None:
+        """The whole tick: tables, model, sampling, and the rows one token further."""
+        decoder, weights = self.decoder, self.decoder.weights
+        set_guess_rows(state, sampler, buffers)
+        fill_pass(state, buffers)
+        prepared = self._ops.prepare_tables(buffers.tables, self.kv, weights.inv_freq, weights.rope_magnitude)
+        logits = decoder.run(buffers.ids, prepared, buffers.logit_rows)
+        lengths = state.rows[:, LENGTH.value]
+        ids, finite = sample(logits, sampler, buffers.sampled_slots, lengths)
+        advance(state, buffers.sampled_slots, ids, finite, sampler)
+
+    def _pass(self, size: PassSize, hurry: bool = False) -> CapturedPass:
+        """The pass of a shape, captured unless rows wait (`hurry`) and it is better not to do so now."""
+        made = self._passes.get(size)
+        if made is None:
+            made = self._passes[size] = CapturedPass(self._state, size, self._queue)
+        if not made.captured and not (hurry and not self._first_use.capture_now(size)):
+            self._capture(made)
+        return made
+
+    def _capture(self, made: CapturedPass) -> None:
+        if not made.has_run:
+            made.launch(self._tick)
+            self._ticks += 1
+        started = time.perf_counter()
+        made.capture(self._tick)
+        self._first_use.captured(made.size, (time.perf_counter() - started) * 1e3)
+        self.notes.add(f"capture {made.size.counts}")
+
+    def _launch(self, one: CapturedPass, batch: ModelBatch) -> None:
+        self.notes.shape = one.size.counts
+        if not one.captured:
+            new = one.size.captured and not one.has_run and one.size not in self._compiled
+            self.notes.add("first run" if new else "kernel by kernel")
+        if self.kv.mapped_bytes != self._mapped:
+            self._mapped = self.kv.mapped_bytes
+            self.notes.add(f"KV memory mapped: {self._mapped >> 20} MiB")
+        one.launch(self._tick)
+        self.replays += one.captured
+        self.eager_passes += not one.captured
+        tick = self._ticks
+        self._ticks += 1
+        place = tick % DEPTH
+        self._reports[place].copy_(self._state.ring[place], non_blocking=True)
+        self._flights.append(Flight(sampled_rows(batch, one.size), tick, self._queue.mark()))
+
+    def _read(self, flight: Flight) -> Sampled:
+        flight.done.synchronize()
+        result, followed = read_report(flight, self._reports[flight.tick % DEPTH].tolist())
+        for sequence in followed:
+            self._rows.reported(sequence)
+        return result

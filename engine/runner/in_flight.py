@@ -1,0 +1,58 @@
+"""A pass on its way: whose its sampled rows are, and what the device's report says of them."""
+
+from dataclasses import dataclass
+
+from engine.device.stream import Mark
+from engine.runner.cuda_graph import PassSize
+from engine.runner.sampler import Sampled, not_finite_cause, verify
+from engine.scheduler.plan import ModelBatch
+from engine.scheduler.sequence import Sequence
+from kernels.pass_tables import NOT_FINITE
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A launched tick."""
+
+    rows: list[tuple[int, Sequence, list[int]]]
+    """(sampled row, its sequence, the guesses whose rows follow)."""
+    tick: int
+    done: Mark
+
+
+def sampled_rows(batch: ModelBatch, size: PassSize) -> list[tuple[int, Sequence, list[int]]]:
+    """The sampled rows of a pass: decode rows, each before those of its guesses, and whole prompts."""
+    rows: list[tuple[int, Sequence, list[int]]] = []
+    row = 0
+    for sequence in batch.decode:
+        draft = batch.drafts.get(sequence.sequence_id, [])
+        rows.append((row, sequence, draft))
+        row += 1 + len(draft)
+    for index, chunk in enumerate(batch.prefill):
+        if chunk.completes:
+            rows.append((size.num_decode + index, chunk.sequence, []))
+    return rows
+
+
+def read_report(flight: Flight, report: list[int]) -> tuple[Sampled, list[Sequence]]:
+    """What a tick gave, and the sequences whose rows on the device are one token further.
+
+    report: of each sampled row an id, `ENDED` or `NOT_FINITE`. A row that had ended gives nothing;
+    those of guesses never end.
+    """
+    result = Sampled({}, {})
+    followed = []
+    for row, sequence, draft in flight.rows:
+        if draft:
+            outcomes = [_outcome(sequence, given) for given in report[row : row + 1 + len(draft)]]
+            verify(sequence.sequence_id, draft, outcomes, result)
+        elif report[row] >= 0:
+            result.ids[sequence.sequence_id] = report[row]
+            followed.append(sequence)
+        elif report[row] == NOT_FINITE:
+            result.failed[sequence.sequence_id] = not_finite_cause(sequence.request.sampling)
+    return result, followed
+
+
+def _outcome(sequence: Sequence, given: int) -> int | str:
+    return given if given >= 0 else not_finite_cause(sequence.request.sampling)

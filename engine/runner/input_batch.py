@@ -1,0 +1,81 @@
+"""From a planned batch to one packed pass: ids, positions, slots and which tokens want logits."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.scheduler.scheduler import ModelBatch
+from engine.scheduler.sequence import Sequence
+from kernels.ops import PassLayout
+
+
+@dataclass(frozen=True, slots=True)
+class PackedBatch:
+    """One pass of one model, decode rows first."""
+
+    ids: Tensor
+    """int64 [T]."""
+    layout: PassLayout
+    sampled: list[Sequence]
+    """Sequences that reach their target in this pass, in the order of `logit_rows`."""
+    logit_rows: Tensor
+    """int64 [R], indices into the pass: of each such sequence's last token and the guesses behind it."""
+
+
+def pack(batch: ModelBatch, block_size: int, device: torch.device) -> PackedBatch:
+    """Lay out a planned batch; block tables already cover every token of it, guesses too."""
+    ids: list[int] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    query_lens: list[int] = []
+    context_lens: list[int] = []
+    tables: list[list[int]] = []
+    sampled: list[Sequence] = []
+    logit_rows: list[int] = []
+    spans = [(s, s.num_computed, 1, batch.drafts.get(s.sequence_id, [])) for s in batch.decode]
+    spans += [(chunk.sequence, chunk.start, chunk.length, []) for chunk in batch.prefill]
+    for sequence, start, length, draft in spans:
+        known = start + length
+        end = known + len(draft)
+        ids += sequence.token_ids[start:known]
+        ids += draft
+        positions += range(start, end)
+        table = sequence.block_table
+        slots += [table[p // block_size] * block_size + p % block_size for p in range(start, end)]
+        query_lens.append(end - start)
+        context_lens.append(end)
+        tables.append(table)
+        if known == sequence.num_target:
+            sampled.append(sequence)
+            logit_rows += range(len(ids) - len(draft) - 1, len(ids))
+    layout = PassLayout(
+        query_lens=query_lens,
+        context_lens=context_lens,
+        block_tables=tables,
+        num_decode=len(batch.decode),
+        positions=torch.tensor(positions, device=device),
+        slot_mapping=torch.tensor(slots, device=device),
+    )
+    return PackedBatch(
+        ids=torch.tensor(ids, device=device),
+        layout=layout,
+        sampled=sampled,
+        logit_rows=torch.tensor(logit_rows, dtype=torch.int64, device=device),
+    )
+
+
+def whole_prompt(token_ids: list[int], block_size: int, device: torch.device) -> PackedBatch:
+    """One prompt in blocks 1, 2, …, with logits for every token."""
+    count = len(token_ids)
+    blocks = (count + block_size - 1) // block_size
+    positions = torch.arange(count, device=device)
+    layout = PassLayout(
+        query_lens=[count],
+        context_lens=[count],
+        block_tables=[list(range(1, blocks + 1))],
+        num_decode=0,
+        positions=positions,
+        slot_mapping=positions + block_size,
+    )
+    return PackedBatch(torch.tensor(token_ids, device=device), layout, [], positions)

@@ -1,0 +1,126 @@
+"""Which sequence has which row of a device's decode state, and bringing rows up to date.
+
+A row is set once, when its sequence first runs or comes back; after that the device follows by
+itself, and only new blocks of its table are sent. Behind guesses, which run in rows of their own
+(`kernels.guess_rows`), its last token and length are sent again.
+"""
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+from engine.runner.sampler import edits_logits
+from engine.scheduler.sequence import Sequence
+from kernels.pass_tables import DecodeState
+from kernels.sampler_state import RowParameters, SamplerState
+from kernels.slab_kv import SlabKV
+
+
+@dataclass(slots=True)
+class _Row:
+    """What the device knows of a sequence."""
+
+    sequence: Sequence
+    preemptions: int
+    known: int
+    """Tokens, when the row was set or last reported."""
+    blocks: int
+    """Entries of the block table that were sent."""
+    used: int
+    """Clock of the last pass with the row."""
+
+
+class DeviceRows:
+    """Assigns the rows of one model's state to its sequences."""
+
+    def __init__(self, state: DecodeState, sampler: SamplerState, kv: SlabKV) -> None:
+        self._state = state
+        self._kv = kv
+        self._sampler = sampler
+        self._rows: dict[int, _Row] = {}
+        """By row number."""
+        self._slots: dict[int, int] = {}
+        """Row numbers by sequence id."""
+        self._free = list(range(state.first_guess_row - 1, -1, -1))
+        self._clock = 0
+
+    def place(self, sequences: list[Sequence], guessed: Container[int] = ()) -> list[int]:
+        """The rows of a pass's sequences, all brought up to date, in stream order.
+
+        Of the sequences in `guessed`, by id, the pass reads blocks and sampling parameters alone.
+        """
+        self._clock += 1
+        for sequence in sequences:
+            slot = self._slots.get(sequence.sequence_id)
+            if slot is not None:
+                self._rows[slot].used = self._clock
+        return [self._place(sequence, sequence.sequence_id in guessed) for sequence in sequences]
+
+    def send_blocks(self, sequences: list[Sequence]) -> None:
+        """Send what the block tables of placed sequences have got since."""
+        for sequence in sequences:
+            slot = self._slots[sequence.sequence_id]
+            row = self._rows[slot]
+            if len(sequence.block_table) > row.blocks:
+                new = sequence.block_table[row.blocks :]
+                self._kv.back(max(new) + 1)
+                self._state.set_blocks(slot, row.blocks, new)
+                row.blocks = len(sequence.block_table)
+
+    def reported(self, sequence: Sequence) -> None:
+        """The device gave this sequence a token."""
+        self._rows[self._slots[sequence.sequence_id]].known += 1
+
+    def forget(self) -> None:
+        """Set every row anew: after a failed step the device's state is unknown."""
+        for slot in self._rows:
+            self._free.append(slot)
+        self._rows.clear()
+        self._slots.clear()
+
+    def _place(self, sequence: Sequence, guessed: bool) -> int:
+        slot = self._slots.get(sequence.sequence_id)
+        if slot is None:
+            slot = self._take()
+        row = self._rows.get(slot)
+        if row is None or row.sequence is not sequence or row.preemptions != sequence.preemptions:
+            self._set(slot, sequence)
+        elif row.known != len(sequence.token_ids) and not guessed:
+            if edits_logits(sequence.request.sampling):
+                self._set(slot, sequence)
+            else:
+                self._set_fields(slot, sequence)
+                row.known = len(sequence.token_ids)
+        self.send_blocks([sequence])
+        return slot
+
+    def _take(self) -> int:
+        """A free row, or that of the sequence that has not run for longest."""
+        if self._free:
+            return self._free.pop()
+        slot = min(self._rows, key=lambda slot: self._rows[slot].used)
+        if self._rows[slot].used == self._clock:
+            raise RuntimeError(f"more than {len(self._rows)} sequences in one pass")
+        del self._slots[self._rows.pop(slot).sequence.sequence_id]
+        return slot
+
+    def _set(self, slot: int, sequence: Sequence) -> None:
+        ids, params = sequence.token_ids, sequence.request.sampling
+        self._set_fields(slot, sequence)
+        parameters = RowParameters(
+            temperature=params.temperature,
+            top_k=params.top_k,
+            top_p=params.top_p,
+            min_p=params.min_p,
+            repetition_penalty=params.repetition_penalty,
+            frequency_penalty=params.frequency_penalty,
+            presence_penalty=params.presence_penalty,
+            seed=sequence.seed,
+        )
+        prompt, answer = ids[: sequence.prompt_len], ids[sequence.prompt_len :]
+        self._sampler.set_row(slot, parameters, prompt, answer, params.logit_bias)
+        self._rows[slot] = _Row(sequence, sequence.preemptions, len(ids), 0, self._clock)
+        self._slots[sequence.sequence_id] = slot
+
+    def _set_fields(self, slot: int, sequence: Sequence) -> None:
+        ids = sequence.token_ids
+        self._state.set_row(slot, ids[-1], len(ids), sequence.limit, not sequence.request.ignore_eog)

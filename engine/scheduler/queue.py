@@ -1,0 +1,102 @@
+"""Who runs and who waits, in which order: ranks, the focused sequence, and pauses on request.
+
+Two orders matter: who is admitted next, and who gives its blocks up when KV is full. In both, the
+sequence that somebody looks at comes before all others; then ranks decide, which are arrival times
+with a head start for a higher priority. This module imports no torch.
+"""
+
+from bisect import insort
+from collections.abc import Iterator
+
+from engine.api.request import Priority
+from engine.api.stats import SequenceState
+from engine.scheduler.block_tables import WaitingQueue
+from engine.scheduler.sequence import Sequence
+
+HELD_NOTE = "paused on request"
+
+
+class Roster:
+    """Live sequences: those that hold blocks run, the others wait."""
+
+    def __init__(self, head_start_s: float) -> None:
+        self.focus: int | None = None
+        """The sequence that comes first."""
+        self.queue = WaitingQueue(head_start_s)
+        self.running: list[Sequence] = []
+        """Sequences that hold blocks, by rank."""
+
+    def is_focused(self, sequence: Sequence) -> bool:
+        """Whether it comes before all others."""
+        return sequence.sequence_id == self.focus
+
+    def enter(self, sequence: Sequence) -> None:
+        """Take in a new sequence; it waits."""
+        sequence.rank = self.queue.rank(sequence)
+        sequence.state = SequenceState.QUEUED
+        self.queue.add(sequence)
+
+    def start(self, sequence: Sequence) -> None:
+        """It holds blocks from now on."""
+        self.queue.remove(sequence)
+        insort(self.running, sequence, key=lambda item: item.rank)
+
+    def stop(self, sequence: Sequence) -> None:
+        """Its blocks are gone: it waits again, in its old place."""
+        self.running.remove(sequence)
+        self.queue.add(sequence)
+
+    def leave(self, sequence: Sequence) -> None:
+        """It has ended."""
+        (self.running if sequence.block_table else self.queue).remove(sequence)
+
+    def next_waiting(self) -> Sequence | None:
+        """Who is admitted next: the focused one if it waits, else the first in rank."""
+        ready = [sequence for sequence in self.queue if not sequence.held]
+        return next((s for s in ready if self.is_focused(s)), ready[0] if ready else None)
+
+    @property
+    def num_active(self) -> int:
+        """Running sequences that are not paused on request."""
+        return sum(not sequence.held for sequence in self.running)
+
+    def active(self) -> Iterator[Sequence]:
+        """Running sequences that are not paused on request, the focused one first, then by rank."""
+        yield from (s for s in self.running if not s.held and self.is_focused(s))
+        yield from (s for s in self.running if not s.held and not self.is_focused(s))
+
+    def victims(self) -> list[Sequence]:
+        """Running sequences in the order in which they give up their blocks.
+
+        What is paused on request goes first, or nobody might be left who can run; then the newest; the
+        focused one comes last.
+        """
+        newest = self.running[::-1]
+        return sorted(newest, key=lambda s: (not s.held, self.is_focused(s)))
+
+    def hold(self, sequence: Sequence) -> None:
+        """Compute nothing more for it; its blocks stay while nobody needs them."""
+        if not sequence.held:
+            sequence.held = True
+            sequence.state, sequence.note = SequenceState.PAUSED, HELD_NOTE
+
+    def let_go(self, sequence: Sequence) -> None:
+        """Undo `hold`."""
+        if not sequence.held:
+            return
+        sequence.held, sequence.note = False, ""
+        if sequence.block_table:
+            decodes = sequence.remaining == 1 and sequence.num_generated
+            sequence.state = SequenceState.DECODE if decodes else SequenceState.PREFILL
+        else:
+            sequence.state = SequenceState.PAUSED if sequence.preemptions else SequenceState.QUEUED
+
+    def set_priority(self, sequence: Sequence, priority: Priority) -> None:
+        """Change its share of the prefill budget and its place in both orders."""
+        self.leave(sequence)
+        sequence.priority = priority
+        sequence.rank = self.queue.rank(sequence)
+        if sequence.block_table:
+            insort(self.running, sequence, key=lambda item: item.rank)
+        else:
+            self.queue.add(sequence)

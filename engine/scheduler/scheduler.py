@@ -1,0 +1,400 @@
+"""Which tokens run in the next tick.
+
+A tick is `plan` → the step on the device → `commit`. `plan` takes every block that the step writes
+to, so a step cannot fail for KV memory. Between the two, what ends is only marked: blocks of a step
+in flight are released by `commit`, once. Not thread-safe; this module imports no torch.
+
+Every sequence ends exactly once: either `finish` / `cancel` return True, or `commit` returns it.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+
+from engine.api.errors import RequestError
+from engine.api.request import FinishReason, Priority, Request
+from engine.api.stats import SequenceState
+from engine.cache.block_manager import BlockManager, InvariantError
+from engine.scheduler.block_tables import ModelSlot, SchedulerConfig, check_books
+from engine.scheduler.buckets import padded_load
+from engine.scheduler.chunked_prefill import NO_LIMIT, order_readers, plan_chunks, tick_limit
+from engine.scheduler.cost_model import CostModel, Load
+from engine.scheduler.drafts import take_over, take_room
+from engine.scheduler.kv_admission import Occupancy
+from engine.scheduler.plan import ModelBatch, PrefillChunk, TickPlan
+from engine.scheduler.prefill_limit import PrefillCap
+from engine.scheduler.queue import Roster
+from engine.scheduler.sequence import Sequence
+from engine.scheduler.wait_estimate import waiting_seconds
+
+__all__ = ["ModelBatch", "PrefillChunk", "Scheduler", "SchedulerConfig", "TickPlan"]
+
+_ERRORS_KEPT = 256
+
+NO_FAILURES: Mapping[int, str] = {}
+NO_GUESSES: Mapping[int, list[int]] = {}
+
+
+class Scheduler:
+    """Sequences of all resident models, one tick budget and one KV budget.
+
+    `engine.scheduler.queue` says who comes first, `engine.scheduler.kv_admission` who holds blocks,
+    `engine.scheduler.chunked_prefill` whose prompt is read; this class puts ticks together and
+    accounts them.
+    """
+
+    def __init__(self, cost: CostModel, config: SchedulerConfig) -> None:
+        self.cost = cost
+        self.config = config
+        self.tick_limit_ms = NO_LIMIT
+        """Longest that the last planned tick was to take; infinite when nobody decoded."""
+        self.errors: deque[float] = deque(maxlen=_ERRORS_KEPT)
+        """|predicted − measured| of the last passes, relative to what was measured."""
+        self.prefill_cap = PrefillCap(config.max_prefill_tokens)
+        self._models: dict[int, ModelSlot] = {}
+        self._sequences: dict[int, Sequence] = {}
+        self._roster = Roster(config.head_start_s)
+        self.occupancy = Occupancy(self._models, self._roster, cost, config)
+        self._in_flight: TickPlan | None = None
+        self._ending: dict[int, tuple[FinishReason, str | None, bool]] = {}
+        """What ended while a tick was in flight: reason, error, whether its KV may be rubbish."""
+
+    @property
+    def preemptions(self) -> int:
+        """How often a sequence made room for others because KV memory was full."""
+        return self.occupancy.preemptions
+
+    @property
+    def sequences(self) -> Mapping[int, Sequence]:
+        """All live sequences by id."""
+        return self._sequences
+
+    @property
+    def running(self) -> list[Sequence]:
+        """Sequences that hold blocks, by rank."""
+        return list(self._roster.running)
+
+    @property
+    def waiting(self) -> list[Sequence]:
+        """Sequences in the queue, the next one first."""
+        return list(self._roster.queue)
+
+    def add_model(self, key: int, blocks: BlockManager, context_length: int) -> None:
+        """Make a model schedulable."""
+        if key in self._models:
+            raise InvariantError(f"scheduler: model {key} was added twice")
+        self._models[key] = ModelSlot(key, blocks, context_length)
+
+    def remove_model(self, key: int) -> list[Sequence]:
+        """Forget a model and give its memory back; returns its sequences, all ended by this call.
+
+        Raises `InvariantError` for an unknown key, or while a tick is in flight.
+        """
+        if self._in_flight is not None or key not in self._models:
+            raise InvariantError(f"scheduler: model {key} cannot be removed now")
+        ended = [sequence for sequence in self._sequences.values() if sequence.model == key]
+        for sequence in ended:
+            self._end(sequence, FinishReason.CANCELLED, "the model was unloaded")
+        self._models.pop(key).blocks.close()
+        self.cost.forget(key)
+        return ended
+
+    def check_fits(self, request: Request, model: int) -> None:
+        """Raise `RequestError`, with numbers, for a request that could never run to its end.
+
+        Reads only what never changes while a model is resident: any thread may call it.
+        """
+        self.slot(model).check_fits(request)
+
+    def submit(self, sequence: Sequence) -> None:
+        """Queue a new sequence; raises `RequestError` if it can never fit or too many wait."""
+        slot = self.slot(sequence.model)
+        slot.check_fits(sequence.request)
+        waiting = len(self._roster.queue)
+        if waiting >= self.config.max_queue:
+            raise RequestError(f"queue: {waiting} requests wait already; try again later")
+        if sequence.sequence_id in self._sequences:
+            raise InvariantError(f"scheduler: sequence {sequence.sequence_id} was submitted twice")
+        sequence.limit = slot.limit_for(sequence.request)
+        self._sequences[sequence.sequence_id] = sequence
+        self._roster.enter(sequence)
+
+    def cancel(self, sequence_id: int) -> bool:
+        """End a sequence; True if it ended now, False if `commit` will return it or it has ended."""
+        sequence = self._sequences.get(sequence_id)
+        return sequence is not None and self.finish(sequence, FinishReason.CANCELLED)
+
+    def focus(self, sequence_id: int | None) -> None:
+        """Put one sequence before all others; an id that is not live means nobody."""
+        self._roster.focus = sequence_id
+
+    @property
+    def focused(self) -> int | None:
+        """The sequence that comes first."""
+        return self._roster.focus
+
+    def hold(self, sequence_id: int) -> None:
+        """Compute nothing more for a sequence until `let_go`; it keeps its KV while nobody needs it.
+
+        An id that is not live is ignored, here and in the next two; all three raise `InvariantError`
+        while a tick is in flight.
+        """
+        for sequence in self._steerable(sequence_id):
+            self._roster.hold(sequence)
+
+    def let_go(self, sequence_id: int) -> None:
+        """Undo `hold`."""
+        for sequence in self._steerable(sequence_id):
+            self._roster.let_go(sequence)
+
+    def set_priority(self, sequence_id: int, priority: Priority) -> None:
+        """Change a sequence's share and its place in the order."""
+        for sequence in self._steerable(sequence_id):
+            self._roster.set_priority(sequence, priority)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing can run: no sequence, or all of them paused on request."""
+        return all(sequence.held for sequence in self._sequences.values())
+
+    def finish(
+        self, sequence: Sequence, reason: FinishReason = FinishReason.STOP, error: str | None = None
+    ) -> bool:
+        """End a sequence and free its blocks; the result is that of `cancel`.
+
+        While a tick is in flight, a running sequence ends in `commit`; the first reason counts.
+        """
+        if self._sequences.get(sequence.sequence_id) is not sequence:
+            return False
+        if self._in_flight is not None and sequence.block_table:
+            self._ending.setdefault(sequence.sequence_id, (reason, error, False))
+            return False
+        self._end(sequence, reason, error)
+        return True
+
+    def extend(self, plan: TickPlan, ahead: int) -> bool:
+        """Whether the plan in flight may run again before the ids of its last `ahead` ticks are known.
+
+        For a plan of decode rows of one model alone; takes the blocks that the tick writes to. False
+        once a row has ended or would reach its limit, or when no block is left.
+        """
+        if plan is not self._in_flight or self._ending:
+            return False
+        batch = plan.batches[0]
+        blocks = self._models[batch.model].blocks
+        missing = []
+        for sequence in batch.decode:
+            tokens = len(sequence.token_ids) + ahead
+            if tokens >= sequence.limit:
+                return False
+            if tokens > len(sequence.block_table) * blocks.block_size:
+                missing.append(sequence)
+        if missing and not blocks.fits(len(missing), evicting=not blocks.host.capacity):
+            # With host memory behind them, blocks are evicted between ticks only.
+            return False
+        for sequence in missing:
+            sequence.block_table += blocks.allocate(1, sequence.block_table[-1]) or []
+        return True
+
+    def make_room(self, sequence: Sequence, guesses: int) -> int:
+        """How many of `guesses` may stand behind a decode row of the plan in flight (see `take_room`)."""
+        return take_room(sequence, guesses, self._models[sequence.model].blocks, len(self._roster.running))
+
+    def queue_position(self, sequence: Sequence) -> int:
+        """1 for the next one to be admitted; 0 for one that does not wait."""
+        return self._roster.queue.position(sequence)
+
+    def waiting_seconds(self, sequence: Sequence) -> float | None:
+        """Estimate of the time to its first token; None if it decodes or is paused on request."""
+        return waiting_seconds(sequence, self._roster, self._loads(), self.tick_limit_ms, self.cost)
+
+    def observe(self, batch: ModelBatch, ms: float) -> float:
+        """Teach the cost model one measured pass, before `commit`; returns what it had predicted."""
+        load = self._load(batch)
+        predicted = self.cost.predict(batch.model, load)
+        if ms > 0.0:
+            self.errors.append(abs(predicted - ms) / ms)
+        self.cost.observe(batch.model, load, ms)
+        return predicted
+
+    def plan(self, now: float) -> TickPlan:
+        """What to compute in the tick at clock `now`: every decode row, then prompts.
+
+        A plan that is not empty must be given to `commit`. Raises `InvariantError` when the last one
+        was not, or when nothing can run although something waits.
+        """
+        if self._in_flight is not None:
+            raise InvariantError("scheduler: plan was called while a tick is in flight")
+        plan = TickPlan()
+        occupancy = self.occupancy
+        occupancy.begin()
+        somebody_paused = occupancy.grow_rows()
+        loads = self._loads()
+        self.tick_limit_ms = tick_limit(loads, self.cost, self.config)
+        spare_ms = self.tick_limit_ms - self.cost.idle_ms(loads)
+        if not somebody_paused:
+            # Who was paused sits this tick out, even if sharing another's copies would let it back at once.
+            occupancy.admit(now, spare_ms)
+        spare_ms = occupancy.restore(spare_ms, plan.moves)
+        batches = self._decode_batches()
+        self._add_prefill(batches, loads, spare_ms, now)
+        occupancy.end(plan.moves)
+        plan.batches = [batch for batch in batches.values() if batch.decode or batch.prefill]
+        if plan.empty and not self.idle:
+            raise InvariantError("scheduler: sequences wait but none can run")
+        self._in_flight = None if plan.empty else plan
+        return plan
+
+    def commit(
+        self,
+        plan: TickPlan,
+        sampled: Mapping[int, int],
+        failed: Mapping[int, str] = NO_FAILURES,
+        now: float | None = None,
+        *,
+        confirmed: Mapping[int, list[int]] = NO_GUESSES,
+        more: bool = False,
+    ) -> list[Sequence]:
+        """Account a step: advance, append sampled ids, index full blocks; returns what ended here.
+
+        With `more` the plan stays in flight, run again: nothing ends before its last step.
+
+        `sampled` has an id for every sequence whose known tokens are all computed now, `confirmed` the
+        guesses of its draft that came true and stand before that id. `failed` gives
+        the cause for sequences whose step failed: they end with `ERROR` and their blocks, which may
+        hold rubbish, are forgotten. What was finished or cancelled during the tick ends here too, its
+        sampled id dropped; and so does, as failed, a sequence that should have an id but has none.
+        """
+        if plan.empty:
+            return []
+        if plan is not self._in_flight:
+            raise InvariantError("scheduler: commit needs the plan that is in flight")
+        for sequence_id in failed.keys() & self._sequences.keys():
+            reason, error, _ = self._ending.get(sequence_id, (FinishReason.ERROR, failed[sequence_id], True))
+            self._ending[sequence_id] = (reason, error, True)
+        for batch in plan.batches:
+            self.prefill_cap.passed(len(batch.prefill))
+            slot = self._models[batch.model]
+            for sequence in batch.decode:
+                guessed = take_over(batch, sequence, confirmed) if batch.drafts else 0
+                self._advance(slot, sequence, 1 + guessed, sampled, failed, now)
+            for chunk in batch.prefill:
+                self._advance(slot, chunk.sequence, chunk.length, sampled, failed, now)
+        if more:
+            return []
+        self._in_flight = None
+        ended: list[Sequence] = []
+        for sequence_id, (reason, error, discard) in self._ending.items():
+            sequence = self._sequences[sequence_id]
+            self._end(sequence, reason, error, discard=discard)
+            ended.append(sequence)
+        self._ending.clear()
+        self.check()
+        return ended
+
+    def check(self) -> None:
+        """Raise `InvariantError` if the books do not balance; thorough with `config.debug`."""
+        running, queue = self._roster.running, self._roster.queue
+        if len(running) + len(queue) != len(self._sequences):
+            raise InvariantError(
+                f"scheduler: {len(running)} running and {len(queue)} waiting sequences "
+                f"are not {len(self._sequences)}"
+            )
+        for slot in self._models.values():
+            slot.blocks.check_counts()
+        if self.config.debug:
+            check_books(self._models, running, queue)
+
+    def _steerable(self, sequence_id: int) -> list[Sequence]:
+        if self._in_flight is not None:
+            raise InvariantError("scheduler: sequences are steered between ticks")
+        return [self._sequences[sequence_id]] if sequence_id in self._sequences else []
+
+    def slot(self, model: int) -> ModelSlot:
+        """A resident model's limits and blocks; raises `RequestError` for one that is not loaded."""
+        if model not in self._models:
+            raise RequestError(f"model: {model} is not loaded; load it before submitting to it")
+        return self._models[model]
+
+    def _decode_batches(self) -> dict[int, ModelBatch]:
+        batches = {key: ModelBatch(key) for key in self._models}
+        for sequence in self._roster.running:
+            if sequence.state is SequenceState.DECODE:
+                batches[sequence.model].decode.append(sequence)
+        return batches
+
+    def _loads(self) -> dict[int, Load]:
+        """The decode rows of this tick, by model."""
+        return {key: self._load(batch) for key, batch in self._decode_batches().items() if batch.decode}
+
+    def _load(self, batch: ModelBatch) -> Load:
+        return padded_load(batch.load, bool(batch.drafts)) if self.config.fill_passes else batch.load
+
+    def _add_prefill(
+        self, batches: dict[int, ModelBatch], loads: dict[int, Load], spare_ms: float, now: float
+    ) -> None:
+        reading = [s for s in self._roster.active() if s.state is SequenceState.PREFILL and not s.restores]
+        readers = order_readers(reading, self._roster.focus, now, self.config.starve_s)
+        most = self.prefill_cap.most(bool(loads))
+        chunks = plan_chunks(readers, loads, spare_ms, self.cost, self.config, most)
+        self.prefill_cap.planned(sum(chunk.length for chunk in chunks), bool(loads))
+        self._add_copies(batches, chunks)
+        for chunk in chunks:
+            sequence = chunk.sequence
+            sequence.read_at = now
+            if sequence.admitted_at is None:
+                sequence.admitted_at = now
+            batches[sequence.model].prefill.append(chunk)
+
+    def _add_copies(self, batches: dict[int, ModelBatch], chunks: list[PrefillChunk]) -> None:
+        """Copies of this tick's admissions, each with a chunk of at least one token.
+
+        The source may be written or freed after this tick, so no copy can wait for a share.
+        """
+        planned = {chunk.sequence.sequence_id for chunk in chunks}
+        for sequence_id, copy in self.occupancy.copies.items():
+            sequence = self._sequences[sequence_id]
+            batches[sequence.model].copies.append(copy)
+            if sequence_id not in planned:
+                chunks.append(PrefillChunk(sequence, sequence.num_computed, 1))
+        self.occupancy.copies.clear()
+
+    def _advance(
+        self,
+        slot: ModelSlot,
+        sequence: Sequence,
+        length: int,
+        sampled: Mapping[int, int],
+        failed: Mapping[int, str],
+        now: float | None,
+    ) -> None:
+        sequence_id = sequence.sequence_id
+        if sequence_id in failed:
+            return
+        if not sequence.remaining:
+            # A surplus tick of a row that ended in an earlier one: its input was never kept.
+            return
+        before = sequence.num_computed
+        sequence.num_computed = before + length
+        size = slot.blocks.block_size
+        if sequence.num_computed // size > before // size:
+            slot.blocks.commit_full(sequence.block_table, sequence.token_ids, sequence.num_computed)
+        if sequence.remaining or sequence_id in self._ending:
+            return
+        token_id = sampled.get(sequence_id)
+        if token_id is None:
+            cause = "the step gave no token for this sequence"
+            self._ending[sequence_id] = (FinishReason.ERROR, cause, False)
+            return
+        sequence.token_ids.append(token_id)
+        sequence.state = SequenceState.DECODE
+        if sequence.first_token_at is None:
+            sequence.first_token_at = now
+
+    def _end(
+        self, sequence: Sequence, reason: FinishReason, error: str | None, *, discard: bool = False
+    ) -> None:
+        del self._sequences[sequence.sequence_id]
+        self._roster.leave(sequence)
+        self._models[sequence.model].blocks.release(sequence.block_table, discard=discard)
+        sequence.finish_reason = reason
+        sequence.error = error

@@ -1,0 +1,107 @@
+"""One generation as the scheduler sees it: tokens that are computed chase tokens that are known.
+
+There are no phases in the data: `num_computed` tokens have their KV in blocks, `num_target` tokens
+are known, and a tick computes some of the difference. Reading a prompt, a prefix hit, decoding and
+the return after a preemption are all that one case. This module imports no torch.
+"""
+
+from dataclasses import dataclass, field
+
+from engine.api.request import FinishReason, Priority, Request
+from engine.api.stats import SequenceState
+from engine.cache.prefix_cache import PrefixNode
+
+HEAD_START = {Priority.LOW: -1, Priority.NORMAL: 0, Priority.HIGH: 1}
+"""How many head starts a priority is worth in the queue (see `SchedulerConfig.head_start_s`)."""
+
+SHARE = {Priority.LOW: 0.5, Priority.NORMAL: 1.0, Priority.HIGH: 2.0}
+"""Weight of a priority in the prefill budget."""
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Prompt and generated tokens of one request, and where their KV is.
+
+    Only the scheduler changes it. `block_table[i]` is the block of tokens
+    `[i * block_size, (i + 1) * block_size)`; the table only grows until it is released as a whole.
+    """
+
+    sequence_id: int
+    model: int
+    """Key of the model in the scheduler."""
+    request: Request
+    arrival: float
+    """Clock of the submit, in seconds; the same clock as `Scheduler.plan`'s `now`."""
+    seed: int = 0
+    """Random numbers of the sampler depend on (seed, position) only."""
+    parent: int | None = None
+    """Sequence that this one was forked from; while it lives, a partly filled block of it is
+    copied instead of computed again."""
+    token_ids: list[int] = field(init=False, repr=False)
+    """Prompt and generated tokens."""
+    prompt_len: int = field(init=False)
+    num_computed: int = 0
+    """Tokens whose KV is in blocks."""
+    block_table: list[int] = field(default_factory=list, repr=False)
+    restores: list[PrefixNode] = field(default_factory=list, repr=False)
+    """Blocks after `num_computed` whose KV comes back from host memory, in order; nothing of the
+    sequence is computed while there are some."""
+    cached_tokens: int = 0
+    """Of the prompt, how many were found in the prefix cache at the first admission."""
+    state: SequenceState = SequenceState.QUEUED
+    limit: int = 0
+    """Most tokens that the sequence may have in total; set by `Scheduler.submit`."""
+    rank: tuple[float, int] = (0.0, 0)
+    """Total order of admission and, reversed, of preemption; set by `Scheduler.submit`."""
+    admitted_at: float | None = None
+    """Clock of the first tick that ran a token of it."""
+    first_token_at: float | None = None
+    running_since: float = 0.0
+    """Clock at which it last got its blocks."""
+    read_at: float = 0.0
+    """Clock of the last tick that read a part of its prompt, or of its last admission."""
+    preemptions: int = 0
+    note: str = ""
+    """Why it waits, when it waits."""
+    priority: Priority = Priority.NORMAL
+    """Starts as the request's."""
+    drafted: int = 0
+    """Tokens that were guessed ahead of the model so far."""
+    accepted: int = 0
+    """Of these, how many the model confirmed."""
+    held: bool = False
+    """Paused on request: computes nothing, keeps its KV while nobody needs the memory."""
+    finish_reason: FinishReason | None = None
+    """Set once, when the sequence ends."""
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        """Copy the prompt: the list grows, the request stays as it was."""
+        self.token_ids = list(self.request.prompt_ids)
+        self.prompt_len = len(self.token_ids)
+        self.priority = self.request.priority
+
+    @property
+    def num_target(self) -> int:
+        """Tokens known, which `num_computed` chases."""
+        return len(self.token_ids)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens still to be computed; 1 for a decode row."""
+        return len(self.token_ids) - self.num_computed
+
+    @property
+    def num_generated(self) -> int:
+        """Tokens sampled so far."""
+        return len(self.token_ids) - self.prompt_len
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether it may not get another token: the engine ends it with `LENGTH`."""
+        return len(self.token_ids) >= self.limit
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended."""
+        return self.finish_reason is not None

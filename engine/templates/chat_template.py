@@ -1,0 +1,306 @@
+"""Conversations → token ids, by the template that came with the model.
+
+Three promises: contents never become control tokens, answers keep the ids that the model sampled, and
+a template that fails is replaced by a stated default instead of failing the chat.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from engine.api.errors import TemplateError
+from engine.gguf.file import GGUFFile
+from engine.templates.default_templates import default_template
+from engine.templates.sandbox import (
+    TemplateEnvironment,
+    TemplateLimitError,
+    compile_template,
+    render_limited,
+)
+from engine.templates.shield import Shield, signal_characters
+from engine.templates.turns import KeptAnswer, Message, Turn, fold_system, merge_neighbours, turn_of
+from engine.tokenizer.tokenizer import Tokenizer
+
+__all__ = ["ChatTemplate", "KeptAnswer", "Message"]
+
+
+_NOTHING_KEPT: Mapping[int, KeptAnswer] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class _Rendered:
+    """Rendered text in which contents are still hidden, and what stands for kept answers."""
+
+    text: str
+    shield: Shield
+    answers: dict[str, tuple[int, ...]]
+
+
+class _Source:
+    """One compiled template and what probing it has shown."""
+
+    def __init__(self, text: str, variables: Mapping[str, str]) -> None:
+        self.text = text
+        self._variables = dict(variables)
+        self._template = compile_template(TemplateEnvironment(), text)
+        self.inline_reasoning = self._keeps_inline_reasoning()
+        self.supports_system = self._shows_system()
+
+    def render(self, messages: list[dict[str, Any]], **variables: Any) -> str:
+        """Rendered text; TemplateError when the template fails or asks for too much."""
+        given = {"tools": None, "documents": None, **self._variables, **variables, "messages": messages}
+        text = render_limited(self._template, given)
+        if not text:
+            raise TemplateError("it renders nothing")
+        return text
+
+    def _keeps_inline_reasoning(self) -> bool:
+        if "reasoning_content" in self.text:
+            return False
+        turns = [_say("user", "a"), _say("assistant", "<think>\nkept?\n</think>\n\nb"), _say("user", "c")]
+        try:
+            return "kept?" in self.render(turns, add_generation_prompt=True)
+        except TemplateLimitError:
+            raise
+        except TemplateError:
+            return False
+
+    def _shows_system(self) -> bool:
+        turns = [_say("system", "shown?"), _say("user", "a")]
+        try:
+            return "shown?" in self.render(turns, add_generation_prompt=True)
+        except TemplateLimitError:
+            raise
+        except TemplateError:
+            return False
+
+
+class ChatTemplate:
+    """A model's chat template. Safe to use from several threads."""
+
+    def __init__(self, source: str | None, tokenizer: Tokenizer, *, label: str = "the model") -> None:
+        """`source` None: the file has no template and the default is used."""
+        self._tokenizer = tokenizer
+        self._label = label
+        self._variables = {
+            "bos_token": _token_text(tokenizer, tokenizer.bos_id),
+            "eos_token": _token_text(tokenizer, tokenizer.eos_id),
+        }
+        self._signals = signal_characters(tokenizer.control_tokens)
+        self.warning: str | None = None
+        name, text = default_template(tokenizer.control_tokens)
+        self._default_name, self._default = name, _Source(text, self._variables)
+        self._source = self._default if source is None else self._compile(source)
+        if source is None:
+            self.warning = f"{label}: the file has no chat template; {name} is used."
+        text = self._source.text
+        self.supports_system = self._source.supports_system
+        self.supports_thinking = any(
+            word in text for word in ("enable_thinking", "think>", "reasoning_content")
+        )
+        self._opens_reasoning: dict[bool | None, bool] = {}
+
+    @classmethod
+    def from_gguf(cls, file: GGUFFile, tokenizer: Tokenizer, name: str | None = None) -> "ChatTemplate":
+        """The file's template, or its template called `name`; never fails, see `warning`."""
+        key = "tokenizer.chat_template" + (f".{name}" if name else "")
+        return cls(file.string(key), tokenizer, label=file.path.name)
+
+    def encode(
+        self,
+        messages: Sequence[Message],
+        *,
+        kept: Mapping[int, KeptAnswer] = _NOTHING_KEPT,
+        add_generation_prompt: bool = True,
+        enable_thinking: bool | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[int]:
+        """Token ids of the conversation, with one BOS where the model wants it.
+
+        `kept[i]`: the ids that stand for answer `messages[i]` instead of its text; ids that end a
+        generation are left off, the template writes its own. Where a template drops the reasoning of
+        old answers, the ids behind it are used. TemplateError names a bad role.
+        """
+        options = _options(add_generation_prompt, enable_thinking, tools)
+        rendered = self._render_safely(messages, kept, options)
+        return self._with_bos(self._to_ids(rendered))
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        enable_thinking: bool | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
+        """The conversation as the template writes it, for display."""
+        options = _options(add_generation_prompt, enable_thinking, tools)
+        rendered = self._render_safely(messages, _NOTHING_KEPT, options)
+        return rendered.shield.restore(rendered.text)
+
+    def starts_in_reasoning(self, enable_thinking: bool | None = None) -> bool:
+        """Whether the generation prompt has already opened `<think>`."""
+        if enable_thinking not in self._opens_reasoning:
+            prompt = self.render([Message("user", "a")], enable_thinking=enable_thinking)
+            self._opens_reasoning[enable_thinking] = prompt.rstrip().endswith("<think>")
+        return self._opens_reasoning[enable_thinking]
+
+    def _compile(self, text: str) -> _Source:
+        try:
+            return _Source(text, self._variables)
+        except TemplateError as error:
+            self._warn(error)
+            return self._default
+
+    def _warn(self, error: TemplateError) -> None:
+        self.warning = (
+            f"{self._label}: the chat template failed ({error}); {self._default_name} is used instead."
+        )
+
+    def _render_safely(
+        self, messages: Sequence[Message], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
+    ) -> _Rendered:
+        turns = [turn_of(message, index) for index, message in enumerate(messages)]
+        try:
+            return self._render_kept(self._source, turns, kept, options)
+        except TemplateError as error:
+            cause = error
+        merged = merge_neighbours(turns, kept)
+        if merged != turns:
+            try:
+                return self._render_kept(self._source, merged, kept, options)
+            except TemplateError as error:
+                cause = error
+        self._warn(cause)
+        return self._render_kept(self._default, turns, kept, options)
+
+    def _render_kept(
+        self, source: _Source, turns: list[Turn], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
+    ) -> _Rendered:
+        """Render with kept answers; those that the template cuts up are rendered as text instead."""
+        if not source.supports_system:
+            turns = fold_system(turns)
+        kept = {turn.index: kept[turn.index] for turn in turns if turn.index in kept}
+        while True:
+            rendered, lost = self._render_once(source, turns, kept, options)
+            if not lost:
+                return rendered
+            kept = {index: answer for index, answer in kept.items() if index not in lost}
+
+    def _render_once(
+        self, source: _Source, turns: list[Turn], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
+    ) -> tuple[_Rendered, set[int]]:
+        shield = Shield(self._signals, _all_texts(source, turns, options))
+        marks = {index: (shield.mark(), shield.mark()) for index in kept}
+        messages = [_variables_of(turn, source, shield, marks.get(turn.index), kept) for turn in turns]
+        hidden = {**options, "tools": shield.hide(options["tools"])} if "tools" in options else options
+        text = source.render(messages, **hidden)
+        lost = {index for index, (answer, _) in marks.items() if text.count(answer) != 1}
+        answers: dict[str, tuple[int, ...]] = {}
+        for index, (answer, thought) in marks.items():
+            if index not in lost:
+                text, ids = self._splice(text, kept[index], answer, thought, source.inline_reasoning)
+                answers[answer] = ids
+        return _Rendered(text, shield, answers), lost
+
+    def _splice(
+        self, text: str, kept: KeptAnswer, answer: str, thought: str, inline: bool
+    ) -> tuple[str, tuple[int, ...]]:
+        """Rendered text in which `answer` alone stands for the kept ids, and those ids."""
+        ids = self._without_end(kept.ids)
+        if not kept.reasoning_ids or inline:
+            return text.replace(thought, ""), ids
+        if text.count(thought) == 1 and text.index(thought) < text.index(answer):
+            opened = ids and self._tokenizer.token_text(ids[0]) == "<think>"
+            opening = r"(?:<think>\s*)?" if opened else ""
+            return re.sub(f"{opening}{thought}.*?{answer}", answer, text, flags=re.DOTALL), ids
+        rest = list(ids[kept.reasoning_ids :])
+        while (
+            rest
+            and not self._tokenizer.token_bytes(rest[0]).strip()
+            and not self._tokenizer.is_control(rest[0])
+        ):
+            del rest[0]
+        return text.replace(thought, ""), tuple(rest)
+
+    def _without_end(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        end = len(ids)
+        while end and ids[end - 1] in self._tokenizer.eog_ids:
+            end -= 1
+        return ids[:end]
+
+    def _to_ids(self, rendered: _Rendered) -> list[int]:
+        out: list[int] = []
+        first = True
+        marks = "".join(rendered.answers)
+        border = re.compile(f"([{re.escape(marks)}])") if marks else None
+        for part in self._tokenizer.split_special(rendered.text):
+            if isinstance(part, int):
+                out.append(part)
+                first = True
+                continue
+            for piece in border.split(part) if border else [part]:
+                if piece in rendered.answers:
+                    out += rendered.answers[piece]
+                elif piece:
+                    out += self._tokenizer.encode_content(rendered.shield.restore(piece), first=first)
+                first = first and not piece
+        return out
+
+    def _with_bos(self, ids: list[int]) -> list[int]:
+        bos = self._tokenizer.bos_id
+        if bos is None or not self._tokenizer.add_bos:
+            return ids
+        while ids[:2] == [bos, bos]:
+            del ids[0]
+        return ids if ids[:1] == [bos] else [bos, *ids]
+
+
+def _token_text(tokenizer: Tokenizer, token_id: int | None) -> str:
+    return "" if token_id is None else tokenizer.token_text(token_id)
+
+
+def _say(role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+def _options(
+    add_generation_prompt: bool, enable_thinking: bool | None, tools: Sequence[Mapping[str, Any]] | None
+) -> dict[str, Any]:
+    options: dict[str, Any] = {"add_generation_prompt": add_generation_prompt}
+    if enable_thinking is not None:
+        options["enable_thinking"] = enable_thinking
+    if tools is not None:
+        options["tools"] = [dict(tool) for tool in tools]
+    return options
+
+
+def _all_texts(source: _Source, turns: list[Turn], options: dict[str, Any]) -> list[str]:
+    texts = [source.text, str(options.get("tools", ""))]
+    for turn in turns:
+        texts += (turn.content, turn.reasoning or "")
+    return texts
+
+
+def _variables_of(
+    turn: Turn,
+    source: _Source,
+    shield: Shield,
+    marks: tuple[str, str] | None,
+    kept: Mapping[int, KeptAnswer],
+) -> dict[str, Any]:
+    """The dictionary that the template sees for one message."""
+    if marks:
+        message = _say(turn.role, marks[0])
+        if kept[turn.index].reasoning_ids and not source.inline_reasoning:
+            message["reasoning_content"] = marks[1]
+        return message
+    content = shield.hide(turn.content)
+    if not turn.reasoning:
+        return _say(turn.role, content)
+    reasoning = shield.hide(turn.reasoning)
+    if source.inline_reasoning:
+        return _say(turn.role, f"<think>\n{reasoning}\n</think>\n\n{content}")
+    return {**_say(turn.role, content), "reasoning_content": reasoning}

@@ -1,0 +1,78 @@
+"""The messages of a conversation, and what is done to them for templates that want less."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from engine.api.errors import TemplateError
+
+ROLES = ("system", "user", "assistant", "tool", "developer")
+_THINK = re.compile(r"\s*<think>(.*?)</think>\s*(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation, as text."""
+
+    role: str
+    content: str
+    reasoning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAnswer:
+    """The ids that the model sampled for an answer."""
+
+    ids: tuple[int, ...]
+    reasoning_ids: int = 0
+    """How many leading ids are reasoning, its closing tag included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message on its way through the template; `index` is its place in the conversation."""
+
+    role: str
+    content: str
+    reasoning: str | None
+    index: int
+
+
+def turn_of(message: Message, index: int) -> Turn:
+    """The message with reasoning split off raw answers; TemplateError for a role that is none."""
+    if message.role not in ROLES:
+        raise TemplateError(f"message {index}: the role {message.role!r} is not one of {', '.join(ROLES)}.")
+    turn = Turn(message.role, message.content, message.reasoning or None, index)
+    found = _THINK.fullmatch(turn.content) if turn.role == "assistant" and not turn.reasoning else None
+    if found:
+        return replace(turn, reasoning=found[1].strip("\n"), content=found[2])
+    return turn
+
+
+def fold_system(turns: list[Turn]) -> list[Turn]:
+    """Without system messages: their text goes in front of the next user's message."""
+    out: list[Turn] = []
+    waiting: list[str] = []
+    for turn in turns:
+        if turn.role in ("system", "developer"):
+            waiting.append(turn.content)
+        elif turn.role == "user" and waiting:
+            out.append(replace(turn, content="\n\n".join([*waiting, turn.content])))
+            waiting = []
+        else:
+            out.append(turn)
+    if waiting:
+        out.append(Turn("user", "\n\n".join(waiting), None, len(turns)))
+    return out
+
+
+def merge_neighbours(turns: list[Turn], kept: Mapping[int, KeptAnswer]) -> list[Turn]:
+    """Neighbours of one role as one message, for templates that want roles to alternate."""
+    out: list[Turn] = []
+    for turn in turns:
+        last = out[-1] if out else None
+        if last and last.role == turn.role and not {last.index, turn.index} & kept.keys():
+            out[-1] = replace(last, content=f"{last.content}\n\n{turn.content}")
+        else:
+            out.append(turn)
+    return out

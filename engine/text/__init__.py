@@ -1,1 +1,0 @@
-"""Text to token ids and back: tokenizer, detokenizer, chat template, stop strings."""

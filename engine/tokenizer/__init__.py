@@ -1,0 +1,4 @@
+"""Text to token ids and back: vocabularies, merging, incremental detokenizer, stop strings.
+
+Knows gguf; no model and no sequence.
+"""
