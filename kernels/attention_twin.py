@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from kernels.attention_shape import LOG2E, AttentionShape
-from kernels.triton_kv import LayerKV, dequantize_kv
-from kernels.triton_types import PassTables
+from kernels.attention.shape import LOG2E, AttentionShape
+from kernels.cuda.activations import PassTables
+from kernels.kv.pages import LayerKV, dequantize_kv
 
 
 def attention_torch(

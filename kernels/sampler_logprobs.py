@@ -7,8 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.sampler_gpu import DEFAULT_SHAPE, SamplerShape, group_tile
-from kernels.sampler_logits import (
+from kernels.sampling.logits import (
     LOWEST,
     edited_logits,
     group_statistics,
@@ -18,6 +17,7 @@ from kernels.sampler_logits import (
     token_of,
     weigh,
 )
+from kernels.sampling.sampler import DEFAULT_SHAPE, SamplerShape, group_tile
 
 
 def log_probabilities(

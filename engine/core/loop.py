@@ -34,7 +34,7 @@ from engine.scheduler.cost_model import CostModel
 from engine.scheduler.scheduler import ModelBatch, Scheduler, SchedulerConfig, TickPlan
 from engine.scheduler.sequence import Sequence
 from engine.speculation.speculator import Speculator
-from kernels.ops import Operations
+from kernels.contract import Operations
 
 log = logging.getLogger(__name__)
 

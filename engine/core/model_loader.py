@@ -27,7 +27,7 @@ from engine.model.weights import Progress, load_weights
 from engine.runner.eager_runner import ModelRunner, Runner
 from engine.templates.chat_template import ChatTemplate
 from engine.tokenizer.tokenizer import Tokenizer
-from kernels.ops import Operations
+from kernels.contract import Operations
 
 log = logging.getLogger(__name__)
 

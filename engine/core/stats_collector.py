@@ -11,7 +11,7 @@ from engine.device.memory import process_bytes
 from engine.scheduler.chunked_prefill import NO_LIMIT
 from engine.scheduler.scheduler import Scheduler, TickPlan
 from engine.scheduler.sequence import Sequence
-from kernels.ops import Operations
+from kernels.contract import Operations
 
 _INTERVAL = 0.05
 _MEMORY_INTERVAL = 0.5

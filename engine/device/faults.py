@@ -9,7 +9,7 @@ import re
 
 import torch
 
-from kernels.own_stream import CAPTURE_LOCK
+from kernels.cuda.streams import CAPTURE_LOCK
 
 _LOST = (
     "illegal memory access",
@@ -27,7 +27,7 @@ _LOST = (
     "cublas_status_execution_failed",
 )
 _LOST_CODES = frozenset({46, 214, 700, 702, 710, 714, 715, 716, 717, 718, 719})
-"""Numbers of the driver's errors that poison a context, as `kernels.slab_memory` reports them."""
+"""Numbers of the driver's errors that poison a context, as `kernels.kv.vmm` reports them."""
 _SHORT = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
 _CODE = re.compile(r"cuda error:? (\d+)")
 

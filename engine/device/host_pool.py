@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.model.config import ModelConfig
-from kernels.ops import Operations
+from kernels.contract import Operations
 
 log = logging.getLogger(__name__)
 

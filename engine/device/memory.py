@@ -9,8 +9,8 @@ import torch
 
 from engine.api.errors import EngineError
 from engine.device.fit_advice import LOAD_MARGIN, Holders, Need, does_not_fit, format_bytes
-from kernels.own_stream import CAPTURE_LOCK
-from kernels.vendor_matmul import free_workspaces
+from kernels.cuda.cublas import free_workspaces
+from kernels.cuda.streams import CAPTURE_LOCK
 
 KV_SHARE = 0.5
 """Part of the free memory that KV may take on a computer that others use too."""

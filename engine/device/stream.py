@@ -12,8 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from kernels.own_stream import CAPTURE_LOCK, OwnStream
-from kernels.vendor_matmul import free_workspaces
+from kernels.cuda.cublas import free_workspaces
+from kernels.cuda.streams import CAPTURE_LOCK, OwnStream
 
 
 class Mark(Protocol):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.model.config import ModelConfig
 from engine.model.weights import LayerWeights, ModelWeights
-from kernels.ops import Operations, PassLayout
+from kernels.contract import Operations, PassLayout
 
 
 class Decoder:

@@ -16,7 +16,7 @@ from engine.api.errors import ModelFileError, UnsupportedModelError
 from engine.gguf.file import GGUFFile
 from engine.model.config import ModelConfig
 from engine.model.rope import inverse_frequencies
-from kernels.ops import Operations, QuantizedMatrix
+from kernels.contract import Operations, QuantizedMatrix
 from kernels.quant.dequant import SUPPORTED, as_tensor, dequantize
 
 Progress = Callable[[float, str], None]

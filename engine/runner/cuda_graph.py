@@ -21,7 +21,7 @@ from engine.scheduler.buckets import (
     round_up,
 )
 from engine.scheduler.scheduler import ModelBatch
-from kernels.pass_tables import DecodeState, PassBuffers
+from kernels.state.decode_state import DecodeState, PassBuffers
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ import threading
 import torch
 
 from engine.device.stream import open_queue
-from kernels.compile_together import compile_together
-from kernels.pass_tables import LENGTH, DecodeState
-from kernels.sampler_gpu import sample
-from kernels.sampler_state import SamplerState
+from kernels.cuda.compile import compile_together
+from kernels.sampling.sampler import sample
+from kernels.state.decode_state import LENGTH, DecodeState
+from kernels.state.sampler_state import SamplerState
 
 log = logging.getLogger(__name__)
 

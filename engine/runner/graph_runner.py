@@ -1,7 +1,7 @@
 """Runs one model's passes on a GPU: captured per shape, queued ahead of the ids that they give.
 
 Everything a tick needs beyond its shape is on the device: block tables, lengths, last ids and
-sampling state of every row (`kernels.pass_tables`). A tick of decode rows is one graph replay and
+sampling state of every row (`kernels.state.decode_state`). A tick of decode rows is one graph replay and
 one small copy to pinned memory; the host learns the ids when the copy's event has passed.
 """
 
@@ -35,12 +35,12 @@ from engine.runner.sampler import Sampled, edits_logits
 from engine.runner.warmup import CompileThread
 from engine.scheduler.scheduler import ModelBatch
 from engine.scheduler.sequence import Sequence
-from kernels.compile_together import compile_together
-from kernels.guess_rows import set_guess_rows
-from kernels.pass_tables import LENGTH, DecodeState, PassBuffers, advance, fill_pass
-from kernels.sampler_gpu import sample
-from kernels.sampler_state import SamplerState
-from kernels.triton_ops import TritonOperations
+from kernels.cuda.compile import compile_together
+from kernels.sampling.sampler import sample
+from kernels.state.decode_state import LENGTH, DecodeState, PassBuffers, advance, fill_pass
+from kernels.state.draft_rows import set_guess_rows
+from kernels.state.sampler_state import SamplerState
+from kernels.triton_operations import TritonOperations
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from engine.runner.cuda_graph import PassSize
 from engine.runner.sampler import Sampled, not_finite_cause, verify
 from engine.scheduler.plan import ModelBatch
 from engine.scheduler.sequence import Sequence
-from kernels.pass_tables import NOT_FINITE
+from kernels.state.decode_state import NOT_FINITE
 
 
 @dataclass(frozen=True, slots=True)

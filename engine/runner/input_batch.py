@@ -7,7 +7,7 @@ from torch import Tensor
 
 from engine.scheduler.scheduler import ModelBatch
 from engine.scheduler.sequence import Sequence
-from kernels.ops import PassLayout
+from kernels.contract import PassLayout
 
 
 @dataclass(frozen=True, slots=True)

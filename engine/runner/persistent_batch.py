@@ -2,7 +2,7 @@
 
 A row is set once, when its sequence first runs or comes back; after that the device follows by
 itself, and only new blocks of its table are sent. Behind guesses, which run in rows of their own
-(`kernels.guess_rows`), its last token and length are sent again.
+(`kernels.state.draft_rows`), its last token and length are sent again.
 """
 
 from collections.abc import Container
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from engine.runner.sampler import edits_logits
 from engine.scheduler.sequence import Sequence
-from kernels.pass_tables import DecodeState
-from kernels.sampler_state import RowParameters, SamplerState
-from kernels.slab_kv import SlabKV
+from kernels.kv.slab_kv import SlabKV
+from kernels.state.decode_state import DecodeState
+from kernels.state.sampler_state import RowParameters, SamplerState
 
 
 @dataclass(slots=True)

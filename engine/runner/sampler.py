@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.api.request import SamplingParams
 from engine.device.faults import belongs_to_device, describe
 from engine.scheduler.sequence import Sequence
-from kernels.sampling import LogitEdits, SamplingBatch, sample, uniform
+from kernels.reference.sampler import LogitEdits, SamplingBatch, sample, uniform
 
 NO_DRAFTS: Mapping[int, list[int]] = {}
 

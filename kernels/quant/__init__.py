@@ -1,1 +1,4 @@
-"""Block formats of quantised weights and their dequantisation."""
+"""The element types of GGUF files and their dequantisation.
+
+The definition of every format here; knows no other room.
+"""

@@ -2,9 +2,9 @@
 
 import torch
 
-from kernels.attention_shape import AttentionShape, Rotation
-from kernels.triton_kv import TritonKV
-from kernels.triton_types import Activations, PassTables
+from kernels.attention.shape import AttentionShape, Rotation
+from kernels.cuda.activations import Activations, PassTables
+from kernels.kv.pages import TritonKV
 from tests.kernels.kv_cases import make_kv
 
 SMALL = AttentionShape(q_heads=4, kv_heads=2, head_dim=32, block_size=16, scale=32**-0.5)

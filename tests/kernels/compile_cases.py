@@ -1,4 +1,4 @@
-"""What `kernels.compile_together` asks compilers for, where no GPU is: run without Triton's interpreter.
+"""What `kernels.cuda.compile` asks compilers for, where no GPU is: run without Triton's interpreter.
 
 Prints as JSON the kernels that were compiled, the threads that did it, and what happened to an error.
 """
@@ -13,7 +13,7 @@ from triton import knobs
 from triton.runtime import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.compile_together import compile_together
+from kernels.cuda.compile import compile_together
 from tests.kernels.static_compile import CompilingDriver
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from kernels.triton_kv import KVFormat, TritonKV, page_planes
+from kernels.kv.pages import KVFormat, TritonKV, page_planes
 
 
 def make_kv(

@@ -7,27 +7,27 @@ from functools import partial
 import torch
 
 from engine.scheduler.buckets import VERIFY_TOKENS
-from kernels.attention_decode import attend_decode, attention_decode
-from kernels.attention_plan import plan_decode
-from kernels.attention_prefill import attention_prefill
-from kernels.attention_shape import AttentionShape, Rotation, make_output
-from kernels.gate import gate_activations
-from kernels.guess_rows import set_guess_rows
-from kernels.norm import add_norm
-from kernels.pass_tables import DecodeState, PassBuffers, advance, fill_pass
-from kernels.quant import planes
-from kernels.quant.dequant_planes import dequantize_planes
-from kernels.quant.embedding import embed_rows
+from kernels.attention.decode import attend_decode, attention_decode
+from kernels.attention.decode_plan import plan_decode
+from kernels.attention.prefill import attention_prefill
+from kernels.attention.rope_append import rope_append
+from kernels.attention.shape import AttentionShape, Rotation, make_output
+from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables
+from kernels.kv.pages import copy_blocks
+from kernels.linear.gate import gate_activations
+from kernels.linear.norm import add_norm
+from kernels.linear.rows import MAX_ROWS, gated_rows, linear_rows
+from kernels.linear.wide import gated_wide, linear_fixed_parts, linear_wide
+from kernels.planes import layout
+from kernels.planes.dequant import dequantize_planes
+from kernels.planes.embedding import embed_rows
+from kernels.planes.layout import LAYOUTS, PlanesMatrix
 from kernels.quant.formats import GGMLType
-from kernels.quant.linear_rows import MAX_ROWS, gated_rows, linear_rows
-from kernels.quant.linear_wide import gated_wide, linear_fixed_parts, linear_wide
-from kernels.quant.planes import LAYOUTS, PlanesMatrix
-from kernels.rope_append import rope_append
-from kernels.sampler_gpu import sample
 from kernels.sampler_logprobs import log_probabilities
-from kernels.sampler_state import SamplerState
-from kernels.triton_kv import copy_blocks
-from kernels.triton_types import SUM_WIDTH, Activations, PassTables
+from kernels.sampling.sampler import sample
+from kernels.state.decode_state import DecodeState, PassBuffers, advance, fill_pass
+from kernels.state.draft_rows import set_guess_rows
+from kernels.state.sampler_state import SamplerState
 from tests.kernels.kv_cases import make_kv
 
 HIDDEN, VOCAB = 4096, 151_936
@@ -116,7 +116,7 @@ def _norm(tokens: int, splits: int, picked: int = 0) -> object:
 
 
 def _planes(type: GGMLType, rows: int, columns: int) -> PlanesMatrix:
-    return planes._empty(type, (rows, columns), META)
+    return layout._empty(type, (rows, columns), META)
 
 
 def _activations(tokens: int, columns: int = HIDDEN) -> Activations:

@@ -2,10 +2,10 @@
 
 import torch
 
+from kernels.cuda.activations import SUM_WIDTH, Activations
+from kernels.planes.layout import PlanesMatrix, repack
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
-from kernels.quant.planes import PlanesMatrix, repack
-from kernels.triton_types import SUM_WIDTH, Activations
 
 # Byte offsets of a block's float16 scales.
 _HALVES = {

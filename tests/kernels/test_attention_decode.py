@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 import torch
 
-from kernels.attention_decode import attend_decode, attention_decode, plan_decode
+from kernels.attention.decode import attend_decode, attention_decode, plan_decode
+from kernels.attention.rope_append import rope_append
 from kernels.attention_twin import attention_torch
-from kernels.rope_append import rope_append
-from kernels.triton_kv import TritonKV
+from kernels.kv.pages import TritonKV
 from tests.kernels.attention_cases import (
     REAL,
     SMALL,

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from kernels.attention_prefill import attention_prefill
+from kernels.attention.prefill import attention_prefill
 from kernels.attention_twin import attention_torch
 from tests.kernels.attention_cases import (
     REAL,

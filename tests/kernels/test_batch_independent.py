@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from engine.model.decoder import Decoder
-from kernels import triton_ops
-from kernels.ops import PassLayout
-from kernels.triton_ops import TritonOperations
+from kernels import triton_operations
+from kernels.contract import PassLayout
+from kernels.triton_operations import TritonOperations
 from tests.passes import load_decoder
 from tests.tiny_gguf import make_tiny
 
@@ -59,7 +59,7 @@ def same(one: Tensor, other: Tensor) -> bool:
 @pytest.mark.parametrize(("quant", "kv_dtype"), [("Q8_0", "float16"), ("F16", "q8_0")])
 def test_a_row_has_the_same_bits_whatever_is_beside_it(quant, kv_dtype, device, tmp_path, monkeypatch):
     # Few tokens cross pages of the least size: an interpreter computes token by token.
-    monkeypatch.setattr(triton_ops, "BLOCK_SIZE", BLOCK_SIZE)
+    monkeypatch.setattr(triton_operations, "BLOCK_SIZE", BLOCK_SIZE)
     ops = TritonOperations(torch.device(device), kv_dtype, batch_independent=True)
     decoder = load_decoder(make_tiny(tmp_path / "tiny.gguf", "qwen3", quant=quant, seed=3, **SIZES), ops)
     generator = torch.Generator().manual_seed(1)

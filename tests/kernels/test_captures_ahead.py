@@ -11,7 +11,7 @@ from engine.runner.cuda_graph import PassSize
 from engine.runner.graph_runner import GraphRunner
 from engine.scheduler.plan import ModelBatch, PrefillChunk
 from engine.scheduler.sequence import Sequence
-from kernels.triton_ops import TritonOperations
+from kernels.triton_operations import TritonOperations
 
 FIRST, MIXED, DECODE = PassSize(1, 0, 1), PassSize(8, 8, 64), PassSize(2, 0, 2)
 TOO_LARGE = PassSize(0, 1, 1024)

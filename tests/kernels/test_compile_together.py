@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.compile_together import compile_together
+from kernels.cuda.compile import compile_together
 from tests.kernels.compilers import without_interpreter
 
 

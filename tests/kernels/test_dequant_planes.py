@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from kernels.quant.dequant_planes import dequantize_planes, dequantize_planes_torch
+from kernels.planes.dequant import dequantize_planes, dequantize_planes_torch
+from kernels.planes.layout import LAYOUTS
 from kernels.quant.formats import FORMATS, GGMLType
-from kernels.quant.planes import LAYOUTS
 from tests.kernels.quant_cases import quantized, relative_error
 
 

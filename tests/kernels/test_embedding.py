@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from kernels.quant.embedding import embed_rows, embed_rows_torch
+from kernels.planes.embedding import embed_rows, embed_rows_torch
+from kernels.planes.layout import LAYOUTS
 from kernels.quant.formats import FORMATS, GGMLType
-from kernels.quant.planes import LAYOUTS
 from tests.kernels.quant_cases import quantized, relative_error
 
 

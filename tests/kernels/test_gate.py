@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kernels.gate import gate_activations, gate_activations_torch
-from kernels.quant.planes import gate_up_order
+from kernels.linear.gate import gate_activations, gate_activations_torch
+from kernels.planes.layout import gate_up_order
 from tests.kernels.quant_cases import relative_error
 
 

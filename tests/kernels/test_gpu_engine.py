@@ -14,7 +14,7 @@ from app.builtin_model import builtin_model_path
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine
 from engine.runner import cuda_graph, graph_runner
-from kernels.triton_ops import TritonOperations
+from kernels.triton_operations import TritonOperations
 from tests.goldens import nmse
 from tests.tiny_gguf import make_tiny
 

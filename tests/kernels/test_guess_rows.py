@@ -14,10 +14,10 @@ from engine.runner.graph_runner import GraphRunner
 from engine.runner.sampler import Sampled
 from engine.scheduler.plan import ModelBatch, PrefillChunk
 from engine.scheduler.sequence import Sequence
-from kernels import triton_ops
-from kernels.slab_kv import SlabKV
-from kernels.triton_ops import TritonOperations, TritonPass
-from kernels.triton_types import PassTables
+from kernels import triton_operations
+from kernels.cuda.activations import PassTables
+from kernels.kv.slab_kv import SlabKV
+from kernels.triton_operations import TritonOperations, TritonPass
 
 GREEDY = SamplingParams(temperature=0.0)
 DRAWN = SamplingParams(temperature=1.0, seed=11)
@@ -62,7 +62,7 @@ class HashModel:
 @pytest.fixture(scope="module")
 def model(device) -> Iterator[HashModel]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(triton_ops, "BLOCK_SIZE", BLOCK_SIZE)
+        patch.setattr(triton_operations, "BLOCK_SIZE", BLOCK_SIZE)
         patch.setattr(TritonOperations, "block_size", BLOCK_SIZE)
         patch.setattr(cuda_graph, "PASS_TOKENS", (16,))
         patch.setattr(cuda_graph, "CHUNKS", (1,))
@@ -189,7 +189,7 @@ def test_guesses_that_fit_no_pass_are_refused(runner):
 @pytest.mark.parametrize("fixed", [False, True], ids=["decode attention", "batch-independent"])
 def test_attention_of_a_guess_sees_the_guesses_before_it(device, fixed, monkeypatch):
     """Three rows of one context in a pass, and one by one."""
-    monkeypatch.setattr(triton_ops, "BLOCK_SIZE", BLOCK_SIZE)
+    monkeypatch.setattr(triton_operations, "BLOCK_SIZE", BLOCK_SIZE)
     ops = TritonOperations(torch.device(device), "float16", fixed)
     torch.manual_seed(1)
     qkv = torch.randn(1, 3, 4 * 32, device=device)

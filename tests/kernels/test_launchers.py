@@ -6,7 +6,7 @@ import threading
 import pytest
 from triton.runtime import build
 
-from kernels import launchers
+from kernels.cuda import launchers
 
 SOURCE = """
 #include <Python.h>

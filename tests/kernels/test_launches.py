@@ -15,8 +15,8 @@ from engine.runner import early_compile, graph_runner
 from engine.runner.cuda_graph import FIRST_SIZES, CapturedPass, PassSize
 from engine.runner.early_compile import launch_sampler
 from engine.runner.graph_runner import GraphRunner
-from kernels import sampler_gpu
-from kernels.triton_ops import TritonOperations
+from kernels.sampling import sampler
+from kernels.triton_operations import TritonOperations
 from tests.tiny_gguf import make_tiny
 
 LAYOUT_ONLY = {
@@ -57,7 +57,7 @@ def runner(tmp_path_factory, device) -> GraphRunner:
 def launched(runner: GraphRunner, monkeypatch) -> tuple[Counter, Counter]:
     """Kernels by name, and torch's computations, of one decode tick."""
     kernels: Counter[str] = Counter()
-    kind = type(__import__("kernels.norm", fromlist=["_add_norm"])._add_norm)
+    kind = type(__import__("kernels.linear.norm", fromlist=["_add_norm"])._add_norm)
     original = kind.run
 
     def run(self, *args, **kwargs):
@@ -96,7 +96,7 @@ def kind(tensor: torch.Tensor) -> tuple:
 
 def test_the_sampler_is_compiled_ahead_for_what_first_passes_launch(runner, monkeypatch):
     asked: list[tuple] = []
-    original = sampler_gpu.sample
+    original = sampler.sample
 
     def spied(logits, state, slots, lengths):
         given = (logits, slots, lengths, state.rows, state.counts, state.bias)

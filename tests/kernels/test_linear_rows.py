@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels.quant.formats import GGMLType
-from kernels.quant.linear_rows import (
+from kernels.cuda.activations import Activations
+from kernels.linear.rows import (
     gated_rows,
     gated_rows_torch,
     linear_rows,
     linear_rows_parts,
     linear_rows_torch,
 )
-from kernels.quant.planes import LAYOUTS, gate_up_order, repack
-from kernels.quant.rows_plan import multiprocessors, rows_plan
-from kernels.triton_types import Activations
+from kernels.linear.rows_plan import multiprocessors, rows_plan
+from kernels.planes.layout import LAYOUTS, gate_up_order, repack
+from kernels.quant.formats import GGMLType
 from tests.kernels.quant_cases import activations, plausible_bytes, quantized, relative_error
 
 LIMIT = 1e-5

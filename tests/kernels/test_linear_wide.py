@@ -5,19 +5,29 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels.gate import gate_activations_torch
-from kernels.quant.formats import FORMATS, GGMLType
-from kernels.quant.linear_tiled import gated_tiled, linear_tiled
-from kernels.quant.linear_wide import (
+from kernels.cuda.activations import Activations
+from kernels.linear.gate import gate_activations_torch
+from kernels.linear.tile_plan import (
+    FEW,
+    MANY,
+    MAX_SPLITS,
+    OTHERS,
+    SMALL,
+    Gpu,
+    Tile,
+    TilePlan,
+    plan_tiles,
+)
+from kernels.linear.tiled import gated_tiled, linear_tiled
+from kernels.linear.wide import (
     gated_wide,
     linear_dense,
     linear_wide,
     linear_wide_parts,
     linear_wide_torch,
 )
-from kernels.quant.planes import LAYOUTS
-from kernels.quant.tile_plan import FEW, MANY, MAX_SPLITS, OTHERS, SMALL, Gpu, Tile, TilePlan, plan_tiles
-from kernels.triton_types import Activations
+from kernels.planes.layout import LAYOUTS
+from kernels.quant.formats import FORMATS, GGMLType
 from tests.kernels.quant_cases import activations, quantized, relative_error
 
 # The interpreter takes a program after another: small tiles there, the real ones on a GPU.
@@ -103,7 +113,7 @@ def test_dense_product_in_slices(device: str, monkeypatch: pytest.MonkeyPatch) -
     bias = torch.randn(200, device=device)
     expected = x.values.double() @ weights.T + bias
     assert relative_error(linear_dense(x, [(matrix, bias)])[0], expected) < 9e-4
-    monkeypatch.setattr("kernels.quant.linear_wide.SCRATCH_WEIGHTS", 64 * 512)
+    monkeypatch.setattr("kernels.linear.wide.SCRATCH_WEIGHTS", 64 * 512)
     twice = linear_dense(x, [(matrix, bias), (matrix, None)])[0]
     assert relative_error(twice[:, :200], expected) < 9e-4
     assert relative_error(twice[:, 200:], expected - bias) < 9e-4

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels.norm import add_norm, add_norm_torch
+from kernels.linear.norm import add_norm, add_norm_torch
 
 EPS = 1e-6
 

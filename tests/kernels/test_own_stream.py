@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kernels import own_stream
-from kernels.own_stream import OwnStream, owner_of
+from kernels.cuda import streams as own_streams
+from kernels.cuda.streams import OwnStream, owner_of
 
 
 @pytest.fixture(params=["torch's", "pretended"])
@@ -20,7 +20,7 @@ def streams(request, device, monkeypatch) -> torch.device:
             return SimpleNamespace(device_index=7, cuda_stream=(turns[priority] % 32) + 100 * priority)
 
         monkeypatch.setattr(torch.cuda, "Stream", handed_out)
-        monkeypatch.setattr(own_stream, "_known", {})
+        monkeypatch.setattr(own_streams, "_known", {})
         return torch.device("cpu")
     if device == "cpu":
         pytest.skip("no GPU")
@@ -64,6 +64,6 @@ def test_all_taken_is_an_error_in_words_and_work_beside_gets_fewer(streams):
     assert len(first.sides(2)) == 1
     owners.clear()
     assert len(first.sides(2)) == 2
-    before = len(own_stream._taken)
+    before = len(own_streams._taken)
     del first
-    assert len(own_stream._taken) == before - 3, "a stream and those beside it"
+    assert len(own_streams._taken) == before - 3, "a stream and those beside it"

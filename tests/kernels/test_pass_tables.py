@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kernels.pass_tables import ENDED, NOT_FINITE, DecodeState, PassBuffers, advance, fill_pass
-from kernels.sampler_state import RowParameters, SamplerState
+from kernels.state.decode_state import ENDED, NOT_FINITE, DecodeState, PassBuffers, advance, fill_pass
+from kernels.state.sampler_state import RowParameters, SamplerState
 
 BLOCK_SIZE = 16
 

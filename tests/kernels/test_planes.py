@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from kernels.planes.layout import LAYOUTS, PlanesMatrix, gate_up_order, repack, unpack
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
-from kernels.quant.planes import LAYOUTS, PlanesMatrix, gate_up_order, repack, unpack
 
 SHAPES = [(64, 256), (70, 768), (130, 512), (65, 160)]
 

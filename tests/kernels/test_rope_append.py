@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from kernels.rope_append import rope_append, rope_append_torch
-from kernels.triton_kv import TritonKV, dequantize_kv
+from kernels.attention.rope_append import rope_append, rope_append_torch
+from kernels.kv.pages import TritonKV, dequantize_kv
 from tests.kernels.attention_cases import REAL, SMALL, make_rotation, make_tables, poisoned_kv, relative
 
 EPS = 1e-6

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from kernels.quant import rows_fields
+from kernels.linear import rows_fields
+from kernels.planes.layout import LAYOUTS, PLANES
 from kernels.quant.formats import GGMLType
-from kernels.quant.planes import LAYOUTS, PLANES
 
 WORD = 0xFFFFFFFF
 Registers = dict[str, int]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from engine.api.request import Request, SamplingParams
 from engine.runner.sampler import sample_rows
 from engine.scheduler.sequence import Sequence
-from kernels.sampler_gpu import DEFAULT_SHAPE, SamplerShape, sample
-from kernels.sampler_state import RowParameters, SamplerState
-from kernels.sampling import uniform
+from kernels.reference.sampler import uniform
+from kernels.sampling.sampler import DEFAULT_SHAPE, SamplerShape, sample
+from kernels.state.sampler_state import RowParameters, SamplerState
 
 TINY = SamplerShape(group=8, small=8, capacity=16, most=8, bins=32)
 """Few candidates fit, so that small vocabularies take every path."""

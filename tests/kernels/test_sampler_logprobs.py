@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from kernels.sampler_gpu import DEFAULT_SHAPE, SamplerShape
 from kernels.sampler_logprobs import log_probabilities, log_probabilities_torch
+from kernels.sampling.sampler import DEFAULT_SHAPE, SamplerShape
 
 TINY = SamplerShape(group=8, small=8, capacity=16)
 

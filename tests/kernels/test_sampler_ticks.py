@@ -5,9 +5,9 @@ import torch
 from engine.api.request import Request, SamplingParams
 from engine.runner.sampler import sample_rows
 from engine.scheduler.sequence import Sequence
-from kernels.pass_tables import ENDED, DecodeState, PassBuffers, advance, fill_pass
-from kernels.sampler_gpu import sample
-from kernels.sampler_state import RowParameters, SamplerState
+from kernels.sampling.sampler import sample
+from kernels.state.decode_state import ENDED, DecodeState, PassBuffers, advance, fill_pass
+from kernels.state.sampler_state import RowParameters, SamplerState
 
 VOCAB = 120
 TICKS = 6

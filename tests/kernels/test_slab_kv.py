@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kernels.slab_kv import SlabKV
-from kernels.slab_memory import SLAB_BYTES, reserve
+from kernels.kv.slab_kv import SlabKV
+from kernels.kv.vmm import SLAB_BYTES, reserve
 
 
 @pytest.mark.parametrize("kv_format", ["float16", "bfloat16", "q8_0"])

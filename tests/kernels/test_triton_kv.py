@@ -3,13 +3,7 @@
 import pytest
 import torch
 
-from kernels.triton_kv import (
-    block_nbytes,
-    copy_blocks,
-    copy_blocks_torch,
-    dequantize_kv,
-    quantize_q8,
-)
+from kernels.kv.pages import block_nbytes, copy_blocks, copy_blocks_torch, dequantize_kv, quantize_q8
 from tests.kernels.kv_cases import make_kv
 
 FORMATS = ["float16", "bfloat16", "q8_0"]

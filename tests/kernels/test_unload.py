@@ -16,8 +16,8 @@ from engine.engine import Engine
 from engine.runner import graph_runner
 from engine.runner.graph_runner import GraphRunner
 from engine.runner.warmup import CompileThread
-from kernels import slab_memory
-from kernels.triton_ops import TritonOperations
+from kernels.kv import vmm
+from kernels.triton_operations import TritonOperations
 from tests.tiny_gguf import make_tiny
 
 
@@ -161,13 +161,13 @@ def test_the_engine_goes_on_while_a_model_that_compiles_is_unloaded(slow, device
 def closing_counted(monkeypatch) -> list[int]:
     """Every KV memory that is closed, by the bytes it held."""
     closed = []
-    original = slab_memory.HostMemory.close
+    original = vmm.HostMemory.close
 
     def close(memory) -> None:
         closed.append(memory.mapped_bytes)
         original(memory)
 
-    monkeypatch.setattr(slab_memory.HostMemory, "close", close)
+    monkeypatch.setattr(vmm.HostMemory, "close", close)
     return closed
 
 
@@ -201,7 +201,7 @@ def test_memory_that_runs_out_during_a_load_is_a_sentence_and_nothing_is_held(
         assert out_of_memory(engine, path, TritonOperations, "make_gate", monkeypatch) is not None
         assert not closed, "there were no pages yet"
         for number, (what, name) in enumerate(
-            [(slab_memory.HostMemory, "resize"), (GraphRunner, "_make_state"), (GraphRunner, "warm_up")], 1
+            [(vmm.HostMemory, "resize"), (GraphRunner, "_make_state"), (GraphRunner, "warm_up")], 1
         ):
             assert out_of_memory(engine, path, what, name, monkeypatch) is None, f"{name}: still held"
             assert len(closed) == 2 * number, f"{name}: pages and their scales are closed once"

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from kernels.cuda.upload import PIECE, SLOTS, Uploader
 from kernels.quant.dequant import as_tensor
-from kernels.upload import PIECE, SLOTS, Uploader
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine.device.stream import CudaQueue, open_queue
-from kernels.vendor_matmul import free_workspaces, matmul
+from kernels.cuda.cublas import free_workspaces, matmul
 
 
 def factors(device: str) -> tuple[torch.Tensor, torch.Tensor]:

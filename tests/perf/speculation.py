@@ -26,7 +26,7 @@ from app.builtin_model import builtin_model_path
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine, Model
 from engine.runner.sampler import Sampled, sample_rows
-from kernels.sampler_gpu import sample
+from kernels.sampling.sampler import sample
 
 PAGE = Path(__file__).parents[2] / "README.md"
 STORY = "Once upon a time there was a king who had three daughters and a garden full of apple trees."
@@ -71,7 +71,7 @@ class DeviceDictation:
         torch.cuda.synchronize()
 
     def sample(self, logits: Tensor, state: Any, slots: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """`kernels.sampler_gpu.sample`, and the dictated tokens in place of its own."""
+        """`kernels.sampling.sampler.sample`, and the dictated tokens in place of its own."""
         ids, finite = sample(logits, state, slots, lengths)
         place = lengths[slots.clamp(min=0)].clamp(max=LONGEST - 1)
         told = self._text[place]

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.attention_reference import GATHER_LIMIT, attend, plan_attention
-from kernels.ops import PassLayout
-from kernels.paged_kv import make_paged_kv
+from kernels.contract import PassLayout
+from kernels.reference.attention import GATHER_LIMIT, attend, plan_attention
+from kernels.reference.paged_kv import make_paged_kv
 
 BLOCK, KV_HEADS, GROUPS, DIM = 8, 2, 3, 16
 HEADS = KV_HEADS * GROUPS

@@ -5,8 +5,8 @@ import torch
 
 pytest.importorskip("llvmlite")
 
-from kernels.cpu_codes import LANES, TILE, CodedLinear, coded_bytes, make_coded
-from kernels.cpu_operations import CPUOperations
+from kernels.cpu.coded_weights import LANES, TILE, CodedLinear, coded_bytes, make_coded
+from kernels.cpu.operations import CPUOperations
 from kernels.quant.formats import FORMATS, GGMLType
 from tests.unit.test_cpu_kernels import AFFINE, CPU, matrix, plain
 

@@ -12,13 +12,13 @@ pytest.importorskip("llvmlite")
 from gguf import GGMLQuantizationType, quants
 
 from app.builtin_model import builtin_model_path
-from kernels.cpu_coded_linear import apply_coded
-from kernels.cpu_codes import coded_bytes, make_coded
-from kernels.cpu_operations import CPUOperations
-from kernels.ops import PassLayout, QuantizedMatrix, operations_for
+from kernels.contract import PassLayout, QuantizedMatrix, operations_for
+from kernels.cpu.coded_linear import apply_coded
+from kernels.cpu.coded_weights import coded_bytes, make_coded
+from kernels.cpu.operations import CPUOperations
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
-from kernels.reference import TorchOperations
+from kernels.reference.operations import TorchOperations
 from tests.passes import Passes, load_decoder
 
 CPU = torch.device("cpu")
@@ -186,10 +186,13 @@ def test_tokens_of_one_pass_attend_as_one_by_one(kind: type[TorchOperations], kv
 
 
 def test_a_machine_without_a_compiler_says_so(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("kernels.cpu_operations")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "kernels.cpu_compiler", None)
-    for name in ("kernels.cpu_codes", "kernels.cpu_coded_linear", "kernels.cpu_decode"):
+    monkeypatch.setitem(sys.modules, "kernels.cpu.compiler", None)
+    for name in (
+        "kernels.cpu.operations",
+        "kernels.cpu.coded_weights",
+        "kernels.cpu.coded_linear",
+        "kernels.cpu.decode",
+    ):
         monkeypatch.delitem(sys.modules, name)
     ops = operations_for("cpu", "float32", "float32")
     assert type(ops).__name__ == "TorchOperations" and ops.name == "torch float32"

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kernels import cpu_linear
-from kernels.cpu_linear import apply_dense, make_dense
+from kernels.reference import dense_linear
+from kernels.reference.dense_linear import apply_dense, make_dense
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -23,7 +23,7 @@ def test_packed_equals_plain(dtype: torch.dtype, rows: int):
 
 def test_a_wrong_pack_is_not_used(monkeypatch):
     weight = torch.randn(48, 40)
-    monkeypatch.setattr(cpu_linear, "_packed_product", lambda _: lambda x: F.linear(x, weight) * 1.001)
+    monkeypatch.setattr(dense_linear, "_packed_product", lambda _: lambda x: F.linear(x, weight) * 1.001)
     dense = make_dense(weight, None)
     assert not dense.packed
     x = torch.randn(3, 40)
@@ -31,6 +31,6 @@ def test_a_wrong_pack_is_not_used(monkeypatch):
 
 
 def test_a_processor_without_packs_still_multiplies(monkeypatch):
-    monkeypatch.setattr(cpu_linear, "_packed_product", lambda _: None)
+    monkeypatch.setattr(dense_linear, "_packed_product", lambda _: None)
     weight, x = torch.randn(8, 12), torch.randn(5, 12)
     assert torch.equal(apply_dense(x, make_dense(weight, None)), F.linear(x, weight))

@@ -8,9 +8,9 @@ from app.builtin_model import builtin_model_path
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine
 from engine.model.decoder import Decoder
-from kernels.cpu_operations import CPUOperations
-from kernels.ops import Operations
-from kernels.reference import TorchOperations
+from kernels.contract import Operations
+from kernels.cpu.operations import CPUOperations
+from kernels.reference.operations import TorchOperations
 from tests.passes import BLOCK_SIZE, Passes, assert_same_logits, load_decoder
 from tests.tiny_gguf import make_tiny
 

@@ -8,7 +8,7 @@ import torch
 from engine.api.request import FinishReason, SamplingParams
 from engine.core.pass_recovery import _SMALLEST_CHUNK
 from engine.scheduler.scheduler import ModelBatch
-from kernels import sampling
+from kernels.reference import sampler
 from tests.fault_bench import CHUNK, SUBJECTS, VICTIM, FaultBench, labels, read
 
 
@@ -173,7 +173,7 @@ def test_a_row_of_nan_ends_its_sequence(bench: FaultBench, monkeypatch):
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_sampler_that_raises_ends_its_row(bench: FaultBench, monkeypatch, alone: bool):
-    real = sampling.sample
+    real = sampler.sample
 
     def broken(logits, batch):
         if bool((batch.temperature == 1.25).any()):
@@ -191,7 +191,7 @@ def test_a_sampler_that_raises_ends_its_row(bench: FaultBench, monkeypatch, alon
 
 
 def test_a_device_without_memory_in_the_sampler_is_no_rows_fault(bench: FaultBench, monkeypatch):
-    real, calls = sampling.sample, []
+    real, calls = sampler.sample, []
 
     def short(logits, batch):
         calls.append(len(logits))

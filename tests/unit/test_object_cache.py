@@ -10,8 +10,8 @@ pytest.importorskip("llvmlite")
 
 import torch
 
-from kernels import cpu_compiler, object_cache
-from kernels.cpu_compiler import Emitter, compiled
+from kernels.cpu import compiler, object_cache
+from kernels.cpu.compiler import Emitter, compiled
 
 CODE = bytes(range(200))
 
@@ -129,7 +129,7 @@ def test_a_kernel_is_compiled_once_and_again_where_its_file_is_damaged(folder):
 def test_other_sources_or_processors_have_other_kernels(folder, monkeypatch):
     written = []
     compiled(number_writer(written))(7)
-    monkeypatch.setattr(cpu_compiler, "_surroundings", lambda: "elsewhere")
+    monkeypatch.setattr(compiler, "_surroundings", lambda: "elsewhere")
     compiled(number_writer(written))(7)
     assert written == [7, 7] and len(list(folder.iterdir())) == 2
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels import probe
+from kernels.reference import weight_probe
 
 CPU = torch.device("cpu")
 
@@ -17,13 +17,13 @@ def measured(monkeypatch):
         seen.append(dtype)
         return [1.0, 1.0] if dtype is torch.float32 else [0.5, 0.5]
 
-    monkeypatch.setattr(probe, "_seconds", seconds)
-    monkeypatch.setattr(probe.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(weight_probe, "_seconds", seconds)
+    monkeypatch.setattr(weight_probe.platform, "machine", lambda: "x86_64")
     return seen
 
 
 def fastest():
-    return probe.fastest_weight_dtype.__wrapped__(CPU)
+    return weight_probe.fastest_weight_dtype.__wrapped__(CPU)
 
 
 def test_a_processor_that_emulates_it_is_not_probed(measured, monkeypatch):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-import kernels.reference as reference
-from kernels.ops import QuantizedMatrix
+import kernels.reference.operations as reference
+from kernels.contract import QuantizedMatrix
 from kernels.quant.dequant import as_tensor, dequantize
 from kernels.quant.formats import GGMLType
-from kernels.reference import TorchOperations
+from kernels.reference.operations import TorchOperations
 from tests.tiny_blocks import random_tensor
 
 TYPES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K"]

@@ -9,7 +9,7 @@ import torch
 from engine.api.request import MAX_BIAS, Request, SamplingParams
 from engine.runner.sampler import sample_rows
 from engine.scheduler.sequence import Sequence
-from kernels.sampling import uniform
+from kernels.reference.sampler import uniform
 
 VOCAB = 97
 

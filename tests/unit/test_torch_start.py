@@ -26,7 +26,7 @@ import torch
 def unused():
     return [m for m in map(sys.modules.get, torch_start._DEFERRED) if type(m) is torch_start._DeferredModule]
 before = unused()
-import engine.engine, engine.runner.eager_runner, kernels.cpu_operations
+import engine.engine, engine.runner.eager_runner, kernels.cpu.operations
 assert before and unused() == before
 assert bool((torch.ones(3, 4) @ torch.ones(4, 5) == 4).all())
 assert torch.distributions.Normal(0.0, 1.0).cdf(torch.tensor(0.0)) == 0.5

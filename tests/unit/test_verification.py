@@ -14,8 +14,8 @@ from engine.runner.eager_runner import ModelRunner
 from engine.scheduler.plan import ModelBatch, PrefillChunk
 from engine.scheduler.sequence import Sequence
 from engine.speculation.speculator import Speculator
-from kernels.cpu_operations import CPUOperations
-from kernels.reference import TorchOperations
+from kernels.cpu.operations import CPUOperations
+from kernels.reference.operations import TorchOperations
 from tests.passes import BLOCK_SIZE, load_decoder
 
 GREEDY = SamplingParams(temperature=0.0)

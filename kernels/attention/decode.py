@@ -1,0 +1,233 @@
+"""Attention of decode rows over paged KV, each context split among programs by its length.
+
+The items of a plan run side by side; the last program of a row and head to finish adds up the parts
+of all of them, in their order. `attend_decode` is the whole attention of a decode layer in one
+kernel: it also sums, normalises, rotates and appends.
+"""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.attention.decode_append import append_token, repeated, repeated_columns
+from kernels.attention.decode_item import attend_blocks, store_part, write_whole
+from kernels.attention.decode_plan import ITEM_FIELDS, DecodePlan, plan_decode
+from kernels.attention.shape import AttentionShape, padded_dim
+from kernels.attention.softmax_parts import NO_SCORE, combine_parts
+from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables, has_ptx
+from kernels.kv.pages import LayerKV
+
+__all__ = ["DecodePlan", "attend_decode", "attention_decode", "plan_decode"]
+
+WARPS = 4
+
+MANY_ROWS = 16
+"""Rows from which on programs are long enough for a deeper pipeline, 4 stages for 3."""
+
+COMBINED = 16
+"""Parts that are added up in one step: all are on their way before the first is used."""
+
+
+def attention_decode(
+    q: Tensor,
+    tables: PassTables,
+    layer: LayerKV,
+    shape: AttentionShape,
+    plan: DecodePlan,
+    out: Activations,
+    sinks: Tensor | None = None,
+) -> None:
+    """Attend with the first `num_decode` tokens of a pass, and write their rows of `out`.
+
+    q float16 [T, q_heads, head_dim] from `rope_append`; sinks float32 [q_heads], scores that take
+    weight and give no value. Keys and values of the tokens are already in their pages. Rows with a
+    context of 0 give zeros.
+    """
+    _launch(q, None, None, 0.0, tables, layer, shape, plan, out, sinks)
+
+
+def attend_decode(
+    qkv: Tensor,
+    tables: PassTables,
+    layer: LayerKV,
+    shape: AttentionShape,
+    plan: DecodePlan,
+    out: Activations,
+    qk_norm: Tensor | None = None,
+    eps: float = 0.0,
+    sinks: Tensor | None = None,
+) -> None:
+    """`rope_append` and `attention_decode` of a pass's first `num_decode` tokens, in one kernel.
+
+    qkv float32 or float16 [S, T, (q_heads + 2 kv_heads) * head_dim], added up over S in index order;
+    qk_norm float32 [q_heads + kv_heads, head_dim]; plan made with the rotation. Rows with a context
+    of 0 give zeros and write nothing.
+    """
+    if plan.rotation is None:
+        raise ValueError("the plan holds no rotation")
+    _launch(None, qkv, qk_norm, eps, tables, layer, shape, plan, out, sinks)
+
+
+def _launch(
+    q: Tensor | None,
+    qkv: Tensor | None,
+    qk_norm: Tensor | None,
+    eps: float,
+    tables: PassTables,
+    layer: LayerKV,
+    shape: AttentionShape,
+    plan: DecodePlan,
+    out: Activations,
+    sinks: Tensor | None,
+) -> None:
+    if tables.num_decode == 0:
+        return
+    scales = layer.values if layer.scales is None else layer.scales
+    source = q if qkv is None else qkv
+    padded = triton.next_power_of_2(shape.groups)
+    _attention_decode[(plan.items.shape[0], shape.kv_heads)](
+        source,
+        layer.values,
+        scales,
+        tables.block_tables,
+        tables.slots,
+        plan.items,
+        plan.counters,
+        plan.parts,
+        plan.tops,
+        plan.turns,
+        source if qk_norm is None else qk_norm,
+        source if sinks is None else sinks,
+        out.values,
+        out.sums,
+        layer.values.stride(0),
+        scales.stride(0),
+        tables.block_tables.stride(0),
+        tables.num_tokens,
+        eps,
+        shape.q_scale,
+        KV_HEADS=shape.kv_heads,
+        GROUPS=shape.groups,
+        ROWS=padded,
+        COLUMNS=max(8, padded),
+        HEAD_DIM=shape.head_dim,
+        DIM=padded_dim(shape.head_dim),
+        BLOCK_SIZE=shape.block_size,
+        WINDOW=shape.window,
+        CAP=shape.score_cap,
+        SINKS=sinks is not None,
+        QUANTIZED=layer.scales is not None,
+        APPEND=qkv is not None,
+        PARTIALS=0 if qkv is None else qkv.shape[0],
+        NORM=qk_norm is not None,
+        PAIRS=plan.pairs,
+        ADJACENT=plan.adjacent,
+        STEP=COMBINED,
+        FAST=has_ptx(layer.values),
+        WIDTH=SUM_WIDTH,
+        num_warps=WARPS,
+        num_stages=4 if tables.num_decode >= MANY_ROWS else 3,
+    )
+
+
+@triton.jit(do_not_specialize=["table_width", "num_tokens"])
+def _attention_decode(
+    source: tl.tensor,
+    values: tl.tensor,
+    scales: tl.tensor,
+    block_tables: tl.tensor,
+    slots: tl.tensor,
+    items: tl.tensor,
+    counters: tl.tensor,
+    parts: tl.tensor,
+    tops: tl.tensor,
+    turns: tl.tensor,
+    norm: tl.tensor,
+    sinks: tl.tensor,
+    out: tl.tensor,
+    sums: tl.tensor,
+    block_stride: tl.tensor,
+    scale_stride: tl.tensor,
+    table_width: tl.tensor,
+    num_tokens: tl.tensor,
+    eps: tl.tensor,
+    q_scale: tl.tensor,
+    KV_HEADS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    WINDOW: tl.constexpr,
+    CAP: tl.constexpr,
+    SINKS: tl.constexpr,
+    QUANTIZED: tl.constexpr,
+    APPEND: tl.constexpr,
+    PARTIALS: tl.constexpr,
+    NORM: tl.constexpr,
+    PAIRS: tl.constexpr,
+    ADJACENT: tl.constexpr,
+    STEP: tl.constexpr,
+    FAST: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> None:
+    """Grid (W, KV heads): one item's blocks of one KV head for its GROUPS query heads.
+
+    Keys and values are the rows of a matrix product and queries its columns, which pads the queries
+    to 8 and no further. Bytes: the item's keys and values once, 4 · blocks · BLOCK_SIZE · D for float16.
+    With APPEND the source is the projections' partial sums, and the item of the newest block starts from
+    the new token's own key and value, which no program reads from the page.
+    """
+    item = tl.program_id(0)
+    head = tl.program_id(1)
+    fields = items + item * ITEM_FIELDS
+    seq = tl.load(fields)
+    if seq < 0:
+        return
+    first_item = tl.load(fields + 1)
+    count = tl.load(fields + 2)
+    first = tl.load(fields + 3)
+    end = tl.load(fields + 4)
+    context = tl.load(fields + 5)
+    block = tl.load(fields + 6)
+    row = tl.arange(0, ROWS)
+    d = tl.arange(0, DIM)
+    place = (seq.to(tl.int64) * KV_HEADS + head) * GROUPS
+    top = tl.full((COLUMNS,), NO_SCORE, tl.float32)
+    total = tl.zeros((COLUMNS,), tl.float32)
+    acc = tl.zeros((DIM, COLUMNS), tl.float32)
+    written = context
+    if APPEND:
+        newest = (end * BLOCK_SIZE >= context) & (context > 0)
+        query, own_score, own_value = append_token(
+            source, values, scales, slots, turns, norm, seq, head, newest, block_stride, scale_stride,
+            num_tokens, eps, q_scale, KV_HEADS, GROUPS, ROWS, HEAD_DIM, DIM, BLOCK_SIZE, CAP, QUANTIZED,
+            PARTIALS, NORM, PAIRS, ADJACENT,
+        )  # fmt: skip
+        written = context - 1
+        top = tl.where(newest, repeated(own_score, COLUMNS), top)
+        total = tl.where(newest, total + 1.0, total)
+        acc = tl.where(newest, acc + own_value[:, None], acc)
+    else:
+        inside = (row < GROUPS)[:, None] & (d < HEAD_DIM)[None, :]
+        query = tl.load(source + (place + row[:, None]) * HEAD_DIM + d[None, :], mask=inside, other=0.0)
+    queries = repeated_columns(query, COLUMNS)
+    table = block_tables + seq.to(tl.int64) * table_width
+    top, total, acc = attend_blocks(
+        queries, top, total, acc, values, scales, table, block, first, end, context, written, head,
+        block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, FAST,
+    )  # fmt: skip
+    if count == 1:
+        write_whole(top, total, acc, sinks, out, sums, head, place, GROUPS, HEAD_DIM, COLUMNS, SINKS, WIDTH)
+    else:
+        counter = counters + seq * KV_HEADS + head
+        earlier = store_part(
+            top, total, acc, parts, tops, counter, item, head, KV_HEADS, GROUPS, HEAD_DIM, DIM, COLUMNS
+        )
+        if earlier == count - 1:
+            tl.store(counter, 0)
+            combine_parts(
+                parts, tops, sinks, out, sums, first_item, count, head, place,
+                KV_HEADS, GROUPS, HEAD_DIM, DIM, SINKS, STEP, ROWS, WIDTH,
+            )  # fmt: skip

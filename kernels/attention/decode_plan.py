@@ -1,0 +1,198 @@
+"""How a pass's decode rows are cut into work, decided on the device once for all layers of a kind.
+
+Contexts are cut into items of whole blocks, so that a long row beside short ones is many items and a
+short row one.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.attention.rope_append import rotation_of
+from kernels.attention.shape import AttentionShape, Rotation, padded_dim
+from kernels.cuda.activations import PassTables
+
+SPLITS = 32
+"""The most items that a single row is cut into."""
+
+FEW_ROWS, FEW_ROWS_SPLITS = 8, 64
+"""From 2 rows to so many, they share more items than `SPLITS`: alone they would not fill a device."""
+
+MIN_TILES = 2
+"""Blocks below which an item is not cut further."""
+
+FIXED_TILES = 4
+"""Blocks of an item in the mode where a row's result does not depend on its batch."""
+
+ITEM_FIELDS = tl.constexpr(8)
+"""int32 fields of a work item: sequence (-1: none), the sequence's first item and how many it has, the
+item's first and end block, the context's tokens, the page of the first block, unused."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePlan:
+    """The work of one pass's decode rows, and where its programs meet."""
+
+    items: Tensor
+    """int32 [W, 8], see `ITEM_FIELDS`; the items of a row are adjacent."""
+    counters: Tensor
+    """int32 [num_decode, kv_heads], 0 between launches: how many items of a row have finished."""
+    parts: Tensor
+    """float32 [W, kv_heads, groups, head_dim], weighted sums of values."""
+    tops: Tensor
+    """float32 [W, kv_heads, groups, 2], maximum of the scores and sum of the weights."""
+    rotation: Rotation | None
+    turns: Tensor
+    """float32 [num_decode, 2, padded head_dim], cosine and signed sine of each value; [1] if no rotation."""
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of values that turn in every head; 1 without rotation."""
+        return 1 if self.rotation is None else self.rotation.inv_freq.shape[0]
+
+    @property
+    def adjacent(self) -> bool:
+        """Whether the values of a pair are neighbours."""
+        return self.rotation is not None and self.rotation.pairing == "adjacent"
+
+
+def plan_decode(
+    tables: PassTables,
+    shape: AttentionShape,
+    batch_independent: bool = False,
+    rotation: Rotation | None = None,
+) -> DecodePlan:
+    """Cut the contexts of a pass's decode rows into items, on the device.
+
+    W is at most num_decode + 64, or 32 num_decode when `batch_independent`: then a row is cut by its
+    own length alone, and its result is bit-equal beside any other rows. `attend_decode` needs `rotation`.
+    """
+    rows, device = tables.num_decode, tables.context_lens.device
+    splits = FEW_ROWS_SPLITS if 1 < rows <= FEW_ROWS and not batch_independent else SPLITS
+    work = rows * splits if batch_independent else rows + splits
+    dim = padded_dim(shape.head_dim)
+    plan = DecodePlan(
+        torch.empty((work, ITEM_FIELDS.value), dtype=torch.int32, device=device),
+        torch.empty((rows, shape.kv_heads), dtype=torch.int32, device=device),
+        torch.empty((work, shape.kv_heads, shape.groups, shape.head_dim), device=device),
+        torch.empty((work, shape.kv_heads, shape.groups, 2), device=device),
+        rotation,
+        torch.empty(1 if rotation is None else (rows, 2, dim), device=device),
+    )
+    if rows:
+        _plan_decode[(1 if rotation is None else 1 + rows,)](
+            tables.context_lens,
+            tables.block_tables,
+            tables.positions,
+            plan.turns if rotation is None else rotation.inv_freq,
+            plan.items,
+            plan.counters,
+            plan.turns,
+            tables.block_tables.stride(0),
+            1.0 if rotation is None else rotation.magnitude,
+            ROWS=rows,
+            ROWS_PADDED=triton.next_power_of_2(rows),
+            WORK=work,
+            WORK_PADDED=triton.next_power_of_2(work),
+            KV_HEADS=shape.kv_heads,
+            BLOCK_SIZE=shape.block_size,
+            WINDOW=shape.window,
+            SPLITS=splits,
+            MIN_TILES=FIXED_TILES if batch_independent else MIN_TILES,
+            SHARED=not batch_independent,
+            PAIRS=plan.pairs,
+            ADJACENT=plan.adjacent,
+            DIM=dim,
+            num_warps=4,
+        )
+    return plan
+
+
+@triton.jit
+def _write_items(
+    items: tl.tensor,
+    table: tl.tensor,
+    part: tl.tensor,
+    row: tl.tensor,
+    start: tl.tensor,
+    count: tl.tensor,
+    first: tl.tensor,
+    tiles: tl.tensor,
+    context: tl.tensor,
+) -> None:
+    """Item number `part` of every row that has so many."""
+    place = items + (start + part) * ITEM_FIELDS
+    wanted = part < count
+    begin = first + part * tiles // tl.maximum(count, 1)
+    tl.store(place, row, mask=wanted)
+    tl.store(place + 1, start, mask=wanted)
+    tl.store(place + 2, count, mask=wanted)
+    tl.store(place + 3, begin, mask=wanted)
+    tl.store(place + 4, first + (part + 1) * tiles // tl.maximum(count, 1), mask=wanted)
+    tl.store(place + 5, context, mask=wanted)
+    page = tl.load(table + begin, mask=wanted & (tiles > 0), other=0)
+    tl.store(place + 6, page, mask=wanted)
+
+
+@triton.jit(do_not_specialize=["table_width"])
+def _plan_decode(
+    context_lens: tl.tensor,
+    block_tables: tl.tensor,
+    positions: tl.tensor,
+    inv_freq: tl.tensor,
+    items: tl.tensor,
+    counters: tl.tensor,
+    turns: tl.tensor,
+    table_width: tl.tensor,
+    magnitude: tl.tensor,
+    ROWS: tl.constexpr,
+    ROWS_PADDED: tl.constexpr,
+    WORK: tl.constexpr,
+    WORK_PADDED: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SPLITS: tl.constexpr,
+    MIN_TILES: tl.constexpr,
+    SHARED: tl.constexpr,
+    PAIRS: tl.constexpr,
+    ADJACENT: tl.constexpr,
+    DIM: tl.constexpr,
+) -> None:
+    """Grid (1 + rows or 1,): program 0 cuts, a vector over rows; program 1 + r rotates row r's position.
+
+    Writes all 32 W bytes of items and clears the counters. With items of ceil(all blocks / SPLITS)
+    blocks the rows need at most one item each beyond SPLITS.
+    """
+    if tl.program_id(0) > 0:
+        token = tl.program_id(0) - 1
+        cos, sin = rotation_of(tl.load(positions + token), inv_freq, magnitude, PAIRS, ADJACENT, DIM)
+        d = tl.arange(0, DIM)
+        tl.store(turns + token * (2 * DIM) + d, cos)
+        tl.store(turns + token * (2 * DIM) + DIM + d, sin)
+        return
+    row = tl.arange(0, ROWS_PADDED)
+    real = row < ROWS
+    context = tl.load(context_lens + row, mask=real, other=0)
+    end = tl.cdiv(context, BLOCK_SIZE)
+    first = tl.zeros_like(end)
+    if WINDOW > 0:
+        first = tl.maximum(context - WINDOW, 0) // BLOCK_SIZE
+    tiles = end - first
+    if SHARED:
+        length = tl.maximum(tl.cdiv(tl.sum(tiles, axis=0), SPLITS), MIN_TILES)
+    else:
+        length = tl.maximum(tl.cdiv(tiles, SPLITS), MIN_TILES)
+    count = tl.where(real, tl.maximum(tl.cdiv(tiles, length), 1), 0)
+    start = tl.cumsum(count, axis=0) - count
+    table = block_tables + row.to(tl.int64) * table_width
+    for part in range(tl.max(count, axis=0)):
+        _write_items(items, table, part, row, start, count, first, tiles, context)
+    work = tl.arange(0, WORK_PADDED)
+    unused = (work >= tl.sum(count, axis=0)) & (work < WORK)
+    tl.store(items + work * ITEM_FIELDS, -1, mask=unused)
+    for head in range(KV_HEADS):
+        tl.store(counters + row * KV_HEADS + head, 0, mask=real)

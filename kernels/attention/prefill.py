@@ -1,0 +1,295 @@
+"""Causal attention of prompt chunks over paged KV: several sequences packed, each over its context."""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.attention.prefill_tiles import add_chunk_parts, find_tile, parts_of
+from kernels.attention.shape import AttentionShape, padded_dim
+from kernels.attention.softmax_parts import LOG2_E, NO_SCORE, capped, write_heads
+from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables, has_ptx
+from kernels.kv.pages import LayerKV
+from kernels.kv.tiles import load_tile
+
+LONG = 1024
+"""Tokens from which on a tile on Hopper has 128 rows and 8 warps, else 64 and 4; a row is a token and
+query head. Other GPUs hold a tile's operands in registers: they take 64 rows, 8 warps and 2 stages."""
+
+PROGRAMS = 264
+"""Tiles are cut into parts while their programs are no more than this: two for each of 132 processors."""
+
+MAX_PARTS, MIN_BLOCKS = 8, 8
+"""The most parts of a tile, and the fewest blocks of a part."""
+
+
+def attention_prefill(
+    q: Tensor,
+    tables: PassTables,
+    layer: LayerKV,
+    shape: AttentionShape,
+    out: Activations,
+    sinks: Tensor | None = None,
+    fixed: bool = False,
+) -> None:
+    """Attend with the tokens behind the decode rows, and write their rows of `out`.
+
+    q float16 [T, q_heads, head_dim] from `rope_append`; sinks float32 [q_heads], scores that take
+    weight and give no value. Keys and values of the tokens are already in their pages. The host
+    knows T and the number of sequences alone; tokens behind the last sequence give zeros. fixed: in
+    tiles of one size that are never cut, so that a token's result depends on its context alone.
+    """
+    tokens = tables.num_tokens - tables.num_decode
+    chunks = tables.context_lens.shape[0] - tables.num_decode
+    if tokens <= 0 or chunks <= 0:
+        return
+    large = tokens >= LONG and _is_hopper(q) and not fixed
+    rows = max(128 if large else 64, triton.next_power_of_2(shape.groups))
+    per_tile = rows // shape.groups
+    # Every sequence, and the padding behind them, may have one tile that is not full.
+    tiles = triton.cdiv(tokens, per_tile) + chunks
+    programs = triton.cdiv(tokens, per_tile) * shape.kv_heads
+    visible = shape.window or tables.block_tables.shape[1] * shape.block_size
+    parts = min(MAX_PARTS, PROGRAMS // programs, visible // (MIN_BLOCKS * shape.block_size))
+    _launch(q, tables, layer, shape, out, sinks, rows, tiles, 1 if fixed else max(1, parts))
+
+
+def _launch(
+    q: Tensor,
+    tables: PassTables,
+    layer: LayerKV,
+    shape: AttentionShape,
+    out: Activations,
+    sinks: Tensor | None,
+    rows: int,
+    tiles: int,
+    parts: int,
+) -> None:
+    hopper = _is_hopper(q)
+    scales = layer.values if layer.scales is None else layer.scales
+    held = tiles * shape.kv_heads * parts * rows if parts > 1 else 0
+    acc = torch.empty(held * padded_dim(shape.head_dim), device=q.device) if held else out.sums
+    tops = torch.empty(held * 2, device=q.device) if held else out.sums
+    extra = q if sinks is None else sinks
+    chunks = tables.context_lens.shape[0] - tables.num_decode
+    counts = (tables.num_decode, chunks, tables.num_tokens)
+    options = _options(shape, chunks, rows, parts, sinks is not None)
+    _attention_prefill[(shape.kv_heads, tiles, parts)](
+        q,
+        layer.values,
+        scales,
+        tables.block_tables,
+        tables.context_lens,
+        tables.query_starts,
+        extra,
+        out.values,
+        out.sums,
+        acc,
+        tops,
+        layer.values.stride(0),
+        scales.stride(0),
+        tables.block_tables.stride(0),
+        *counts,
+        CAP=shape.score_cap,
+        QUANTIZED=layer.scales is not None,
+        FAST=has_ptx(layer.values),
+        num_warps=8 if rows >= 128 or not hopper else 4,
+        num_stages=3 if hopper else 2,
+        **options,
+    )
+    if parts > 1:
+        step = min(16, rows)
+        add_chunk_parts[(shape.kv_heads, tiles, rows // step)](
+            acc,
+            tops,
+            tables.context_lens,
+            tables.query_starts,
+            extra,
+            out.values,
+            out.sums,
+            *counts,
+            STEP=step,
+            num_warps=4,
+            **options,
+        )
+
+
+def _is_hopper(tensor: Tensor) -> bool:
+    if not tensor.is_cuda or torch.version.cuda is None:
+        return False
+    return torch.cuda.get_device_capability(tensor.device)[0] == 9
+
+
+def _options(shape: AttentionShape, chunks: int, rows: int, parts: int, with_sinks: bool) -> dict[str, Any]:
+    """What both kernels of a prefill are compiled for."""
+    return {
+        "CHUNKS": triton.next_power_of_2(chunks + 1),
+        "KV_HEADS": shape.kv_heads,
+        "GROUPS": shape.groups,
+        "ROWS": rows,
+        "TOKENS": rows // shape.groups,
+        "PARTS": parts,
+        "MIN_BLOCKS": MIN_BLOCKS,
+        "HEAD_DIM": shape.head_dim,
+        "DIM": padded_dim(shape.head_dim),
+        "BLOCK_SIZE": shape.block_size,
+        "WINDOW": shape.window,
+        "SINKS": with_sinks,
+        "WIDTH": SUM_WIDTH,
+    }
+
+
+@triton.jit
+def _attend_tiles(
+    query: tl.tensor,
+    top: tl.tensor,
+    total: tl.tensor,
+    acc: tl.tensor,
+    position: tl.tensor,
+    context: tl.tensor,
+    first: tl.tensor,
+    end: tl.tensor,
+    values: tl.tensor,
+    scales: tl.tensor,
+    table: tl.tensor,
+    head: tl.tensor,
+    block_stride: tl.tensor,
+    scale_stride: tl.tensor,
+    KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    WINDOW: tl.constexpr,
+    CAP: tl.constexpr,
+    QUANTIZED: tl.constexpr,
+    DIAGONAL: tl.constexpr,
+    FAST: tl.constexpr,
+) -> tuple:
+    """Online softmax over blocks [first, end); only DIAGONAL ones hold keys behind some position."""
+    slot = tl.arange(0, BLOCK_SIZE)
+    plane: tl.constexpr = KV_HEADS * BLOCK_SIZE * HEAD_DIM
+    block = tl.load(table + first, mask=first < end, other=0)
+    for tile in range(first, end):
+        page = block.to(tl.int64) * block_stride + head * (BLOCK_SIZE * HEAD_DIM)
+        scale_page = block.to(tl.int64) * scale_stride + head * (BLOCK_SIZE * (HEAD_DIM // 32))
+        # One step ahead, so that the next tile's address does not wait for memory.
+        block = tl.load(table + tile + 1, mask=tile + 1 < end, other=0)
+        place = tile * BLOCK_SIZE + slot
+        key = load_tile(
+            values, scales, page, scale_page, place >= 0,
+            HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED, False, True, FAST,
+        )  # fmt: skip
+        value = load_tile(
+            values, scales, page + plane, scale_page + plane // 32, place < context,
+            HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED, DIAGONAL, False, FAST,
+        )  # fmt: skip
+        scores = capped(tl.dot(query, key), CAP)
+        if DIAGONAL:
+            scores = tl.where(place[None, :] <= position[:, None], scores, NO_SCORE)
+        if WINDOW > 0:
+            scores = tl.where(place[None, :] > position[:, None] - WINDOW, scores, NO_SCORE)
+        highest = tl.maximum(top, tl.max(scores, axis=1))
+        fade = tl.exp2(top - highest)
+        weight = tl.exp2(scores - highest[:, None])
+        total = total * fade + tl.sum(weight, axis=1)
+        acc = tl.dot(weight.to(tl.float16), value, acc * fade[:, None])
+        top = highest
+    return top, total, acc
+
+
+@triton.jit(do_not_specialize=["table_width", "num_decode", "num_chunks", "num_tokens"])
+def _attention_prefill(
+    q: tl.tensor,
+    values: tl.tensor,
+    scales: tl.tensor,
+    block_tables: tl.tensor,
+    context_lens: tl.tensor,
+    query_starts: tl.tensor,
+    sinks: tl.tensor,
+    out: tl.tensor,
+    sums: tl.tensor,
+    parts: tl.tensor,
+    tops: tl.tensor,
+    block_stride: tl.tensor,
+    scale_stride: tl.tensor,
+    table_width: tl.tensor,
+    num_decode: tl.tensor,
+    num_chunks: tl.tensor,
+    num_tokens: tl.tensor,
+    CHUNKS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    ROWS: tl.constexpr,
+    TOKENS: tl.constexpr,
+    PARTS: tl.constexpr,
+    MIN_BLOCKS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    WINDOW: tl.constexpr,
+    CAP: tl.constexpr,
+    SINKS: tl.constexpr,
+    QUANTIZED: tl.constexpr,
+    FAST: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> None:
+    """Grid (KV heads, query tiles, PARTS): TOKENS tokens by GROUPS heads in ROWS rows, latest tiles first.
+
+    A program finds its sequence among the chunks' query lengths. Few tiles over long contexts are cut
+    into parts, which `add_chunk_parts` adds up. Operations: 4 D for every visible (query head, key);
+    bytes: the KV of a context once per tile, mostly out of the L2.
+    """
+    tile = tl.num_programs(1) - 1 - tl.program_id(1)
+    head = tl.program_id(0)
+    found, start, query_end, oldest, context, first, end = find_tile(
+        query_starts, context_lens, tile, num_decode, num_chunks, num_tokens,
+        CHUNKS, TOKENS, BLOCK_SIZE, WINDOW,
+    )  # fmt: skip
+    count = parts_of(first, end, PARTS, MIN_BLOCKS)
+    part = tl.program_id(2)
+    if (query_end == 0) | (part >= count):
+        return
+    row = tl.arange(0, ROWS)
+    d = tl.arange(0, DIM)
+    token = start + row // GROUPS
+    inside = (row < TOKENS * GROUPS) & (token < query_end)
+    place = (token.to(tl.int64) * KV_HEADS + head) * GROUPS + row % GROUPS
+    kept = inside[:, None] & (d < HEAD_DIM)[None, :]
+    query = tl.load(q + place[:, None] * HEAD_DIM + d[None, :], mask=kept, other=0.0)
+    position = oldest + row // GROUPS
+    whole = tl.maximum(oldest + 1, 0) // BLOCK_SIZE
+    if PARTS > 1:
+        blocks = end - first
+        end = first + blocks * (part + 1) // count
+        first += blocks * part // count
+        whole = tl.minimum(whole, end)
+
+    top = tl.full((ROWS,), NO_SCORE, tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    acc = tl.zeros((ROWS, DIM), tl.float32)
+    table = block_tables + (num_decode + found).to(tl.int64) * table_width
+    top, total, acc = _attend_tiles(
+        query, top, total, acc, position, context, first, whole, values, scales, table, head,
+        block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, False, FAST,
+    )  # fmt: skip
+    top, total, acc = _attend_tiles(
+        query, top, total, acc, position, context, tl.maximum(first, whole), end, values, scales, table, head,
+        block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, True, FAST,
+    )  # fmt: skip
+    if count == 1:
+        if SINKS:
+            sink = tl.load(sinks + head * GROUPS + row % GROUPS) * LOG2_E
+            highest = tl.maximum(top, sink)
+            total = total * tl.exp2(top - highest) + tl.exp2(sink - highest)
+            acc = acc * tl.exp2(top - highest)[:, None]
+        # Scores of rows without any key are all NO_SCORE, which weighs 1: their values were read as 0.
+        acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+        write_heads(acc, out, sums, place, inside, HEAD_DIM, WIDTH)
+    else:
+        if PARTS > 1:
+            at = ((tile * KV_HEADS + head).to(tl.int64) * PARTS + part) * ROWS + row
+            tl.store(parts + at[:, None] * DIM + d[None, :], acc)
+            tl.store(tops + at * 2, top)
+            tl.store(tops + at * 2 + 1, total)

@@ -1,0 +1,264 @@
+"""Query and key norms, rotary embedding and the append to KV pages, in one kernel per layer."""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.attention.shape import AttentionShape, Rotation, padded_dim
+from kernels.cuda.activations import PassTables
+from kernels.kv.pages import LayerKV, quantize_q8
+from kernels.kv.tiles import store_heads
+
+HEADS = 8
+"""Heads that one program rotates."""
+
+
+def rope_append(
+    qkv: Tensor,
+    tables: PassTables,
+    layer: LayerKV,
+    shape: AttentionShape,
+    rotation: Rotation,
+    qk_norm: Tensor | None = None,
+    eps: float = 0.0,
+) -> Tensor:
+    """Normalise and rotate q and k; write every token's k and v to its slot of the layer's pages.
+
+    qkv float32 or float16 [S, T, (q_heads + 2 kv_heads) * head_dim], added up over S in index order;
+    qk_norm float32 [q_heads + kv_heads, head_dim], RMS norm weights of each head.
+
+    → float16 [T, q_heads, head_dim], already times `shape.q_scale`. Any T is one launch.
+    """
+    splits, tokens, _ = qkv.shape
+    q = torch.empty((tokens, shape.q_heads, shape.head_dim), dtype=torch.float16, device=qkv.device)
+    if tokens == 0:
+        return q
+    heads = shape.q_heads + 2 * shape.kv_heads
+    scales = layer.values if layer.scales is None else layer.scales
+    _rope_append[(tokens, triton.cdiv(heads, HEADS))](
+        qkv,
+        q,
+        layer.values,
+        scales,
+        tables.positions,
+        tables.slots,
+        rotation.inv_freq,
+        qkv if qk_norm is None else qk_norm,
+        tokens,
+        layer.values.stride(0),
+        scales.stride(0),
+        eps,
+        rotation.magnitude,
+        shape.q_scale,
+        SPLITS=splits,
+        Q_HEADS=shape.q_heads,
+        KV_HEADS=shape.kv_heads,
+        HEAD_DIM=shape.head_dim,
+        DIM=padded_dim(shape.head_dim),
+        BLOCK_SIZE=shape.block_size,
+        PAIRS=rotation.inv_freq.shape[0],
+        ADJACENT=rotation.pairing == "adjacent",
+        NORM=qk_norm is not None,
+        QUANTIZED=layer.scales is not None,
+        ROWS=HEADS,
+        num_warps=4,
+    )
+    return q
+
+
+def rope_append_torch(
+    qkv: Tensor,
+    tables: PassTables,
+    layer: LayerKV,
+    shape: AttentionShape,
+    rotation: Rotation,
+    qk_norm: Tensor | None = None,
+    eps: float = 0.0,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Plain torch twin of `rope_append`, computed in `dtype` until q, k and v are rounded."""
+    summed = qkv[0].to(dtype)
+    for part in qkv[1:]:
+        summed = summed + part.to(dtype)
+    heads = summed.unflatten(-1, (-1, shape.head_dim))
+    rotated = heads[:, : shape.q_heads + shape.kv_heads]
+    if qk_norm is not None:
+        root = (rotated.square().mean(-1, keepdim=True) + eps).sqrt()
+        rotated = rotated / root * qk_norm.to(dtype)
+    rotated = _rotate_torch(rotated, tables.positions, rotation)
+    keys = rotated[:, shape.q_heads :]
+    values = heads[:, shape.q_heads + shape.kv_heads :]
+    block = tables.slots // shape.block_size
+    offset = tables.slots % shape.block_size
+    for plane, x in enumerate((keys, values)):
+        if layer.scales is None:
+            layer.values[block, plane, :, offset] = x.to(layer.values.dtype)
+        else:
+            codes, scales = quantize_q8(x.float())
+            layer.values[block, plane, :, offset] = codes
+            layer.scales[block, plane, :, offset] = scales
+    return (rotated[:, : shape.q_heads] * shape.q_scale).to(torch.float16)
+
+
+def _rotate_torch(x: Tensor, positions: Tensor, rotation: Rotation) -> Tensor:
+    """x [T, heads, head_dim] → same, angles in float64."""
+    pairs = rotation.inv_freq.shape[0]
+    angles = positions.to(torch.float64)[:, None] * rotation.inv_freq
+    cos = (angles.cos() * rotation.magnitude).to(x.dtype)[:, None]
+    sin = (angles.sin() * rotation.magnitude).to(x.dtype)[:, None]
+    out = x.clone()
+    if rotation.pairing == "adjacent":
+        first, second = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
+    else:
+        first, second = slice(0, pairs), slice(pairs, 2 * pairs)
+    a, b = x[..., first], x[..., second]
+    out[..., first] = a * cos - b * sin
+    out[..., second] = a * sin + b * cos
+    return out
+
+
+TWO_PI = tl.constexpr(2 * math.pi)
+
+
+@triton.jit
+def partner_of(PAIRS: tl.constexpr, ADJACENT: tl.constexpr, DIM: tl.constexpr) -> tuple:
+    """For each value of a head: the index of the other one of its pair, its pair, and its sine's sign."""
+    d = tl.arange(0, DIM)
+    if ADJACENT:
+        partner = d ^ 1
+        pair = d // 2
+        sign = tl.where(d % 2 == 0, -1.0, 1.0)
+    else:
+        partner = tl.where(d < PAIRS, d + PAIRS, d - PAIRS)
+        pair = d % PAIRS
+        sign = tl.where(d < PAIRS, -1.0, 1.0)
+    return tl.where(d < 2 * PAIRS, partner, d), pair, sign
+
+
+@triton.jit
+def rotation_of(
+    position: tl.tensor,
+    inv_freq: tl.tensor,
+    magnitude: tl.tensor,
+    PAIRS: tl.constexpr,
+    ADJACENT: tl.constexpr,
+    DIM: tl.constexpr,
+) -> tuple:
+    """float32 [DIM] cosines and signed sines of a position: x · cos + partner · sin rotates."""
+    _, pair, sign = partner_of(PAIRS, ADJACENT, DIM)
+    turning = tl.arange(0, DIM) < 2 * PAIRS
+    # Positions in the tens of thousands leave float32 no digits of an angle's fraction.
+    angle = position.to(tl.float64) * tl.load(inv_freq + pair, mask=turning, other=0.0)
+    angle = (angle - tl.floor(angle / TWO_PI + 0.5) * TWO_PI).to(tl.float32)
+    length = tl.where(turning, magnitude, 1.0)
+    return tl.cos(angle) * length, tl.sin(angle) * length * sign
+
+
+@triton.jit
+def rotate_heads(
+    qkv: tl.tensor,
+    place: tl.tensor,
+    head: tl.tensor,
+    inside: tl.tensor,
+    cos: tl.tensor,
+    sin: tl.tensor,
+    norm: tl.tensor,
+    split_stride: tl.tensor,
+    eps: tl.tensor,
+    rotated_heads: tl.tensor,
+    SPLITS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    PAIRS: tl.constexpr,
+    ADJACENT: tl.constexpr,
+    NORM: tl.constexpr,
+) -> tl.tensor:
+    """Sum, normalise and rotate some heads of one token → float32 [ROWS, DIM].
+
+    place int64 scalar: offset of the token's row in split 0; head int32 [ROWS], inside bool [ROWS].
+    Heads from `rotated_heads` on are summed alone. Each value is read with its partner of the pair,
+    so that the result stays in the order of the input.
+    """
+    d = tl.arange(0, DIM)
+    partner, _, _ = partner_of(PAIRS, ADJACENT, DIM)
+    kept = inside[:, None] & (d[None, :] < HEAD_DIM)
+    row = qkv + place + head[:, None] * HEAD_DIM
+    x = tl.load(row + d[None, :], mask=kept, other=0.0).to(tl.float32)
+    y = tl.load(row + partner[None, :], mask=kept, other=0.0).to(tl.float32)
+    for split in tl.static_range(1, SPLITS):
+        step = split * split_stride
+        x += tl.load(row + step + d[None, :], mask=kept, other=0.0).to(tl.float32)
+        y += tl.load(row + step + partner[None, :], mask=kept, other=0.0).to(tl.float32)
+    turned = (head < rotated_heads)[:, None]
+    if NORM:
+        weight = norm + head[:, None] * HEAD_DIM
+        own = tl.load(weight + d[None, :], mask=kept & turned, other=1.0)
+        other = tl.load(weight + partner[None, :], mask=kept & turned, other=1.0)
+        root = tl.sqrt_rn(tl.sum(x * x, axis=1) / HEAD_DIM + eps)[:, None]
+        root = tl.where(turned & inside[:, None], root, 1.0)
+        x = x / root * own
+        y = y / root * other
+    return tl.where(turned, x * cos[None, :] + y * sin[None, :], x)
+
+
+@triton.jit(do_not_specialize=["num_tokens"])
+def _rope_append(
+    qkv: tl.tensor,
+    q: tl.tensor,
+    values: tl.tensor,
+    scales: tl.tensor,
+    positions: tl.tensor,
+    slots: tl.tensor,
+    inv_freq: tl.tensor,
+    norm: tl.tensor,
+    num_tokens: tl.tensor,
+    block_stride: tl.tensor,
+    scale_stride: tl.tensor,
+    eps: tl.tensor,
+    magnitude: tl.tensor,
+    q_scale: tl.tensor,
+    SPLITS: tl.constexpr,
+    Q_HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    PAIRS: tl.constexpr,
+    ADJACENT: tl.constexpr,
+    NORM: tl.constexpr,
+    QUANTIZED: tl.constexpr,
+    ROWS: tl.constexpr,
+) -> None:
+    """Grid (tokens, groups of ROWS heads), a row of heads in registers.
+
+    Bytes per token: 4 S (q + 2 kv) D read (half for float16), 2 q D and the KV of one token written.
+    """
+    heads: tl.constexpr = Q_HEADS + 2 * KV_HEADS
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    width: tl.constexpr = heads * HEAD_DIM
+    split_stride = num_tokens.to(tl.int64) * width
+    position = tl.load(positions + token)
+    cos, sin = rotation_of(position, inv_freq, magnitude, PAIRS, ADJACENT, DIM)
+    x = rotate_heads(
+        qkv, token * width, head, head < heads, cos, sin, norm, split_stride, eps, Q_HEADS + KV_HEADS,
+        SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM,
+    )  # fmt: skip
+    d = tl.arange(0, DIM)
+    if tl.program_id(1) * ROWS < Q_HEADS:
+        place = q + (token * Q_HEADS + head[:, None]) * HEAD_DIM + d[None, :]
+        kept = (head < Q_HEADS)[:, None] & (d[None, :] < HEAD_DIM)
+        tl.store(place, (x * q_scale).to(tl.float16), mask=kept)
+    if tl.program_id(1) * ROWS + ROWS > Q_HEADS:
+        slot = tl.load(slots + token)
+        block = slot // BLOCK_SIZE
+        # Keys and values of a block are planes of KV_HEADS heads each: rows go on from one to the other.
+        first = (tl.program_id(1) * ROWS - Q_HEADS) * BLOCK_SIZE + slot % BLOCK_SIZE
+        store_heads(
+            values, scales, x, block * block_stride + first * HEAD_DIM,
+            block * scale_stride + first * (HEAD_DIM // 32), BLOCK_SIZE,
+            (head >= Q_HEADS) & (head < heads), HEAD_DIM, ROWS, DIM, QUANTIZED,
+        )  # fmt: skip

@@ -1,0 +1,76 @@
+"""What attention kernels are compiled for, and how a pass rotates its queries and keys."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.contract import Pairing
+from kernels.cuda.activations import SUM_WIDTH, Activations
+
+LOG2E = 1.4426950408889634
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """The compile-time options of one kind of attention layer."""
+
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    block_size: int
+    """Tokens of a KV block; a tile of the attention loop is one block. A power of two, at least 16."""
+    scale: float
+    """Multiplies q·k."""
+    window: int = 0
+    """A token sees the last `window` tokens, itself included; 0 sees all."""
+    softcap: float = 0.0
+    """Scores become softcap · tanh(score / softcap); 0 leaves them."""
+
+    def __post_init__(self) -> None:
+        if self.q_heads % self.kv_heads or self.head_dim % SUM_WIDTH:
+            raise ValueError(f"attention of {self.q_heads}/{self.kv_heads} heads of {self.head_dim}")
+        if self.block_size < 16 or self.block_size & (self.block_size - 1):
+            raise ValueError(f"block size {self.block_size}: not a power of two of at least 16")
+
+    @property
+    def groups(self) -> int:
+        """Query heads that share a KV head."""
+        return self.q_heads // self.kv_heads
+
+    @property
+    def q_scale(self) -> float:
+        """What `rope_append` folds into q: scores come out in units of log2."""
+        return self.scale * LOG2E
+
+    @property
+    def score_cap(self) -> float:
+        """`softcap` in units of log2."""
+        return self.softcap * LOG2E
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Rotary position embedding of one kind of layer."""
+
+    inv_freq: Tensor
+    """float64 [R]: pair i turns by position · inv_freq[i]; R < head_dim / 2 rotates the leading 2R only."""
+    magnitude: float
+    """Multiplies the rotated values (YaRN's attention factor)."""
+    pairing: Pairing
+    """Which values turn together: (2i, 2i + 1) or (i, i + R)."""
+
+
+def make_output(tokens: int, shape: AttentionShape, device: torch.device) -> Activations:
+    """Unwritten activations [tokens, q_heads * head_dim] for the attention kernels to fill."""
+    width = shape.q_heads * shape.head_dim
+    return Activations(
+        torch.empty((tokens, width), dtype=torch.float16, device=device),
+        torch.empty((tokens, width // SUM_WIDTH), dtype=torch.float32, device=device),
+    )
+
+
+def padded_dim(head_dim: int) -> int:
+    """The power of two that a head's values are held in."""
+    return 1 << math.ceil(math.log2(head_dim))

@@ -1,0 +1,146 @@
+"""Weights as 8-bit codes with float32 scales and offsets, in tiles for `kernels.cpu.coded_linear`.
+
+Layout: `codes` uint8 [out/32, in, 32], `scales` and `offsets` float32 [out/32, in/group, 32], so that a
+vector's lanes are rows of the weight. A gated layer's tile holds 16 gate rows and the 16 up rows of the
+same outputs.
+
+Codes, scales and offsets are those of the file's blocks: nothing is lost. Types that are not affine in
+their codes are not coded.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from llvmlite import ir
+from torch import Tensor
+
+from kernels.contract import QuantizedMatrix
+from kernels.cpu.block_readers import BYTES, READERS
+from kernels.cpu.compiler import I8, I16, I64, LANES, VECTOR, Emitter, Value, compiled, threads_for
+from kernels.quant.formats import FORMATS, GGMLType
+
+TILE = 2 * LANES
+"""Rows of a weight that one tile holds."""
+
+
+@dataclass(slots=True)
+class CodedLinear:
+    """A weight [out_features, in_features] as codes."""
+
+    out_features: int
+    in_features: int
+    group: int
+    gated: bool
+    codes: Tensor
+    scales: Tensor
+    offsets: Tensor
+    bias: Tensor
+    """float32 [out], in the order of the tiles."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return self.codes.nbytes + self.scales.nbytes + self.offsets.nbytes
+
+
+def coded_bytes(type: GGMLType, shape: tuple[int, int]) -> int:
+    """Memory of a matrix as codes."""
+    if type not in READERS:
+        return 0
+    return shape[0] * shape[1] * (6 if READERS[type].group == 16 else 5) // 4
+
+
+def make_coded(
+    parts: Sequence[QuantizedMatrix], bias: Tensor | None, gated: bool, dense: Tensor | None = None
+) -> CodedLinear | None:
+    """From matrices stacked by rows; None where a type is not affine or a shape does not fit tiles.
+
+    dense: float32 or bfloat16 [rows, in], which gets the weight's values too, those of `dequantize`; its
+    contents are undefined where None is returned. None is also returned for scales that are not finite.
+    """
+    columns = parts[0].shape[1]
+    rows = sum(part.shape[0] for part in parts)
+    unfit = any(part.shape[0] % TILE or part.type not in READERS for part in parts)
+    if unfit or columns % 32:
+        return None
+    group = min(READERS[part.type].group for part in parts)
+    codes = torch.empty(rows // TILE, columns, TILE, dtype=torch.uint8)
+    scales, offsets = (torch.empty(rows // TILE, columns // group, TILE) for _ in range(2))
+    added = torch.zeros(rows) if bias is None else bias
+    if gated:
+        added = added.view(2, -1, LANES).transpose(0, 1).reshape(rows)
+    coded = CodedLinear(rows, columns, group, gated, codes, scales, offsets, added)
+    row = 0
+    for number, part in enumerate(parts):
+        values = None if dense is None else dense[row : row + part.shape[0]]
+        _unpack(part, coded, (0, LANES * number) if gated else (row, 0), values)
+        row += part.shape[0]
+    return coded if _finite(scales) and _finite(offsets) else None
+
+
+def _finite(values: Tensor) -> bool:
+    """Whether all are: one pass over them, since NaN is both the least and the most where there is one."""
+    return all(bool(end.isfinite()) for end in torch.aminmax(values))
+
+
+def _unpack(part: QuantizedMatrix, coded: CodedLinear, place: tuple[int, int], dense: Tensor | None) -> None:
+    """Write a part to its `place`, (first row, first lane), and its values to `dense`."""
+    rows, columns = part.shape
+    order = torch.arange(rows) if part.row_order is None else part.row_order.contiguous()
+    width = LANES if coded.gated else TILE
+    first_row, first_lane = place
+    unpack_kernel(part.type, None if dense is None else dense.dtype)(
+        threads_for(rows // width), rows, width, columns // FORMATS[part.type].elements, coded.group,
+        first_row, width, first_lane, part.raw.data_ptr(), order.data_ptr(), coded.codes.data_ptr(),
+        coded.scales.data_ptr(), coded.offsets.data_ptr(), 0 if dense is None else dense.data_ptr(),
+    )  # fmt: skip
+
+
+@compiled
+def unpack_kernel(type: GGMLType, dense_dtype: torch.dtype | None) -> ir.Module:
+    """One thread takes rows: every block's codes and scales to their lane, its values to `dense`."""
+    e = Emitter(f"unpack_{type.name}_{str(dense_dtype).removeprefix('torch.')}")
+    rows, chunk, blocks, group, first_row, width, first_lane = (e.parameter(index) for index in range(1, 8))
+    raw, order, codes, scales, offsets, dense = (e.pointer(index) for index in range(8, 14))
+    elements, reader = FORMATS[type].elements, READERS[type]
+    columns = e.ir.mul(blocks, e.const(elements))
+    groups = e.ir.sdiv(columns, group)
+    cells = e.ir.sdiv(e.const(reader.group), group)
+    numbers = e.bytes(elements)
+    with e.pieces(rows, chunk) as row:
+        target = e.ir.add(row, first_row)
+        tile, lane = e.ir.sdiv(target, width), e.ir.add(first_lane, e.ir.srem(target, width))
+        source = e.load(e.address(order, row, I64), I64)
+        with e.loop(e.const(0), blocks) as number:
+            at = e.ir.mul(e.ir.add(e.ir.mul(source, blocks), number), e.const(FORMATS[type].nbytes))
+            column = e.ir.mul(number, e.const(elements))
+            line = e.ir.add(e.ir.mul(row, columns), column)
+            start = e.ir.add(e.ir.mul(tile, groups), e.ir.sdiv(column, group))
+            block = e.address(raw, at, I8)
+            with e.loop(e.const(0), e.const(elements // reader.group)) as index:
+                scale, offset, vectors = reader.read(e, block, index)
+                cell = e.ir.add(start, e.ir.mul(cells, index))
+                for twin in (cell, e.ir.sub(e.ir.add(cell, cells), e.const(1))):
+                    place = e.ir.add(e.ir.mul(twin, e.const(TILE)), lane)
+                    e.store(scale, e.address(scales, place))
+                    e.store(offset, e.address(offsets, place))
+                for half, vector in enumerate(vectors):
+                    within = e.ir.add(e.ir.mul(index, e.const(reader.group)), e.const(LANES * half))
+                    e.store(e.ir.trunc(vector, BYTES), e.address(numbers, within, I8))
+                    if dense_dtype is not None:
+                        values = e.fma(e.ir.sitofp(vector, VECTOR), e.splat(scale), e.splat(offset))
+                        _write(e, values, dense, e.ir.add(line, within), dense_dtype)
+            first = e.ir.add(e.ir.mul(tile, columns), column)
+            with e.loop(e.const(0), e.const(elements)) as index:
+                code = e.load(e.address(numbers, index, I8), I8)
+                cell = e.ir.add(e.ir.mul(e.ir.add(first, index), e.const(TILE)), lane)
+                e.store(code, e.address(codes, cell, I8))
+    return e.finish()
+
+
+def _write(e: Emitter, values: Value, dense: Value, at: Value, dtype: torch.dtype) -> None:
+    if dtype is torch.bfloat16:
+        e.store(e.to_bfloat16(values), e.address(dense, at, I16))
+    else:
+        e.store(values, e.address(dense, at))

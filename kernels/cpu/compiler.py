@@ -1,0 +1,315 @@
+"""Small CPU kernels written as vector code and compiled in memory by LLVM (through llvmlite).
+
+A kernel is one function `void(int64 *parameters)`; parameters are counts and addresses, the first of
+them a counter from which threads draw their next piece of work, so that a thread that the system
+preempts delays one piece only. Vectors have 16 float32 lanes whatever the processor: LLVM splits them
+where registers are narrower. Kernels run on torch's own OpenMP threads, called through ctypes, which
+lets go of the interpreter lock for the whole call.
+"""
+
+import ctypes
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, wraps
+from pathlib import Path
+from typing import Any, ParamSpec, cast
+
+import llvmlite
+import torch
+from llvmlite import binding, ir
+
+from kernels.cpu import object_cache
+
+LANES = 16
+
+F32 = ir.FloatType()
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+VECTOR = ir.VectorType(F32, LANES)
+INTS = ir.VectorType(I32, LANES)
+SHORTS = ir.VectorType(I16, LANES)
+_POINTER = ir.PointerType()
+
+_ENTRY = "kernel"
+_SOURCES = ("cpu/*.py", "quant/formats.py")
+"""Files of `kernels` that decide what is compiled."""
+
+_LOG2_E = 1.4426950408889634
+_LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860682030941723212e-6
+_EXP_TERMS = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0, 1.0)
+_EXP_LOWEST, _EXP_HIGHEST = -87.0, 88.0
+
+Value = Any
+"""An LLVM value; llvmlite has no types of its own to check."""
+
+
+class Emitter:
+    """Writes the body of one kernel."""
+
+    def __init__(self, name: str) -> None:
+        self.module = ir.Module(name)
+        self.function = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [_POINTER]), _ENTRY)
+        self.ir = ir.IRBuilder(self.function.append_basic_block("entry"))
+
+    def const(self, value: int) -> Value:
+        """A 64-bit constant."""
+        return ir.Constant(I64, value)
+
+    def vector(self, value: float) -> Value:
+        """A vector of one constant."""
+        return ir.Constant(VECTOR, [value] * LANES)
+
+    def parameter(self, index: int) -> Value:
+        """The 64-bit parameter at `index`."""
+        return self.load(self.address(self.function.args[0], self.const(index), I64), I64)
+
+    def pointer(self, index: int) -> Value:
+        """The parameter at `index` as an address."""
+        return self.ir.inttoptr(self.parameter(index), _POINTER)
+
+    def address(self, base: Value, offset: Value, kind: Value = F32) -> Value:
+        """Address of element `offset` of an array of `kind`."""
+        return self.ir.gep(base, [offset], source_etype=kind)
+
+    def load(self, pointer: Value, kind: Value = VECTOR) -> Value:
+        """Load, aligned to single elements."""
+        return self.ir.load(pointer, typ=kind, align=_element_bytes(kind))
+
+    def store(self, value: Value, pointer: Value) -> None:
+        """Store, aligned to single elements."""
+        self.ir.store(value, pointer, align=_element_bytes(value.type))
+
+    def variable(self, initial: Value) -> Value:
+        """A variable that lives in a register once optimised."""
+        with self.ir.goto_entry_block():
+            place = self.ir.alloca(initial.type)
+        self.ir.store(initial, place)
+        return place
+
+    def array(self, count: int) -> Value:
+        """`count` float32 on the stack."""
+        with self.ir.goto_entry_block():
+            place = self.ir.alloca(F32, count)
+            return self.ir.inttoptr(self.ir.ptrtoint(place, I64), _POINTER)
+
+    def bytes(self, count: int) -> Value:
+        """`count` bytes on the stack."""
+        with self.ir.goto_entry_block():
+            place = self.ir.alloca(I8, count)
+            return self.ir.inttoptr(self.ir.ptrtoint(place, I64), _POINTER)
+
+    @contextmanager
+    def loop(self, start: Value, stop: Value, step: int = 1) -> Iterator[Value]:
+        """`for index in range(start, stop, step)`."""
+        counter = self.variable(start)
+        head, body, end = (self.function.append_basic_block() for _ in range(3))
+        self.ir.branch(head)
+        self.ir.position_at_end(head)
+        index = self.ir.load(counter, typ=I64)
+        self.ir.cbranch(self.ir.icmp_signed("<", index, stop), body, end)
+        self.ir.position_at_end(body)
+        yield index
+        self.ir.store(self.ir.add(index, self.const(step)), counter)
+        self.ir.branch(head)
+        self.ir.position_at_end(end)
+
+    @contextmanager
+    def pieces(self, count: Value, chunk: Value) -> Iterator[Value]:
+        """Every index below `count`, drawn from parameter 0 `chunk` at a time by all threads."""
+        head, body, end = (self.function.append_basic_block() for _ in range(3))
+        self.ir.branch(head)
+        self.ir.position_at_end(head)
+        first = self.ir.atomic_rmw("add", self.function.args[0], chunk, "monotonic")
+        self.ir.cbranch(self.ir.icmp_signed("<", first, count), body, end)
+        self.ir.position_at_end(body)
+        last = self.smaller(self.ir.add(first, chunk), count)
+        with self.loop(first, last) as index:
+            yield index
+        self.ir.branch(head)
+        self.ir.position_at_end(end)
+
+    def smaller(self, a: Value, b: Value) -> Value:
+        """The smaller of two integers."""
+        return self.ir.select(self.ir.icmp_signed("<", a, b), a, b)
+
+    def splat(self, scalar: Value) -> Value:
+        """A float32 in every lane."""
+        first = self.ir.insert_element(ir.Constant(VECTOR, ir.Undefined), scalar, ir.Constant(I32, 0))
+        return self.shuffle(first, [0] * LANES)
+
+    def shuffle(self, value: Value, lanes: list[int]) -> Value:
+        """Lanes of `value` in another order."""
+        mask = ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
+        return self.ir.shuffle_vector(value, value, mask)
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        """a * b + c, rounded once."""
+        return self.call("llvm.fma", a, b, c)
+
+    def call(
+        self, intrinsic: str, *arguments: Value, result: Value = VECTOR, flags: tuple[str, ...] = ()
+    ) -> Value:
+        """An LLVM intrinsic on whole vectors."""
+        name = f"{intrinsic}.v{LANES}f32"
+        function = self.module.globals.get(name)
+        if function is None:
+            kind = ir.FunctionType(result, [argument.type for argument in arguments])
+            function = ir.Function(self.module, kind, name)
+        return self.ir.call(function, arguments, fastmath=flags)
+
+    def prefetch(self, pointer: Value) -> None:
+        """Ask for a cache line that will be read soon; any address may be asked for."""
+        kind = ir.FunctionType(ir.VoidType(), [_POINTER, I32, I32, I32])
+        name = "llvm.prefetch.p0"
+        function = self.module.globals.get(name) or ir.Function(self.module, kind, name)
+        self.ir.call(function, [pointer, *(ir.Constant(I32, hint) for hint in (0, 3, 1))])
+
+    def sum(self, value: Value) -> Value:
+        """The sum of all lanes as a float32."""
+        zero = ir.Constant(F32, -0.0)
+        return self.call("llvm.vector.reduce.fadd", zero, value, result=F32, flags=("reassoc",))
+
+    def largest(self, value: Value) -> Value:
+        """The largest lane as a float32."""
+        return self.call("llvm.vector.reduce.fmax", value, result=F32, flags=("nnan", "nsz"))
+
+    def exp(self, x: Value) -> Value:
+        """e**x within 2 units in the last place; x is held between -87 and 88."""
+        x = self.call("llvm.maxnum", x, self.vector(_EXP_LOWEST))
+        x = self.call("llvm.minnum", x, self.vector(_EXP_HIGHEST))
+        power = self.call("llvm.rint", self.ir.fmul(x, self.vector(_LOG2_E)))
+        rest = self.fma(power, self.vector(-_LN2_HIGH), x)
+        rest = self.fma(power, self.vector(-_LN2_LOW), rest)
+        value = self.vector(_EXP_TERMS[0])
+        for term in _EXP_TERMS[1:]:
+            value = self.fma(value, rest, self.vector(term))
+        exponent = self.ir.shl(self.ir.fptosi(power, INTS), ir.Constant(INTS, [23] * LANES))
+        return self.ir.bitcast(self.ir.add(self.ir.bitcast(value, INTS), exponent), VECTOR)
+
+    def to_bfloat16(self, part: Value) -> Value:
+        """Round to the nearest, ties to even; as 16-bit integers."""
+        bits = self.ir.bitcast(part, INTS)
+        sixteen, one, half = (ir.Constant(INTS, [value] * LANES) for value in (16, 1, 0x7FFF))
+        odd = self.ir.and_(self.ir.lshr(bits, sixteen), one)
+        return self.ir.trunc(self.ir.lshr(self.ir.add(bits, self.ir.add(odd, half)), sixteen), SHORTS)
+
+    def finish(self) -> ir.Module:
+        """End the function."""
+        self.ir.ret_void()
+        return self.module
+
+
+Arguments = ParamSpec("Arguments")
+
+
+def compiled(write: Callable[Arguments, ir.Module]) -> Callable[Arguments, "Kernel"]:
+    """Turn what writes a module into what gives its kernel: compiled once, or found where it was kept.
+
+    Arguments are part of the kept kernel's name: their text must say all of them.
+    """
+
+    @cache
+    @wraps(write)
+    def kernel(*arguments: Arguments.args, **named: Arguments.kwargs) -> Kernel:
+        key = f"{write.__name__}{arguments}{named}|{_surroundings()}"
+        code = object_cache.find(key)
+        if code is None:
+            code = _compile(write(*arguments, **named))
+            object_cache.keep(key, code)
+        return Kernel(code)
+
+    return cast(Callable[Arguments, Kernel], kernel)
+
+
+def _compile(module: ir.Module) -> bytes:
+    """An object file."""
+    machine = _machine()
+    parsed = binding.parse_assembly(str(module))
+    parsed.verify()
+    options = binding.create_pipeline_tuning_options(speed_level=3)
+    passes = binding.create_pass_builder(machine, options)
+    passes.getModulePassManager().run(parsed, passes)
+    return bytes(machine.emit_object(parsed))
+
+
+class Kernel:
+    """A compiled kernel."""
+
+    def __init__(self, code: bytes) -> None:
+        _machine()
+        self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), _new_machine())
+        self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        self._address = self._engine.get_function_address(_ENTRY)
+        self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._address)
+        self._parallel = _parallel_call()
+
+    def __call__(self, threads: int, *parameters: int) -> None:
+        """Run on `threads` threads; parameters follow the work counter."""
+        block = (ctypes.c_int64 * (1 + len(parameters)))(0, *parameters)
+        if threads == 1:
+            self._call(ctypes.addressof(block))
+        else:
+            self._parallel(self._address, ctypes.addressof(block), threads, 0)
+
+
+def threads_for(pieces: int) -> int:
+    """Threads worth waking for so many pieces of work."""
+    return max(1, min(torch.get_num_threads(), pieces))
+
+
+@cache
+def wide_registers() -> bool:
+    """Whether 32 registers of a whole vector are there (AVX-512)."""
+    return bool(binding.get_host_cpu_features().get("avx512f"))
+
+
+def _element_bytes(kind: Value) -> int:
+    element = kind.element if isinstance(kind, ir.VectorType) else kind
+    if isinstance(element, ir.IntType):
+        return element.width // 8
+    return {"half": 2, "float": 4, "double": 8}[str(element)]
+
+
+def _new_machine() -> Any:
+    # LLVM prefers half-width vectors on some AVX-512 processors for the sake of code around them.
+    features = binding.get_host_cpu_features().flatten()
+    if wide_registers():
+        features += ",-prefer-256-bit"
+    target = binding.Target.from_default_triple()
+    return target.create_target_machine(cpu=binding.get_host_cpu_name(), features=features, opt=3)
+
+
+@cache
+def _surroundings() -> str:
+    """All that code depends on besides its kernel's name."""
+    folder = Path(__file__).parents[1]
+    found = [sorted(folder.glob(pattern)) for pattern in _SOURCES]
+    assert all(found), f"{folder}: machine code would not be tied to its sources"
+    paths = [path for files in found for path in files]
+    sources = hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()
+    features = binding.get_host_cpu_features().flatten()
+    compiler = f"llvmlite {llvmlite.__version__}, LLVM {binding.llvm_version_info}"
+    return "|".join([sources, compiler, binding.get_default_triple(), binding.get_host_cpu_name(), features])
+
+
+@cache
+def _machine() -> Any:
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    return _new_machine()
+
+
+@cache
+def _parallel_call() -> Callable[[int, int, int, int], None]:
+    """`GOMP_parallel` of the OpenMP that torch has loaded; raises OSError where there is none."""
+    package = Path(torch.__file__).parent
+    for path in sorted([*package.glob("lib/lib*omp*"), *package.parent.glob("torch.libs/lib*omp*")]):
+        try:
+            entry: Any = ctypes.CDLL(str(path)).GOMP_parallel
+        except (OSError, AttributeError):
+            continue
+        entry.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        entry.restype = None
+        return entry
+    raise OSError("torch's OpenMP library was not found")

@@ -1,0 +1,181 @@
+"""Operations of CPUs: compiled kernels for passes of few rows, torch for the rest."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels.contract import PassLayout, QuantizedMatrix
+from kernels.cpu.coded_linear import MOST_ROWS, apply_coded, product_kernel
+from kernels.cpu.coded_weights import CodedLinear, coded_bytes, make_coded
+from kernels.cpu.compiler import LANES, wide_registers
+from kernels.cpu.decode import add_norm, attend_decode, attention_kernel
+from kernels.quant.formats import GGMLType
+from kernels.reference.dense_linear import DenseLinear, make_dense
+from kernels.reference.operations import (
+    DENSE_EMBEDDING_BYTES,
+    Embedding,
+    NormWeight,
+    PreparedPass,
+    TorchOperations,
+)
+from kernels.reference.paged_kv import PagedKV
+
+_FEW_TOKENS = {torch.float32: 16, torch.bfloat16: 8} if wide_registers() else {}
+_FEWEST_TOKENS = 2
+"""By the dense weights' type: passes of at most so many rows multiply by codes, faster up to there."""
+
+
+@dataclass(slots=True)
+class CPULinear:
+    """A weight as the dense one, and as codes for few rows where its type and shape allow it."""
+
+    dense: DenseLinear
+    coded: CodedLinear | None
+
+
+@dataclass(slots=True)
+class DecodeTables:
+    """Where the S sequences of a decode pass lie, each with its token and the guesses behind it."""
+
+    tables: Tensor
+    """int64 [S, W]."""
+    starts: Tensor
+    """int64 [S + 1], the first row of each sequence."""
+    contexts: Tensor
+    """int64 [S], context of that row."""
+
+
+@dataclass(slots=True)
+class CPUPass(PreparedPass):
+    """`decode` is None for passes that read prompts."""
+
+    decode: DecodeTables | None = None
+
+
+class CPUOperations(TorchOperations):
+    """`kernels.contract.Operations` for CPUs."""
+
+    def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:
+        """Raise ValueError naming an option that is not one of its choices."""
+        super().__init__(device, weight_dtype, kv_dtype, block_size)
+        self.few_tokens: int = _FEW_TOKENS.get(self.weight_dtype, _FEWEST_TOKENS)
+        self.verify_rows = max(self.few_tokens, TorchOperations.verify_rows)
+        self.name = f"LLVM for few rows, {self.name}"
+
+    def matrix_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
+        """Dense and as codes."""
+        return super().matrix_bytes(type, shape) + coded_bytes(type, shape)
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Kernels are compiled beside the conversion: the first rows must not wait for them."""
+        compiler = threading.Thread(target=_compile_products, name="kernels", daemon=True)
+        compiler.start()
+        yield
+        compiler.join()
+
+    def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> PagedKV:
+        """As the definition's; its attention is compiled at once."""
+        if not head_dim % LANES:
+            for normed in (False, True):
+                attention_kernel(head_dim, normed, self.kv_dtype)
+        return super().make_kv(num_layers, num_blocks, kv_heads, head_dim)
+
+    def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
+        """Both forms."""
+        return self._make(parts, bias, gated=False)
+
+    def make_gate(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
+        """Both forms."""
+        return self._make(parts, bias, gated=True)
+
+    def _make(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, gated: bool) -> CPULinear:
+        shape = sum(part.shape[0] for part in parts), parts[0].shape[1]
+        weight = torch.empty(shape, dtype=self.weight_dtype)
+        added = None if bias is None else self.make_vector(bias)
+        coded = make_coded(parts, added, gated, weight)
+        if coded is None:
+            del weight
+            return CPULinear(super().make_linear(parts, bias), None)
+        return CPULinear(make_dense(weight, added), coded)
+
+    def make_embedding(self, matrix: QuantizedMatrix, _tied: Any = None, /) -> Embedding:
+        """As the definition's; small ones are read from the file's blocks by the compiled kernel."""
+        vocab, hidden = matrix.shape
+        if matrix.row_order is None and vocab * hidden * 4 <= DENSE_EMBEDDING_BYTES:
+            dense = torch.empty(vocab, hidden)
+            if make_coded([matrix], None, False, dense) is not None:
+                return Embedding(dense, None, matrix.type, hidden)
+        return super().make_embedding(matrix)
+
+    def weight_bytes(self, handle: Any) -> int:
+        """Memory held by a handle."""
+        if not isinstance(handle, CPULinear):
+            return super().weight_bytes(handle)
+        return handle.dense.nbytes + (0 if handle.coded is None else handle.coded.nbytes)
+
+    def prepare(self, layout: PassLayout, kv: PagedKV, inv_freq: Tensor, magnitude: float) -> CPUPass:
+        """As the definition's, and the tables of a pass of few tokens or of decode rows alone."""
+        base = super().prepare(layout, kv, inv_freq, magnitude)
+        made = CPUPass(base.kv, base.rotation, base.slots, base.plan, base.layout)
+        aligned = not kv.head_dim % LANES and not kv.block_size % LANES
+        few = sum(layout.query_lens) <= self.few_tokens
+        if aligned and (few or layout.num_decode == len(layout.query_lens)):
+            made.decode = _decode_tables(layout, kv.block_size)
+        return made
+
+    def add_norm(
+        self, residual: Tensor, delta: Tensor | None, norm: NormWeight, rows: Tensor | None = None
+    ) -> Tensor:
+        """One kernel."""
+        if residual.shape[1] % LANES or (delta is not None and delta.dtype is not torch.float32):
+            return super().add_norm(residual, delta, norm, rows)
+        if rows is not None and rows.shape[0] != residual.shape[0]:
+            residual, delta = residual[rows], None if delta is None else delta[rows]
+        return add_norm(residual, delta, norm.scaled, norm.eps_length)
+
+    def linear(self, x: Tensor, handle: Any) -> Tensor:
+        """By codes for few rows."""
+        if handle.coded is not None and x.shape[0] <= self.few_tokens:
+            return apply_coded(x, handle.coded)
+        return super().linear(x, handle.dense)
+
+    def gated_linear(self, x: Tensor, handle: Any) -> Tensor:
+        """By codes for few rows."""
+        if handle.coded is not None and x.shape[0] <= self.few_tokens:
+            return apply_coded(x, handle.coded)
+        return super().gated_linear(x, handle.dense)
+
+    def attend(
+        self, qkv: Tensor, prepared: Any, layer: int, qk_norm: NormWeight | None, scale: float
+    ) -> Tensor:
+        """One kernel over the KV in place for passes of few tokens."""
+        if prepared.decode is None:
+            return super().attend(qkv, prepared, layer, qk_norm, scale)
+        norm = None if qk_norm is None else (qk_norm.scaled, qk_norm.eps_length)
+        tables = prepared.decode
+        return attend_decode(
+            qkv.to(torch.float32).contiguous(), prepared.rotation, norm, prepared.kv, layer, tables.tables,
+            tables.starts, tables.contexts, scale,
+        )  # fmt: skip
+
+
+def _decode_tables(layout: PassLayout, block_size: int) -> DecodeTables:
+    width = -(-max(layout.context_lens) // block_size)
+    tables = [[*table[:width], *[0] * (width - len(table))] for table in layout.block_tables]
+    contexts = [c - q + 1 for c, q in zip(layout.context_lens, layout.query_lens, strict=True)]
+    starts = list(accumulate(layout.query_lens, initial=0))
+    return DecodeTables(torch.tensor(tables), torch.tensor(starts), torch.tensor(contexts))
+
+
+def _compile_products() -> None:
+    rows = 1
+    while rows <= MOST_ROWS:
+        product_kernel(rows)
+        rows *= 2

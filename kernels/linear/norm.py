@@ -1,0 +1,126 @@
+"""RMS norm of the residual stream: the residual addition before it and the sums after it, in one kernel."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.cuda.activations import SUM_WIDTH, Activations
+
+FEW_ROWS = 132
+"""Up to so many rows every row has a multiprocessor of its own, and threads hide its latency."""
+
+
+def add_norm(
+    residual: Tensor,
+    delta: Tensor | None,
+    weight: Tensor,
+    eps: float,
+    rows: Tensor | None = None,
+    fixed: bool = False,
+) -> Activations:
+    """Add the partial sums of a linear to the residual stream, and normalise the result.
+
+    residual float32 [T, H], updated in place; delta float32 or float16 [S, T, H], added up over S in
+    index order and then to the residual; weight float32 [H]. With `rows` int32 [R] only those rows
+    are normalised, the residual keeps its old values, and the result has R rows. fixed: by as many
+    threads whatever the number of rows, so that a row's sums are always added up in one order.
+
+    → values float16 [T or R, H] = x / sqrt(mean(x²) + eps) * weight, and their sums of 16.
+    """
+    hidden = residual.shape[1]
+    count = residual.shape[0] if rows is None else rows.shape[0]
+    values = torch.empty((count, hidden), dtype=torch.float16, device=residual.device)
+    groups = triton.cdiv(hidden, SUM_WIDTH)
+    sums = torch.empty((count, groups), dtype=torch.float32, device=residual.device)
+    block = max(SUM_WIDTH, triton.next_power_of_2(hidden))
+    if count:
+        _add_norm[(count,)](
+            residual,
+            residual if delta is None else delta,
+            weight,
+            residual if rows is None else rows,
+            values,
+            sums,
+            residual.shape[0],
+            eps,
+            H=hidden,
+            GROUPS=groups,
+            WIDTH=SUM_WIDTH,
+            BLOCK=block,
+            SPLITS=0 if delta is None else delta.shape[0],
+            PICKED=rows is not None,
+            num_warps=_warps(block, 1 if fixed else count),
+        )
+    return Activations(values, sums)
+
+
+def add_norm_torch(
+    residual: Tensor, delta: Tensor | None, weight: Tensor, eps: float, rows: Tensor | None = None
+) -> Activations:
+    """Plain torch twin of `add_norm`."""
+    x = residual
+    if delta is not None:
+        added = delta[0].float()
+        for part in delta[1:]:
+            added = added + part.float()
+        x = residual + added
+        if rows is None:
+            residual.copy_(x)
+    if rows is not None:
+        x = x[rows.long()]
+    variance = x.square().mean(dim=-1, keepdim=True)
+    values = (x / torch.sqrt(variance + eps) * weight).to(torch.float16)
+    padded = torch.nn.functional.pad(values.float(), (0, -values.shape[1] % SUM_WIDTH))
+    return Activations(values, padded.unflatten(1, (-1, SUM_WIDTH)).sum(-1))
+
+
+def _warps(block: int, count: int) -> int:
+    """8 values a thread where rows wait for memory, 16 where many rows hide it."""
+    per_thread = 8 if count <= FEW_ROWS else 16
+    return min(32, max(1, block // (32 * per_thread)))
+
+
+@triton.jit(do_not_specialize=["num_tokens"])
+def _add_norm(
+    residual: tl.tensor,
+    delta: tl.tensor,
+    weight: tl.tensor,
+    rows: tl.tensor,
+    values: tl.tensor,
+    sums: tl.tensor,
+    num_tokens: tl.tensor,
+    eps: tl.tensor,
+    H: tl.constexpr,
+    GROUPS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SPLITS: tl.constexpr,
+    PICKED: tl.constexpr,
+) -> None:
+    """Grid (rows,): one program holds one row in registers, BLOCK >= H.
+
+    Bytes per row: H * (4 + 4 splits, or 2 splits of float16) read, 2 H + H / 4 written, and 4 H more
+    for the residual unless rows are picked.
+    """
+    out = tl.program_id(0).to(tl.int64)
+    row = tl.load(rows + out).to(tl.int64) if PICKED else out
+    column = tl.arange(0, BLOCK)
+    inside = column < H
+    x = tl.load(residual + row * H + column, mask=inside, other=0.0)
+    if SPLITS > 0:
+        step = num_tokens.to(tl.int64) * H
+        part = delta + row * H + column
+        added = tl.load(part, mask=inside, other=0.0).to(tl.float32)
+        for split in tl.static_range(1, SPLITS):
+            added += tl.load(part + split * step, mask=inside, other=0.0).to(tl.float32)
+        x += added
+        if not PICKED:
+            tl.store(residual + row * H + column, x, mask=inside)
+    scale = tl.load(weight + column, mask=inside, other=0.0)
+    root = tl.sqrt_rn(tl.sum(x * x, axis=0) / H + eps)
+    y = (x / root * scale).to(tl.float16)
+    tl.store(values + out * H + column, y, mask=inside)
+    total = tl.sum(tl.reshape(y.to(tl.float32), (BLOCK // WIDTH, WIDTH)), axis=1)
+    group = tl.arange(0, BLOCK // WIDTH)
+    tl.store(sums + out * GROUPS + group, total, mask=group < GROUPS)

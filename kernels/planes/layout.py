@@ -1,0 +1,268 @@
+"""Quantised matrices as planes: the layout that the Triton kernels read.
+
+A matrix [N, K] has its rows padded to a multiple of ROWS = 64 (a tile) and its columns to a multiple
+of COLUMNS = 256 (a super-block), NT tiles and S super-blocks; padding has zero scales. A super-block
+of a row is P = 8 planes of W = 32 consecutive columns: column 256 s + 32 p + j is element j of plane
+p of super-block s. A scale serves one plane, or half of one (Q2_K, Q3_K, Q6_K: `scale_width` 16).
+
+A weight is `scale * (value(u) - offset) - minimum`, u its unsigned code; `value` is the identity or a
+table of 16 (`PlanesFormat.table`). Three tensors hold everything, each tile-major:
+
+- `codes`, int16 [NT, S, 8 / F, 64, 32]: the low `bits` bits of u, F = 16 / bits planes to a word;
+  plane p = F g + i lies in word g at bits `bits * i` upwards.
+- `high`, [NT, S, 1, 64, 32], for codes of 5, 6 and 3 bits: their upper bits, those of plane p at bit
+  `high_places[p]`. Q5 and Q3_K: uint8, one bit a plane; Q6_K: int16, two. The places are such that
+  one shift of the word brings the upper bits of several planes just above their lower bits: to bits
+  4 and 8 for the nibbles at bits 0 and 4, to bits 2, 4, 6, 8 for pairs. Empty otherwise: [NT, S, 0, …].
+- `meta`, int32 [NT, S, C, 64]: word c of each row's scales, least significant part first.
+  scales "k": bytes sc, then a word d (float16) | dmin << 16; scale = d * sc. Q4_K, Q5_K (C = 5):
+  8 bytes sc, 8 bytes m, minimum = dmin * m. Q2_K (C = 5): 16 bytes sc | m << 4, likewise. Q6_K, Q3_K
+  (C = 5, 16 bytes) and IQ4_XS (C = 3, 8 bytes): sc signed (Q3_K, IQ4_XS: already less 32), no dmin.
+  scales "half" (C = 4): word c holds the float16 scales of planes 2 c and 2 c + 1.
+  scales "pair" (C = 8): word p is d | m << 16 of plane p, both float16; the minimum is -m.
+  scales "e8m0" (C = 2): bytes, scale = 2 ** (byte - 128), with the table of doubled values.
+
+Rows may be permuted when repacked. Gate and up projections lie in one matrix with their rows in
+pairs (`gate_up_order`): row 2 i is gate i, row 2 i + 1 is up i.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from kernels.planes.repack import BLOCKS
+from kernels.quant.formats import FORMATS, GGMLType
+
+ROWS = 64
+"""Rows of one tile."""
+WIDTH = 32
+"""W, columns of one plane."""
+PLANES = 8
+"""P, planes of one super-block."""
+COLUMNS = WIDTH * PLANES
+"""Columns of one super-block."""
+
+IQ4_TABLE = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+MXFP4_TABLE = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+
+# Weights repacked at once; the temporary memory is some 16 bytes for each.
+_SLAB = 1 << 24
+_CPU_SLAB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PlanesFormat:
+    """One type's layout; the module's docstring defines the fields."""
+
+    bits: int
+    scales: Literal["k", "half", "pair", "e8m0"]
+    words: int
+    """C, int32 words of scales per row and super-block."""
+    offset: int = 0
+    minima: bool = False
+    scale_width: int = WIDTH
+    high_bits: int = 0
+    high_places: tuple[int, ...] = ()
+    table: tuple[int, ...] = ()
+
+    @property
+    def high_dtype(self) -> torch.dtype:
+        """Element type of `high`."""
+        return torch.uint8 if self.high_bits == 1 else torch.int16
+
+
+_FIFTH = (0, 4, 1, 5, 2, 6, 3, 7)
+_THIRD = (0, 2, 4, 6, 1, 3, 5, 7)
+_UPPER_PAIRS = (0, 4, 2, 6, 8, 12, 10, 14)
+
+LAYOUTS: dict[GGMLType, PlanesFormat] = {
+    GGMLType.Q4_0: PlanesFormat(4, "half", 4, offset=8),
+    GGMLType.Q4_1: PlanesFormat(4, "pair", 8, minima=True),
+    GGMLType.Q5_0: PlanesFormat(4, "half", 4, offset=16, high_bits=1, high_places=_FIFTH),
+    GGMLType.Q5_1: PlanesFormat(4, "pair", 8, minima=True, high_bits=1, high_places=_FIFTH),
+    GGMLType.Q8_0: PlanesFormat(8, "half", 4, offset=128),
+    GGMLType.Q2_K: PlanesFormat(2, "k", 5, minima=True, scale_width=16),
+    GGMLType.Q3_K: PlanesFormat(2, "k", 5, offset=4, scale_width=16, high_bits=1, high_places=_THIRD),
+    GGMLType.Q4_K: PlanesFormat(4, "k", 5, minima=True),
+    GGMLType.Q5_K: PlanesFormat(4, "k", 5, minima=True, high_bits=1, high_places=_FIFTH),
+    GGMLType.Q6_K: PlanesFormat(4, "k", 5, offset=32, scale_width=16, high_bits=2, high_places=_UPPER_PAIRS),
+    GGMLType.IQ4_NL: PlanesFormat(4, "half", 4, table=IQ4_TABLE),
+    GGMLType.IQ4_XS: PlanesFormat(4, "k", 3, table=IQ4_TABLE),
+    GGMLType.MXFP4: PlanesFormat(4, "e8m0", 2, table=MXFP4_TABLE),
+}
+"""The types with planes, and how each is laid out."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanesMatrix:
+    """A repacked matrix; the module's docstring defines `codes`, `high` and `meta`."""
+
+    type: GGMLType
+    shape: tuple[int, int]
+    """(N, K) without padding."""
+    codes: Tensor
+    high: Tensor
+    meta: Tensor
+
+    @property
+    def format(self) -> PlanesFormat:
+        """The layout of this matrix' type."""
+        return LAYOUTS[self.type]
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """(N, K) rounded up to whole tiles and super-blocks."""
+        return self.codes.shape[0] * ROWS, self.codes.shape[1] * COLUMNS
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the three tensors hold."""
+        return self.codes.nbytes + self.high.nbytes + self.meta.nbytes
+
+
+def repack(
+    raw: Tensor, type: GGMLType, shape: tuple[int, int], row_order: Tensor | None = None
+) -> PlanesMatrix:
+    """Planes from a file's bytes, on the device of `raw` (uint8 [nbytes], row after row).
+
+    `row_order` int64 [N], on the same device, lists the source row of every row. Matrices of one
+    type and width stack by concatenating their bytes.
+    """
+    rows, columns = shape
+    block = FORMATS[type]
+    per_row, rest = divmod(columns, block.elements)
+    if type not in LAYOUTS or rest or raw.shape != (rows * per_row * block.nbytes,):
+        raise ValueError(f"{type.name} {shape} cannot become planes from {tuple(raw.shape)} bytes")
+    matrix = _empty(type, shape, raw.device)
+    blocks = raw.view(rows, per_row, block.nbytes)
+    step = _slab_rows(matrix)
+    for start in range(0, rows, step):
+        if row_order is None:
+            part = blocks[start : start + step]
+        else:
+            part = blocks[row_order[start : start + step]]
+        codes, meta = BLOCKS[type].split(part.reshape(-1, block.nbytes))
+        _store(matrix, start, codes.view(len(part), -1), meta.view(len(part), -1))
+    return matrix
+
+
+def unpack(matrix: PlanesMatrix) -> Tensor:
+    """The file's bytes, uint8 [nbytes]: the inverse of `repack` (rows in their repacked order)."""
+    rows, columns = matrix.shape
+    block = FORMATS[matrix.type]
+    per_row = columns // block.elements
+    out = torch.empty((rows, per_row * block.nbytes), dtype=torch.uint8, device=matrix.codes.device)
+    step = _slab_rows(matrix)
+    for start in range(0, rows, step):
+        count = min(step, rows - start)
+        codes, meta = _load(matrix, start, count)
+        codes = codes.view(count, -1)[:, :columns].reshape(-1, block.elements)
+        meta = meta.reshape(count, -1)[:, : per_row * _block_words(matrix.type)]
+        joined = BLOCKS[matrix.type].join(codes, meta.reshape(len(codes), -1))
+        out[start : start + count] = joined.view(count, -1)
+    return out.view(-1)
+
+
+def gate_up_order(ffn: int, device: torch.device | None = None) -> Tensor:
+    """Row order int64 [2 ffn] that pairs rows of [gate; up]: gate 0, up 0, gate 1, up 1, …"""
+    return torch.arange(2 * ffn, device=device).view(2, ffn).T.reshape(-1)
+
+
+def _empty(type: GGMLType, shape: tuple[int, int], device: torch.device) -> PlanesMatrix:
+    form = LAYOUTS[type]
+    tiles, blocks = -(-shape[0] // ROWS), -(-shape[1] // COLUMNS)
+    head = (tiles, blocks)
+
+    def zeros(*size: int, dtype: torch.dtype) -> Tensor:
+        return torch.zeros((*head, *size), dtype=dtype, device=device)
+
+    groups = PLANES * form.bits // 16
+    return PlanesMatrix(
+        type,
+        shape,
+        zeros(groups, ROWS, WIDTH, dtype=torch.int16),
+        zeros(int(form.high_bits > 0), ROWS, WIDTH, dtype=form.high_dtype),
+        zeros(form.words, ROWS, dtype=torch.int32),
+    )
+
+
+def _slab_rows(matrix: PlanesMatrix) -> int:
+    weights = _CPU_SLAB if matrix.codes.device.type == "cpu" else _SLAB
+    return max(1, weights // (ROWS * matrix.padded[1])) * ROWS
+
+
+def _store(matrix: PlanesMatrix, start: int, codes: Tensor, meta: Tensor) -> None:
+    """Packs codes uint8 [rows, K] and block words int32 [rows, words] into the planes."""
+    form = matrix.format
+    tiles, blocks = -(-len(codes) // ROWS), matrix.codes.shape[1]
+    where = slice(start // ROWS, start // ROWS + tiles)
+    codes = _pad(codes, tiles * ROWS, matrix.padded[1])
+    planes = codes.view(tiles, ROWS, blocks, PLANES, WIDTH).permute(0, 2, 3, 1, 4)
+    places = tuple(range(0, 16, form.bits))
+    matrix.codes[where] = _pack(planes, places, (1 << form.bits) - 1)
+    if form.high_bits:
+        high = _pack(planes >> form.bits, form.high_places, (1 << form.high_bits) - 1)
+        matrix.high[where] = high.to(form.high_dtype)
+    words = COLUMNS // FORMATS[matrix.type].elements * _block_words(matrix.type)
+    meta = _pad(meta, tiles * ROWS, blocks * words).view(-1, blocks, words)
+    matrix.meta[where] = _fold(meta, form).view(tiles, ROWS, blocks, form.words).permute(0, 2, 3, 1)
+
+
+def _load(matrix: PlanesMatrix, start: int, rows: int) -> tuple[Tensor, Tensor]:
+    """The inverse of `_store`, with the padded columns still there."""
+    form = matrix.format
+    tiles = -(-rows // ROWS)
+    where = slice(start // ROWS, start // ROWS + tiles)
+    planes = _spread(matrix.codes[where], tuple(range(0, 16, form.bits)), (1 << form.bits) - 1)
+    if form.high_bits:
+        high = _spread(matrix.high[where], form.high_places, (1 << form.high_bits) - 1)
+        planes = planes | (high << form.bits)
+    codes = planes.permute(0, 3, 1, 2, 4).reshape(tiles * ROWS, -1)[:rows]
+    meta = matrix.meta[where].permute(0, 3, 1, 2).reshape(tiles * ROWS, -1, form.words)[:rows]
+    return codes, _unfold(meta, form)
+
+
+def _pad(values: Tensor, rows: int, columns: int) -> Tensor:
+    if values.shape == (rows, columns):
+        return values
+    out = values.new_zeros((rows, columns))
+    out[: values.shape[0], : values.shape[1]] = values
+    return out
+
+
+def _pack(planes: Tensor, places: tuple[int, ...], mask: int) -> Tensor:
+    """uint8 [tiles, blocks, P, 64, W] to int16 [tiles, blocks, P / len(places), 64, W]."""
+    fields = planes.unflatten(2, (-1, len(places)))
+    out = torch.zeros_like(fields[:, :, :, 0], dtype=torch.int32)
+    for index, place in enumerate(places):
+        out |= (fields[:, :, :, index] & mask).to(torch.int32) << place
+    return out.to(torch.int16)
+
+
+def _spread(words: Tensor, places: tuple[int, ...], mask: int) -> Tensor:
+    """The inverse of `_pack`."""
+    fields = [((words.to(torch.int32) >> place) & mask).to(torch.uint8) for place in places]
+    return torch.stack(fields, dim=3).flatten(2, 3)
+
+
+def _block_words(type: GGMLType) -> int:
+    """Words that one block of the file gives."""
+    return LAYOUTS[type].words if FORMATS[type].elements == COLUMNS else 1
+
+
+def _fold(meta: Tensor, form: PlanesFormat) -> Tensor:
+    """Words of 8 blocks of 32 closed up to `form.words`: halves to pairs, bytes to fours."""
+    if form.scales not in ("half", "e8m0"):
+        return meta
+    size = torch.int16 if form.scales == "half" else torch.uint8
+    return meta.contiguous().view(size).unflatten(2, (8, -1))[..., 0].contiguous().view(torch.int32)
+
+
+def _unfold(meta: Tensor, form: PlanesFormat) -> Tensor:
+    """The inverse of `_fold`; bits above the scale are zero."""
+    if form.scales not in ("half", "e8m0"):
+        return meta
+    size, mask = (torch.int16, 0xFFFF) if form.scales == "half" else (torch.uint8, 0xFF)
+    return meta.contiguous().view(size).to(torch.int32) & mask

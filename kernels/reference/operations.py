@@ -1,0 +1,241 @@
+"""Every operation in plain torch: the definition that other implementations are tested against.
+
+It also runs CPU machines, so it is written for them: few, large calls, one product per weight over
+all rows of a pass, float32 or bfloat16 weights by what the processor multiplies quickly.
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.contract import Pairing, PassLayout, QuantizedMatrix
+from kernels.quant.dequant import dequantize
+from kernels.quant.formats import GGMLType
+from kernels.reference import paged_kv
+from kernels.reference.attention import AttentionPlan, attend, plan_attention
+from kernels.reference.dense_linear import DenseLinear, apply_dense, make_dense
+from kernels.reference.weight_probe import fastest_weight_dtype, host_gb_s
+
+WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+KV_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+DENSE_EMBEDDING_BYTES = 64 << 20
+"""Embeddings up to this size are kept as float32; larger ones stay quantised, rows read on demand."""
+
+
+@dataclass(slots=True)
+class Embedding:
+    """Rows either dense float32 [vocab, hidden] or as the file's bytes [vocab, row_bytes]."""
+
+    dense: Tensor | None
+    raw: Tensor | None
+    type: GGMLType
+    hidden: int
+
+
+@dataclass(frozen=True, slots=True)
+class NormWeight:
+    """A norm's weight times sqrt(dim), and the length that eps adds to a vector."""
+
+    scaled: Tensor
+    eps_length: Tensor
+
+
+@dataclass(slots=True)
+class PreparedPass:
+    """What all layers of one pass share."""
+
+    kv: paged_kv.PagedKV
+    rotation: Tensor
+    """complex64 [T, 1, head_dim / 2]: cos + i·sin, scaled."""
+    slots: Tensor
+    plan: AttentionPlan | None
+    layout: PassLayout
+
+
+class TorchOperations:
+    """`kernels.contract.Operations` in plain torch, for any device."""
+
+    rope_pairing: Pairing = "adjacent"
+    max_prefill_tokens = 512
+    tick_extra_ms = 0.0
+    few_tokens: int | None = None
+    verify_rows = 8
+    runs_ahead = False
+
+    def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:
+        """Raise ValueError naming an option that is not one of its choices."""
+        self.device = device
+        self.weight_dtype = _choose("weight_dtype", weight_dtype, WEIGHT_DTYPES) or fastest_weight_dtype(
+            device
+        )
+        self.kv_dtype = _choose("kv_dtype", kv_dtype, KV_DTYPES) or self.weight_dtype
+        both_narrow = self.weight_dtype is self.kv_dtype is torch.bfloat16
+        self._attention_dtype = torch.bfloat16 if both_narrow else torch.float32
+        self.block_size = block_size
+        self.weight_format = str(self.weight_dtype).removeprefix("torch.")
+        self.kv_format = str(self.kv_dtype).removeprefix("torch.")
+        self.name = f"torch {str(self.weight_dtype).removeprefix('torch.')}"
+        self.fallbacks: list[str] = []
+        self.host_gb_s: float | None = None
+
+    def matrix_bytes(self, _type: GGMLType, shape: tuple[int, int], /) -> int:
+        """Dense, whatever the file's type."""
+        return shape[0] * shape[1] * self.weight_dtype.itemsize
+
+    def kv_block_bytes(self, num_layers: int, kv_heads: int, head_dim: int) -> int:
+        """Keys and values of one block."""
+        return 2 * num_layers * kv_heads * head_dim * self.block_size * self.kv_dtype.itemsize
+
+    def loading(self) -> AbstractContextManager[None]:
+        """Nothing to hold."""
+        self.host_gb_s = host_gb_s(self.device)
+        return nullcontext()
+
+    def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> DenseLinear:
+        """Dequantise, stack and pack."""
+        weight = torch.empty(
+            sum(part.shape[0] for part in parts),
+            parts[0].shape[1],
+            dtype=self.weight_dtype,
+            device=self.device,
+        )
+        row = 0
+        for part in parts:
+            rows = dequantize(part.raw, part.type, part.shape)
+            if part.row_order is not None:
+                rows = rows[part.row_order]
+            weight[row : row + part.shape[0]] = rows
+            row += part.shape[0]
+        return make_dense(weight, None if bias is None else self.make_vector(bias))
+
+    def make_gate(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> DenseLinear:
+        """Rows as they come."""
+        return self.make_linear(parts, bias)
+
+    def make_embedding(self, matrix: QuantizedMatrix, _tied: DenseLinear | None = None, /) -> Embedding:
+        """Dense when small, else the file's own bytes; packed weights cannot be gathered."""
+        vocab, hidden = matrix.shape
+        if vocab * hidden * 4 <= DENSE_EMBEDDING_BYTES:
+            dense = dequantize(matrix.raw, matrix.type, matrix.shape).to(self.device)
+            return Embedding(dense, None, matrix.type, hidden)
+        raw = matrix.raw.view(vocab, -1)
+        return Embedding(None, raw if self.device.type == "cpu" else raw.to(self.device), matrix.type, hidden)
+
+    def make_vector(self, values: Tensor) -> Tensor:
+        """float32 on the device."""
+        return values.to(self.device, torch.float32).contiguous()
+
+    def make_norm(self, weight: Tensor, eps: float) -> NormWeight:
+        """Fold the division by sqrt(dim) into the weight: three large calls instead of six."""
+        dim = weight.shape[-1]
+        scaled = self.make_vector(weight) * math.sqrt(dim)
+        return NormWeight(scaled, torch.tensor(math.sqrt(dim * eps), device=self.device))
+
+    def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> paged_kv.PagedKV:
+        """Reserve the paged KV of one model."""
+        return paged_kv.make_paged_kv(
+            num_layers, num_blocks, kv_heads, head_dim, self.block_size, self.kv_dtype, self.device
+        )
+
+    def weight_bytes(self, handle: DenseLinear | Embedding | NormWeight | Tensor) -> int:
+        """Memory held by a handle; an embedding's raw bytes belong to the mapped file."""
+        if isinstance(handle, DenseLinear):
+            return handle.nbytes
+        if isinstance(handle, Embedding):
+            return handle.dense.nbytes if handle.dense is not None else 0
+        if isinstance(handle, NormWeight):
+            return handle.scaled.nbytes
+        return handle.nbytes
+
+    def prepare(
+        self, layout: PassLayout, kv: paged_kv.PagedKV, inv_freq: Tensor, magnitude: float
+    ) -> PreparedPass:
+        """Rotation in float64: float32 angles lose a third of a digit per 1,000 positions."""
+        angles = layout.positions.to(torch.float64)[:, None] * inv_freq
+        rotation = torch.polar(torch.full_like(angles, magnitude), angles).to(torch.complex64)
+        return PreparedPass(kv, rotation[:, None], layout.slot_mapping, None, layout)
+
+    def embed(self, ids: Tensor, handle: Embedding) -> Tensor:
+        """Gather rows."""
+        if handle.dense is not None:
+            return handle.dense[ids]
+        assert handle.raw is not None
+        return dequantize(handle.raw[ids].reshape(-1), handle.type, (ids.shape[0], handle.hidden))
+
+    def add_norm(
+        self, residual: Tensor, delta: Tensor | None, norm: NormWeight, rows: Tensor | None = None
+    ) -> Tensor:
+        """Add in place, then norm all rows or the chosen ones."""
+        if delta is not None:
+            residual.add_(delta)
+        return _rms_norm(residual if rows is None else residual[rows], norm)
+
+    def linear(self, x: Tensor, handle: DenseLinear) -> Tensor:
+        """One product over all rows."""
+        return apply_dense(x, handle)
+
+    def gated_linear(self, x: Tensor, handle: DenseLinear) -> Tensor:
+        """SwiGLU's gate (Shazeer 2020) over one product of both halves."""
+        gate_up = apply_dense(x, handle)
+        half = gate_up.shape[-1] // 2
+        return F.silu(gate_up[:, :half]).mul_(gate_up[:, half:])
+
+    def attend(
+        self, qkv: Tensor, prepared: PreparedPass, layer: int, qk_norm: NormWeight | None, scale: float
+    ) -> Tensor:
+        """Planned at the first layer of a pass."""
+        kv = prepared.kv
+        q = self._rope_and_store(qkv, prepared, layer, qk_norm).to(self._attention_dtype)
+        if prepared.plan is None:
+            prepared.plan = plan_attention(prepared.layout, kv.block_size, q)
+        return attend(q, kv.layers[layer], kv.kv_heads, prepared.plan, scale)
+
+    def logits(self, output: Tensor) -> Tensor:
+        """Widened."""
+        return output.to(torch.float32)
+
+    def _rope_and_store(
+        self, qkv: Tensor, prepared: PreparedPass, layer: int, qk_norm: NormWeight | None
+    ) -> Tensor:
+        """Rotate in place as complex numbers, write k and v with one scatter; returns q [T, heads, dim]."""
+        kv = prepared.kv
+        qkv = qkv.to(torch.float32)
+        tokens, dim = qkv.shape[0], kv.head_dim
+        heads = qkv.view(tokens, -1, dim)
+        q_heads = heads.shape[1] - 2 * kv.kv_heads
+        rotated = heads[:, : q_heads + kv.kv_heads]
+        if qk_norm is not None:
+            rotated.copy_(_rms_norm(rotated, qk_norm))
+        torch.view_as_complex(rotated.unflatten(-1, (dim // 2, 2))).mul_(prepared.rotation)
+        new = heads[:, q_heads:].transpose(0, 1)
+        kv.layers[layer].index_copy_(1, prepared.slots, new.to(self.kv_dtype))
+        return heads[:, :q_heads]
+
+    def copy_blocks(self, kv: paged_kv.PagedKV, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy whole blocks."""
+        paged_kv.copy_blocks(kv, pairs)
+
+    def block_pieces(self, kv: paged_kv.PagedKV, block: int) -> list[Tensor]:
+        """One of each layer."""
+        slots = slice(block * kv.block_size, (block + 1) * kv.block_size)
+        return [layer[:, slots] for layer in kv.layers]
+
+
+def _rms_norm(x: Tensor, norm: NormWeight) -> Tensor:
+    """RMSNorm (Zhang and Sennrich 2019): x / sqrt(|x|² + dim · eps) · sqrt(dim) · weight."""
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return torch.div(x, torch.hypot(length, norm.eps_length)).mul_(norm.scaled)
+
+
+def _choose(option: str, name: str, choices: dict[str, torch.dtype]) -> torch.dtype | None:
+    if name == "auto":
+        return None
+    if name not in choices:
+        raise ValueError(f"{option}: '{name}' is not one of auto, {', '.join(choices)}")
+    return choices[name]

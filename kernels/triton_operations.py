@@ -1,0 +1,254 @@
+"""Every operation as Triton kernels: what runs on a GPU.
+
+Weights stay as the file has them (`kernels.planes.layout`), the residual stream is float32,
+activations are float16. Nothing here waits for the device, so that a whole pass can be captured.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from kernels.attention.decode import attend_decode, attention_decode
+from kernels.attention.decode_plan import DecodePlan, plan_decode
+from kernels.attention.prefill import attention_prefill
+from kernels.attention.rope_append import rope_append
+from kernels.attention.shape import AttentionShape, Rotation, make_output
+from kernels.contract import Pairing, PassLayout, QuantizedMatrix
+from kernels.cuda.activations import Activations, PassTables
+from kernels.cuda.compile import begin_to_read_compilers
+from kernels.cuda.launchers import load_one_at_a_time
+from kernels.cuda.streams import CAPTURE_LOCK
+from kernels.kv import pages
+from kernels.kv.slab_kv import SlabKV
+from kernels.linear.linear import KEPT, LinearMaker, TritonLinear, Weight, apply_gated, apply_linear
+from kernels.linear.norm import add_norm
+from kernels.planes.embedding import embed_rows
+from kernels.planes.layout import LAYOUTS
+from kernels.quant.formats import FORMATS, GGMLType
+from kernels.reference.weight_probe import host_gb_s
+
+BLOCK_SIZE = 64
+"""Tokens of a KV block: one tile of the attention loop, so one page number is read for each."""
+
+KV_FORMATS: dict[str, pages.KVFormat] = {
+    "auto": "float16",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "q8_0": "q8_0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TritonNorm:
+    """Weight float32 [dim] or [heads, dim]."""
+
+    weight: Tensor
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
+class TritonEmbedding:
+    """Rows to gather."""
+
+    weight: Weight
+    nbytes: int
+    """Of its own: 0 where it is the output matrix."""
+
+
+@dataclass(slots=True)
+class TritonPass:
+    """What all layers of one pass share."""
+
+    tables: PassTables
+    kv: SlabKV
+    rotation: Rotation
+    plans: dict[AttentionShape, DecodePlan] = field(default_factory=dict)
+
+    def plan(self, shape: AttentionShape) -> DecodePlan:
+        """How the decode rows' contexts are divided, made once for all layers of a kind."""
+        if shape not in self.plans:
+            self.plans[shape] = plan_decode(self.tables, shape, rotation=self.rotation)
+        return self.plans[shape]
+
+
+class TritonOperations:
+    """`kernels.contract.Operations` on a GPU."""
+
+    rope_pairing: Pairing = "halves"
+    weight_format = "as in the file"
+    block_size = BLOCK_SIZE
+    max_prefill_tokens = 4096
+    tick_extra_ms = 8.0
+    few_tokens: int | None = None
+    verify_rows = 0
+    runs_ahead = True
+
+    def __init__(self, device: torch.device, kv_dtype: str, batch_independent: bool = False) -> None:
+        """batch_independent: a token's result depends on its context alone, bit by bit.
+
+        Then one kernel with one plan serves any number of rows, and decode rows are chunks of one token:
+        nothing depends on who else is in a pass, on how prompts are cut, or on whether KV was computed
+        again. It costs speed. Raise ValueError for a KV type that is not one of `KV_FORMATS`.
+        """
+        if kv_dtype not in KV_FORMATS:
+            raise ValueError(f"kv_dtype: '{kv_dtype}' is not one of {', '.join(KV_FORMATS)}")
+        if device == torch.device("cuda"):
+            # Memory is asked about by index.
+            device = torch.device("cuda", torch.cuda.current_device())
+        if device.type == "cuda":
+            load_one_at_a_time()
+            begin_to_read_compilers()
+        self.device = device
+        self._kv_format = KV_FORMATS[kv_dtype]
+        self.kv_format: str = self._kv_format
+        self._fixed = batch_independent
+        self.name = "triton, batch-independent" if batch_independent else "triton"
+        self.fallbacks: list[str] = []
+        self.host_gb_s: float | None = None
+        self._maker: LinearMaker | None = None
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Hold the staging memory of one load; everything is on the device afterwards."""
+        self.host_gb_s = host_gb_s(self.device)
+        self._maker = LinearMaker(self.device)
+        try:
+            yield
+            if self.device.type == "cuda":
+                with CAPTURE_LOCK:
+                    torch.cuda.synchronize(self.device)
+            for kind in sorted(self._maker.dequantized, key=lambda kind: kind.name):
+                note = f"{kind.name} weights are held as float16: no kernel reads that type"
+                if note not in self.fallbacks:
+                    self.fallbacks.append(note)
+        finally:
+            self._maker.close()
+            self._maker = None
+
+    def matrix_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
+        """As in the file, within a few per cent; float16 where no kernel reads the type."""
+        count = shape[0] * shape[1]
+        if type in LAYOUTS or type in KEPT:
+            form = FORMATS[type]
+            return count // form.elements * form.nbytes * 17 // 16
+        return 2 * count
+
+    def kv_block_bytes(self, num_layers: int, kv_heads: int, head_dim: int) -> int:
+        """Keys and values of one block."""
+        return pages.block_nbytes(num_layers, kv_heads, head_dim, BLOCK_SIZE, self._kv_format)
+
+    def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> TritonLinear:
+        """Upload and repack."""
+        return self._loader.linear(parts, bias)
+
+    def make_gate(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> TritonLinear:
+        """Upload and repack with the rows of gate and up in pairs."""
+        return self._loader.gate(parts, bias)
+
+    def make_embedding(self, matrix: QuantizedMatrix, tied: TritonLinear | None = None, /) -> TritonEmbedding:
+        """The output matrix itself where both are one tensor."""
+        made = tied or self._loader.linear([matrix], None)
+        return TritonEmbedding(made.segments[0].weight, 0 if tied else made.nbytes)
+
+    def make_norm(self, weight: Tensor, eps: float) -> TritonNorm:
+        """float32 on the device."""
+        return TritonNorm(weight.to(self.device, torch.float32).contiguous(), eps)
+
+    def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> SlabKV:
+        """Reserve addresses for the paged KV of one model."""
+        return SlabKV(num_layers, num_blocks, kv_heads, head_dim, BLOCK_SIZE, self._kv_format, self.device)
+
+    def weight_bytes(self, handle: TritonLinear | TritonEmbedding | TritonNorm) -> int:
+        """Memory held by a handle."""
+        return handle.weight.nbytes if isinstance(handle, TritonNorm) else handle.nbytes
+
+    def prepare(self, layout: PassLayout, kv: SlabKV, inv_freq: Tensor, magnitude: float) -> TritonPass:
+        """Bring a pass's tables to the device."""
+        return self.prepare_tables(_tables(layout, self.device), kv, inv_freq, magnitude)
+
+    def prepare_tables(
+        self, tables: PassTables, kv: SlabKV, inv_freq: Tensor, magnitude: float
+    ) -> TritonPass:
+        """The same from tables that are there."""
+        return TritonPass(tables, kv, Rotation(inv_freq, magnitude, self.rope_pairing))
+
+    def embed(self, ids: Tensor, handle: TritonEmbedding) -> Tensor:
+        """Gather rows."""
+        return embed_rows(ids, handle.weight)
+
+    def add_norm(
+        self, residual: Tensor, delta: Tensor | None, norm: TritonNorm, rows: Tensor | None = None
+    ) -> Activations:
+        """One kernel."""
+        return add_norm(residual, delta, norm.weight, norm.eps, rows, self._fixed)
+
+    def linear(self, x: Activations, handle: TritonLinear) -> Tensor:
+        """Partial sums [splits, T, out] for the next kernel to add up."""
+        return apply_linear(x, handle, self._fixed)
+
+    def gated_linear(self, x: Activations, handle: TritonLinear) -> Activations:
+        """The gate in the product's epilogue where rows are few."""
+        return apply_gated(x, handle, self._fixed)
+
+    def attend(
+        self, qkv: Tensor, prepared: TritonPass, layer: int, qk_norm: TritonNorm | None, scale: float
+    ) -> Activations:
+        """Decode rows split by context length, chunks as packed tiles."""
+        tables, kv = prepared.tables, prepared.kv.layer(layer)
+        if self._fixed:
+            tables = replace(tables, num_decode=0)
+        kv_heads, head_dim = kv.values.shape[2], kv.values.shape[4]
+        q_heads = qkv.shape[-1] // head_dim - 2 * kv_heads
+        shape = AttentionShape(q_heads, kv_heads, head_dim, BLOCK_SIZE, scale)
+        weight, eps = (None, 0.0) if qk_norm is None else (qk_norm.weight, qk_norm.eps)
+        out = make_output(tables.num_tokens, shape, qkv.device)
+        if tables.num_tokens == tables.num_decode and not tables.shares_kv and not self._fixed:
+            attend_decode(qkv, tables, kv, shape, prepared.plan(shape), out, weight, eps)
+            return out
+        q = rope_append(qkv, tables, kv, shape, prepared.rotation, weight, eps)
+        if tables.num_decode:
+            attention_decode(q, tables, kv, shape, prepared.plan(shape), out)
+        attention_prefill(q, tables, kv, shape, out, fixed=self._fixed)
+        return out
+
+    def logits(self, output: Tensor) -> Tensor:
+        """Partial sums [splits, R, vocab] added up."""
+        return output.sum(0, dtype=torch.float32)
+
+    def copy_blocks(self, kv: SlabKV, pairs: Sequence[tuple[int, int]]) -> None:
+        """One kernel for all pairs, or in order where a pair reads what another wrote."""
+        blocks = [block for pair in pairs for block in pair]
+        together = [pairs] if len(set(blocks)) == len(blocks) else [[pair] for pair in pairs]
+        for group in together:
+            pages.copy_blocks(kv.pages, torch.tensor(group, dtype=torch.int32, device=self.device))
+
+    def block_pieces(self, kv: SlabKV, block: int) -> list[Tensor]:
+        """Each a run of memory: values, then q8_0's scales."""
+        planes = [kv.pages.values] if kv.pages.scales is None else [kv.pages.values, kv.pages.scales]
+        return [plane[:, block] for plane in planes]
+
+    @property
+    def _loader(self) -> LinearMaker:
+        if self._maker is None:
+            raise RuntimeError("weights are made inside `loading`")
+        return self._maker
+
+
+def _tables(layout: PassLayout, device: torch.device) -> PassTables:
+    starts = [0]
+    for length in layout.query_lens:
+        starts.append(starts[-1] + length)
+    width = max(len(table) for table in layout.block_tables)
+    tables = [table + [0] * (width - len(table)) for table in layout.block_tables]
+    return PassTables(
+        query_starts=torch.tensor(starts, dtype=torch.int32, device=device),
+        context_lens=torch.tensor(layout.context_lens, dtype=torch.int32, device=device),
+        block_tables=torch.tensor(tables, dtype=torch.int32, device=device),
+        positions=layout.positions.to(device, torch.int32),
+        slots=layout.slot_mapping.to(device),
+        num_decode=layout.num_decode,
+        num_tokens=starts[-1],
+    )
