@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gguf import GGUFReader
 
-from app.builtin_model import builtin_model_path
+from app.models.builtin import builtin_model_path
 from tests.tiny_gguf import make_tiny
 from tests.tiny_vocab import Vocabulary
 

@@ -1,1 +1,1 @@
-"""Full screens and modal dialogs, one file each with its stylesheet beside it."""
+"""What fills the window or lies over it: the chat screen, and dialogs; and what they are handed."""

@@ -8,7 +8,7 @@ from textual import events
 from textual.message import Message
 from textual.widgets import TextArea
 
-from app.draft import Draft, chip, is_big
+from app.chat.draft import Draft, chip, is_big
 
 _NEWLINE_KEYS = frozenset({"shift+enter", "ctrl+j", "alt+enter", "ctrl+enter"})
 _MOST_LINES = 10

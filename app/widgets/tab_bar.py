@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 
-from app.session_events import TabState
+from app.chat.events import TabState
 from app.widgets.lines import LineWidget, Row, Span, fit
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import engine.engine as facade
-from app.builtin_model import builtin_model_path
+from app.models.builtin import builtin_model_path
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine
 from engine.runner import cuda_graph, graph_runner

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from app.builtin_model import builtin_model_path
+from app.models.builtin import builtin_model_path
 from engine.api.request import Request
 from engine.engine import Engine
 from engine.runner.cuda_graph import FIRST_SIZES, WARM_SIZES, CapturedPass, PassSize

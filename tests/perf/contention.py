@@ -17,7 +17,7 @@ from typing import Any
 from app.bench.measure import Stream
 from app.bench.statistics import gaps_inside, gaps_touching, median, percentile
 from app.bench.workload import RandomPrompts
-from app.builtin_model import builtin_model_path
+from app.models.builtin import builtin_model_path
 from engine.engine import Engine, Model
 
 FOCUSED_PROMPT = 500

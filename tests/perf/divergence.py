@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from app.builtin_model import builtin_model_path
+from app.models.builtin import builtin_model_path
 from engine.engine import Engine
 
 TEXT = Path(__file__).parents[2] / "README.md"

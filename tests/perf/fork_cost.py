@@ -11,8 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from app.conversation import Conversation
-from app.history import HistoryStore
+from app.chat.conversation import Conversation
+from app.history.store import HistoryStore
 
 
 def conversation_of(tokens: int, turns: int) -> Conversation:

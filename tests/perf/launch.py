@@ -23,7 +23,7 @@ import termios
 import time
 from pathlib import Path
 
-from app.paths import HOME_VARIABLE
+from app.settings.paths import HOME_VARIABLE
 
 _ROWS, _COLUMNS = 40, 140
 _STYLES = re.compile(rb"\x1b\[[0-9;?<>=]*[a-zA-Z~]")
@@ -43,7 +43,7 @@ def launch(checkout: Path, home: Path) -> dict[str, float]:
     # An installed program has bytecode; without it a third of the way to the first paint is compiling.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     started = time.perf_counter()
-    command = [sys.executable, "-c", "import sys; from app.cli import main; sys.exit(main())"]
+    command = [sys.executable, "-c", "import sys; from app.cli.program import main; sys.exit(main())"]
     process = subprocess.Popen(
         command, cwd=checkout, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
     )

@@ -21,7 +21,7 @@ import torch
 
 from app.bench.statistics import percentile
 from app.bench.workload import RandomPrompts
-from app.builtin_model import builtin_model_path
+from app.models.builtin import builtin_model_path
 from engine.api.request import Finished, FinishReason, Request, SamplingParams
 from engine.engine import Engine, Model
 

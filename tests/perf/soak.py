@@ -26,7 +26,7 @@ from random import Random
 
 import torch
 
-from app.builtin_model import builtin_model_path
+from app.models.builtin import builtin_model_path
 from engine.api.errors import EngineClosedError
 from engine.api.generation import Generation
 from engine.api.request import Finished, FinishReason, Priority, Request, SamplingParams

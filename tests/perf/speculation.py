@@ -22,7 +22,7 @@ from torch import Tensor
 
 import engine.runner.eager_runner
 import engine.runner.graph_runner
-from app.builtin_model import builtin_model_path
+from app.models.builtin import builtin_model_path
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine, Model
 from engine.runner.sampler import Sampled, sample_rows

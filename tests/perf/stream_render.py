@@ -15,7 +15,7 @@ from textual.app import App, ComposeResult
 from textual.events import Resize
 from textual.geometry import Size
 
-from app.widgets.transcript import MessageView, Transcript
+from app.transcript.view import MessageView, Transcript
 
 CPU_BAR, LAG_BAR_MS, OPEN_BAR_MS, RESIZE_BAR_MS = 25.0, 16.0, 150.0, 100.0
 SENTENCE = "the scheduler packs **every** waiting prompt into `one batch` and *never* stalls a running row"

@@ -14,10 +14,10 @@ import statistics
 import tempfile
 import time
 
-from app.builtin_model import builtin_model_path
-from app.chat_app import ChatApp, engine_factory
-from app.paths import HOME_VARIABLE
-from app.settings import EngineSettings, Settings
+from app.models.builtin import builtin_model_path
+from app.settings.file import EngineSettings, Settings
+from app.settings.paths import HOME_VARIABLE
+from app.window.app import ChatApp, engine_factory
 from engine.api.request import SamplingParams
 from tests.fakes import FakeEngine, Streamer
 from tests.ui.driving import ready, say, wait_until

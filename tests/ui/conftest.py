@@ -7,10 +7,10 @@ import pytest
 import textual.app
 import textual.pilot
 
-from app.chat_app import ChatApp
-from app.paths import HOME_VARIABLE, locations
-from app.screens import live_chrome
-from app.settings import GeneralSettings, Settings
+from app.screens.chat import beat
+from app.settings.file import GeneralSettings, Settings
+from app.settings.paths import HOME_VARIABLE, locations
+from app.window.app import ChatApp
 from tests.fakes import FakeEngine
 from tests.ui.driving import wait_for_idle
 
@@ -32,7 +32,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def short_beats(monkeypatch: pytest.MonkeyPatch) -> None:
     """The screen's numbers come to rest after as many beats, but sooner."""
-    monkeypatch.setattr(live_chrome, "_BEAT", 0.04)
+    monkeypatch.setattr(beat, "_BEAT", 0.04)
 
 
 @pytest.fixture

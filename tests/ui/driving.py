@@ -8,9 +8,9 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from app.chat_app import ChatApp
-from app.screens.chat import ChatScreen
+from app.screens.chat.screen import ChatScreen
 from app.widgets.tab_bar import TabBar
+from app.window.app import ChatApp
 
 IDLE_STEP_S = 0.004
 

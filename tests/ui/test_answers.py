@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.chrome import context_use
-from app.conversation import Status
+from app.chat.conversation import Status
+from app.widgets.contents import context_use
 from engine.api.errors import TemplateError
 from engine.api.request import FinishReason
 from tests.ui.driving import chat, ready, say, say_to_a_slow_template, wait_until
@@ -284,7 +284,7 @@ async def test_stopping_before_the_prompt_is_encoded_cancels_and_gives_the_text_
 
 
 async def test_copying_says_what_happened(make_app, engine):
-    from app.clipboard import CopyResult
+    from app.terminal.clipboard import CopyResult
 
     copied = []
 

@@ -2,11 +2,11 @@
 
 import time
 
-from app.conversation import Conversation
-from app.history import HistoryStore
-from app.screens.chats import ChatsScreen
-from app.screens.confirm import ConfirmScreen
-from app.settings import Settings
+from app.chat.conversation import Conversation
+from app.history.store import HistoryStore
+from app.screens.dialogs.chats import ChatsScreen
+from app.screens.dialogs.confirm import ConfirmScreen
+from app.settings.file import Settings
 from tests.ui.driving import ready, wait_until
 from tests.ui.test_answers import ask, texts
 

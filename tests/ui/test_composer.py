@@ -4,7 +4,7 @@ import time
 
 from textual import events
 
-from app.draft import Draft
+from app.chat.draft import Draft
 from tests.ui.driving import ready, say, wait_until
 
 

@@ -1,7 +1,7 @@
 """Forking a chat: any message, a new tab right after it, nothing of the first chat changed."""
 
-from app.conversation import Status
-from app.screens.fork import ForkScreen
+from app.chat.conversation import Status
+from app.screens.dialogs.fork import ForkScreen
 from tests.ui.driving import ready, wait_until
 from tests.ui.test_answers import ask, texts
 

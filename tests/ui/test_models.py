@@ -3,8 +3,8 @@
 import threading
 from pathlib import Path
 
-from app.model_files import ModelFile
-from app.screens.model_picker import ModelPicker
+from app.models.listing import ModelFile
+from app.screens.dialogs.model_picker import ModelPicker
 from tests.ui.driving import ready, say, wait_until
 
 SMALL = ModelFile(Path("/m/small-q4.gguf"), "small-q4", 400_000_000, "Q4_K_M", 8192)

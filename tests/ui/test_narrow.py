@@ -8,8 +8,8 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from app.screens.help import HelpScreen
-from app.settings import GeneralSettings, Settings
+from app.screens.dialogs.help import HelpScreen
+from app.settings.file import GeneralSettings, Settings
 from app.widgets.notice_bar import NoticeBar
 from engine.api.request import FinishReason
 from tests.ui.driving import ready, wait_until

@@ -2,7 +2,7 @@
 
 from textual.geometry import Region
 
-from app.widgets.dirty_compositor import DirtyCompositor
+from app.screens.chat.compositor import DirtyCompositor
 from tests.ui.driving import ready, say, wait_until
 
 

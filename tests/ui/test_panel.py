@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from app.session_events import TabState
+from app.chat.events import TabState
 from app.widgets.live_panel import LivePanel, PanelTab, panel_rows, tab_rows, total_rows
 from app.widgets.sparkline import SpeedHistory, sparkline
 from app.widgets.tab_bar import TabItem

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from app.model_files import ModelFile
-from app.settings import GeneralSettings, Settings
+from app.models.listing import ModelFile
+from app.settings.file import GeneralSettings, Settings
+from app.transcript.view import Transcript
 from app.widgets.sparkline import SpeedHistory
-from app.widgets.transcript import Transcript
 from engine.api.request import Priority
 from engine.api.stats import SequenceState
 from tests.ui.driving import chat, ready, say, wait_until

@@ -1,9 +1,9 @@
 """Focus, pause and priority: what the reader does reaches the engine, once, and is shown."""
 
-from app.conversation import Status
-from app.screens.confirm import ConfirmScreen
-from app.screens.tab_settings import TabSettings
-from app.session_events import TabState
+from app.chat.conversation import Status
+from app.chat.events import TabState
+from app.screens.dialogs.confirm import ConfirmScreen
+from app.screens.dialogs.tab_settings import TabSettings
 from engine.api.request import FinishReason, Priority
 from engine.api.stats import SequenceState
 from tests.ui.driving import bar_text, ready, say, say_to_a_slow_template, wait_until

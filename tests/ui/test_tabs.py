@@ -2,9 +2,9 @@
 
 from textual.events import Key
 
-from app.screens.confirm import ConfirmScreen
-from app.screens.rename import RenameScreen
-from app.session_events import TabState
+from app.chat.events import TabState
+from app.screens.dialogs.confirm import ConfirmScreen
+from app.screens.dialogs.rename import RenameScreen
 from tests.ui.driving import bar_text, chat, ready, say, wait_until
 
 

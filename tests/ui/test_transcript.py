@@ -10,8 +10,8 @@ from textual.geometry import Offset
 from textual.pilot import Pilot
 from textual.selection import Selection
 
-from app.widgets import message_view
-from app.widgets.transcript import MessageView, Transcript
+from app.transcript import message
+from app.transcript.view import MessageView, Transcript
 
 RICH = """# Batching
 
@@ -290,7 +290,7 @@ async def test_a_failure_while_rendering_shows_the_plain_text(monkeypatch: pytes
         raise RuntimeError("no")
 
     async with TranscriptApp().run_test(size=(60, 12)) as pilot:
-        monkeypatch.setattr(message_view.Document, "layout", broken)
+        monkeypatch.setattr(message.Document, "layout", broken)
         transcript = await opened(pilot, [MessageView("a", "assistant", "# still\n*here*")])
         assert [row.strip() for row in screen_rows(transcript)[1:3]] == ["# still", "*here*"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from app.widgets.transcript import MessageView, Transcript
+from app.transcript.view import MessageView, Transcript
 from tests.ui.test_transcript import RICH, TranscriptApp
 
 NAME = "pocket-44m"

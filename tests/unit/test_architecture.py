@@ -98,7 +98,7 @@ def test_bookkeeping_reaches_no_torch(name):
 
 
 def test_the_command_line_reaches_nothing_heavy():
-    _, foreign = reached("app.cli")
+    _, foreign = reached("app.cli.program")
     assert not foreign & {"torch", "textual", "numpy", "gguf", "tokenizers", "sqlite3"}
 
 
@@ -132,4 +132,4 @@ def test_the_wheel_holds_every_floor_and_the_themes():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert set(packages) == {*FLOORS, "themes"}
-    assert project["project"]["scripts"]["tui-chat"] == "app.cli:program"
+    assert project["project"]["scripts"]["tui-chat"] == "app.cli.program:program"

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app import cli
-from app.commands import ask
+from app.cli import ask, program
 from engine.api.errors import ModelFileError
 from engine.api.request import Finished, FinishReason, TextDelta
 from tests.tiny_gguf import make_tiny
@@ -98,7 +97,7 @@ def run(tmp_path, monkeypatch, capsys):
         started = []
         monkeypatch.setattr(ask, "make_engine", lambda settings: started.append(engine) or engine)
         monkeypatch.setattr("sys.stdin", Terminal(b"") if stdin is None else Piped(stdin))
-        code = cli.main(["ask", *arguments])
+        code = program.main(["ask", *arguments])
         out, err = capsys.readouterr()
         assert engine.closed is bool(started)
         return code, out, err
@@ -193,7 +192,7 @@ def test_an_interruption_keeps_what_was_written_and_ends_with_130(run):
 
 NOISY = """
 import os
-from app.commands.ask import _answer_stream
+from app.cli.ask import _answer_stream
 with _answer_stream() as out:
     os.write(1, b"noise of a library\\n")
     print("more noise")

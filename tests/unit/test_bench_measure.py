@@ -15,8 +15,8 @@ from app.bench.machine import commit
 from app.bench.measure import Bench
 from app.bench.report import render
 from app.bench.workload import Prompts, RandomPrompts, Rows, Workload, default_workload, row_counts
-from app.commands import bench as command
-from app.commands.common import CommandError
+from app.cli import bench as command
+from app.cli.common import CommandError
 from engine.api.errors import EngineError
 from engine.api.generation import Generation
 from engine.api.request import Finished, FinishReason, Request, TextDelta

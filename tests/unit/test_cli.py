@@ -9,13 +9,13 @@ from unittest import mock
 
 import pytest
 
-from app import cli
-from app.builtin_model import BUILTIN_FILE, builtin_model_path
-from app.commands.common import CommandError
-from app.context import AppContext
-from app.model_choice import ModelChoiceError, model_folders, resolve_model
-from app.paths import locations
-from app.settings import ModelSettings, Settings
+from app.cli import program
+from app.cli.common import CommandError
+from app.models.builtin import BUILTIN_FILE, builtin_model_path
+from app.models.choice import ModelChoiceError, model_folders, resolve_model
+from app.screens.context import AppContext
+from app.settings.file import ModelSettings, Settings
+from app.settings.paths import locations
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "textual", "numpy", "gguf", "tokenizers", "jinja2", "sqlite3", "asyncio"}
@@ -42,7 +42,7 @@ def tui_chat(*arguments, text="", **options):
 @pytest.mark.parametrize("arguments", [["--help"], ["ask", "--help"], ["--version"], ["where"]])
 def test_light_commands_import_nothing_heavy(arguments):
     code = (
-        "import sys\nfrom app.cli import main\n"
+        "import sys\nfrom app.cli.program import main\n"
         f"try:\n    main({arguments})\nexcept SystemExit: pass\n"
         f"print(sorted({HEAVY} & set(sys.modules)), file=sys.stderr)"
     )
@@ -51,8 +51,8 @@ def test_light_commands_import_nothing_heavy(arguments):
 
 
 def test_the_first_frame_waits_for_nothing_that_only_messages_need():
-    later = {"torch", "numpy", "jinja2", "markdown_it", "pygments.lexer", "app.widgets.transcript"}
-    code = f"import sys, app.chat_app\nprint(sorted({later} & set(sys.modules)))"
+    later = {"torch", "numpy", "jinja2", "markdown_it", "pygments.lexer", "app.transcript.view"}
+    code = f"import sys, app.window.app\nprint(sorted({later} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, check=True)
     assert done.stdout.decode().strip() == "[]"
 
@@ -62,7 +62,7 @@ def test_help_answers_at_once():
     done = tui_chat("--help")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0
-    for word in [*cli.COMMANDS, "exit codes", "130"]:
+    for word in [*program.COMMANDS, "exit codes", "130"]:
         assert word in done.stdout.decode()
     # Of the processor, not of the clock: what else runs must not decide.
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime <= 0.4
@@ -91,7 +91,7 @@ def test_a_terminal_on_stdin_alone_is_not_enough():
 
 def test_version(capsys):
     with pytest.raises(SystemExit) as end:
-        cli.main(["--version"])
+        program.main(["--version"])
     assert end.value.code == 0
     assert capsys.readouterr().out.startswith("tui-chat ")
 
@@ -113,7 +113,7 @@ def test_wrong_usage_is_2(arguments):
 )
 def test_an_unknown_option_is_named_with_what_may_be_meant(capsys, arguments, told):
     with pytest.raises(SystemExit) as end:
-        cli.main(arguments)
+        program.main(arguments)
     assert end.value.code == 2
     assert capsys.readouterr().err.endswith(f"{told}\n")
 
@@ -122,16 +122,16 @@ def test_an_unknown_option_is_named_with_what_may_be_meant(capsys, arguments, to
     "arguments", [["- a list"], ["--", "--modle"], ["-5"], ["-"], ["-s", "- x", "-t", "-1"]]
 )
 def test_what_looks_like_an_option_but_is_none_is_read(arguments):
-    assert cli.build_parser(["ask"]).parse_args(["ask", *arguments]).command == "ask"
+    assert program.build_parser(["ask"]).parse_args(["ask", *arguments]).command == "ask"
 
 
 def test_where(capsys, home):
-    assert cli.main(["where", "--json"]) == 0
+    assert program.main(["where", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["settings"] == str(home / "config" / "settings.toml")
     assert Path(found["builtin_model"]).is_file()
     assert found["model_folders"] == [found["models"]]
-    assert cli.main(["where"]) == 0
+    assert program.main(["where"]) == 0
     assert found["logs"] in capsys.readouterr().out
     assert not home.exists()
 
@@ -150,9 +150,9 @@ def test_every_error_is_one_line(monkeypatch, capsys, error, code, words):
     def fail(args):
         raise error
 
-    monkeypatch.setattr(cli, "_run", fail)
-    monkeypatch.setattr(cli, "_silence_stdout", lambda: None)
-    assert cli.main([]) == code
+    monkeypatch.setattr(program, "_run", fail)
+    monkeypatch.setattr(program, "_silence_stdout", lambda: None)
+    assert program.main([]) == code
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(words)
@@ -163,8 +163,8 @@ def test_an_unexpected_error_is_logged(monkeypatch, capsys):
     def fail(args):
         raise ZeroDivisionError("one\ntwo")
 
-    monkeypatch.setattr(cli, "_run", fail)
-    assert cli.main([]) == 1
+    monkeypatch.setattr(program, "_run", fail)
+    assert program.main([]) == 1
     err = capsys.readouterr().err
     assert err.splitlines() == [err.strip()]
     assert str(locations().log_file) in err
@@ -180,8 +180,8 @@ def test_what_an_engine_logs_reaches_no_screen(home, writable):
         locations().logs.touch()
     program = """
 import logging, sys, warnings
-from app import cli
-from app.commands import ask
+from app.cli import program
+from app.cli import ask
 
 def run(args):
     warnings.warn("slow")
@@ -192,7 +192,7 @@ def run(args):
     return 0
 
 ask.run = run
-sys.exit(cli.main(["ask", "hi"]))
+sys.exit(program.main(["ask", "hi"]))
 """
     options = {"capture_output": True, "cwd": ROOT, "timeout": 60, "check": False}
     done = subprocess.run([sys.executable, "-c", program], **options)
@@ -206,7 +206,7 @@ def test_nothing_that_still_runs_holds_the_program_up():
     code = """
 import threading, time
 from concurrent.futures import ThreadPoolExecutor
-from app import cli
+from app.cli import program
 
 def main():
     ThreadPoolExecutor(1).submit(time.sleep, 50)
@@ -214,8 +214,8 @@ def main():
     print("an answer")
     return 3
 
-cli.main = main
-cli.program()
+program.main = main
+program.program()
 """
     options = {"capture_output": True, "cwd": ROOT, "timeout": 30, "check": False}
     done = subprocess.run([sys.executable, "-c", code], **options)
@@ -305,7 +305,7 @@ def test_tokenize_needs_the_tokenizer_only_and_keeps_bytes():
 
 def test_tokenize_imports_no_torch():
     code = (
-        "import sys\nfrom app.cli import main\nmain(['tokenize', '-m', 'builtin'])\n"
+        "import sys\nfrom app.cli.program import main\nmain(['tokenize', '-m', 'builtin'])\n"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], input=b"hi", cwd=ROOT, check=True, capture_output=True)

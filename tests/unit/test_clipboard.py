@@ -2,7 +2,7 @@
 
 import base64
 
-from app.clipboard import copy_text, native_commands, osc52
+from app.terminal.clipboard import copy_text, native_commands, osc52
 
 
 def test_native_tools_only_where_the_desktop_is_ours():

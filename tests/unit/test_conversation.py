@@ -1,7 +1,7 @@
 import pytest
 
-from app.conversation import NEW_TITLE, AnswerStats, Conversation, Role, Status, title_from
-from app.reasoning import Part
+from app.chat.conversation import NEW_TITLE, AnswerStats, Conversation, Role, Status, title_from
+from app.chat.reasoning import Part
 from engine.api.request import Priority, SamplingParams
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("llvmlite")
 
 from gguf import GGMLQuantizationType, quants
 
-from app.builtin_model import builtin_model_path
+from app.models.builtin import builtin_model_path
 from kernels.contract import PassLayout, QuantizedMatrix, operations_for
 from kernels.cpu.coded_linear import apply_coded
 from kernels.cpu.coded_weights import coded_bytes, make_coded

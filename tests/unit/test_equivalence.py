@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from app.builtin_model import builtin_model_path
+from app.models.builtin import builtin_model_path
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine
 from engine.model.decoder import Decoder

@@ -3,7 +3,7 @@ import shutil
 
 import pytest
 
-from app.model_files import find_models
+from app.models.listing import find_models
 from engine import catalog as module
 from engine.catalog import LLAMA_FTYPE, scan_folder, summarize
 from engine.gguf import metadata

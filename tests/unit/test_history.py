@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from app import history_database
-from app.conversation import AnswerStats, Conversation, Status
-from app.history import HistoryStore, OpenTabs
-from app.history_schema import STEPS, create_search_index
+from app.chat.conversation import AnswerStats, Conversation, Status
+from app.history import opening
+from app.history.schema import STEPS, create_search_index
+from app.history.store import HistoryStore, OpenTabs
 from engine.api.request import Priority, SamplingParams
 
 ROOT = Path(__file__).parents[2]
@@ -199,7 +199,7 @@ def test_changed_text_replaces_the_old_in_the_index(open_store):
 
 
 def test_search_without_fts5(open_store, monkeypatch):
-    monkeypatch.setattr(history_database, "create_search_index", lambda connection: False)
+    monkeypatch.setattr(opening, "create_search_index", lambda connection: False)
     store = open_store()
     store.save(talk("birds", "what is a TERN"))
     assert [hit.title for hit in store.search("tern what")] == ["birds"]
@@ -322,7 +322,7 @@ def test_a_read_only_file_leaves_the_app_running_in_memory(open_store, path, mon
     open_store().close()
     real = sqlite3.connect
     monkeypatch.setattr(
-        history_database.sqlite3,
+        opening.sqlite3,
         "connect",
         lambda where, **options: real(
             where if where == ":memory:" else f"file:{where}?mode=ro", uri=True, **options
@@ -335,7 +335,7 @@ def test_a_read_only_file_leaves_the_app_running_in_memory(open_store, path, mon
 
 
 def test_a_lock_while_running_delays_the_writing(open_store, path, monkeypatch):
-    monkeypatch.setattr(history_database, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(opening, "BUSY_SECONDS", 0.1)
     warnings = []
     store = open_store(on_warning=warnings.append)
     blocker = sqlite3.connect(path, isolation_level=None)
@@ -376,8 +376,8 @@ def test_steps_bring_an_empty_file_to_the_newest_version(open_store, path):
 CHILD = """
 import sys, time, json
 from pathlib import Path
-from app.conversation import Conversation
-from app.history import HistoryStore
+from app.chat.conversation import Conversation
+from app.history.store import HistoryStore
 
 store = HistoryStore(Path(sys.argv[1]))
 conversation = Conversation()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from app.builtin_model import builtin_model_path
+from app.models.builtin import builtin_model_path
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine
 from tests.goldens import BUILTIN_NAME, FOLDER, Golden, best_differs, golden_names, model_file, nmse

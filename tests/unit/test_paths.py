@@ -1,6 +1,6 @@
 import stat
 
-from app.paths import locations, private_directory
+from app.settings.paths import locations, private_directory
 
 
 def test_home_variable_replaces_every_location(tmp_path, monkeypatch):

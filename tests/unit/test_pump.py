@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from app.pump import FASTEST, SLOWEST, Pump
+from app.chat.pump import FASTEST, SLOWEST, Pump
 from engine.api.request import Finished, Request, TextDelta
 from tests.fakes import FakeEngine, FakeGeneration, FakeModel
 

@@ -3,7 +3,7 @@ import re
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.reasoning import Part, ReasoningSplitter, split_reasoning
+from app.chat.reasoning import Part, ReasoningSplitter, split_reasoning
 
 PIECES = ["<think>", "</think>", "<", "</", "think>", "<thi", "</thin", " ", "\n\n", "a", "b c", "é", "x<y"]
 texts = st.lists(st.sampled_from(PIECES), max_size=10).map("".join)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.settings import Settings, SettingsError, load_settings, parse_size, save_settings
-from app.toml_text import edit_toml, toml_value
+from app.settings.file import Settings, SettingsError, load_settings, parse_size, save_settings
+from app.settings.toml_text import edit_toml, toml_value
 
 APP = Path(__file__).parents[2] / "app"
 

@@ -1,7 +1,7 @@
 import pytest
 
-from app.settings import DEFAULT_THEME
-from app.theming import (
+from app.settings.file import DEFAULT_THEME
+from app.settings.themes import (
     COLOR_ROLES,
     VARIABLE_DEFAULTS,
     ThemeFileError,

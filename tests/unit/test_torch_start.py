@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from app.torch_start import import_torch
+from app.models.torch_start import import_torch
 
 SCRIPT = """
 import gc, inspect, sys

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from app.builtin_model import builtin_model_path
+from app.models.builtin import builtin_model_path
 from engine.api.generation import Generation
 from engine.api.request import Finished, FinishReason, Request, SamplingParams
 from engine.engine import Engine, Model

@@ -1,0 +1,256 @@
+"""A conversation as plain data: a tree of messages of which one path is shown.
+
+Editing a message or regenerating an answer adds a sibling, so nothing is ever lost. Every answer
+keeps the token ids that the model produced, so that history is never tokenised again.
+"""
+
+import re
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from app.chat.reasoning import Part, ReasoningSplitter
+from engine.api.request import Priority, SamplingParams
+
+NEW_TITLE = "New chat"
+_TITLE_LENGTH = 40
+_FORK = re.compile(r"(.*) \(fork(?: (\d+))?\)", re.DOTALL)
+
+
+class Role(StrEnum):
+    """Who wrote a message."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+class Status(StrEnum):
+    """How far a message has come."""
+
+    COMPLETE = "complete"
+    STREAMING = "streaming"
+    STOPPED = "stopped"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerStats:
+    """What an answer cost: generated tokens, decode speed, time to the first token."""
+
+    tokens: int
+    tok_s: float
+    ttft_ms: float | None = None
+    cached_tokens: int = 0
+    prompt_tokens: int = 0
+
+
+@dataclass(slots=True)
+class MessageNode:
+    """One message of the tree. `parent` is None for the first message of a branch."""
+
+    id: str
+    parent: str | None
+    role: Role
+    text: str = ""
+    reasoning: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    reasoning_tokens: int = 0
+    """How many leading ids of `token_ids` are reasoning, its closing tag included."""
+    status: Status = Status.COMPLETE
+    error: str | None = None
+    model: str | None = None
+    created: float = field(default_factory=time.time)
+    stats: AnswerStats | None = None
+
+
+class Conversation:
+    """A tree of messages with the settings they are answered under."""
+
+    def __init__(
+        self,
+        *,
+        conversation_id: str | None = None,
+        title: str = NEW_TITLE,
+        model_path: str | None = None,
+        system_prompt: str = "",
+        sampling: SamplingParams | None = None,
+        max_tokens: int | None = None,
+        priority: Priority = Priority.NORMAL,
+    ) -> None:
+        self.id = conversation_id or new_id()
+        self.title = title
+        self.model_path = model_path
+        self.system_prompt = system_prompt
+        self.sampling = sampling or SamplingParams()
+        self.max_tokens = max_tokens
+        self.priority = priority
+        self.nodes: dict[str, MessageNode] = {}
+        self.leaf: str | None = None
+        self.draft = ""
+        self.created = self.updated = time.time()
+        self._splitters: dict[str, ReasoningSplitter] = {}
+
+    def path(self, until: str | None = None) -> list[MessageNode]:
+        """Return the shown messages from the first to the leaf (or to `until`)."""
+        found: list[MessageNode] = []
+        current = until if until is not None else self.leaf
+        while current is not None:
+            node = self.nodes[current]
+            found.append(node)
+            current = node.parent
+        return found[::-1]
+
+    def add_user(self, text: str) -> MessageNode:
+        """Add a person's message after the leaf; the first one names an untitled conversation."""
+        if self.title == NEW_TITLE and not self.nodes:
+            self.title = title_from(text)
+        return self._add(Role.USER, self.leaf, text=text)
+
+    def begin_answer(self, model: str | None, *, in_reasoning: bool = False) -> MessageNode:
+        """Start an answer after the leaf.
+
+        `in_reasoning`: the template has already opened `<think>`.
+        """
+        node = self._add(Role.ASSISTANT, self.leaf, model=model, status=Status.STREAMING)
+        self._splitters[node.id] = ReasoningSplitter(in_reasoning)
+        return node
+
+    def append(self, node_id: str, text: str, token_ids: Iterable[int] = ()) -> list[tuple[Part, str]]:
+        """Add streamed text and ids to an answer; return the new pieces by part, for the view."""
+        node = self.nodes[node_id]
+        node.token_ids.extend(token_ids)
+        splitter = self._splitters.get(node_id)
+        if splitter is None:
+            node.text += text
+            return [(Part.ANSWER, text)] if text else []
+        was_inside, had_entered = splitter.in_reasoning, splitter.entered
+        pieces = splitter.push(text)
+        if was_inside or (splitter.entered and not had_entered):
+            node.reasoning_tokens = len(node.token_ids)
+        _store(node, pieces)
+        self.updated = time.time()
+        return pieces
+
+    def finish(
+        self,
+        node_id: str,
+        status: Status = Status.COMPLETE,
+        *,
+        error: str | None = None,
+        stats: AnswerStats | None = None,
+    ) -> list[tuple[Part, str]]:
+        """End an answer; return the pieces that were held back as a possible tag."""
+        node = self.nodes[node_id]
+        splitter = self._splitters.pop(node_id, None)
+        pieces = splitter.flush() if splitter else []
+        _store(node, pieces)
+        node.status, node.error, node.stats = Status(status), error, stats
+        self.updated = time.time()
+        return pieces
+
+    def siblings(self, node_id: str) -> list[MessageNode]:
+        """Return the alternatives at this place of the tree, oldest first, itself included."""
+        parent = self.nodes[node_id].parent
+        return [node for node in self.nodes.values() if node.parent == parent]
+
+    def select(self, node_id: str) -> None:
+        """Show the branch through this message, down to its newest descendant."""
+        newest_child = {node.parent: node.id for node in self.nodes.values()}
+        current = node_id
+        while current in newest_child:
+            current = newest_child[current]
+        self.leaf = current
+
+    def edit_user(self, node_id: str, text: str) -> MessageNode:
+        """Write a message differently: a new sibling that becomes the leaf; the old one stays."""
+        node = self.nodes[node_id]
+        if node.role is not Role.USER:
+            raise ValueError(f"message {node_id} is not a person's message and cannot be edited")
+        return self._add(Role.USER, node.parent, text=text)
+
+    def regenerate(
+        self, node_id: str, model: str | None = None, *, in_reasoning: bool = False
+    ) -> MessageNode:
+        """Start another answer beside this one."""
+        node = self.nodes[node_id]
+        if node.role is not Role.ASSISTANT:
+            raise ValueError(f"message {node_id} is not an answer and cannot be regenerated")
+        self.leaf = node.parent
+        return self.begin_answer(model if model is not None else node.model, in_reasoning=in_reasoning)
+
+    def fork(self, node_id: str | None = None) -> "Conversation":
+        """Copy the path to a message (or the whole shown path) into a new conversation."""
+        copy = Conversation(
+            title=fork_title(self.title),
+            model_path=self.model_path,
+            system_prompt=self.system_prompt,
+            sampling=self.sampling,
+            max_tokens=self.max_tokens,
+            priority=self.priority,
+        )
+        for node in self.path(node_id):
+            status = Status.STOPPED if node.status is Status.STREAMING else node.status
+            fresh = replace(
+                node, id=new_id(), parent=copy.leaf, token_ids=list(node.token_ids), status=status
+            )
+            copy.nodes[fresh.id] = fresh
+            copy.leaf = fresh.id
+        return copy
+
+    def last_answer(self) -> MessageNode | None:
+        """Return the last answer of the shown path."""
+        return next((n for n in reversed(self.path()) if n.role is Role.ASSISTANT), None)
+
+    def last_user(self) -> MessageNode | None:
+        """Return the last message of a person on the shown path."""
+        return next((n for n in reversed(self.path()) if n.role is Role.USER), None)
+
+    @property
+    def streaming(self) -> bool:
+        """Whether any answer is being written."""
+        return bool(self._splitters)
+
+    def _add(
+        self,
+        role: Role,
+        parent: str | None,
+        *,
+        text: str = "",
+        model: str | None = None,
+        status: Status = Status.COMPLETE,
+    ) -> MessageNode:
+        node = MessageNode(new_id(), parent, role, text=text, model=model, status=status)
+        self.nodes[node.id] = node
+        self.leaf = node.id
+        self.updated = node.created
+        return node
+
+
+def new_id() -> str:
+    """Return an id unique over processes and restarts."""
+    return uuid.uuid4().hex
+
+
+def title_from(text: str) -> str:
+    """Return a short title made of a message's first line."""
+    words = " ".join(text.split())
+    if len(words) <= _TITLE_LENGTH:
+        return words or NEW_TITLE
+    return words[: _TITLE_LENGTH - 1].rsplit(" ", 1)[0].rstrip() + "…"
+
+
+def fork_title(title: str) -> str:
+    """Return the title of a conversation's fork: "Title (fork)", of a fork's "Title (fork 2)"."""
+    match = _FORK.fullmatch(title)
+    return f"{match[1]} (fork {int(match[2] or 1) + 1})" if match else f"{title} (fork)"
+
+
+def _store(node: MessageNode, pieces: list[tuple[Part, str]]) -> None:
+    for part, text in pieces:
+        if part is Part.REASONING:
+            node.reasoning += text
+        else:
+            node.text += text

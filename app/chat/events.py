@@ -1,0 +1,62 @@
+"""What a session reports to whoever shows its tab."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from app.chat.reasoning import Part
+
+
+class TabState(StrEnum):
+    """What a tab is doing, as its glyph shows it."""
+
+    IDLE = "idle"
+    LOADING = "loading"
+    QUEUED = "queued"
+    READING = "reading"
+    GENERATING = "generating"
+    PAUSED = "paused"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """State, title, queue or model changed; nothing in the transcript."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathChanged:
+    """The shown messages changed other than by streaming; show them anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextStreamed:
+    """Text was added to the end of an answer."""
+
+    node_id: str
+    pieces: tuple[tuple[Part, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFinished:
+    """An answer ended; its node says how."""
+
+    node_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextReturned:
+    """Text that could not be sent goes back to the composer; `editing` is the message it was to replace."""
+
+    text: str
+    editing: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to tell the reader."""
+
+    text: str
+    severity: str = "warning"
+
+
+SessionEvent = Changed | PathChanged | TextStreamed | AnswerFinished | TextReturned | Notice

@@ -1,0 +1,100 @@
+"""The model of one tab: opening one, switching to another, and giving back what is left behind."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from app.chat.events import Changed, Notice, SessionEvent
+from app.models.builtin import model_title
+from app.models.loader import EngineService, LoadJob
+from app.models.port import ModelPort
+
+
+class SessionModels:
+    """Holds the tab's model; a switch keeps the present one until the new one is there.
+
+    `opened` receives each new model; `unable` is called when there will be none to answer with;
+    `choose_key` is the key that opens the model picker.
+    """
+
+    def __init__(
+        self,
+        engine: EngineService,
+        opened: Callable[[ModelPort], None],
+        unable: Callable[[], None],
+        tell: Callable[[SessionEvent], None],
+        *,
+        choose_key: str,
+    ) -> None:
+        self.current: ModelPort | None = None
+        self.warnings: list[str] = []
+        self.error: str | None = None
+        self.progress: tuple[float, str] = (0.0, "")
+        self.loading_path: Path | None = None
+        self._engine = engine
+        self._opened = opened
+        self._unable = unable
+        self._tell = tell
+        self._choose_key = choose_key
+        self._job: LoadJob | None = None
+        self._retired: list[ModelPort] = []
+
+    @property
+    def loading(self) -> bool:
+        """Whether a load is under way."""
+        return self._job is not None
+
+    def open(self, path: Path) -> None:
+        """Load the model of `path` in place of a load that is under way."""
+        self.cancel()
+        self.loading_path = path
+        self.error = None
+        self.progress = (0.0, "waiting")
+        self._job = self._engine.load(path, self._on_loaded, self._on_failed, self._on_progress)
+        self._tell(Changed())
+
+    def cancel(self) -> bool:
+        """Give up a load that is under way; tell whether there was one."""
+        if self._job is None:
+            return False
+        self._job.cancel()
+        self._job = self.loading_path = None
+        if self.current is None:
+            self.error = f"No model is open: loading was stopped. Press {self._choose_key} to choose one."
+        self._unable()
+        self._tell(Changed())
+        return True
+
+    def release_retired(self) -> None:
+        """Give back the models that were switched away from; no answer of this tab may run on them."""
+        for model in self._retired:
+            self._engine.release(model)
+        self._retired.clear()
+
+    def release(self) -> None:
+        """Give back every model."""
+        self.release_retired()
+        if self.current is not None:
+            self._engine.release(self.current)
+            self.current = None
+
+    def _on_progress(self, fraction: float, what: str) -> None:
+        self.progress = (fraction, what)
+
+    def _on_loaded(self, model: ModelPort) -> None:
+        self._job = self.loading_path = None
+        if self.current is not None:
+            self._retired.append(self.current)
+        self.current = model
+        found = (model.template.warning, model.tokenizer.warning)
+        self.warnings = [warning for warning in found if warning]
+        self._opened(model)
+
+    def _on_failed(self, reason: str) -> None:
+        self._job = self.loading_path = None
+        if self.current is not None:
+            reason = f"{reason} This chat goes on with {model_title(self.current.path)}."
+        else:
+            self.error = reason
+            self._unable()
+        self._tell(Notice(reason, "error"))
+        self._tell(Changed())

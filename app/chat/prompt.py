@@ -1,0 +1,138 @@
+"""From the shown messages to what the chat template encodes, and from messages to what is shown."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from app.chat.conversation import Conversation, MessageNode, Role, Status
+from app.models.builtin import model_title
+from app.models.port import ModelPort
+from engine.api.request import Finished, FinishReason
+
+_ANSWER_ROOM = 64
+"""Tokens that a long context must have left for an answer."""
+
+if TYPE_CHECKING:
+    from engine.templates.chat_template import KeptAnswer, Message
+
+
+def prompt_messages(
+    system: str, path: Sequence[MessageNode], text: str | None, model: str
+) -> "tuple[list[Message], Mapping[int, KeptAnswer]]":
+    """Return the messages to encode and, by index, the answers whose token ids `model` produced."""
+    from engine.templates.chat_template import KeptAnswer, Message
+
+    messages = [Message("system", system)] if system.strip() else []
+    kept: dict[int, KeptAnswer] = {}
+    for node in path:
+        if node.role is Role.ASSISTANT and node.model == model and node.token_ids:
+            kept[len(messages)] = KeptAnswer(tuple(node.token_ids), node.reasoning_tokens)
+        messages.append(Message(str(node.role), node.text, node.reasoning or None))
+    if text is not None:
+        messages.append(Message("user", text))
+    return messages, kept
+
+
+def prompt_too_long(
+    tokens: int, max_tokens: int | None, model: ModelPort, *, in_chat: bool = True
+) -> str | None:
+    """Say with numbers why a prompt leaves no room for an answer, or return None.
+
+    max_tokens: the longest answer that is allowed, None for no limit; in_chat: whether the prompt is a
+    chat's, not a single question.
+    """
+    most = model.max_tokens
+    room = min(_ANSWER_ROOM, max(1, most // 8), max_tokens or _ANSWER_ROOM)
+    if tokens + room <= most:
+        return None
+    left = "" if tokens >= most else f", which leaves room for only {most - tokens}"
+    subject = "This chat with your message" if in_chat else "The prompt"
+    shorten = "Shorten the message, begin a new chat," if in_chat else "Shorten it"
+    return (
+        f"{subject} is {tokens:,} tokens long; {_limit(model)}, answer included{left}. "
+        f"{shorten} or {_remedy(model)}."
+    )
+
+
+def answer_limit(tokens: int, max_tokens: int | None, model: ModelPort) -> int | None:
+    """Return the most tokens to ask for: None, to the context's end, where there is no room for more."""
+    return None if max_tokens is None or tokens + max_tokens > model.max_tokens else max_tokens
+
+
+def chat_too_long(conversation: Conversation, model: ModelPort) -> str | None:
+    """Say with numbers that a model does not read as much as the chat already holds, or return None.
+
+    The numbers are those of the last answer, which another model's tokenizer may have counted.
+    """
+    answer = conversation.last_answer()
+    if answer is None or answer.stats is None:
+        return None
+    tokens = answer.stats.prompt_tokens + answer.stats.tokens
+    if tokens < model.max_tokens:
+        return None
+    return (
+        f"This chat is about {tokens:,} tokens long; {_limit(model)}. "
+        f"Begin a new chat, fork this one at an earlier message, or {_remedy(model)}."
+    )
+
+
+def _limit(model: ModelPort) -> str:
+    title = model_title(model.path)
+    if model.max_tokens < model.context_length:
+        return f"the context memory holds at most {model.max_tokens:,} of {title}"
+    return f"{title} reads at most {model.context_length:,}"
+
+
+def _remedy(model: ModelPort) -> str:
+    if model.max_tokens < model.context_length:
+        return "give more memory with kv_budget in the settings"
+    return "choose a model with a longer context"
+
+
+def answer_outcome(
+    finished: Finished, max_tokens: int | None, context_length: int, settings_key: str
+) -> tuple[Status, str | None]:
+    """Return how an answer ended and, where that needs saying, what its footer says about it.
+
+    max_tokens: the longest answer that was asked for; context_length: the most tokens the model reads;
+    settings_key: opens the settings of a chat.
+    """
+    if finished.reason is FinishReason.ERROR:
+        return Status.ERROR, finished.error or "The engine gave no reason."
+    if finished.reason is FinishReason.CANCELLED:
+        return Status.STOPPED, None
+    if finished.reason is not FinishReason.LENGTH:
+        return Status.COMPLETE, None
+    if max_tokens is not None and finished.completion_tokens >= max_tokens:
+        return Status.COMPLETE, f"cut off at this chat's token limit, {settings_key} changes it"
+    if finished.prompt_tokens + finished.completion_tokens < context_length:
+        return Status.COMPLETE, "cut off, the context memory is full (kv_budget in the settings)"
+    return Status.COMPLETE, "cut off, no room is left in the context"
+
+
+def answer_footer(conversation: Conversation, node: MessageNode, again_key: str) -> str:
+    """Return the line under an answer: what it cost, how it ended, which alternative it is.
+
+    again_key: writes an answer again.
+    """
+    parts: list[str] = []
+    if node.status is Status.ERROR:
+        parts.append(f"{node.error} Press {again_key} to try again.")
+    elif node.status is Status.STOPPED:
+        parts.append("stopped")
+    elif node.error:
+        parts.append(node.error)
+    siblings = conversation.siblings(node.id)
+    if len(siblings) > 1:
+        at = [sibling.id for sibling in siblings].index(node.id) + 1
+        parts.append(f"‹ {at} of {len(siblings)} ›")
+    if node.status is not Status.STREAMING and node.stats is not None and node.stats.tokens:
+        parts.append(f"{node.stats.tokens:,} tokens")
+        if node.stats.tok_s:
+            parts.append(f"{node.stats.tok_s:.0f} tok/s")
+        if node.stats.ttft_ms is not None:
+            parts.append(f"first after {_duration(node.stats.ttft_ms)}")
+    return " · ".join(parts)
+
+
+def _duration(milliseconds: float) -> str:
+    return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"

@@ -1,0 +1,389 @@
+"""One tab without its widgets: a conversation, its model and the answer that is being written.
+
+A session runs on the user interface's thread. It tells what happens as `SessionEvent`s; whoever
+shows the tab turns them into widgets, and a tab that nobody looks at costs no painting.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.chat.conversation import AnswerStats, Conversation, Role, Status
+from app.chat.draft import Draft
+from app.chat.events import (
+    AnswerFinished,
+    Changed,
+    Notice,
+    PathChanged,
+    SessionEvent,
+    TabState,
+    TextReturned,
+    TextStreamed,
+)
+from app.chat.model_slot import SessionModels
+from app.chat.prompt import answer_limit, answer_outcome, chat_too_long, prompt_messages, prompt_too_long
+from app.chat.shared import Services
+from app.models.port import GenerationPort, ModelPort
+from app.settings.actions import label_of
+from engine.api.errors import EngineError, RequestError
+from engine.api.request import Event, Finished, Priority, Request, TextDelta
+from engine.api.stats import SequenceState, SequenceStats
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """An answer to ask for: after `parent`, with `text` as the new message, or again as a sibling.
+
+    `replaces` is the message that `text` is another wording of.
+    """
+
+    parent: str | None
+    text: str | None
+    again: str | None = None
+    replaces: str | None = None
+
+
+class ChatSession:
+    """One tab. `report` receives every event, in order."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        services: Services,
+        report: Callable[["ChatSession", SessionEvent], None],
+    ) -> None:
+        self.conversation = conversation
+        self._services = services
+        self.models = SessionModels(
+            services.engine,
+            self._model_opened,
+            self._return_queue,
+            self._tell,
+            choose_key=self.key("choose_model"),
+        )
+        self.draft = Draft.folded(conversation.draft)
+        self.editing: str | None = None
+        self.unread = False
+        self.queued: list[str] = []
+        self.stats: SequenceStats | None = None
+        self.paused = False
+        """Whether the reader has paused the answer."""
+        self._report = report
+        self._generation: GenerationPort | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._asking: _Turn | None = None
+        """What `_task` asks for."""
+        self._context_length = 0
+        """Most tokens that the model of the running answer reads."""
+        self._answer: str | None = None
+        self._closed = False
+
+    @property
+    def model(self) -> ModelPort | None:
+        """The model that answers, None before one is open."""
+        return self.models.current
+
+    def key(self, action: str) -> str:
+        """Return the reader's key of an action, as people write it."""
+        return label_of(action, self._services.keys)
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is being prepared or written."""
+        return self._task is not None or self._generation is not None
+
+    @property
+    def sequence_id(self) -> int | None:
+        """The engine's id of the running answer."""
+        return self._generation.sequence_id if self._generation is not None else None
+
+    @property
+    def state(self) -> TabState:
+        """What the tab is doing now."""
+        if self.paused:
+            return TabState.PAUSED
+        if self._generation is not None:
+            if self.stats is not None and self.stats.state in (SequenceState.QUEUED, SequenceState.PAUSED):
+                return TabState.QUEUED
+            if self.stats is not None and self.stats.state is SequenceState.PREFILL:
+                return TabState.READING
+            node = self.conversation.nodes[self._answer or ""]
+            return TabState.GENERATING if node.token_ids else TabState.READING
+        if self._task is not None:
+            return TabState.READING
+        if self.models.loading:
+            return TabState.LOADING
+        last = self.conversation.nodes.get(self.conversation.leaf or "")
+        failed = self.models.error is not None and self.model is None
+        return TabState.ERROR if failed or (last and last.status is Status.ERROR) else TabState.IDLE
+
+    @property
+    def reading_fraction(self) -> float:
+        """How much of the prompt has been read, 0 to 1."""
+        if self.stats is None or not self.stats.prompt_tokens:
+            return 0.0
+        return min(1.0, self.stats.computed_tokens / self.stats.prompt_tokens)
+
+    def observe(self, stats: SequenceStats | None) -> None:
+        """Take the engine's newest numbers of this tab's answer."""
+        self.stats = stats
+
+    def open_model(self, path: Path) -> None:
+        """Load a model for this tab; the present one stays until the new one is there."""
+        self.models.open(path)
+
+    def cancel_load(self) -> bool:
+        """Give up a load that is under way; tell whether there was one."""
+        return self.models.cancel()
+
+    def send(self, text: str) -> None:
+        """Ask with a new message; while the tab is busy or loading the message waits its turn."""
+        if self.busy or (self.model is None and self.models.loading):
+            self.queued.append(text)
+            self._tell(Changed())
+        else:
+            self._launch(_Turn(self.conversation.leaf, text))
+
+    def edit(self, node_id: str, text: str) -> None:
+        """Ask with a message written differently; the old branch stays in the tree."""
+        turn = _Turn(self.conversation.nodes[node_id].parent, text, replaces=node_id)
+        if not self._refuse_while_busy(turn):
+            self._launch(turn)
+
+    def regenerate(self) -> None:
+        """Write the last answer again beside the old one, or answer a message that has no answer."""
+        leaf = self.conversation.nodes.get(self.conversation.leaf or "")
+        if leaf is None or self._refuse_while_busy(None):
+            return
+        if leaf.role is Role.USER:
+            self._launch(_Turn(leaf.id, None))
+        else:
+            self._launch(_Turn(leaf.parent, None, again=leaf.id))
+
+    def show_sibling(self, step: int) -> None:
+        """Show the alternative `step` places from the last answer (or message) that has any."""
+        if self._refuse_while_busy(None):
+            return
+        for node in reversed(self.conversation.path()):
+            siblings = self.conversation.siblings(node.id)
+            if len(siblings) > 1:
+                at = [sibling.id for sibling in siblings].index(node.id)
+                self.conversation.select(siblings[(at + step) % len(siblings)].id)
+                self._save()
+                self._tell(PathChanged())
+                return
+
+    def stop(self) -> bool:
+        """Stop the answer and keep what is there; tell whether there was one."""
+        if not self.busy:
+            return False
+        if self._generation is not None:
+            self._generation.cancel()
+        elif self._task is not None:
+            self._task.cancel()
+        self._return_queue()
+        return True
+
+    def pause(self) -> bool:
+        """Pause the answer, or let a paused one go on; tell whether there is one."""
+        if not self.busy:
+            return False
+        self.paused = not self.paused
+        if self._generation is not None:
+            (self._generation.pause if self.paused else self._generation.resume)()
+        self._tell(Changed())
+        return True
+
+    def set_priority(self, priority: Priority) -> None:
+        """Rank this chat against the others, its running answer at once."""
+        self.conversation.priority = priority
+        self.settings_changed()
+
+    def rename(self, title: str) -> None:
+        """Give the conversation another title."""
+        self.conversation.title = title
+        self._save()
+        self._tell(Changed())
+
+    def settings_changed(self) -> None:
+        """Save the changed settings; the next answer uses them, a running one takes its priority."""
+        self._save()
+        if self._generation is not None:
+            self._generation.set_priority(self.conversation.priority)
+        self._tell(Changed())
+
+    def shut_down(self) -> None:
+        """Leave: an answer that is being written is kept as stopped; nothing is reported any more."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+        if self._generation is not None and self._answer is not None:
+            self._generation.cancel()
+            speed = self.stats.tok_s if self.stats is not None else 0.0
+            written = len(self.conversation.nodes[self._answer].token_ids)
+            cost = AnswerStats(written, speed, prompt_tokens=len(self._generation.request.prompt_ids))
+            self.conversation.finish(self._answer, Status.STOPPED, stats=cost)
+            self._generation = self._answer = None
+        asking = self._asking.text if self._task is not None and self._asking is not None else None
+        waiting = [asking or "", *self.queued, self.conversation.draft]
+        self.conversation.draft = "\n\n".join(text for text in waiting if text.strip())
+        self._save()
+
+    def close(self) -> None:
+        """Stop everything of this tab and give its model back."""
+        self._closed = True
+        self.cancel_load()
+        self.stop()
+        if self._generation is None:
+            self.models.release()
+
+    def _refuse_while_busy(self, turn: _Turn | None) -> bool:
+        if not self.busy:
+            return False
+        if turn is not None and turn.text is not None:
+            self._tell(TextReturned(turn.text, turn.replaces))
+        stop = f"An answer is being written; press {self.key('stop')} to stop it first."
+        self._tell(Notice(stop, "information"))
+        return True
+
+    def _launch(self, turn: _Turn) -> None:
+        if self.model is None:
+            missing = f"No model is open; press {self.key('choose_model')} to choose one."
+            self._turn_failed(turn, self.models.error or missing)
+            return
+        self._asking = turn
+        self._task = asyncio.get_running_loop().create_task(self._run_turn(turn, self.model))
+        self._tell(Changed())
+
+    async def _run_turn(self, turn: _Turn, model: ModelPort) -> None:
+        conversation = self.conversation
+        before = conversation.path(turn.parent) if turn.parent is not None else []
+        messages, kept = prompt_messages(conversation.system_prompt, before, turn.text, str(model.path))
+        sampling, limit = conversation.sampling, conversation.max_tokens
+        priority, label = conversation.priority, conversation.title
+
+        def submit() -> GenerationPort:
+            ids = model.template.encode(messages, kept=kept)
+            if problem := prompt_too_long(len(ids), limit, model):
+                raise RequestError(problem)
+            most = answer_limit(len(ids), limit, model)
+            return model.submit(
+                Request(tuple(ids), sampling, max_tokens=most, priority=priority, label=label)
+            )
+
+        running = asyncio.get_running_loop().run_in_executor(None, submit)
+        try:
+            generation = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            running.add_done_callback(_cancel_when_submitted)
+            self._turn_failed(turn, None)
+        except EngineError as error:
+            self._turn_failed(turn, str(error))
+        else:
+            self._begin(turn, model, generation)
+
+    def _turn_failed(self, turn: _Turn, reason: str | None) -> None:
+        self._task = None
+        self.paused = False
+        if turn.text is not None and turn.replaces is None:
+            self.queued.insert(0, turn.text)
+        elif turn.text is not None:
+            self._tell(TextReturned(turn.text, turn.replaces))
+        self._return_queue()
+        if reason is not None:
+            self._tell(Notice(reason, "error"))
+        self._tell(Changed())
+
+    def _begin(self, turn: _Turn, model: ModelPort, generation: GenerationPort) -> None:
+        self._task = None
+        self._generation = generation
+        self._context_length = model.context_length
+        conversation = self.conversation
+        if self.paused:
+            generation.pause()
+        if generation.request.priority is not conversation.priority:
+            generation.set_priority(conversation.priority)
+        in_reasoning = model.template.starts_in_reasoning(None)
+        if turn.again is not None:
+            answer = conversation.regenerate(turn.again, str(model.path), in_reasoning=in_reasoning)
+        else:
+            conversation.leaf = turn.parent
+            if turn.text is not None:
+                conversation.add_user(turn.text)
+            answer = conversation.begin_answer(str(model.path), in_reasoning=in_reasoning)
+        self._answer = answer.id
+        self._save()
+        self._services.pump.attach(generation, self._on_events)
+        self._tell(PathChanged())
+
+    def _on_events(self, events: Sequence[Event]) -> None:
+        answer = self._answer
+        if answer is None:
+            return
+        deltas = [event for event in events if isinstance(event, TextDelta)]
+        if deltas:
+            ids = [token_id for delta in deltas for token_id in delta.token_ids]
+            pieces = self.conversation.append(answer, "".join(delta.text for delta in deltas), ids)
+            self._services.history.append(self.conversation, answer)
+            if pieces:
+                self._tell(TextStreamed(answer, tuple(pieces)))
+        if events and isinstance(events[-1], Finished):
+            self._finish(answer, events[-1])
+
+    def _finish(self, answer: str, finished: Finished) -> None:
+        limit = self._generation.request.max_tokens if self._generation is not None else None
+        status, note = answer_outcome(finished, limit, self._context_length, self.key("tab_settings"))
+        stats = AnswerStats(
+            tokens=finished.completion_tokens,
+            tok_s=finished.tok_s,
+            ttft_ms=finished.ttft_ms,
+            cached_tokens=finished.cached_tokens,
+            prompt_tokens=finished.prompt_tokens,
+        )
+        self._generation = self._answer = self.stats = None
+        self.paused = False
+        pieces = self.conversation.finish(answer, status, error=note, stats=stats)
+        self._save()
+        if pieces:
+            self._tell(TextStreamed(answer, tuple(pieces)))
+        self._tell(AnswerFinished(answer))
+        self.models.release_retired()
+        if self._closed:
+            self.models.release()
+        elif status is Status.COMPLETE and self.queued:
+            self.send(self.queued.pop(0))
+        else:
+            self._return_queue()
+
+    def _return_queue(self) -> None:
+        if self.queued:
+            text, self.queued = "\n\n".join(self.queued), []
+            self._tell(TextReturned(text))
+
+    def _model_opened(self, model: ModelPort) -> None:
+        switched = self.conversation.model_path != str(model.path)
+        self.conversation.model_path = str(model.path)
+        self._save()
+        if not self.busy:
+            self.models.release_retired()
+        self._tell(Changed())
+        for warning in self.models.warnings:
+            self._tell(Notice(warning))
+        if switched and (problem := chat_too_long(self.conversation, model)):
+            self._tell(Notice(problem))
+        if self.queued and not self.busy:
+            self.send(self.queued.pop(0))
+
+    def _save(self) -> None:
+        self._services.history.save(self.conversation)
+
+    def _tell(self, event: SessionEvent) -> None:
+        if not self._closed:
+            self._report(self, event)
+
+
+def _cancel_when_submitted(running: "asyncio.Future[GenerationPort]") -> None:
+    """Cancel an answer that was stopped while its prompt was still being encoded."""
+    if not running.cancelled() and running.exception() is None:
+        running.result().cancel()

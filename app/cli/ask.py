@@ -1,0 +1,175 @@
+"""`tui-chat ask`: one question, one answer. Only the answer goes to stdout."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, TextIO
+
+from app.chat.reasoning import Part, ReasoningSplitter
+from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
+from app.models.make import make_engine
+from app.settings.file import Settings
+from engine.api.errors import RequestError
+from engine.api.request import Finished, FinishReason, Request, SamplingParams
+
+if TYPE_CHECKING:
+    from engine.engine import Model
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.add_argument("prompt", nargs="?", help="the question; text from a pipe is put behind it")
+    add_model_arguments(parser)
+    parser.add_argument("-s", "--system", metavar="S", help="system prompt")
+    parser.add_argument("-t", "--temperature", type=float, metavar="T", help="0 is greedy")
+    parser.add_argument("--seed", type=int, metavar="N", help="same seed, same answer")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of the answer")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with counts and speed")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Answer one prompt from the command line and a pipe."""
+    prompt = _prompt(args.prompt)
+    settings = read_settings()
+    sampling, limit = _sampling(args, settings), _limit(args, settings)
+    path = chosen_model(args, settings)
+    with _answer_stream() as out:
+        engine = make_engine(settings.engine)
+        try:
+            model = engine.load(path)
+            request = _request(args, settings, sampling, limit, model, prompt)
+            return _answer(args, model, request, out)
+        finally:
+            engine.close()
+
+
+def _prompt(given: str | None) -> str:
+    piped = ""
+    if sys.stdin is not None and not sys.stdin.isatty() and given != "":
+        piped = sys.stdin.buffer.read().decode("utf-8", "replace").strip("\n")
+    parts = [part for part in ("" if given == "-" else given, piped) if part]
+    if not parts:
+        raise CommandError('nothing to ask: write tui-chat ask "a question" or pipe text in', code=2)
+    return "\n\n".join(parts)
+
+
+def _sampling(args: argparse.Namespace, settings: Settings) -> SamplingParams:
+    given = {"temperature": args.temperature, "seed": args.seed}
+    try:
+        return replace(settings.sampling.params(), **{k: v for k, v in given.items() if v is not None})
+    except RequestError as error:
+        raise CommandError(f"--{error}", code=2) from error
+
+
+def _limit(args: argparse.Namespace, settings: Settings) -> int | None:
+    """The most tokens of the answer, None for the context's end."""
+    if args.max_tokens is None:
+        return settings.sampling.token_limit
+    if args.max_tokens < 1:
+        raise CommandError(f"--max-tokens: {args.max_tokens} is not at least 1", code=2)
+    return int(args.max_tokens)
+
+
+def _request(
+    args: argparse.Namespace,
+    settings: Settings,
+    sampling: SamplingParams,
+    limit: int | None,
+    model: "Model",
+    prompt: str,
+) -> Request:
+    from app.chat.prompt import answer_limit, prompt_too_long
+    from engine.templates.chat_template import Message
+
+    system = args.system if args.system is not None else settings.sampling.system_prompt
+    messages = [Message("system", system)] if system else []
+    messages.append(Message("user", prompt))
+    ids = model.template.encode(messages)
+    for warning in (model.tokenizer.warning, model.template.warning):
+        if warning:
+            say(f"warning: {warning}")
+    if problem := prompt_too_long(len(ids), limit, model, in_chat=False):
+        raise CommandError(problem)
+    most = answer_limit(len(ids), limit, model)
+    return Request(tuple(ids), sampling=sampling, max_tokens=most, label="ask")
+
+
+def _answer(args: argparse.Namespace, model: "Model", request: Request, out: TextIO) -> int:
+    """Stream one answer to `out`; return the exit code."""
+    splitter = ReasoningSplitter(model.template.starts_in_reasoning(None))
+    texts = {Part.REASONING: "", Part.ANSWER: ""}
+
+    def take(pieces: list[tuple[Part, str]]) -> None:
+        for part, text in pieces:
+            texts[part] += text
+            if part is Part.ANSWER and not args.json:
+                out.write(text)
+                out.flush()
+
+    generation = model.submit(request)
+    finished: Finished | None = None
+    try:
+        for event in generation.events():
+            if isinstance(event, Finished):
+                finished = event
+            else:
+                take(splitter.push(event.text))
+        take(splitter.flush())
+    except BaseException:
+        generation.cancel()
+        raise
+    assert finished is not None
+    if args.json:
+        record = _record(model, texts[Part.ANSWER], texts[Part.REASONING], finished)
+        out.write(json.dumps(record, ensure_ascii=False))
+    out.write("\n" if args.json or not texts[Part.ANSWER].endswith("\n") else "")
+    out.flush()
+    if finished.reason is FinishReason.ERROR:
+        raise CommandError(finished.error or "the answer ended with an error")
+    if not texts[Part.ANSWER] and texts[Part.REASONING]:
+        say("the answer ended inside its reasoning; allow more with --max-tokens")
+    return 0
+
+
+def _record(model: "Model", text: str, reasoning: str, finished: Finished) -> dict[str, object]:
+    return {
+        "model": model.name,
+        "text": text,
+        "reasoning": reasoning or None,
+        "finish_reason": str(finished.reason),
+        "error": finished.error,
+        "prompt_tokens": finished.prompt_tokens,
+        "cached_tokens": finished.cached_tokens,
+        "completion_tokens": finished.completion_tokens,
+        "queue_ms": finished.queue_ms,
+        "ttft_ms": finished.ttft_ms,
+        "tok_s": finished.tok_s,
+    }
+
+
+@contextmanager
+def _answer_stream() -> Iterator[TextIO]:
+    """Give the real stdout to the answer alone: what libraries print to it goes to stderr."""
+    sys.stdout.flush()
+    try:
+        descriptor = sys.stdout.fileno()
+        private = os.dup(descriptor)
+    except (OSError, ValueError):
+        yield sys.stdout
+        return
+    elsewhere = os.dup(sys.stderr.fileno()) if sys.stderr else os.open(os.devnull, os.O_WRONLY)
+    os.dup2(elsewhere, descriptor)
+    os.close(elsewhere)
+    stream = os.fdopen(os.dup(private), "w", encoding="utf-8", errors="replace")
+    try:
+        yield stream
+    finally:
+        sys.stdout.flush()
+        with suppress(OSError):
+            stream.close()
+        os.dup2(private, descriptor)
+        os.close(private)

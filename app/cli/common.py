@@ -1,0 +1,57 @@
+"""What several commands share: settings with warnings on stderr, the model that `-m` means."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from app.models.choice import model_folders, resolve_model
+from app.settings.file import Settings, load_settings
+from app.settings.paths import locations
+
+
+class CommandError(Exception):
+    """A command cannot do what was asked; the message is shown as one line. `code`: exit code."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def say(message: str) -> None:
+    """Write one line to stderr; a closed stderr is no error."""
+    try:
+        print(f"tui-chat: {message}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        return
+
+
+def read_settings() -> Settings:
+    """Load the settings; what is wrong with them goes to stderr."""
+    settings, warnings = load_settings(locations().settings_file)
+    for warning in warnings:
+        say(f"warning: {warning}")
+    return settings
+
+
+def add_model_arguments(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """Add `-m` and `--models-folder`."""
+    parser.add_argument(
+        "-m",
+        "--model",
+        required=required,
+        metavar="MODEL",
+        help="path of a .gguf file, a name or its beginning, or builtin",
+    )
+    parser.add_argument(
+        "--models-folder",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="search models here too (repeatable)",
+    )
+
+
+def chosen_model(args: argparse.Namespace, settings: Settings) -> Path:
+    """Return the model file that the command line, or else the settings, name."""
+    folders = model_folders(settings, locations(), args.models_folder)
+    return resolve_model(args.model or settings.models.default, folders)

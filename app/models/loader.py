@@ -1,0 +1,173 @@
+"""Owns the engine and loads models on a thread of its own.
+
+The engine is made on that thread, and only once `start` has been called: importing torch holds the
+interpreter for about a second, so it must not happen before the first frame is on the screen.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.models.port import EngineFactory, EnginePort, ModelPort
+from engine.api.errors import EngineError
+from engine.api.stats import EngineStats
+
+log = logging.getLogger(__name__)
+
+Deliver = Callable[[Callable[[], None]], None]
+"""Runs a function on the user interface's thread, soon; callable from any thread."""
+_PROGRESS_STEP = 0.01
+
+
+class LoadCancelled(Exception):
+    """Raised inside a load's progress callback to end the load."""
+
+
+@dataclass(eq=False)
+class LoadJob:
+    """One wish for a model. The callbacks run on the user interface's thread."""
+
+    path: Path
+    on_loaded: Callable[[ModelPort], None]
+    on_failed: Callable[[str], None]
+    on_progress: Callable[[float, str], None]
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def cancel(self) -> None:
+        """Give the wish up; no callback runs any more."""
+        self.cancelled.set()
+
+
+class EngineService:
+    """Loads, shares and unloads models; public methods are for the UI's thread, the books for its own."""
+
+    def __init__(self, factory: EngineFactory, deliver: Deliver) -> None:
+        self._factory = factory
+        self._deliver = deliver
+        self._jobs: queue.Queue[LoadJob | Callable[[], None] | None] = queue.Queue()
+        self._engine: EnginePort | None = None
+        self._resident: dict[Path, ModelPort] = {}
+        self._users: dict[Path, int] = {}
+        self._failure: str | None = None
+        self._last_used: Path | None = None
+        self._thread = threading.Thread(target=self._run, name="model-loader", daemon=True)
+        self._closed = threading.Event()
+
+    def start(self) -> None:
+        """Begin to import and make the engine; call it after the first frame."""
+        self._thread.start()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the engine exists."""
+        return self._engine is not None
+
+    def load(
+        self,
+        path: Path,
+        on_loaded: Callable[[ModelPort], None],
+        on_failed: Callable[[str], None],
+        on_progress: Callable[[float, str], None],
+    ) -> LoadJob:
+        """Bring a model in (or share the resident one) and count a user of it."""
+        job = LoadJob(path, on_loaded, on_failed, on_progress)
+        self._jobs.put(job)
+        return job
+
+    def release(self, model: ModelPort) -> None:
+        """Give up one use of a model; unused ones are unloaded, but for the last one used."""
+        self._jobs.put(lambda: self._drop(model.path))
+
+    def stats(self) -> EngineStats | None:
+        """Return the engine's snapshot, or None before there is an engine."""
+        return self._engine.stats() if self._engine is not None else None
+
+    def focus(self, sequence_id: int | None) -> None:
+        """Have one answer served before all others; None: nobody."""
+        if self._engine is not None:
+            self._engine.focus(sequence_id)
+
+    def close(self, timeout: float = 5.0) -> None:
+        """End the engine within `timeout` seconds."""
+        self._closed.set()
+        self._jobs.put(None)
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+        if self._engine is not None:
+            self._engine.close(timeout)
+
+    def _run(self) -> None:
+        try:
+            self._engine = self._factory()
+        except Exception as error:
+            log.exception("the engine could not start")
+            self._failure = f"The engine could not start: {error}"
+        while (job := self._jobs.get()) is not None:
+            if isinstance(job, LoadJob):
+                self._load(job)
+            else:
+                job()
+
+    def _load(self, job: LoadJob) -> None:
+        if job.cancelled.is_set():
+            return
+        try:
+            model = self._resident.get(job.path) or self._load_new(job)
+        except LoadCancelled:
+            return
+        except EngineError as error:
+            self._fail(job, str(error))
+        except FileNotFoundError:
+            self._fail(job, f"{job.path} does not exist; choose another model file")
+        except (MemoryError, OSError, RuntimeError, ValueError) as error:
+            log.exception("loading %s", job.path)
+            self._fail(job, f"{job.path.name} could not be loaded: {error or type(error).__name__}")
+        else:
+            self._hand_over(job, model)
+
+    def _load_new(self, job: LoadJob) -> ModelPort:
+        if self._engine is None:
+            raise EngineError(self._failure or "The engine is closed.")
+        shown = -1.0
+
+        def progress(fraction: float, what: str) -> None:
+            nonlocal shown
+            if job.cancelled.is_set() or self._closed.is_set():
+                raise LoadCancelled
+            if fraction - shown >= _PROGRESS_STEP:
+                shown = fraction
+                self._deliver(lambda: None if job.cancelled.is_set() else job.on_progress(fraction, what))
+
+        model = self._engine.load(job.path, progress=progress)
+        self._resident[job.path] = model
+        return model
+
+    def _hand_over(self, job: LoadJob, model: ModelPort) -> None:
+        self._users[job.path] = self._users.get(job.path, 0) + 1
+
+        def deliver() -> None:
+            if job.cancelled.is_set():
+                self.release(model)
+            else:
+                job.on_loaded(model)
+
+        self._deliver(deliver)
+
+    def _fail(self, job: LoadJob, reason: str) -> None:
+        self._deliver(lambda: None if job.cancelled.is_set() else job.on_failed(reason))
+
+    def _drop(self, path: Path) -> None:
+        """Take one use away; unload what has no users, but for the model used last."""
+        self._users[path] = max(0, self._users.get(path, 0) - 1)
+        if not self._users[path]:
+            self._last_used = path
+        for idle in [path for path in self._resident if not self._users.get(path)]:
+            if idle == self._last_used:
+                continue
+            try:
+                self._resident.pop(idle).unload()
+            except EngineError as error:
+                log.warning("unloading %s: %s", idle, error)

@@ -1,0 +1,51 @@
+"""The engine that the settings describe, for the app and every command."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from app.settings.file import EngineSettings
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
+
+
+_SWITCH_SECONDS = 0.00005
+
+
+def switch_often() -> None:
+    """Let threads have the interpreter soon after they ask for it.
+
+    At Python's 5 ms the engine's thread, which asks hundreds of times a tick, would wait that long for
+    every frame that is painted, and a key for every piece of what is imported beside it.
+    """
+    sys.setswitchinterval(_SWITCH_SECONDS)
+
+
+def make_engine(settings: EngineSettings, **overrides: Any) -> "Engine":
+    """Start an engine; torch is imported by this call, not before.
+
+    overrides: fields of `EngineOptions` that are not to be the settings' ones; None overrides nothing.
+    Raises `EngineError` naming an option.
+    """
+    from app.models.torch_start import import_torch
+    from app.settings.paths import locations
+
+    switch_often()
+    import_torch()
+    from engine.engine import Engine
+
+    options: dict[str, Any] = {
+        "device": settings.device,
+        "kv_budget_bytes": settings.kv_budget_bytes,
+        "vram_limit_bytes": settings.vram_limit_bytes,
+        "host_kv_bytes": settings.host_kv_bytes,
+        "kv_dtype": settings.kv_dtype,
+        "weight_dtype": settings.weight_dtype,
+        "tick_factor": settings.tick_factor,
+        "threads": settings.threads or None,
+        "cache_folder": locations().cache / "kernels",
+        "speculation": settings.speculation,
+        "batch_independent": settings.batch_independent,
+    }
+    options.update({name: value for name, value in overrides.items() if value is not None})
+    return Engine(**options)

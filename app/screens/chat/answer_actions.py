@@ -1,0 +1,110 @@
+"""The chat screen's actions on the answer and the transcript of the active chat."""
+
+import asyncio
+
+from app.chat.draft import Draft
+from app.screens.chat.base import ChatBase
+from engine.api.request import Priority
+
+
+class AnswerActions(ChatBase):
+    """Stop, pause, rank, ask again, edit, copy and scroll."""
+
+    code_block = 0
+    """Which code block of the last answer is copied next."""
+
+    def action_stop(self) -> None:
+        """Leave editing, stop the answer, or stop the loading: the first that applies."""
+        session = self.active
+        if session.editing is not None:
+            session.editing = None
+            self.composer.remove_class("-editing")
+            self.composer.draft = Draft.folded(session.conversation.draft)
+            self.refresh_chrome()
+        elif not session.stop():
+            session.cancel_load()
+
+    def action_pause(self) -> None:
+        """Pause the answer or let it go on."""
+        if not self.active.pause():
+            self.say("There is no answer to pause.")
+
+    def set_priority(self, priority: Priority) -> None:
+        """Rank this chat against the others."""
+        self.active.set_priority(priority)
+        self.say(f"This chat now has {priority} priority.")
+
+    def action_regenerate(self) -> None:
+        """Write the last answer again."""
+        self.active.regenerate()
+
+    def action_edit_last(self) -> None:
+        """Put the last message into the composer to ask differently."""
+        session = self.active
+        node = session.conversation.last_user()
+        if node is None or session.busy:
+            stop = f"Press {session.key('stop')} to stop the answer first."
+            self.say(stop if session.busy else "There is no message to edit yet.")
+            return
+        self.keep_draft()
+        session.editing = node.id
+        self.composer.add_class("-editing")
+        self.composer.draft = Draft.folded(node.text)
+        self.composer.focus()
+        self.refresh_chrome()
+
+    def action_previous_answer(self) -> None:
+        """Show the alternative before this one."""
+        self.active.show_sibling(-1)
+
+    def action_next_answer(self) -> None:
+        """Show the alternative after this one."""
+        self.active.show_sibling(1)
+
+    def action_copy_answer(self) -> None:
+        """Copy the last answer's source text."""
+        node = self.active.conversation.last_answer()
+        if node is None or not node.text:
+            self.say("There is no answer to copy yet.")
+        else:
+            self.copy(node.text)
+
+    def action_copy_code(self) -> None:
+        """Copy the last answer's next code block."""
+        node = self.active.conversation.last_answer()
+        transcript = self.deck.transcript
+        blocks = transcript.code_blocks(node.id) if transcript is not None and node is not None else []
+        if not blocks:
+            self.say("The last answer has no code block.")
+            return
+        index = self.code_block % len(blocks)
+        self.code_block += 1
+        self.copy(blocks[index], f"Code block {index + 1} of {len(blocks)}. ")
+
+    def copy(self, text: str, prefix: str = "") -> None:
+        """Copy off the UI's thread and say what came of it."""
+        self.run_worker(self._copy(text, prefix), group="copy", exit_on_error=False)
+
+    async def _copy(self, text: str, prefix: str) -> None:
+        result = await asyncio.to_thread(self.context.copy, text, self._write_terminal)
+        self.say(prefix + result.message, "information" if result.ok else "warning")
+
+    def _write_terminal(self, sequence: str) -> None:
+        driver = self.app._driver
+        if driver is not None:
+            self.app.call_from_thread(driver.write, sequence)
+
+    def action_scroll_up(self) -> None:
+        """Scroll the transcript up a page."""
+        if self.deck.transcript is not None:
+            self.deck.transcript.scroll_page_up(animate=False)
+
+    def action_scroll_down(self) -> None:
+        """Scroll the transcript down a page."""
+        if self.deck.transcript is not None:
+            self.deck.transcript.scroll_page_down(animate=False)
+
+    def action_scroll_end(self) -> None:
+        """Go to the end and follow it."""
+        if self.deck.transcript is not None:
+            self.deck.transcript.jump_to_end()

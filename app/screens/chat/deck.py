@@ -1,0 +1,151 @@
+"""Shows the active chat's transcript and keeps those of the few chats seen last.
+
+A chat that is not shown costs nothing while it streams: its transcript only becomes stale, and is
+brought up to date when it is shown again. Transcripts, with Markdown and pygments behind them, are
+imported for the first message: the first frame of an empty chat does not wait for them.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.content import Content
+from textual.widgets import Static
+
+from app.chat.conversation import MessageNode, Role, Status
+from app.chat.events import AnswerFinished, PathChanged, SessionEvent, TextStreamed
+from app.chat.prompt import answer_footer
+from app.chat.reasoning import Part
+from app.chat.session import ChatSession
+from app.models.builtin import model_title
+
+if TYPE_CHECKING:
+    from app.transcript.view import MessageView, Transcript
+
+_KEPT = 3
+
+
+@dataclass
+class _Card:
+    transcript: "Transcript"
+    ids: list[str] = field(default_factory=list)
+    stale: bool = True
+
+
+class TranscriptDeck(Container):
+    """The middle of the screen: one transcript, or a welcome for an empty chat."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._cards: OrderedDict[str, _Card] = OrderedDict()
+        self._active: ChatSession | None = None
+
+    def compose(self) -> ComposeResult:
+        """The welcome; transcripts come as they are needed."""
+        yield Static(id="welcome", markup=False)
+
+    @property
+    def transcript(self) -> "Transcript | None":
+        """The active chat's transcript, once it has messages."""
+        card = self._cards.get(self._active.conversation.id) if self._active else None
+        return card.transcript if card else None
+
+    def footer_of(self, node_id: str) -> str:
+        """Return the line under a message of the active chat."""
+        assert self._active is not None
+        return message_view(self._active, self._active.conversation.nodes[node_id]).footer
+
+    async def show(self, session: ChatSession, welcome: Content | None = None) -> None:
+        """Bring a chat to the front; `welcome` is what an empty one says."""
+        self._active = session
+        if welcome is not None:
+            self.query_one("#welcome", Static).update(welcome)
+        key = session.conversation.id
+        card = self._cards.get(key)
+        if card is None and session.conversation.leaf is not None:
+            from app.transcript.view import Transcript
+
+            card = self._cards[key] = _Card(Transcript(classes="chat"))
+            await self.mount(card.transcript)
+        if card is not None:
+            self._cards.move_to_end(key)
+            self._refresh(card, session)
+        for other_key, other in self._cards.items():
+            other.transcript.display = other_key == key
+        self.set_class(card is None, "-empty")
+        self._drop_oldest()
+
+    def forget(self, session: ChatSession) -> None:
+        """Drop a closed chat's transcript."""
+        card = self._cards.pop(session.conversation.id, None)
+        if card is not None:
+            self._remove(card)
+
+    def _remove(self, card: _Card) -> None:
+        # A widget removed while the last layout still holds it would be painted without a screen.
+        card.transcript.display = False
+        self.call_after_refresh(card.transcript.remove)
+
+    def apply(self, session: ChatSession, event: SessionEvent) -> None:
+        """Take an event of any chat; only the active one's touches widgets."""
+        card = self._cards.get(session.conversation.id)
+        if card is None:
+            return
+        if session is not self._active:
+            card.stale = True
+        elif isinstance(event, PathChanged):
+            self._refresh(card, session)
+        elif isinstance(event, TextStreamed) and event.node_id in card.ids:
+            for part, text in event.pieces:
+                card.transcript.append_text(event.node_id, text, reasoning=part is Part.REASONING)
+        elif isinstance(event, AnswerFinished) and event.node_id in card.ids:
+            view = message_view(session, session.conversation.nodes[event.node_id])
+            card.transcript.finish(view.id, view.status, view.footer)
+
+    def _refresh(self, card: _Card, session: ChatSession) -> None:
+        views = [message_view(session, node) for node in session.conversation.path()]
+        ids = [view.id for view in views]
+        same = 0 if card.stale else _common(card.ids, ids)
+        if not same:
+            card.transcript.show(views)
+        else:
+            if same < len(card.ids):
+                card.transcript.remove_from(card.ids[same])
+            for view in views[same:]:
+                card.transcript.begin(view)
+            card.transcript.jump_to_end()
+        card.ids, card.stale = ids, False
+
+    def _drop_oldest(self) -> None:
+        while len(self._cards) > _KEPT:
+            self._remove(self._cards.popitem(last=False)[1])
+
+
+def message_view(session: ChatSession, node: MessageNode) -> "MessageView":
+    """Return what the transcript shows of a message."""
+    from app.transcript.view import MessageView
+
+    answer = node.role is Role.ASSISTANT
+    title = model_title(node.model) if answer and node.model else ""
+    return MessageView(
+        id=node.id,
+        role=str(node.role),
+        text=node.text,
+        reasoning=node.reasoning,
+        status="limited" if node.status is Status.COMPLETE and node.error else str(node.status),
+        footer=answer_footer(session.conversation, node, session.key("regenerate"))
+        if answer and node.status is not Status.STREAMING
+        else "",
+        title=title,
+    )
+
+
+def _common(old: list[str], new: list[str]) -> int:
+    count = 0
+    for before, after in zip(old, new, strict=False):
+        if before != after:
+            break
+        count += 1
+    return count

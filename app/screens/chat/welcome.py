@@ -1,0 +1,50 @@
+"""What an empty chat says."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from textual.content import Content
+
+from app.models.builtin import is_builtin
+from app.settings.actions import label_of, writing_keys
+
+_ACTIONS = (
+    ("new_tab", "opens another chat; all of them answer at the same time"),
+    ("choose_model", "opens another model in this chat"),
+    ("chats", "lists all chats, also those whose tabs are closed"),
+    ("help", "lists all keys"),
+)
+
+
+def welcome_text(
+    models_folder: Path, model: Path, overrides: Mapping[str, str], *, enter_sends: bool = True
+) -> Content:
+    """Return a few plain lines; with the built-in model they say that it is only a demo.
+
+    overrides: the reader's own keys; enter_sends: as in the settings.
+    """
+    send, newline = writing_keys(enter_sends=enter_sends)
+    keys = [(send, "sends the message"), (newline, "begins a new line in it")]
+    keys += [(label_of(name, overrides), what) for name, what in _ACTIONS]
+    indent = 2 + max(len(key) for key, _ in keys)
+    parts: list[str | tuple[str, str]] = []
+    if is_builtin(model):
+        folder = str(models_folder).replace(str(Path.home()), "~", 1)
+        parts += [
+            ("This is only a tiny demo model.\n\n", "bold $foreground"),
+            "Pocket 44M ships with the program to show how chats run side by side. It is quick, and ",
+            "usually wrong.\n\nFor real answers press ",
+            (label_of("choose_model", overrides), "$accent"),
+            " and open a real model: a .gguf file of a Llama, Mistral, Qwen2 or Qwen3 model. ",
+            "Put files here and they are listed:\n",
+            (folder, "$primary"),
+        ]
+    else:
+        parts += [
+            (model.stem, "bold $foreground"),
+            "\n\nA new chat. Whatever you write stays on this computer.",
+        ]
+    parts.append("\n\n")
+    for key, what in keys:
+        parts += [(f"\n{key:<{indent}}", "$accent"), what]
+    return Content.assemble(*parts)

@@ -1,0 +1,88 @@
+"""What the screens share: settings, places, history and the engine, without any widget."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.chat.conversation import Conversation
+from app.chat.shared import Services
+from app.history.store import HistoryStore
+from app.models.builtin import BUILTIN_NAME, builtin_model_path
+from app.models.choice import ModelChoiceError, resolve_model
+from app.models.listing import ModelFile, find_models
+from app.models.loader import EngineService
+from app.settings.file import Settings
+from app.settings.paths import Locations
+from app.terminal.clipboard import CopyResult, copy_text
+
+Finder = Callable[[Sequence[Path]], list[ModelFile]]
+Copy = Callable[[str, Callable[[str], None]], CopyResult]
+
+
+@dataclass
+class AppContext:
+    """Made once by the app; `settings` is replaced as a whole when it changes."""
+
+    settings: Settings
+    locations: Locations
+    history: HistoryStore
+    engine: EngineService
+    services: Services
+    folders: Sequence[Path] = ()
+    """Folders named on the command line."""
+    chosen: Path | None = None
+    """The model named on the command line."""
+    copy: Copy = field(default=copy_text)
+    find_models: Finder = field(default=find_models)
+
+    def model_folders(self) -> list[Path]:
+        """Return where model files are looked for: the app's folder, then settings, then command line."""
+        own = [Path(folder).expanduser() for folder in self.settings.models.folders]
+        return list(dict.fromkeys([self.locations.models, *own, *self.folders]))
+
+    def default_model(self) -> Path:
+        """Return the model of a new chat: the command line's, the settings', or the built-in one."""
+        if self.chosen is not None:
+            return self.chosen
+        name = self.settings.models.default
+        if name == BUILTIN_NAME:
+            return builtin_model_path()
+        path = Path(name).expanduser()
+        if path.is_file():
+            return path
+        try:
+            return resolve_model(name, self.model_folders())
+        except ModelChoiceError:
+            return path
+
+    def model_path(self, conversation: Conversation) -> Path:
+        """Return a conversation's model; one whose file has gone falls back to the default."""
+        path = conversation.model_path
+        return Path(path) if path and Path(path).is_file() else self.default_model()
+
+    def new_conversation(self) -> Conversation:
+        """Make an empty conversation with the settings' sampling."""
+        sampling = self.settings.sampling
+        return Conversation(
+            model_path=str(self.default_model()),
+            system_prompt=sampling.system_prompt,
+            sampling=sampling.params(),
+            max_tokens=sampling.token_limit,
+        )
+
+    def restored(self) -> tuple[list[Conversation], int]:
+        """Return the chats of the last time and which was active.
+
+        A model named on the command line opens a new chat of its own in front.
+        """
+        if not self.settings.general.restore_tabs:
+            return [], 0
+        tabs = self.history.list_open_tabs()
+        loaded = [self.history.load(conversation_id) for conversation_id in tabs.ids]
+        conversations = [conversation for conversation in loaded if conversation is not None]
+        active = next((i for i, c in enumerate(conversations) if c.id == tabs.active), 0)
+        if self.chosen is not None:
+            conversations = [c for c in conversations if c.nodes or c.draft]
+            conversations.append(self.new_conversation())
+            active = len(conversations) - 1
+        return conversations, active

@@ -1,0 +1,84 @@
+"""The help screen: every key, from the action registry."""
+
+import textwrap
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from app.settings.actions import in_groups, writing_keys
+
+_WRITING = (
+    ("↑  ↓", "Earlier messages", "In the first and last line of the composer"),
+    ("Alt+1 … 9", "Go to chat", "Or click its tab; the wheel over the tabs moves along"),
+)
+_NUMBERS = (
+    ("tok/s", "Speed", "Tokens a second of this chat's answer"),
+    ("ctx", "Context", "Tokens of this chat, and the most there can be"),
+    ("kv", "Context memory", "How much of it the answers that run now hold"),
+)
+_KEY_WIDTH, _TITLE_WIDTH = 14, 22
+_LEAST_TEXT = 20
+
+_Rows = Iterable[tuple[str, str, str]]
+
+
+class HelpScreen(ModalScreen[None]):
+    """Lists the keys; `overrides` and `enter_sends` are those of the settings."""
+
+    CSS_PATH: ClassVar = ["dialog.tcss", "help.tcss"]
+    BINDINGS: ClassVar = [("escape,f1,q,enter", "dismiss", "Close")]
+
+    def __init__(self, overrides: Mapping[str, str], *, enter_sends: bool = True) -> None:
+        super().__init__()
+        self._enter_sends = enter_sends
+        self._overrides = overrides
+
+    def compose(self) -> ComposeResult:
+        """One table a group."""
+        with Vertical(classes="dialog help"):
+            yield Static("Keys", classes="heading")
+            with VerticalScroll():
+                for _ in self._groups():
+                    yield Static()
+            yield Static(
+                "Keys can be changed in the settings file, section [keys] · Esc closes",
+                classes="foot",
+                markup=False,
+            )
+
+    def on_resize(self) -> None:
+        """Wrap what the keys do to the width that is there."""
+        self.call_after_refresh(self._fill)
+
+    def _fill(self) -> None:
+        scroll = self.query_one(VerticalScroll)
+        width = scroll.outer_size.width - scroll.styles.scrollbar_size_vertical
+        for table, (group, rows) in zip(scroll.query(Static), self._groups(), strict=True):
+            table.update(_table(group, rows, width))
+
+    def _groups(self) -> list[tuple[str, _Rows]]:
+        send, newline = writing_keys(enter_sends=self._enter_sends)
+        also = f"Also Shift+Enter, Alt+Enter, or \\ before {send}"
+        writing = [
+            (send, "Send", "While the chat is answering the message waits its turn"),
+            (newline, "New line", also),
+            *_WRITING,
+        ]
+        return [("Writing", writing), *in_groups(self._overrides), ("Status line", _NUMBERS)]
+
+
+def _table(group: str, rows: _Rows, width: int) -> Content:
+    """A heading and a line for each row, its last column wrapped to what is left of `width` cells."""
+    parts: list[tuple[str, str] | str] = [(f"{group}\n", "bold $primary")]
+    left = _KEY_WIDTH + _TITLE_WIDTH
+    for key, title, text in rows:
+        lines = textwrap.wrap(text, max(_LEAST_TEXT, width - left))
+        parts.append((f"  {key}".ljust(_KEY_WIDTH), "$accent"))
+        parts.append(title.ljust(_TITLE_WIDTH))
+        parts.append((("\n" + " " * left).join(lines) + "\n", "$foreground 62%"))
+    return Content.assemble(*parts)

@@ -1,0 +1,54 @@
+"""Rows of the transcript as strips of the terminal."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from app.markdown.text import Line, Look, cells
+from app.transcript.message import FOOTER, MessageRows
+from app.transcript.palette import Palette
+
+# Cells left of the text, where the bar of a message by the reader stands.
+GUTTER = 2
+
+
+def paint(item: MessageRows, line: Line, palette: Palette, width: int) -> Strip:
+    """Return a row's strip: gutter, runs, and the background of code up to `width` cells of text."""
+    if line.strip is not None and line.painted == palette.generation:
+        return line.strip
+    bare = item.role == "assistant" or line.mark[0] > FOOTER
+    kind = item.role if item.role in ("user", "system") else "assistant"
+    segments = [Segment("  " if bare else "▌ ", palette.style(Look(f"gutter-{kind}")))]
+    segments += [Segment(run.text, palette.style(run.look)) for run in line.runs if run.text]
+    length = sum(cells(segment.text) for segment in segments)
+    if line.fill and (missing := width + GUTTER - length) > 0:
+        segments.append(Segment(" " * missing, palette.component(line.fill)))
+        length += missing
+    line.strip, line.painted = Strip(segments, length), palette.generation
+    return line.strip
+
+
+def highlight(strip: Strip, span: tuple[int, int] | None, style: Style) -> Strip:
+    """Return the strip with the selected characters [start, end) in `style`; an end of -1 is the row's."""
+    if span is None:
+        return strip
+    text = strip.text
+    start = cells(text[: max(GUTTER, span[0])])
+    end = cells(text) if span[1] == -1 else cells(text[: span[1]])
+    if end <= start:
+        return strip
+    left, middle, right = strip.divide([start, end, max(end, strip.cell_length)])
+    return Strip.join([left, middle.apply_style(style), right])
+
+
+def with_chip(strip: Strip, lines: int, width: int, palette: Palette) -> tuple[Strip, tuple[int, int]]:
+    """Lay the chip that counts unseen lines over a row; return the row and the cells the chip takes."""
+    if not lines:
+        return strip, (0, 0)
+    text = f" {lines:,} new line{'' if lines == 1 else 's'} ↓  (End) "
+    start = max(0, (width - cells(text)) // 2)
+    end = start + cells(text)
+    chip = Strip([Segment(text, palette.component("chip"))], cells(text))
+    return Strip.join([strip.crop(0, start), chip, strip.crop(end, width)]), (start, end)

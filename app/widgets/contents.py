@@ -1,0 +1,140 @@
+"""From sessions and the engine's numbers to what tab bar, panel, status line and notices show."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.cells import cell_len
+
+from app.chat.events import TabState
+from app.chat.session import ChatSession
+from app.models.builtin import model_title
+from app.widgets.lines import Row, bar, fit
+from app.widgets.live_panel import PanelTab, line_text, made_to_wait
+from app.widgets.sparkline import SpeedHistory
+from app.widgets.status_line import StatusItem
+from app.widgets.tab_bar import TabItem
+from engine.api.stats import EngineStats
+
+_BAR, _NAME = 20, 32
+
+
+def assign_stats(sessions: Sequence[ChatSession], stats: EngineStats | None) -> None:
+    """Give every session the numbers of its own running answer."""
+    by_id = {sequence.sequence_id: sequence for sequence in stats.sequences} if stats else {}
+    for session in sessions:
+        number = session.sequence_id
+        session.observe(by_id.get(number) if number is not None else None)
+
+
+def tab_item(session: ChatSession) -> TabItem:
+    """Return a tab as the bar shows it."""
+    state = session.state
+    fraction = session.models.progress[0] if state is TabState.LOADING else session.reading_fraction
+    return TabItem(session.conversation.id, session.conversation.title, state, session.unread, fraction)
+
+
+def panel_tab(session: ChatSession, active: bool, speeds: SpeedHistory | None) -> PanelTab:
+    """Return a tab as the live panel shows it."""
+    values = tuple(speeds.values) if speeds is not None else ()
+    return PanelTab(
+        tab_item(session),
+        active,
+        session.stats,
+        values,
+        context_use(session),
+        session.conversation.priority,
+    )
+
+
+def context_use(session: ChatSession) -> tuple[int, int] | None:
+    """Return (used, most) tokens of a tab's context, or None where that is not known."""
+    if session.model is None:
+        return None
+    most = session.model.max_tokens
+    if session.stats is not None:
+        return session.stats.context_tokens, most
+    path = session.conversation.path()
+    known = next((node.stats for node in reversed(path) if node.stats is not None), None)
+    if known is None:
+        return None if path and not session.busy else (0, most)
+    return known.prompt_tokens + known.tokens, most
+
+
+def status_item(session: ChatSession, stats: EngineStats | None) -> StatusItem:
+    """Return what the status line shows of the active tab."""
+    speed = session.stats.tok_s if session.stats is not None else 0.0
+    if not speed and not session.busy:
+        answer = session.conversation.last_answer()
+        speed = answer.stats.tok_s if answer is not None and answer.stats is not None else 0.0
+    kv = stats.kv_bytes_used / stats.kv_bytes_total if stats is not None and stats.kv_bytes_total else None
+    if session.model is None:
+        loading = session.models.loading_path
+        name = model_title(loading) if loading is not None else ""
+        if session.models.error is None:
+            return StatusItem(name or "tui-chat", note="starting", kv=kv)
+        return StatusItem("no model", note=f"{session.key('choose_model')} opens one", kv=kv)
+    return StatusItem(
+        model=model_title(session.model.path),
+        quantization=str(session.model.info.quantization),
+        context=context_use(session),
+        tok_s=speed,
+        kv=kv,
+        note=status_note(session),
+    )
+
+
+def status_note(session: ChatSession) -> str:
+    """Return what the active tab does besides writing, in a few words."""
+    stats = session.stats
+    if session.state is TabState.PAUSED:
+        return "paused"
+    if session.state is TabState.READING:
+        return f"reading {session.reading_fraction:.0%}"
+    if session.state is TabState.QUEUED and stats is not None:
+        return line_text(stats)
+    return ""
+
+
+def notice_rows(session: ChatSession, width: int, send_key: str) -> list[Row]:
+    """Return the lines above the composer; `send_key` is the key that sends a message."""
+    rows: list[Row] = []
+    stop = session.key("stop")
+    if session.paused:
+        goes_on = f"{session.key('pause')} goes on, {stop} stops the answer here."
+        rows.append((("Paused. ", "queued"), (goes_on, "dim")))
+    elif session.stats is not None and made_to_wait(session.stats) and session.stats.note:
+        note = session.stats.note[0].upper() + session.stats.note[1:]
+        rows.append(((fit_short(f"{note}; this answer goes on by itself.", width), "queued"),))
+    if session.models.loading_path is not None:
+        rows.append(_loading_row(session, session.models.loading_path, width))
+    elif session.models.error is not None and session.model is None:
+        rows.append(((fit_short(session.models.error, width), "error"),))
+    if session.editing is not None:
+        keys = f"{send_key} asks again, {stop} leaves it."
+        rows.append((("Editing your last message. ", "accent"), (keys, "dim")))
+    if session.models.warnings:
+        rows.append(((fit_short(session.models.warnings[0], width), "warning"),))
+    if session.queued:
+        first = fit_short(session.queued[0], max(10, width - 30))
+        more = f" and {len(session.queued) - 1} more" if len(session.queued) > 1 else ""
+        rows.append((("Waits its turn: ", "queued"), (first, "dim"), (more, "dim")))
+    return rows
+
+
+def _loading_row(session: ChatSession, path: Path, width: int) -> Row:
+    """What is opened, how far, and what stopping does; the bar and the step make room for the names."""
+    fraction, what = session.models.progress
+    keeps = f"keeps {model_title(session.model.path)}" if session.model is not None else "stops"
+    keeps = f"{session.key('stop')} {keeps}"
+    opening = f"Opening {fit_short(model_title(path), _NAME)} "
+    done = f" {fraction:4.0%} "
+    room = width - sum(map(cell_len, (opening, done, keeps))) - 1
+    step = f"{what} " if room >= _BAR // 2 + cell_len(what) + 1 else ""
+    cells = min(_BAR, room - cell_len(step))
+    meter = bar(cells, [(fraction, "reading")]) if cells > 1 else ()
+    return ((opening, "text"), *meter, (f"{done}{step} ", "dim"), (keeps, "accent"))
+
+
+def fit_short(text: str, width: int) -> str:
+    """Cut a text to at most `width` cells."""
+    return fit(text, width).rstrip()

@@ -1,0 +1,4 @@
+"""The application itself: screens, themes, start and leaving.
+
+May know every room but the command line.
+"""
