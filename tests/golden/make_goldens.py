@@ -4,7 +4,7 @@
         pip install llama-cpp-python
     python -m tests.golden.make_goldens [NAME ...]
 
-Each variant below is a recipe for `tests.tiny_gguf.make_tiny`. Its weights are dequantised by gguf-py
+Each variant below is a recipe for `tests.support.tiny_gguf.make_tiny`. Its weights are dequantised by gguf-py
 into an F32 file, and llama.cpp evaluates that on one CPU thread with float32 keys and values and
 without flash attention, because on a quantised file its CPU path rounds activations to 8 bits. How
 far it then is from its own float32 logits is kept too (`quantised_nmse`), as a record.
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.tiny_gguf import dequantised_f32_copy, make_from_recipe, weights_hash
+from tests.support.tiny_gguf import dequantised_f32_copy, make_from_recipe, weights_hash
 
 FOLDER = Path(__file__).parent
 BUILTIN = FOLDER.parents[1] / "app" / "builtin" / "pocket-44m-q5_k_m.gguf"

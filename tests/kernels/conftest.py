@@ -33,6 +33,9 @@ INTERPRETED_CASES = 2
 with TUI_CHAT_ALL_KERNEL_CASES=1: a case takes seconds there and milliseconds on a GPU."""
 
 
+PLAIN_ROOMS = ("cpu", "quant", "reference")
+"""Rooms whose tests need no interpreter."""
+
 COMPILED = "test_compile.py"
 _compilers = pytest.StashKey[Compilers]()
 
@@ -44,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.path.parent == Path(__file__).parent:
+        if item.path.parent.parent == Path(__file__).parent and item.path.parent.name not in PLAIN_ROOMS:
             groups.setdefault(item.nodeid.split("[")[0], []).append(item)
     left_out = {id(item) for cases in groups.values() for item in cases[1 : 1 - INTERPRETED_CASES]}
     config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])

@@ -18,8 +18,8 @@ from engine.api.generation import Generation
 from engine.api.request import Finished, FinishReason, Priority, Request, SamplingParams
 from engine.engine import Engine, Model
 from engine.scheduler.scheduler import ModelBatch
-from tests.fault_bench import Tap
-from tests.tiny_gguf import make_tiny
+from tests.support.fault_bench import Tap
+from tests.support.tiny_gguf import make_tiny
 
 ALIVE = 12
 KV_BUDGET = 20 << 15

@@ -6,7 +6,7 @@
 Registers and local memory of a thread, shared memory of a program, and for quantised linears the
 lane instructions for one weight. With `--check` what tests/kernels/compile_limits.py forbids is an
 error, `--record` makes the instructions counted those that are allowed from now on. `--spread`
-compiles each launch for one target only, as tests/kernels/test_compile.py does.
+compiles each launch for one target only, as tests/kernels/cuda/test_compile.py does.
 """
 
 import argparse

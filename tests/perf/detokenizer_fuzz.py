@@ -11,7 +11,7 @@ from pathlib import Path
 from engine.gguf.file import open_gguf
 from engine.tokenizer.detokenizer import Detokenizer
 from engine.tokenizer.tokenizer import Tokenizer
-from tests.text_samples import write_bpe, write_spm
+from tests.support.text_samples import write_bpe, write_spm
 
 
 def check_streams(tokenizer: Tokenizer, count: int, seed: int) -> None:

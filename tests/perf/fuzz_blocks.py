@@ -4,7 +4,7 @@ import argparse
 import time
 from random import Random
 
-from tests.block_fuzz import BlockFuzzer
+from tests.support.block_fuzz import BlockFuzzer
 
 FULL_CHECK_EVERY = 500
 

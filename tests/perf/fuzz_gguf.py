@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.gguf_fuzz import fuzz
+from tests.support.gguf_fuzz import fuzz
 
 EXTRA_BYTES = 256 << 20
 SECONDS_PER_THOUSAND = 60

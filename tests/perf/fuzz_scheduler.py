@@ -4,7 +4,7 @@ import argparse
 import time
 from random import Random
 
-from tests.scheduler_fuzz import SchedulerFuzzer
+from tests.support.scheduler_fuzz import SchedulerFuzzer
 
 
 def main() -> None:

@@ -19,9 +19,9 @@ from typing import IO
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFWriter
 
-from tests.tiny_blocks import random_tensor, set_scales
-from tests.tiny_gguf import FILE_TYPES, write_vocabulary
-from tests.tiny_vocab import CONTROL, NORMAL, UNUSED, Vocabulary, byte_alphabet
+from tests.support.tiny_blocks import random_tensor, set_scales
+from tests.support.tiny_gguf import FILE_TYPES, write_vocabulary
+from tests.support.tiny_vocab import CONTROL, NORMAL, UNUSED, Vocabulary, byte_alphabet
 
 BUILTIN = Path(__file__).parents[2] / "app" / "builtin" / "pocket-44m-q5_k_m.gguf"
 POOL = 1 << 25

@@ -33,7 +33,7 @@ from engine.api.request import Finished, FinishReason, Priority, Request, Sampli
 from engine.device.memory import process_bytes, return_freed_memory
 from engine.engine import Engine, Model
 from engine.runner.graph_runner import GraphRunner
-from tests.tiny_gguf import make_tiny
+from tests.support.tiny_gguf import make_tiny
 
 CLIENTS = 2
 TABS = 6

@@ -19,7 +19,7 @@ from pathlib import Path
 from engine.gguf.file import open_gguf
 from engine.tokenizer.pretokenizers import PRE_TOKENIZERS
 from engine.tokenizer.tokenizer import Tokenizer
-from tests.text_samples import random_text, write_bpe, write_spm
+from tests.support.text_samples import random_text, write_bpe, write_spm
 
 _JOINS_DIGITS = {"afmoe", "tiny_aya"}
 

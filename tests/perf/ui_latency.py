@@ -19,8 +19,8 @@ from app.settings.file import EngineSettings, Settings
 from app.settings.paths import HOME_VARIABLE
 from app.window.app import ChatApp, engine_factory
 from engine.api.request import SamplingParams
-from tests.fakes import FakeEngine, Streamer
-from tests.ui.driving import ready, say, wait_until
+from tests.app.driving import ready, say, wait_until
+from tests.support.fakes import FakeEngine, Streamer
 
 TEXT = "the quick brown fox **jumps** over `the` lazy dog and\n\n- goes home"
 _LOAD_SECONDS = 60

@@ -1,0 +1,252 @@
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.cli import ask, program
+from engine.api.errors import ModelFileError
+from engine.api.request import Finished, FinishReason, TextDelta
+from tests.support.tiny_gguf import make_tiny
+from tests.support.tiny_vocab import bpe_vocabulary
+
+ROOT = Path(__file__).parents[3]
+
+
+class FakeTemplate:
+    warning = None
+
+    def __init__(self, opened=False):
+        self.opened = opened
+        self.messages = None
+
+    def encode(self, messages, **_):
+        self.messages = list(messages)
+        return [1, 2, 3, *range(self.messages[-1].content.count("x"))]
+
+    def starts_in_reasoning(self, enable_thinking):
+        return self.opened
+
+
+class FakeModel:
+    """A model, its tokenizer and its generation in one."""
+
+    name = "fake"
+    path = Path("fake.gguf")
+    warning = None
+    max_tokens = context_length = 2048
+
+    def __init__(self, texts, reason=FinishReason.STOP, opened=False, error=None):
+        self.texts, self.reason, self.error = texts, reason, error
+        self.template = FakeTemplate(opened)
+        self.tokenizer = self
+        self.request = None
+        self.cancelled = False
+
+    def submit(self, request):
+        self.request = request
+        return self
+
+    def cancel(self):
+        self.cancelled = True
+
+    def events(self):
+        for number, text in enumerate(self.texts):
+            if isinstance(text, BaseException):
+                raise text
+            yield TextDelta(text, (number,))
+        yield Finished(self.reason, self.error, 3, 0, len(self.texts), 0.1, 2.0, 50.0)
+
+
+class FakeEngine:
+    def __init__(self, model):
+        self.model = model
+        self.closed = False
+
+    def load(self, path):
+        if isinstance(self.model, Exception):
+            raise self.model
+        return self.model
+
+    def close(self):
+        self.closed = True
+
+
+class Piped(io.TextIOWrapper):
+    def __init__(self, data):
+        super().__init__(io.BytesIO(data))
+
+
+class Terminal(Piped):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TUI_CHAT_HOME", str(tmp_path))
+
+    def run_it(model, *arguments, stdin=None):
+        engine = FakeEngine(model)
+        started = []
+        monkeypatch.setattr(ask, "make_engine", lambda settings: started.append(engine) or engine)
+        monkeypatch.setattr("sys.stdin", Terminal(b"") if stdin is None else Piped(stdin))
+        code = program.main(["ask", *arguments])
+        out, err = capsys.readouterr()
+        assert engine.closed is bool(started)
+        return code, out, err
+
+    return run_it
+
+
+def test_only_the_answer_is_on_stdout(run):
+    model = FakeModel(["<think>", "hm", "</think>", "\n\nYes", "."])
+    assert run(model, "Is it?") == (0, "Yes.\n", "")
+    assert model.request.prompt_ids == (1, 2, 3)
+    assert model.template.messages[-1].content == "Is it?"
+
+
+def test_options_reach_the_request(run):
+    model = FakeModel(["a"])
+    arguments = ["q", "--system", "Be brief.", "--temperature", "0", "--seed", "5", "--max-tokens", "9"]
+    assert run(model, *arguments)[0] == 0
+    assert [(m.role, m.content) for m in model.template.messages] == [("system", "Be brief."), ("user", "q")]
+    assert model.request.sampling.temperature == 0
+    assert model.request.sampling.seed == 5
+    assert model.request.max_tokens == 9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "expected"),
+    [
+        (["Sum up:"], "a é\n".encode(), "Sum up:\n\na é"),
+        ([], b"only piped\n\n", "only piped"),
+        (["-"], b"piped", "piped"),
+        (["alone"], b"", "alone"),
+        ([], b"bad \xff byte", "bad � byte"),
+    ],
+)
+def test_piped_text_is_the_prompt_or_stands_behind_it(run, arguments, stdin, expected):
+    model = FakeModel(["a"])
+    assert run(model, *arguments, stdin=stdin)[0] == 0
+    assert model.template.messages[-1].content == expected
+
+
+@pytest.mark.parametrize("stdin", [None, b"", b"\n"])
+def test_nothing_to_ask_is_wrong_usage(run, stdin):
+    code, out, err = run(FakeModel(["a"]), stdin=stdin)
+    assert (code, out) == (2, "")
+    assert "nothing to ask" in err
+
+
+def test_json(run):
+    model = FakeModel(["hm", "</think>", "Yes"], reason=FinishReason.LENGTH, opened=True)
+    code, out, _ = run(model, "q", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["text"], found["reasoning"]) == ("Yes", "hm")
+    assert (found["finish_reason"], found["completion_tokens"]) == ("length", 3)
+
+
+def test_an_answer_that_is_all_reasoning_is_explained(run):
+    code, out, err = run(FakeModel(["hm"], opened=True), "q")
+    assert (code, out.strip()) == (0, "")
+    assert "--max-tokens" in err
+
+
+def test_errors_are_one_line(run):
+    failed = FakeModel(["half"], reason=FinishReason.ERROR, error="the logits are not numbers")
+    assert run(failed, "q") == (1, "half\n", "tui-chat: the logits are not numbers\n")
+    broken = ModelFileError("x.gguf: offset 3 is outside of the file")
+    assert run(broken, "q") == (1, "", "tui-chat: x.gguf: offset 3 is outside of the file\n")
+
+
+@pytest.mark.parametrize("option", [("--temperature", "-1"), ("--seed", "-3"), ("--max-tokens", "0")])
+def test_a_value_out_of_range_is_wrong_usage(run, option):
+    code, out, err = run(FakeModel(["a"]), "q", *option)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"tui-chat: {option[0]}: {option[1]}")
+
+
+def test_a_prompt_that_is_too_long_is_told_in_plain_words_and_a_long_answer_ends_with_the_context(run):
+    code, out, err = run(FakeModel(["a"]), "x" * 2500)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "The prompt is 2,503 tokens long; fake reads at most 2,048" in err
+    model = FakeModel(["a"])
+    assert run(model, "q", "--max-tokens", "99999")[0] == 0
+    assert model.request.max_tokens is None
+
+
+def test_an_interruption_keeps_what_was_written_and_ends_with_130(run):
+    model = FakeModel(["half", KeyboardInterrupt()])
+    code, out, _ = run(model, "q")
+    assert (code, out) == (130, "half")
+    assert model.cancelled
+
+
+NOISY = """
+import os
+from app.cli.ask import _answer_stream
+with _answer_stream() as out:
+    os.write(1, b"noise of a library\\n")
+    print("more noise")
+    out.write("answer")
+print(" and after")
+"""
+
+
+def test_libraries_cannot_write_into_the_answer():
+    done = subprocess.run([sys.executable, "-c", NOISY], capture_output=True, cwd=ROOT, check=True)
+    assert done.stdout == b"answer and after\n"
+    assert done.stderr == b"noise of a library\nmore noise\n"
+
+
+@pytest.fixture
+def environment(tmp_path):
+    return os.environ | {"TUI_CHAT_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+
+
+def test_the_builtin_model_answers(environment):
+    command = [sys.executable, "-m", "app", "ask", "--temperature", "0", "--max-tokens", "8", "--json"]
+    options = {"cwd": ROOT, "env": environment, "capture_output": True, "timeout": 120, "check": True}
+    found = json.loads(subprocess.run(command, input=b"Hello", **options).stdout)
+    assert found["text"].strip()
+    assert found["finish_reason"] in ("stop", "length")
+    assert 1 <= found["completion_tokens"] <= 8
+
+
+@pytest.fixture
+def interruptible():
+    """Programs that are started can be interrupted, where the tests are a job that ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_closed_pipe_and_an_interrupt_end_it_quietly(environment, tmp_path):
+    # No token ends its answers, so they go on however quick the model is and whatever it draws.
+    vocabulary = bpe_vocabulary()
+    texts = [text.replace("<|", "<:") for text in vocabulary.tokens]
+    endless = replace(vocabulary, eos=None, tokens=texts)
+    path = make_tiny(tmp_path / "endless.gguf", "llama", endless, context_length=8192)
+    given = ["-m", str(path), "-t", "4", "--max-tokens", "6000", "Go on."]
+    command = [sys.executable, "-m", "app", "ask", *given]
+    options = {"cwd": ROOT, "env": environment, "stdin": subprocess.DEVNULL}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **options, **pipes) as reader_gone:
+        assert reader_gone.stdout.read(1)
+        reader_gone.stdout.close()
+        assert (reader_gone.wait(60), reader_gone.stderr.read()) == (0, b"")
+    with subprocess.Popen(command, **options, **pipes) as interrupted:
+        assert interrupted.stdout.read(1)
+        interrupted.send_signal(signal.SIGINT)
+        begin = time.monotonic()
+        assert (interrupted.wait(60), interrupted.stderr.read()) == (130, b"")
+        assert time.monotonic() - begin < 10

@@ -1,0 +1,51 @@
+"""Fixtures of the UI tests: an app over a fake engine, in a home of its own."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import textual.app
+import textual.pilot
+
+from app.screens.chat import beat
+from app.settings.file import GeneralSettings, Settings
+from app.settings.paths import HOME_VARIABLE, locations
+from app.window.app import ChatApp
+from tests.app.driving import wait_for_idle
+from tests.support.fakes import FakeEngine
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pilots wait in steps of milliseconds: with Textual's own, half of the tests' time was sleep."""
+    monkeypatch.setattr(textual.app, "wait_for_idle", wait_for_idle)
+    monkeypatch.setattr(textual.pilot, "wait_for_idle", wait_for_idle)
+
+
+@pytest.fixture
+def short_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The screen's numbers come to rest after as many beats, but sooner."""
+    monkeypatch.setattr(beat, "_BEAT", 0.04)
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture
+def make_app(home: Path, engine: FakeEngine) -> Callable[..., ChatApp]:
+    def make(settings: Settings | None = None, **options) -> ChatApp:
+        settings = settings or Settings(general=GeneralSettings(restore_tabs=True))
+        app = ChatApp(settings, engine_factory=lambda: engine, places=locations(), **options)
+        app.animation_level = "none"
+        return app
+
+    return make

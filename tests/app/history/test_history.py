@@ -1,0 +1,415 @@
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from app.chat.conversation import AnswerStats, Conversation, Status
+from app.history import opening
+from app.history.schema import STEPS, create_search_index
+from app.history.store import HistoryStore, OpenTabs
+from engine.api.request import Priority, SamplingParams
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data" / "history.db"
+
+
+@pytest.fixture
+def open_store(path):
+    stores = []
+
+    def open_it(where=path, **options):
+        store = HistoryStore(where, **options)
+        stores.append(store)
+        return store
+
+    yield open_it
+    for store in stores:
+        store.close()
+
+
+def talk(title="one", question="what is a tern", answer="a sea bird"):
+    conversation = Conversation(title=title, system_prompt="S", model_path="/m.gguf")
+    conversation.sampling = SamplingParams(temperature=0.3, seed=1 << 60, logit_bias={3: -1.0})
+    conversation.max_tokens, conversation.priority = 9, Priority.LOW
+    conversation.add_user(question)
+    node = conversation.begin_answer("m")
+    conversation.append(node.id, f"<think>hm</think>{answer}", [1, 70000, 3])
+    conversation.finish(node.id, stats=AnswerStats(3, 20.5, 4.0))
+    return conversation
+
+
+def same(one, other):
+    assert list(one.nodes.values()) == list(other.nodes.values())
+    names = (
+        "id",
+        "title",
+        "model_path",
+        "system_prompt",
+        "sampling",
+        "max_tokens",
+        "priority",
+        "leaf",
+        "draft",
+    )
+    for name in names:
+        assert getattr(one, name) == getattr(other, name), name
+
+
+def test_a_conversation_comes_back_after_a_restart(open_store):
+    conversation = talk()
+    conversation.draft = "half a thought 🐦"
+    conversation.regenerate(conversation.leaf)
+    conversation.finish(conversation.leaf, Status.ERROR, error="no memory")
+    store = open_store()
+    store.save(conversation)
+    store.close()
+    same(open_store().load(conversation.id), conversation)
+
+
+def test_changes_after_loading_are_saved(open_store):
+    conversation = talk()
+    store = open_store()
+    store.save(conversation)
+    loaded = store.load(conversation.id)
+    loaded.edit_user(next(iter(loaded.nodes)), "again")
+    loaded.title = "two"
+    store.save(loaded)
+    same(store.load(conversation.id), loaded)
+
+
+def test_streamed_text_is_written_within_half_a_second(open_store, path):
+    store = open_store()
+    conversation = Conversation()
+    conversation.add_user("q")
+    node = conversation.begin_answer("m")
+    store.append(conversation, node.id)
+    assert store.flush()
+    for number in range(20):
+        conversation.append(node.id, f"w{number} ", [number])
+        store.append(conversation, node.id)
+    time.sleep(0.7)
+    with sqlite3.connect(path) as other:
+        text, status = other.execute("SELECT text, status FROM messages WHERE id = ?", (node.id,)).fetchone()
+    assert text.split()[-1] == "w19"
+    assert status == "streaming"
+
+
+def test_tabs_come_back_in_order_with_the_active_one(open_store):
+    store = open_store()
+    talks = [talk(title) for title in "abc"]
+    for conversation in talks:
+        store.save(conversation)
+    ids = [talks[2].id, talks[0].id, talks[1].id]
+    store.save_tabs(ids, talks[0].id)
+    store.close()
+    assert open_store().list_open_tabs() == OpenTabs(tuple(ids), talks[0].id)
+
+
+def test_two_apps_at_once_keep_their_own_tabs(open_store):
+    first, second = open_store(), open_store()
+    assert (first.window, second.window) == (0, 1)
+    one, two = talk("one"), talk("two")
+    first.save(one)
+    second.save(two)
+    first.save_tabs([one.id], one.id)
+    second.save_tabs([two.id], two.id)
+    assert first.list_open_tabs().ids == (one.id,)
+    assert second.list_open_tabs().ids == (two.id,)
+    assert {summary.title for summary in first.recent()} == {"one", "two"}
+    first.close()
+    assert open_store().window == 0
+
+
+def test_two_apps_writing_together_lose_nothing(open_store):
+    stores = [open_store(), open_store()]
+    talks = [[talk(f"{owner}-{number}") for number in range(30)] for owner in range(2)]
+
+    def write(store, conversations):
+        for conversation in conversations:
+            store.save(conversation)
+            assert store.flush()
+
+    threads = [threading.Thread(target=write, args=pair) for pair in zip(stores, talks, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(stores[0].recent(100)) == 60
+
+
+def test_search_finds_words_beginnings_and_insides(open_store):
+    store = open_store()
+    store.save(talk("birds", "what is a tern", "The arctic tern flies far."))
+    store.save(talk("fish", "what is a cod", 'A "fish", 世界中の魚 (100%)'))
+    assert [hit.title for hit in store.search("arctic")] == ["birds"]
+    assert [hit.title for hit in store.search("far tern arc")] == ["birds"]
+    assert [hit.title for hit in store.search("rctic")] == ["birds"]
+    assert [hit.title for hit in store.search("世界")] == ["fish"]
+    assert [hit.title for hit in store.search("の魚")] == ["fish"]
+    assert "arctic" in store.search("arctic")[0].snippet
+    assert store.search("whale") == []
+    assert store.search("  ") == []
+    for odd in ['"', '" OR "', "*", "a AND", "NEAR(", "\0", "text:x", "-", "'"]:
+        store.search(odd)
+
+
+def test_search_lists_each_chat_once_the_newest_first_with_its_newest_message(open_store):
+    store = open_store()
+    old, new, draft = (
+        talk("Ärger", "a tern", "one tern"),
+        talk("fish", "TERN"),
+        Conversation(title="Tern talk"),
+    )
+    draft.draft = "half a thought"
+    old.updated, new.updated, draft.updated = 1.0, 3.0, 2.0
+    for conversation in (old, new, draft, Conversation(title="empty tern")):
+        store.save(conversation)
+    found = store.search("tern")
+    assert (
+        [chat.title for chat in found] == ["fish", "Tern talk", "Ärger"] == [c.title for c in store.recent()]
+    )
+    assert [chat.message_id for chat in found] == [next(iter(new.nodes)), None, old.leaf]
+    assert [chat.messages for chat in found] == [2, 0, 2]
+    assert [chat.title for chat in store.search("ärg")] == ["Ärger"]
+    assert [chat.title for chat in store.search("tern", limit=2)] == ["fish", "Tern talk"]
+
+
+def test_changed_text_replaces_the_old_in_the_index(open_store):
+    store = open_store()
+    conversation = talk()
+    node = conversation.begin_answer("m")
+    conversation.append(node.id, "albatross", [1])
+    store.save(conversation)
+    assert store.flush()
+    conversation.append(node.id, " petrel", [2])
+    conversation.finish(node.id, Status.STOPPED)
+    store.save(conversation)
+    assert [hit.message_id for hit in store.search("albatross petrel")] == [node.id]
+
+
+def test_search_without_fts5(open_store, monkeypatch):
+    monkeypatch.setattr(opening, "create_search_index", lambda connection: False)
+    store = open_store()
+    store.save(talk("birds", "what is a TERN"))
+    assert [hit.title for hit in store.search("tern what")] == ["birds"]
+    store.delete(store.recent()[0].id)
+    assert store.recent() == []
+
+
+def test_missing_fts5_is_noticed():
+    class WithoutFts5:
+        def execute(self, sql):
+            raise sqlite3.OperationalError("no such module: fts5")
+
+    assert create_search_index(WithoutFts5()) is False
+
+
+def test_delete_removes_messages_and_index(open_store, path):
+    store = open_store()
+    conversation = talk()
+    store.save(conversation)
+    store.delete(conversation.id)
+    store.append(conversation, conversation.leaf)
+    assert store.flush()
+    assert store.load(conversation.id) is None
+    assert store.search("tern") == []
+    with sqlite3.connect(path) as other:
+        assert other.execute("SELECT count(*) FROM messages").fetchone() == (0,)
+
+
+def test_what_another_app_has_in_a_tab_is_not_deleted(open_store):
+    """What is written there later would come back without the messages before it."""
+    first, second = open_store(), open_store()
+    conversation = talk("shared")
+    first.save(conversation)
+    first.save_tabs([conversation.id], conversation.id)
+    assert first.flush()
+    assert second.delete(conversation.id) is False
+    assert first.delete(talk("another").id) is True
+    first.append(conversation, conversation.leaf)
+    assert first.flush()
+    kept = second.load(conversation.id)
+    assert kept is not None
+    assert len(kept.nodes) == len(conversation.nodes)
+    first.close()
+    assert second.delete(conversation.id) is True
+    assert second.load(conversation.id) is None
+
+
+def test_a_damaged_file_is_moved_aside_and_kept(open_store, path):
+    path.parent.mkdir(parents=True)
+    for number in (1, 2):
+        path.write_bytes(b"not a database at all" * 100)
+        store = open_store()
+        assert "damaged" in store.warning
+        assert f"history.db.corrupt-{number}" in store.warning
+        store.save(talk())
+        assert store.flush()
+        store.close()
+    assert path.with_name("history.db.corrupt-1").read_bytes().startswith(b"not a database")
+    assert len(open_store().recent()) == 1
+
+
+def test_damage_inside_the_file_is_found_at_opening(open_store, path):
+    store = open_store()
+    for _ in range(50):
+        store.save(talk(answer="x" * 2000))
+    store.close()
+    raw = bytearray(path.read_bytes())
+    raw[8192:40960] = os.urandom(40960 - 8192)
+    path.write_bytes(raw)
+    store = open_store()
+    assert "damaged" in store.warning
+    assert path.with_name("history.db.corrupt-1").exists()
+
+
+def test_damage_while_running_saves_what_is_open_into_a_new_file(open_store, path):
+    warnings = []
+    store = open_store(on_warning=warnings.append)
+    kept = talk("kept")
+    store.save(kept)
+    assert store.flush()
+
+    def fail(*_):
+        error = sqlite3.DatabaseError("database disk image is malformed")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+    store._ask(fail, None)
+    assert store.flush()
+    assert "damaged" in warnings[0]
+    assert path.with_name("history.db.corrupt-1").exists()
+    same(store.load(kept.id), kept)
+
+
+@pytest.mark.parametrize("kind", ["folder", "newer", "no_parent", "locked"])
+def test_a_file_that_cannot_be_used_leaves_the_app_running_in_memory(open_store, path, kind):
+    path.parent.mkdir(parents=True)
+    blocker = None
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "newer":
+        with sqlite3.connect(path) as connection:
+            connection.execute(f"PRAGMA user_version = {len(STEPS) + 1}")
+    elif kind == "no_parent":
+        path.parent.rmdir()
+        path.parent.write_text("a file where a folder should be")
+    else:
+        blocker = sqlite3.connect(path, isolation_level=None)
+        blocker.execute("BEGIN EXCLUSIVE")
+    store = open_store()
+    assert str(path) in store.warning
+    assert "not saved" in store.warning
+    conversation = talk()
+    store.save(conversation)
+    same(store.load(conversation.id), conversation)
+    if blocker is not None:
+        blocker.close()
+
+
+def test_a_read_only_file_leaves_the_app_running_in_memory(open_store, path, monkeypatch):
+    open_store().close()
+    real = sqlite3.connect
+    monkeypatch.setattr(
+        opening.sqlite3,
+        "connect",
+        lambda where, **options: real(
+            where if where == ":memory:" else f"file:{where}?mode=ro", uri=True, **options
+        ),
+    )
+    store = open_store()
+    assert "readonly" in store.warning
+    store.save(talk())
+    assert len(store.recent()) == 1
+
+
+def test_a_lock_while_running_delays_the_writing(open_store, path, monkeypatch):
+    monkeypatch.setattr(opening, "BUSY_SECONDS", 0.1)
+    warnings = []
+    store = open_store(on_warning=warnings.append)
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    conversation = talk()
+    store.save(conversation)
+    time.sleep(0.8)
+    assert any("cannot be written" in warning for warning in warnings)
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    assert store.flush()
+    same(store.load(conversation.id), conversation)
+    assert len(warnings) == 1
+
+
+def test_unstorable_values_do_not_end_the_saving(open_store):
+    warnings = []
+    store = open_store(on_warning=warnings.append)
+    conversation = talk(question="lone \ud800 surrogate")
+    conversation.path()[-1].token_ids.append(-1)
+    store.save(conversation)
+    store.flush()
+    assert "could not be saved" in warnings[0]
+    conversation.path()[-1].token_ids.pop()
+    store.save(conversation)
+    loaded = store.load(conversation.id)
+    assert loaded.path()[0].text == "lone ? surrogate"
+
+
+def test_steps_bring_an_empty_file_to_the_newest_version(open_store, path):
+    open_store().close()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(STEPS),)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert path.stat().st_mode & 0o077 == 0
+
+
+CHILD = """
+import sys, time, json
+from pathlib import Path
+from app.chat.conversation import Conversation
+from app.history.store import HistoryStore
+
+store = HistoryStore(Path(sys.argv[1]))
+conversation = Conversation()
+conversation.add_user("count")
+node = conversation.begin_answer("m")
+store.save(conversation)
+store.save_tabs([conversation.id], conversation.id)
+print(json.dumps({"conversation": conversation.id, "node": node.id}), flush=True)
+number = 0
+while True:
+    conversation.append(node.id, f"{number} {time.monotonic()}\\n", [number])
+    store.append(conversation, node.id)
+    number += 1
+    time.sleep(0.002)
+"""
+
+
+def test_a_kill_loses_at_most_a_second(open_store, path):
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, cwd=ROOT)
+    ids = json.loads(child.stdout.readline())
+    time.sleep(1.6)
+    killed_at = time.monotonic()
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    store = open_store()
+    assert store.warning is None
+    assert store.list_open_tabs() == OpenTabs((ids["conversation"],), ids["conversation"])
+    node = store.load(ids["conversation"]).nodes[ids["node"]]
+    assert node.status is Status.STOPPED
+    lines = node.text.splitlines()
+    assert [int(line.split()[0]) for line in lines] == list(range(len(lines)))
+    assert node.token_ids == list(range(len(lines)))
+    assert killed_at - float(lines[-1].split()[1]) <= 1.0
+    assert store.search(f"{len(lines) - 1}"), "the recovered text must be found"

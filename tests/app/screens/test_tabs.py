@@ -1,0 +1,188 @@
+"""Tabs: opening, closing, switching, and what the bar says of tabs in the background."""
+
+from textual.events import Key
+
+from app.chat.events import TabState
+from app.screens.dialogs.confirm import ConfirmScreen
+from app.screens.dialogs.rename import RenameScreen
+from tests.app.driving import bar_text, chat, ready, say, wait_until
+
+
+async def test_a_new_tab_opens_in_front_and_shares_the_model(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await pilot.press("ctrl+t")
+        await ready(pilot)
+        assert len(screen.sessions) == 2 and screen.active is screen.sessions[1]
+        assert screen.sessions[0].model is screen.sessions[1].model
+        assert len(engine.models) == 1
+
+
+async def test_keys_and_mouse_switch_tabs_and_keep_drafts(make_app):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        screen.composer.insert("half a thought")
+        await pilot.press("ctrl+t")
+        await ready(pilot)
+        assert screen.composer.text == ""
+        await pilot.press("ctrl+pageup")
+        assert screen.composer.text == "half a thought"
+        await pilot.press("alt+2")
+        assert screen.active is screen.sessions[1]
+        await pilot.click("#tabs", offset=(4, 0))
+        await wait_until(pilot, lambda: screen.active is screen.sessions[0])
+        await pilot.press("ctrl+pagedown", "ctrl+pagedown")
+        await wait_until(pilot, lambda: screen.active is screen.sessions[0])
+
+
+async def test_the_plus_and_the_cross_are_buttons(make_app):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await pilot.click("#tabs", offset=(bar_text(app).index("+"), 0))
+        await wait_until(pilot, lambda: len(screen.sessions) == 2)
+        await ready(pilot)
+        await pilot.click("#tabs", offset=(bar_text(app).index("×"), 0))
+        await wait_until(pilot, lambda: len(screen.sessions) == 1)
+
+
+async def test_closing_asks_while_the_tab_answers(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await pilot.press("ctrl+t")
+        await ready(pilot)
+        await say(pilot, "hello")
+        await wait_until(pilot, lambda: engine.generations)
+        await pilot.press("ctrl+w")
+        await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await pilot.press("escape")
+        assert len(screen.sessions) == 2 and engine.generations[0].finished is None
+        await pilot.press("ctrl+w")
+        await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await pilot.click("#yes")
+        await wait_until(pilot, lambda: len(screen.sessions) == 1)
+        assert engine.generations[0].finished is not None
+
+
+async def test_closing_the_last_tab_opens_an_empty_one(make_app):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        first = screen.active
+        await pilot.press("ctrl+w")
+        await wait_until(pilot, lambda: screen.sessions != [first])
+        assert len(screen.sessions) == 1
+
+
+async def test_renaming(make_app):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await pilot.press("f2")
+        await wait_until(pilot, lambda: isinstance(app.screen, RenameScreen))
+        await pilot.press(*"Fish", "enter")
+        await wait_until(pilot, lambda: screen.active.conversation.title == "Fish")
+        await wait_until(pilot, lambda: "Fish" in bar_text(app))
+
+
+async def test_all_tabs_generate_at_once_and_the_background_one_is_marked_unread(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(130, 30)) as pilot:
+        screen = await ready(pilot)
+        await say(pilot, "first question")
+        await wait_until(pilot, lambda: len(engine.generations) == 1)
+        await pilot.press("ctrl+t")
+        await ready(pilot)
+        await say(pilot, "second question")
+        await wait_until(pilot, lambda: len(engine.generations) == 2)
+        back, front = screen.sessions
+        for generation in engine.generations:
+            generation.feed("some words")
+        await wait_until(pilot, lambda: back.state is front.state is TabState.GENERATING)
+        engine.generations[0].finish()
+        await wait_until(pilot, lambda: not back.busy)
+        assert back.unread and not front.unread
+        await wait_until(pilot, lambda: "●" in bar_text(app))
+        await pilot.press("alt+1")
+        await wait_until(pilot, lambda: not back.unread)
+        transcript = screen.deck.transcript
+        assert transcript is not None
+        assert transcript.last_answer() == "some words"
+
+
+async def test_a_hidden_tab_touches_no_widget_while_it_streams(make_app, engine, monkeypatch):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await say(pilot, "question")
+        await wait_until(pilot, lambda: engine.generations)
+        hidden = screen.deck.transcript
+        await pilot.press("ctrl+t")
+        await ready(pilot)
+        calls = []
+        monkeypatch.setattr(hidden, "append_text", lambda *a, **k: calls.append(a))
+        engine.generations[0].feed("unseen")
+        node = screen.sessions[0].conversation.last_answer()
+        await wait_until(pilot, lambda: node.text == "unseen")
+        assert calls == []
+
+
+async def test_many_tabs_scroll_so_that_the_active_one_is_visible(make_app):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await ready(pilot)
+        for number in range(11):
+            await pilot.press("ctrl+t")
+            screen.active.rename(f"tab number {number}")
+        await ready(pilot)
+        await wait_until(pilot, lambda: "tab num" in bar_text(app) and bar_text(app).startswith("‹"))
+        assert len(bar_text(app)) <= 80
+        await pilot.press("alt+1")
+        await wait_until(pilot, lambda: "›" in bar_text(app))
+        assert "▎" in bar_text(app)
+
+
+async def test_chats_are_back_after_a_restart_in_order_with_the_active_one(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await ready(pilot)
+        await say(pilot, "remember me")
+        await wait_until(pilot, lambda: engine.generations)
+        engine.generations[0].feed("I will")
+        engine.generations[0].finish()
+        await wait_until(pilot, lambda: not chat(app).active.busy)
+        await pilot.press("ctrl+t")
+        await ready(pilot)
+        chat(app).active.rename("other")
+        chat(app).composer.insert("a draft")
+        await pilot.press("alt+1")
+    app.end_services()
+    again = make_app()
+    async with again.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        assert [s.conversation.title for s in screen.sessions] == ["remember me", "other"]
+        assert screen.active is screen.sessions[0]
+        assert [node.text for node in screen.active.conversation.path()] == ["remember me", "I will"]
+        await pilot.press("alt+2")
+        await wait_until(pilot, lambda: screen.composer.text == "a draft")
+    again.end_services()
+
+
+async def test_keys_pressed_before_a_switch_belong_to_the_chat_they_were_pressed_in(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await pilot.press("ctrl+t")
+        await ready(pilot)
+        first, second = screen.sessions
+        screen.composer.insert("for the second")
+        screen.composer.post_message(Key("enter", None))
+        screen.composer.post_message(Key("x", "x"))
+        await screen.action_previous_tab()
+        await wait_until(pilot, lambda: engine.generations)
+        assert [node.text for node in second.conversation.path()][:1] == ["for the second"]
+        assert second.draft.text == "x" and screen.active is first
+        assert not first.conversation.nodes and screen.composer.text == ""

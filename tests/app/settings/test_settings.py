@@ -1,0 +1,165 @@
+import re
+import tomllib
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.settings.file import Settings, SettingsError, load_settings, parse_size, save_settings
+from app.settings.toml_text import edit_toml, toml_value
+
+APP = Path(__file__).parents[3] / "app"
+
+
+def write(tmp_path, text):
+    path = tmp_path / "settings.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("section", ["general", "engine", "models"])
+def test_every_setting_is_used_somewhere(section):
+    code = "\n".join(path.read_text() for path in APP.rglob("*.py"))
+    for option in fields(getattr(Settings(), section)):
+        uses = len(re.findall(rf"\.{option.name}\b", code))
+        assert uses, f"{section}.{option.name} changes nothing"
+
+
+def test_missing_file_gives_defaults(tmp_path):
+    assert load_settings(tmp_path / "none.toml") == (Settings(), [])
+
+
+def test_values_are_read(tmp_path):
+    path = write(
+        tmp_path,
+        '[general]\ntheme = "linen"\nrestore_tabs = false\n[engine]\nkv_budget = "2 GiB"\ntick_factor = 3\n'
+        'speculation = "off"\n'
+        '[sampling]\ntemperature = 0\nseed = 7\n[models]\nfolders = ["/a", "/b"]\n'
+        '[keys]\nnew_tab = "ctrl+n"\n',
+    )
+    settings, warnings = load_settings(path)
+    assert warnings == []
+    assert settings.general.theme == "linen"
+    assert settings.general.restore_tabs is False
+    assert settings.engine.kv_budget_bytes == 2 << 30
+    assert settings.engine.tick_factor == 3.0
+    assert settings.engine.speculation == "off"
+    assert settings.sampling.params().temperature == 0.0
+    assert settings.sampling.params().seed == 7
+    assert settings.models.folders == ("/a", "/b")
+    assert settings.keys == {"new_tab": "ctrl+n"}
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ('[general]\nthem = "x"', ["general.them", "did you mean general.theme?"]),
+        ("[genral]\ntheme = 1", ["genral", "did you mean general?"]),
+        ("[general]\ntheme = 1", ["general.theme", "text in quotes", "a whole number", "'ink'"]),
+        ('[general]\npanel = "maybe"', ["general.panel", "auto, on, off", "maybe"]),
+        ('[general]\nrestore_tabs = "yes"', ["general.restore_tabs", "true or false", "default true"]),
+        ("[sampling]\ntop_p = 1.5", ["sampling.top_p", "between 0.0 and 1.0", "1.5"]),
+        ("[sampling]\ntop_k = 1.5", ["sampling.top_k", "a whole number"]),
+        ("[sampling]\ntop_k = true", ["sampling.top_k", "a whole number", "true or false"]),
+        ("[sampling]\ntemperature = nan", ["sampling.temperature", "between"]),
+        ('[engine]\nkv_budget = "lots"', ["engine.kv_budget", "2 GiB", "lots"]),
+        ('[models]\nfolders = "/a"', ["models.folders", "a list of strings", "text in quotes"]),
+        ("[models]\nfolders = [1]", ["models.folders", "a list of strings"]),
+        ("[keys]\nquit_app = 3", ["keys.quit_app", "keys in quotes"]),
+        ("general = 3", ["general", "section [general]"]),
+        ("[general", ["not valid TOML", "default settings"]),
+    ],
+)
+def test_bad_entries_are_named_and_replaced_by_defaults(tmp_path, text, parts):
+    path = write(tmp_path, text)
+    settings, warnings = load_settings(path)
+    assert settings == Settings()
+    assert len(warnings) == 1
+    for part in [str(path), *parts]:
+        assert part in warnings[0]
+
+
+def test_one_bad_key_leaves_the_others(tmp_path):
+    settings, warnings = load_settings(write(tmp_path, '[general]\ntheme = "moss"\npanel = 5\n'))
+    assert settings.general.theme == "moss"
+    assert settings.general.panel == "auto"
+    assert len(warnings) == 1
+
+
+def test_unreadable_file_warns(tmp_path):
+    settings, warnings = load_settings(tmp_path)
+    assert settings == Settings()
+    assert "cannot be read" in warnings[0]
+
+
+def test_a_key_that_is_like_no_other_is_not_guessed_at(tmp_path):
+    _, [warning] = load_settings(write(tmp_path, "[general]\ncolour = 1"))
+    assert warning.endswith("unknown key general.colour")
+
+
+def test_save_keeps_comments_and_unknown_keys(tmp_path):
+    path = write(
+        tmp_path,
+        '# mine\n[general]\ntheme = "ink" # nice\nfuture = 1\n\n[models]\nfolders = [\n  "/a", # first\n]\n',
+    )
+    settings, _ = load_settings(path)
+    changed = replace(
+        settings,
+        general=replace(settings.general, theme="frost", restore_tabs=False),
+        models=replace(settings.models, folders=("/a", '/b "q"\n')),
+        sampling=replace(settings.sampling, temperature=0.1),
+        keys={"new_tab": "ctrl+n"},
+    )
+    save_settings(path, changed)
+    text = path.read_text()
+    assert text.startswith("# mine\n")
+    assert "future = 1" in text
+    again, warnings = load_settings(path)
+    assert again == changed
+    assert [w for w in warnings if "future" not in w] == []
+    assert list(tmp_path.iterdir()) == [path], "the temporary file must be gone"
+
+
+def test_save_writes_only_what_differs(tmp_path):
+    path = tmp_path / "new" / "settings.toml"
+    save_settings(path, replace(Settings(), keys={"a": "b"}))
+    assert tomllib.loads(path.read_text()) == {"keys": {"a": "b"}}
+    save_settings(path, Settings())
+    assert load_settings(path) == (Settings(), [])
+
+
+def test_save_refuses_a_broken_file(tmp_path):
+    path = write(tmp_path, "[general\n")
+    with pytest.raises(SettingsError, match=r"settings\.toml: not saved"):
+        save_settings(path, replace(Settings(), keys={"a": "b"}))
+    assert path.read_text() == "[general\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1", 1), ("2 GiB", 2 << 30), ("512MB", 512_000_000), ("1.5 kib", 1536)]
+)
+def test_sizes(text, size):
+    assert parse_size(text) == size
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_string_survives_toml(text):
+    assert tomllib.loads(f"a = {toml_value(text)}") == {"a": text}
+
+
+values = st.one_of(st.booleans(), st.integers(-99, 99), st.text("ab[]\"'#=\n", max_size=8))
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "y", "z z"]), st.none() | values)))
+def test_edits_read_back(edits):
+    text, expected = "", {}
+    for section, key, value in edits:
+        text = edit_toml(text, section, key, value)
+        content = expected.setdefault(section, {})
+        if value is None:
+            content.pop(key, None)
+        else:
+            content[key] = value
+    assert tomllib.loads(text) == expected

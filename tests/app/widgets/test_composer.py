@@ -1,0 +1,113 @@
+"""The composer: keys, growth, recall, big pastes."""
+
+import time
+
+from textual import events
+
+from app.chat.draft import Draft
+from tests.app.driving import ready, say, wait_until
+
+
+async def test_newline_keys_and_a_trailing_backslash(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await pilot.press("a", "ctrl+j", "b", "shift+enter", "c", "alt+enter", "d", "backslash", "enter", "e")
+        assert screen.composer.text == "a\nb\nc\nd\ne"
+        assert not engine.generations
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: engine.generations)
+        assert screen.active.conversation.last_user().text == "a\nb\nc\nd\ne"
+        assert screen.composer.text == ""
+
+
+async def test_enter_without_text_sends_nothing(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await pilot.press("space", "enter")
+        await pilot.pause()
+        assert not screen.active.busy and not engine.generations
+
+
+async def test_it_grows_to_ten_lines(make_app):
+    app = make_app()
+    async with app.run_test(size=(100, 40)) as pilot:
+        screen = await ready(pilot)
+        heights = []
+        for _ in range(14):
+            heights.append(screen.composer.content_size.height)
+            screen.composer.insert("x\n")
+            await pilot.pause()
+        assert heights[0] == 1 and heights[3] == 4
+        assert max(heights) == screen.composer.content_size.height == 10
+
+
+async def test_up_and_down_recall_what_was_sent_and_bring_the_draft_back(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        for number, text in enumerate(("one", "two"), 1):
+            await say(pilot, text)
+            await wait_until(pilot, lambda n=number: len(engine.generations) == n)
+            engine.generations[-1].finish()
+            await wait_until(pilot, lambda: not screen.active.busy)
+        screen.composer.insert("new")
+        await pilot.press("up")
+        assert screen.composer.text == "two"
+        await pilot.press("up", "up")
+        assert screen.composer.text == "one"
+        await pilot.press("down", "down")
+        assert screen.composer.text == "new"
+
+
+async def test_a_megabyte_paste_folds_at_once_and_is_sent_whole(make_app, engine):
+    app = make_app()
+    engine.context_length = 10_000_000
+    text = "".join(f"line {number} of the paste\n" for number in range(45_000))
+    assert len(text) > 1_000_000
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        started = time.perf_counter()
+        screen.composer.post_message(events.Paste(text))
+        await wait_until(pilot, lambda: screen.composer.text)
+        assert time.perf_counter() - started < 0.3
+        assert screen.composer.text == "[pasted #1: 45,001 lines]"
+        screen.composer.insert(" what is this?")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: engine.generations)
+        assert screen.active.conversation.last_user().text == text + " what is this?"
+
+
+async def test_a_chip_that_was_edited_is_plain_text(make_app):
+    pasted = "x\n" * 50
+    assert Draft("a [pasted #1: 51 lines] b", {1: pasted}).expanded == f"a {pasted} b"
+    assert Draft("a [pasted #1: 51 line b", {1: pasted}).expanded == "a [pasted #1: 51 line b"
+    assert Draft("[pasted #2: 51 lines]", {1: pasted}).expanded == "[pasted #2: 51 lines]"
+    assert Draft.folded(pasted).expanded == pasted
+
+
+async def test_small_pastes_go_in_as_they_are(make_app):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        screen.composer.post_message(events.Paste("two\r\nlines"))
+        await wait_until(pilot, lambda: screen.composer.text == "two\nlines")
+
+
+async def test_action_keys_reach_the_screen_though_the_composer_has_the_focus(make_app):
+    app = make_app()
+    async with app.run_test(size=(130, 30)) as pilot:
+        screen = await ready(pilot)
+        screen.composer.insert("text")
+        shown = screen.query_one("#panel").display
+        await pilot.press("f3")
+        assert screen.query_one("#panel").display is not shown
+        await pilot.press("ctrl+t")
+        assert len(screen.sessions) == 2
+        await pilot.press("ctrl+w")
+        await wait_until(pilot, lambda: len(screen.sessions) == 1)
+        await pilot.press("f1")
+        await wait_until(pilot, lambda: type(app.screen).__name__ == "HelpScreen")
+        await pilot.press("escape")
+        assert screen.composer.text == "text"

@@ -1,0 +1,244 @@
+"""Settings as converters write them, and as nobody should: refused by name before anything grows."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGUFWriter
+
+import engine.device.memory as memory
+from engine.api.errors import EngineError, ModelFileError, UnsupportedModelError
+from engine.api.request import FinishReason, Request, SamplingParams
+from engine.device.fit_advice import Holders, Need
+from engine.engine import Engine
+from engine.gguf.file import open_gguf
+from engine.model.config import ModelConfig, RopeScaling, read_config
+from tests.support import tiny_gguf
+from tests.support.passes import load_decoder
+from tests.support.tiny_gguf import make_tiny
+
+BASE = {
+    "context_length": 4096,
+    "embedding_length": 64,
+    "block_count": 1,
+    "feed_forward_length": 96,
+    "attention.head_count": 4,
+    "attention.head_count_kv": 2,
+    "attention.layer_norm_rms_epsilon": 1e-6,
+}
+
+
+def header(path: Path, arch: str, *, without: str = "", tensors: int = 3, **changed) -> Path:
+    writer = GGUFWriter(str(path), arch)
+    for key, value in (BASE | {name.replace("__", "."): given for name, given in changed.items()}).items():
+        name = f"{arch}.{key}"
+        if key == without:
+            continue
+        if isinstance(value, list):
+            writer.add_array(name, value)
+        elif isinstance(value, str):
+            writer.add_string(name, value)
+        elif isinstance(value, float):
+            writer.add_float32(name, value)
+        elif value < 0:
+            writer.add_int32(name, value)
+        else:
+            writer.add_uint32(name, value)
+    for index in range(tensors):
+        writer.add_tensor("token_embd.weight" if not index else f"t{index}", np.zeros((300, 64), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def config(path: Path, arch: str = "llama", **changed) -> ModelConfig:
+    with open_gguf(header(path / "m.gguf", arch, **changed)) as file:
+        return read_config(file)
+
+
+def test_mistral_with_a_window_and_explicit_heads(tmp_path):
+    made = config(
+        tmp_path,
+        attention__key_length=32,
+        attention__value_length=32,
+        rope__dimension_count=32,
+        attention__sliding_window=1024,
+        rope__freq_base=1e6,
+    )
+    assert (made.head_dim, made.q_size, made.kv_size) == (32, 128, 64)
+    assert (made.context_length, made.rope.base, made.vocab_size) == (1024, 1e6, 300)
+
+
+def test_qwen2_with_yarn(tmp_path):
+    made = config(
+        tmp_path,
+        "qwen2",
+        rope__scaling__type="yarn",
+        rope__scaling__factor=4.0,
+        rope__scaling__original_context_length=1024,
+        rope__scaling__attn_factor=0.5,
+        rope__scaling__yarn_attn_factor=3.0,
+    ).rope
+    assert (made.scaling, made.factor, made.original_context) == (RopeScaling.YARN, 4.0, 1024)
+    assert (made.ext_factor, made.attn_factor) == (1.0, 1.5)
+
+
+def test_old_linear_scaling_has_no_type_and_none_means_none(tmp_path):
+    assert config(tmp_path, rope__scale_linear=2.0).rope.scaling is RopeScaling.LINEAR
+    assert (
+        config(tmp_path, rope__scaling__type="none", rope__scaling__factor=8.0).rope.scaling
+        is RopeScaling.NONE
+    )
+
+
+def test_sizes_given_for_each_layer_are_one_size_or_refused(tmp_path):
+    made = config(
+        tmp_path, block_count=3, attention__head_count_kv=[2, 2, 2], feed_forward_length=[96, 96, 96]
+    )
+    assert (made.num_kv_heads, made.ffn_size) == (2, 96)
+    for key in ("attention.head_count", "attention.head_count_kv", "feed_forward_length"):
+        with pytest.raises(UnsupportedModelError, match=f"llama.{key}: layers of different sizes"):
+            config(tmp_path, **{key.replace(".", "__"): [4, 2, 1]})
+    with pytest.raises(ModelFileError, match="head_count_kv: 0 is not a positive size"):
+        config(tmp_path, attention__head_count_kv=[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("block_count", 0),
+        ("block_count", (1 << 31) - 1),
+        ("context_length", 0),
+        ("context_length", -1),
+        ("embedding_length", "wide"),
+        ("attention.head_count", 0),
+        ("attention.head_count", 1 << 30),
+        ("attention.head_count_kv", 3),
+        ("attention.key_length", 15),
+        ("attention.value_length", 8),
+        ("attention.layer_norm_rms_epsilon", -1.0),
+        ("attention.layer_norm_rms_epsilon", float("nan")),
+        ("rope.dimension_count", 8),
+        ("rope.freq_base", 0.0),
+        ("rope.freq_base", float("inf")),
+        ("rope.scaling.type", "longrope"),
+        ("rope.scaling.factor", -2.0),
+        ("rope.scaling.yarn_beta_fast", 0.0),
+        ("rope.scaling.yarn_beta_slow", -1.0),
+        ("rope.scaling.yarn_log_multiplier", 0.1),
+        ("expert_count", 8),
+    ],
+)
+def test_absurd_values_are_refused_by_name_at_once(key: str, value, tmp_path):
+    started = time.monotonic()
+    with pytest.raises(ModelFileError, match=rf"m\.gguf: .*{key.replace('.', '[.]')}"):
+        config(tmp_path, **{key.replace(".", "__"): value})
+    assert time.monotonic() - started < 2.0
+
+
+@pytest.mark.parametrize(
+    "key", ["block_count", "context_length", "attention.head_count", "attention.layer_norm_rms_epsilon"]
+)
+def test_missing_keys_are_named(key: str, tmp_path):
+    with pytest.raises(ModelFileError, match=rf"llama\.{key}: is missing"):
+        config(tmp_path, without=key)
+
+
+@pytest.mark.parametrize("arch", ["llama", "qwen2", "qwen3"])
+def test_huge_heads_are_compared_with_the_tensors_before_anything_is_made(arch: str, tmp_path):
+    path = header(
+        tmp_path / "m.gguf",
+        arch,
+        attention__head_count=64,
+        attention__head_count_kv=64,
+        attention__key_length=1 << 30,
+        attention__value_length=1 << 30,
+        rope__dimension_count=1 << 30,
+    )
+    with pytest.raises(ModelFileError, match="t1"):
+        load_decoder(path)
+
+
+def test_a_context_of_two_billion_needs_no_more_than_the_budget(tmp_path, monkeypatch):
+    real = tiny_gguf.GGUFWriter.add_context_length
+    monkeypatch.setattr(
+        tiny_gguf.GGUFWriter, "add_context_length", lambda self, _n: real(self, (1 << 31) - 1)
+    )
+    path = make_tiny(tmp_path / "m.gguf", "llama")
+    with Engine("cpu", weight_dtype="float32", kv_budget_bytes=8 << 20, threads=1) as engine:
+        model = engine.load(path)
+        assert model.context_length == (1 << 31) - 1
+        params = SamplingParams(temperature=0.0)
+        request = Request((20, 21), params, max_tokens=4, ignore_eog=True)
+        assert model.submit(request).result(10)[1].reason is FinishReason.LENGTH
+        with pytest.raises(EngineError, match="KV memory holds 4096"):
+            model.submit(Request(tuple([20] * 5000)))
+
+
+def test_a_broken_last_layer_is_found_before_the_first_is_converted(tmp_path, monkeypatch):
+    real = tiny_gguf.tiny_weights
+
+    def broken(recipe):
+        weights = real(recipe)
+        raw, kind = weights["blk.1.ffn_down.weight"]
+        weights["blk.1.ffn_down.weight"] = (raw[:-1], kind)
+        return weights
+
+    monkeypatch.setattr(tiny_gguf, "tiny_weights", broken)
+    path = make_tiny(tmp_path / "m.gguf", "llama")
+    seen: list[str] = []
+    refused = pytest.raises(ModelFileError, match=r"blk\.1\.ffn_down\.weight: shape \(255, 512\)")
+    with Engine("cpu", kv_budget_bytes=8 << 20, threads=1, weight_dtype="float32") as engine, refused:
+        engine.load(path, progress=lambda fraction, what: seen.append(what))
+    assert seen == ["header"]
+
+
+@pytest.mark.parametrize("rows", [320, 448])
+def test_an_embedding_of_another_size_than_the_tokenizer_is_served(rows: int, tmp_path, monkeypatch):
+    """Padded embeddings sample ids without text; with a larger tokenizer some ids are refused."""
+    real = tiny_gguf._vocabulary
+    monkeypatch.setattr(tiny_gguf, "_vocabulary", lambda recipe: real(tiny_gguf.TinyRecipe("llama")))
+    path = make_tiny(tmp_path / "m.gguf", "llama", vocab_size=rows)
+    with Engine("cpu", weight_dtype="float32", kv_budget_bytes=8 << 20, threads=1) as engine:
+        model = engine.load(path)
+        assert model.tokenizer.vocab_size == 384 and model.logits([20]).shape == (1, rows)
+        last = SamplingParams(temperature=0.0, logit_bias={rows - 1: 1e4, 383: 5e3})
+        text, end = model.submit(Request((20, 21), last, max_tokens=5, ignore_eog=True)).result(10)
+        assert (end.reason, end.completion_tokens) == (FinishReason.LENGTH, 5)
+        assert text == model.tokenizer.decode([rows - 1] * 5)
+        with pytest.raises(EngineError, match=f"ids go from 0 to {rows - 1}"):
+            model.submit(Request((rows,)))
+
+
+def test_memory_messages_have_numbers(monkeypatch):
+    device = torch.device("cpu")
+    monkeypatch.setattr(memory, "free_bytes", lambda _device: 3 << 30)
+    with pytest.raises(
+        EngineError, match=r"big\.gguf: its weights need 4\.0 GiB and 3\.0 GiB .*bfloat16.* 2\.0 GiB"
+    ):
+        memory.check_weights_fit(Need("big.gguf", 1 << 32, 1 << 30, 1 << 31), device, Holders())
+    memory.check_weights_fit(Need("big.gguf", 1 << 31, 1 << 29, 1 << 30), device, Holders())
+    with pytest.raises(EngineError, match=r"big\.gguf: 32 tokens need 2\.0 MiB of KV memory and 1\.0 MiB"):
+        memory.check_block_fits("big.gguf", 2 << 20, 32, 1 << 20)
+    assert memory.kv_room(1 << 40, device) == (3 << 30) - (128 << 20)
+    assert memory.kv_room(1 << 20, device) == 1 << 20
+
+
+def test_a_containers_limit_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    assert memory.free_bytes(torch.device("cpu")) > 64 << 20
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text(f"{48 << 20}\n")
+    (tmp_path / "memory.stat").write_text(f"anon 5\ninactive_file {8 << 20}\n")
+    assert memory.free_bytes(torch.device("cpu")) > 64 << 20
+    (tmp_path / "memory.max").write_text(f"{64 << 20}\n")
+    assert memory.free_bytes(torch.device("cpu")) == 24 << 20
+
+
+def test_results_that_no_other_row_changes_are_promised_only_where_kernels_give_them():
+    with pytest.raises(EngineError, match="batch_independent: only a GPU"):
+        Engine("cpu", batch_independent=True)

@@ -1,0 +1,57 @@
+"""Prompts beside answers are read in passes of few tokens where these are the quick ones."""
+
+import pytest
+
+from engine.api.request import Request
+from engine.scheduler.buckets import trim_to_few
+from engine.scheduler.chunked_prefill import tick_limit
+from engine.scheduler.cost_model import CostModel, Load
+from engine.scheduler.plan import PrefillChunk
+from engine.scheduler.sequence import Sequence
+from tests.engine.scheduler.test_scheduler import Bench
+
+
+def chunks(*lengths):
+    return [PrefillChunk(Sequence(i, 0, Request((1,) * 100), 0.0), 0, n) for i, n in enumerate(lengths)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "room", "kept"),
+    [
+        ((20,), 9, [9]),
+        ((5, 20), 9, [5, 4]),
+        ((12, 3), 9, [9]),
+        ((9,), 9, [9]),
+        ((20,), 3, [20]),
+        ((90,), 9, [90]),
+        ((20,), -2, [20]),
+    ],
+)
+def test_the_last_chunks_are_shortened_to_a_quick_pass(lengths, room, kept):
+    assert [chunk.length for chunk in trim_to_few(chunks(*lengths), room)] == kept
+
+
+def test_a_chunk_beside_rows_fills_a_quick_pass_and_alone_it_is_large():
+    bench = Bench(num_blocks=500, few_tokens=16, max_prefill_tokens=200)
+    for _ in range(20):
+        for rows, tokens in ((1, 0), (1, 10), (0, 200)):
+            bench.scheduler.cost.observe(0, Load(rows, 0, tokens), 20.0 + tokens)
+    row = bench.submit(10)
+    bench.tick()
+    bench.submit(900)
+    assert bench.lengths(bench.tick()) == {2: 15}
+    bench.scheduler.finish(row)
+    assert bench.lengths(bench.tick()) == {2: 200}
+
+
+def test_the_pace_of_rows_is_that_of_ticks_that_read_nothing():
+    cost, config = CostModel(), Bench().scheduler.config
+    rows = Load(7, 700)
+    for _ in range(30):
+        cost.observe(1, rows, 10.0)
+    for _ in range(300):
+        cost.observe(1, Load(7, 700, 9, 9000.0), 30.0)
+    assert tick_limit({1: rows}, cost, config) == pytest.approx(20.0, rel=0.02)
+    for _ in range(4):
+        cost.observe(1, rows, 30.0)
+    assert tick_limit({1: rows}, cost, config) == pytest.approx(60.0, rel=0.2)

@@ -1,0 +1,216 @@
+"""Texts with guesses verified in the same pass are those without (float32), whatever happens meanwhile."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from app.models.builtin import builtin_model_path
+from engine.api.generation import Generation
+from engine.api.request import Finished, FinishReason, Request, SamplingParams
+from engine.engine import Engine, Model
+from engine.runner.eager_runner import ModelRunner
+from engine.scheduler.plan import ModelBatch, PrefillChunk
+from engine.scheduler.sequence import Sequence
+from engine.speculation.speculator import Speculator
+from kernels.cpu.operations import CPUOperations
+from kernels.reference.operations import TorchOperations
+from tests.support.passes import BLOCK_SIZE, load_decoder
+
+GREEDY = SamplingParams(temperature=0.0)
+SUMS = "What is 14 + 19?\nassistant\nThe answer is 33.\nuser\n" * 3
+STORY = "The little fox found a red ball near the river. She took it home to her mother. "
+PROMPTS = (SUMS, STORY * 4, "one two three four " * 12, "1, 2, 3, 4, 5,")
+PENALISED = SamplingParams(temperature=0.0, repetition_penalty=1.02, frequency_penalty=0.01)
+DRAWN = SamplingParams(temperature=0.6, top_k=10, seed=11)
+
+
+class Eager(Speculator):
+    """Guesses whatever matches, however little it pays, so that refusals are many too."""
+
+    guessed = confirmed = 0
+
+    def _counts(self, batch, cost, free):
+        room = max(0, free) // len(batch.decode)
+        super()._counts(batch, cost, free)
+        levels = [self._guessers[sequence.sequence_id].level for sequence in batch.decode]
+        return [0 if level is None else min(room, 7) for level in levels]
+
+    def settle(self, plan, confirmed):
+        Eager.guessed += sum(len(draft) for batch in plan.batches for draft in batch.drafts.values())
+        Eager.confirmed += sum(map(len, confirmed.values()))
+        super().settle(plan, confirmed)
+
+
+def new_engine(speculation: str, **options) -> Engine:
+    exact = {"weight_dtype": "float32", "kv_dtype": "float32", "kv_budget_bytes": 64 << 20}
+    return Engine("cpu", speculation=speculation, debug=True, **exact | options)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Model]:
+    with new_engine("off") as engine:
+        yield engine.load(builtin_model_path())
+
+
+@pytest.fixture(scope="module")
+def eager() -> Iterator[Model]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.core.loop.Speculator", Eager)
+        engine = new_engine("auto")
+    with engine:
+        yield engine.load(builtin_model_path())
+
+
+@pytest.fixture(autouse=True)
+def counts_from_zero(monkeypatch):
+    monkeypatch.setattr(Eager, "guessed", 0)
+    monkeypatch.setattr(Eager, "confirmed", 0)
+
+
+def submit(model: Model, prompt: str, sampling=GREEDY, tokens=40, **more) -> Generation:
+    ids = tuple(model.tokenizer.encode(prompt))
+    return model.submit(Request(ids, sampling, max_tokens=tokens, **{"ignore_eog": True, **more}))
+
+
+def ids_of(generation: Generation) -> list[int]:
+    events = list(generation.events())
+    assert [isinstance(event, Finished) for event in events] == [False] * (len(events) - 1) + [True]
+    return [token for event in events[:-1] for token in event.token_ids]
+
+
+def ids_from(model: Model, *asked: tuple) -> list[list[int]]:
+    return [ids_of(generation) for generation in [submit(model, *one) for one in asked]]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN, PENALISED], ids=["greedy", "drawn", "penalised"])
+def test_texts_are_the_same_alone_and_together(plain: Model, eager: Model, sampling: SamplingParams):
+    asked = [(prompt, sampling) for prompt in PROMPTS]
+    expected = ids_from(plain, *asked)
+    assert [ids_from(eager, one)[0] for one in asked] == expected
+    alone = Eager.guessed
+    assert ids_from(eager, *asked) == expected
+    assert Eager.guessed > alone > Eager.confirmed / 2 > 10
+
+
+def test_quoting_oneself_is_the_same(plain: Model, eager: Model):
+    (answer,) = ids_from(plain, (STORY * 4,))
+    prompt = STORY * 4 + plain.tokenizer.decode(answer) + "\n" + STORY * 4
+    assert ids_from(eager, (prompt,), (STORY,)) == ids_from(plain, (prompt,), (STORY,))
+    assert Eager.confirmed > 10
+
+
+def test_what_pays_is_guessed_without_being_forced(plain: Model):
+    with new_engine("auto") as engine:
+        model = engine.load(builtin_model_path())
+        generation = submit(model, SUMS, tokens=120)
+        most = (0, 0)
+        while generation.finished is None:
+            most = max([most, *((s.drafted, s.accepted) for s in engine.stats().sequences)])
+            time.sleep(0.01)
+        assert ids_of(generation) == ids_from(plain, (SUMS, GREEDY, 120))[0]
+    assert most[0] >= most[1] > 20
+
+
+def test_a_limit_inside_a_draft_ends_there(plain: Model, eager: Model):
+    (expected,) = ids_from(plain, (SUMS,))
+    for tokens in range(20, 31, 2):
+        generation = submit(eager, SUMS, tokens=tokens)
+        assert ids_of(generation) == expected[:tokens]
+        end = generation.finished
+        assert (end.reason, end.completion_tokens) == (FinishReason.LENGTH, tokens)
+    assert Eager.confirmed > 20
+
+
+def test_stop_strings_across_confirmed_tokens(plain: Model, eager: Model):
+    (expected,) = ids_from(plain, (SUMS,))
+    text = plain.tokenizer.decode(expected)
+    for start in range(len(text) // 2, len(text) // 2 + 20, 4):
+        stop = text[start : start + 7]
+        got, end = submit(eager, SUMS, stop=(stop,)).result(60)
+        assert got == text[: text.index(stop)]
+        assert (end.reason, end.stop_string) == (FinishReason.STOP_STRING, stop)
+        read = plain.tokenizer.decode(expected[: end.completion_tokens])
+        assert stop in read and end.completion_tokens <= len(expected)
+    assert Eager.confirmed > 20
+
+
+def test_the_end_of_text_inside_a_draft_ends_the_answer(plain: Model, eager: Model, monkeypatch):
+    """Any token may be the model's end of text: all of those that a looping text confirms are tried."""
+    (expected,) = ids_from(plain, (SUMS,))
+    for ending in sorted(set(expected))[::2]:
+        monkeypatch.setattr(eager.tokenizer, "eog_ids", frozenset({ending}))
+        generation = submit(eager, SUMS, ignore_eog=False)
+        assert ids_of(generation) == expected[: expected.index(ending)]
+        end = generation.finished
+        assert (end.reason, end.completion_tokens) == (FinishReason.STOP, expected.index(ending))
+    assert Eager.confirmed > 20
+
+
+def test_kv_pressure_changes_no_text(plain: Model, monkeypatch):
+    monkeypatch.setattr("engine.core.loop.Speculator", Eager)
+    asked = [(f"{i}, {i}, {i}, {i}, {i},", GREEDY, 80) for i in range(1, 6)]
+    expected = ids_from(plain, *asked)
+    with new_engine("auto", kv_budget_bytes=10 * plain.info.kv_bytes_per_token * BLOCK_SIZE) as engine:
+        model = engine.load(builtin_model_path())
+        assert ids_from(model, *asked) == expected
+        assert engine._loop.scheduler.preemptions > 0 and Eager.confirmed > 20
+
+
+def test_cancelling_amid_drafts_leaves_the_others_and_no_block(plain: Model, eager: Model):
+    (expected,) = ids_from(plain, (SUMS, GREEDY, 100))
+    for _ in range(3):
+        stays, goes = submit(eager, SUMS, tokens=100), submit(eager, STORY * 4, tokens=150)
+        next(iter(goes.events()))
+        goes.cancel()
+        assert goes.result(20)[1].reason is FinishReason.CANCELLED
+        assert ids_of(stays) == expected
+    engine = eager._engine
+    deadline = time.monotonic() + 10
+    while engine.stats().blocks_used or engine.stats().sequences:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", [CPUOperations, TorchOperations])
+def test_a_pass_confirms_what_passes_one_by_one_gave(kind: type[TorchOperations]):
+    """Guesses right and wrong at every place, at a block's border, beside a row without any."""
+    decoder = load_decoder(builtin_model_path(), kind(torch.device("cpu"), "float32", "float32", BLOCK_SIZE))
+
+    def start(sequence_id: int) -> tuple[ModelRunner, Sequence, Sequence]:
+        runner = ModelRunner(decoder, 20)
+        made = []
+        for number, length in enumerate((27, 40)):
+            prompt = tuple(range(100 + number, 100 + number + length))
+            sequence = Sequence(sequence_id + number, 0, Request(prompt, GREEDY), 0.0)
+            sequence.block_table = [1 + 4 * number + i for i in range(4)]
+            batch = ModelBatch(0, prefill=[PrefillChunk(sequence, 0, length)])
+            sequence.token_ids.append(runner.run(batch).ids[sequence.sequence_id])
+            sequence.num_computed = length
+            made.append(sequence)
+        return runner, made[0], made[1]
+
+    def step(runner: ModelRunner, rows: list[Sequence], draft: list[int]) -> int:
+        first = rows[0].sequence_id
+        result = runner.run(ModelBatch(0, rows, drafts={first: draft} if draft else {}))
+        for sequence in rows:
+            true = result.confirmed.get(sequence.sequence_id, [])
+            sequence.token_ids += [*true, result.ids[sequence.sequence_id]]
+            sequence.num_computed = len(sequence.token_ids) - 1
+        return len(result.confirmed.get(first, []))
+
+    runner, one, two = start(1)
+    for _ in range(18):
+        step(runner, [one, two], [])
+    for wrong in (0, 2, 4):
+        runner, guessed, beside = start(3)
+        while guessed.num_target < one.num_target - 8:
+            at = guessed.num_target
+            draft = one.token_ids[at : at + 4]
+            if wrong < 4:
+                draft[wrong] += 1
+            assert step(runner, [guessed, beside], draft) == wrong
+            assert step(runner, [guessed, beside], []) == 0
+        assert guessed.token_ids == one.token_ids[: guessed.num_target]
+        assert beside.token_ids == two.token_ids[: beside.num_target]

@@ -1,0 +1,98 @@
+"""Eight chats in half the KV that they need: nobody fails, and every text is that of a run with room."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.api.generation import Generation
+from engine.api.request import FinishReason, Request, SamplingParams
+from engine.api.stats import SequenceState
+from engine.engine import Engine
+from engine.runner.eager_runner import ModelRunner
+from tests.support.small_model import KV_BYTES
+
+TABS, PROMPT, NEW = 8, 700, 250
+SENTENCES = "The river runs past the old mill and the town. People come in spring to see the water rise. "
+
+
+def answers(path: Path, spill: str, tokens: int | None) -> tuple[list[tuple[int, ...]], dict[str, float]]:
+    """Ids of every chat's greedy answer with KV for `tokens` tokens, and what was seen meanwhile."""
+    budget = None if tokens is None else tokens * KV_BYTES
+    with Engine(
+        device="cpu",
+        weight_dtype="float32",
+        kv_dtype="float32",
+        kv_budget_bytes=budget,
+        kv_spill=spill,
+        host_kv_bytes=budget or 0,
+        debug=True,
+    ) as engine:
+        model = engine.load(path)
+        assert model.info.kv_bytes_per_token == KV_BYTES
+        ids = model.tokenizer.encode(SENTENCES * 100)
+        greedy = SamplingParams(temperature=0.0)
+        running = [
+            model.submit(
+                Request(tuple(ids[7 * i : 7 * i + PROMPT]), greedy, max_tokens=NEW + 10 * i, ignore_eog=True)
+            )
+            for i in range(TABS)
+        ]
+        seen = watch(engine, running)
+        results = []
+        for generation in running:
+            assert generation.finished is not None
+            assert generation.finished.reason is FinishReason.LENGTH, generation.finished.error
+            results.append(tuple(i for event in generation.poll() for i in getattr(event, "token_ids", ())))
+        deadline = time.monotonic() + 10
+        while engine.stats().kv_bytes_used and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert engine.stats().kv_bytes_used == 0
+        return results, seen | {"preemptions": engine.stats().preemptions}
+
+
+def watch(engine: Engine, running: list[Generation]) -> dict[str, float]:
+    seen = {"host": 0.0, "paused": 0.0}
+    for generation in running:
+        while generation.finished is None:
+            stats = engine.stats()
+            seen["host"] = max(seen["host"], stats.kv_bytes_host)
+            for one in stats.sequences:
+                if one.state is SequenceState.PAUSED:
+                    assert "context memory is full" in one.note
+                    seen["paused"] = max(seen["paused"], 1)
+            with generation._arrived:
+                generation._arrived.wait(0.02)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def uncontended(small_model: Path) -> list[tuple[int, ...]]:
+    return answers(small_model, "never", None)[0]
+
+
+@pytest.fixture
+def loaded(monkeypatch) -> list[int]:
+    """Blocks that came back from host memory, pass by pass."""
+    counts: list[int] = []
+    original = ModelRunner.load_blocks
+
+    def load(runner: ModelRunner, pairs: list[tuple[int, int]]) -> None:
+        counts.append(len(pairs))
+        original(runner, pairs)
+
+    monkeypatch.setattr(ModelRunner, "load_blocks", load)
+    return counts
+
+
+@pytest.mark.parametrize(("spill", "share"), [("never", 0.5), ("always", 0.5), ("always", 0.4)])
+def test_eight_chats_in_half_the_kv_finish_with_the_texts_of_an_uncontended_run(
+    spill, share, uncontended, small_model, loaded
+):
+    need = sum(PROMPT + NEW + 10 * i for i in range(TABS))
+    texts, seen = answers(small_model, spill, int(need * share))
+    assert texts == uncontended
+    assert seen["preemptions"] >= 1
+    assert (seen["host"] > 0) == (spill == "always")
+    if share < 0.5:
+        assert sum(loaded) > 0, "no evicted block was needed again: the copies were for nothing"

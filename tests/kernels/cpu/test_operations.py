@@ -1,0 +1,199 @@
+"""Compiled CPU kernels against the definition: coded weights, norms, attention over paged KV."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("llvmlite")
+
+from gguf import GGMLQuantizationType, quants
+
+from app.models.builtin import builtin_model_path
+from kernels.contract import PassLayout, QuantizedMatrix, operations_for
+from kernels.cpu.coded_linear import apply_coded
+from kernels.cpu.coded_weights import coded_bytes, make_coded
+from kernels.cpu.operations import CPUOperations
+from kernels.quant.dequant import dequantize
+from kernels.quant.formats import FORMATS, GGMLType
+from kernels.reference.operations import TorchOperations
+from tests.support.passes import Passes, load_decoder
+
+CPU = torch.device("cpu")
+AFFINE = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
+
+
+def matrix(type: GGMLType, rows: int, columns: int, seed: int = 0, order: bool = False) -> QuantizedMatrix:
+    """Random blocks with scales near 0.01."""
+    rng = np.random.default_rng(seed)
+    block = FORMATS[type]
+    raw = rng.integers(0, 256, (rows * columns // block.elements, block.nbytes), dtype=np.uint8)
+    halves = {"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2)}
+    default = (0, 2) if type.name in ("Q4_K", "Q5_K") else (0,)
+    for at in halves.get(type.name, default):
+        scale = rng.uniform(0.005, 0.015, len(raw)).astype(np.float16)
+        raw[:, at : at + 2] = scale[:, None].view(np.uint8)
+    row_order = torch.from_numpy(rng.permutation(rows)) if order else None
+    return QuantizedMatrix(torch.from_numpy(raw).view(-1), type, (rows, columns), row_order)
+
+
+def plain(parts: list[QuantizedMatrix]) -> torch.Tensor:
+    values = [dequantize(part.raw, part.type, part.shape) for part in parts]
+    return torch.cat(
+        [v if p.row_order is None else v[p.row_order] for v, p in zip(values, parts, strict=True)]
+    )
+
+
+def relative(ours: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((ours.double() - expected.double()).norm() / expected.double().norm())
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 11])
+@pytest.mark.parametrize("name", AFFINE)
+def test_coded_product_equals_plain(name: str, rows: int):
+    parts = [matrix(GGMLType[name], 96, 512, order=True), matrix(GGMLType.Q5_K, 32, 512, seed=1)]
+    bias = torch.randn(128)
+    coded = make_coded(parts, bias, gated=False)
+    assert coded is not None
+    x = torch.randn(rows, 512)
+    expected = F.linear(x.double(), plain(parts).double(), bias.double())
+    assert relative(apply_coded(x, coded), expected) < 2e-6
+    assert coded.nbytes <= sum(coded_bytes(GGMLType.Q6_K, part.shape) for part in parts)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 6])
+def test_coded_gate_equals_plain(rows: int):
+    parts = [matrix(GGMLType.Q4_K, 64, 256), matrix(GGMLType.Q6_K, 64, 256, seed=1)]
+    bias = torch.cat([torch.linspace(-120, 120, 64), torch.randn(64)])
+    coded = make_coded(parts, bias, gated=True)
+    assert coded is not None
+    x = torch.randn(rows, 256)
+    gate, up = F.linear(x.double(), plain(parts).double(), bias.double()).chunk(2, dim=1)
+    assert relative(apply_coded(x, coded), F.silu(gate) * up) < 2e-6
+
+
+def test_short_prompts_attend_in_bfloat16_between_coded_products():
+    """Torch's attention hands bfloat16 to a product that reads float32."""
+    passes = {}
+    for kind in (CPUOperations, TorchOperations):
+        decoder = load_decoder(builtin_model_path(), kind(CPU, "bfloat16", "bfloat16", 32))
+        passes[kind] = Passes(decoder, {"a": list(range(100, 107))}, scattered=False)
+        passes[kind].run(("a", 7))
+    ours, definition = (passes[kind].logits["a"] for kind in (CPUOperations, TorchOperations))
+    assert relative(ours, definition) < 0.05
+
+
+def test_a_row_does_not_depend_on_the_others():
+    coded = make_coded([matrix(GGMLType.Q5_K, 64, 256)], None, gated=False)
+    assert coded is not None
+    x = torch.randn(8, 256)
+    together = apply_coded(x, coded)
+    assert all(torch.equal(apply_coded(x[i : i + 1], coded)[0], together[i]) for i in range(8))
+
+
+def test_types_and_shapes_that_do_not_fit_stay_dense():
+    assert make_coded([matrix(GGMLType.Q8_0, 48, 64)], None, gated=False) is None
+    raw = torch.randint(0, 256, (32 * 64 // 32 * 18,), dtype=torch.uint8)
+    assert make_coded([QuantizedMatrix(raw, GGMLType.IQ4_NL, (32, 64))], None, gated=False) is None
+    values = torch.from_numpy(quants.quantize(np.ones((32, 64), np.float32), GGMLQuantizationType.F16))
+    half = QuantizedMatrix(values.view(torch.uint8).reshape(-1), GGMLType.F16, (32, 64))
+    assert make_coded([half], None, gated=False) is None and coded_bytes(GGMLType.F16, (32, 64)) == 0
+    ops = CPUOperations(CPU, "float32", "float32", 32)
+    assert relative(ops.linear(torch.eye(64), ops.make_linear([half], None)), torch.ones(64, 32)) == 0
+
+
+@pytest.mark.parametrize("rows", [1, 5, 40])
+@pytest.mark.parametrize("added", [False, True])
+def test_norm_equals_definition(rows: int, added: bool):
+    ours, definition = (kind(CPU, "float32", "float32", 32) for kind in (CPUOperations, TorchOperations))
+    norm = ours.make_norm(torch.randn(96), 1e-5)
+    residual, delta = torch.randn(rows, 96), torch.randn(rows, 96) if added else None
+    one, two = residual.clone(), residual.clone()
+    assert relative(ours.add_norm(one, delta, norm), definition.add_norm(two, delta, norm)) < 1e-6
+    assert torch.equal(one, two)
+    chosen = torch.tensor([rows - 1])
+    got = ours.add_norm(one.clone(), delta, norm, chosen)
+    assert relative(got, definition.add_norm(two.clone(), delta, norm, chosen)) < 1e-6
+
+
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize("dim", [16, 96, 128])
+@pytest.mark.parametrize("kv_dtype", ["float32", "bfloat16", "float16"])
+def test_attention_equals_definition(kv_dtype: str, dim: int, normed: bool):
+    torch.manual_seed(dim)
+    contexts, kv_heads, q_heads = [1, 16, 17, 33, 70], 2, 6
+    rows = len(contexts)
+    numbers = (torch.randperm(40) + 1).tolist()
+    tables = [[numbers.pop() for _ in range(-(-context // 16))] for context in contexts]
+    slots = [table[(c - 1) // 16] * 16 + (c - 1) % 16 for table, c in zip(tables, contexts, strict=True)]
+    layout = PassLayout([1] * rows, contexts, tables, rows, torch.tensor(contexts) - 1, torch.tensor(slots))
+    inv_freq = torch.rand(dim // 2, dtype=torch.float64)
+    qkv = torch.randn(rows, (q_heads + 2 * kv_heads) * dim)
+    earlier = torch.full((2 * kv_heads, 41 * 16, dim), float("nan"))
+    for table, context in zip(tables, contexts, strict=True):
+        for position in range(context - 1):
+            slot = table[position // 16] * 16 + position % 16
+            earlier[:, slot] = torch.randn(2 * kv_heads, dim)
+    results, written = [], []
+    for kind in (CPUOperations, TorchOperations):
+        ops = kind(CPU, "float32", kv_dtype, 16)
+        kv = ops.make_kv(1, 41, kv_heads, dim)
+        kv.layers[0].copy_(earlier)
+        kv.layers[0][:, :16] = 0
+        norm = ops.make_norm(torch.ones(q_heads + kv_heads, dim) * 1.5, 1e-6) if normed else None
+        prepared = ops.prepare(layout, kv, inv_freq, 1.0)
+        results.append(ops.attend(qkv.clone(), prepared, 0, norm, dim**-0.5))
+        written.append(kv.layers[0][:, torch.tensor(slots)].float())
+    assert relative(*results) < (2e-6 if kv_dtype == "float32" else 1e-3)
+    assert relative(*written) < (1e-6 if kv_dtype == "float32" else 1e-3)
+
+
+@pytest.mark.parametrize("kv_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", [CPUOperations, TorchOperations])
+def test_tokens_of_one_pass_attend_as_one_by_one(kind: type[TorchOperations], kv_dtype: str):
+    """A sequence's guesses, beside rows without any; block borders at 16 and 32."""
+    torch.manual_seed(3)
+    dim, kv_heads, q_heads, lens, ends = 64, 2, 4, [1, 6, 1, 4], [20, 35, 230, 16]
+    tables = [[4 * i + j + 1 for j in range(3)] for i in range(4)]
+    tables[2] = list(range(20, 36))
+    ops, inv_freq = kind(CPU, "float32", kv_dtype, 16), torch.rand(dim // 2, dtype=torch.float64)
+    kv = ops.make_kv(1, 41, kv_heads, dim)
+    kv.layers[0].normal_()
+    before = kv.layers[0].clone()
+    norm = ops.make_norm(torch.rand(q_heads + kv_heads, dim), 1e-6)
+    qkv = torch.randn(sum(lens), (q_heads + 2 * kv_heads) * dim)
+
+    def attend(rows: list[int], lens: list[int], ends: list[int], tables: list[list[int]]) -> torch.Tensor:
+        places = [range(end - count, end) for count, end in zip(lens, ends, strict=True)]
+        slots = [t[p // 16] * 16 + p % 16 for t, place in zip(tables, places, strict=True) for p in place]
+        positions = torch.tensor([p for place in places for p in place])
+        layout = PassLayout(lens, ends, tables, len(lens), positions, torch.tensor(slots))
+        return ops.attend(qkv[rows].clone(), ops.prepare(layout, kv, inv_freq, 1.0), 0, norm, 0.1)
+
+    together, written = attend(list(range(12)), lens, ends, tables), kv.layers[0].clone()
+    kv.layers[0].copy_(before)
+    first = 0
+    for count, end, table in zip(lens, ends, tables, strict=True):
+        for number in range(count):
+            row = attend([first + number], [1], [end - count + number + 1], [table])[0]
+            if kind is CPUOperations:
+                assert torch.equal(row, together[first + number])
+            assert relative(together[first + number], row) < (1e-6 if kv_dtype == "float32" else 1e-3)
+        first += count
+    assert relative(written, kv.layers[0]) < 1e-6
+
+
+def test_a_machine_without_a_compiler_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kernels.cpu.compiler", None)
+    for name in (
+        "kernels.cpu.operations",
+        "kernels.cpu.coded_weights",
+        "kernels.cpu.coded_linear",
+        "kernels.cpu.decode",
+    ):
+        monkeypatch.delitem(sys.modules, name)
+    ops = operations_for("cpu", "float32", "float32")
+    assert type(ops).__name__ == "TorchOperations" and ops.name == "torch float32"
+    assert "cannot be compiled here" in ops.fallbacks[0]

@@ -1,0 +1,138 @@
+"""A whole model on the kernels: right logits, and passes that may be packed, cut, batched and queued.
+
+On a machine without a GPU the kernels are interpreted and queued work runs at once.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+import engine.engine as facade
+from app.models.builtin import builtin_model_path
+from engine.api.request import Request, SamplingParams
+from engine.engine import Engine
+from engine.runner import cuda_graph, graph_runner
+from kernels.triton_operations import TritonOperations
+from tests.support.goldens import nmse
+from tests.support.tiny_gguf import make_tiny
+
+GREEDY = SamplingParams(temperature=0.0)
+NMSE_LIMIT = 1e-5
+
+
+@pytest.fixture(scope="module")
+def gpu_engine(device) -> Iterator[Engine]:
+    with pytest.MonkeyPatch.context() as patch:
+        # Of this engine alone: the plain one, made later, must not get them.
+        patch.setattr(facade, "operations_for", lambda *_: TritonOperations(torch.device(device), "auto"))
+        engine = Engine("cpu", kv_budget_bytes=64 << 20, debug=True)
+    with pytest.MonkeyPatch.context() as patch, engine:
+        if device == "cpu":
+            # The interpreter computes padding one program at a time.
+            for name, sizes in (("PASS_TOKENS", (8, 16, 64)), ("MIXED_ROWS", (0, 3)), ("CHUNKS", (2, 4))):
+                patch.setattr(cuda_graph, name, sizes)
+            patch.setattr(graph_runner, "FIRST_SIZES", ())
+            patch.setattr(graph_runner, "WARM_SIZES", ())
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def plain_engine() -> Iterator[Engine]:
+    with Engine("cpu", weight_dtype="float32", kv_dtype="float32", kv_budget_bytes=64 << 20) as engine:
+        assert not isinstance(engine._ops, TritonOperations)
+        yield engine
+
+
+def logits(engine: Engine, path, ids: list[int]) -> np.ndarray:
+    model = engine.load(path)
+    try:
+        return model.logits(ids).numpy()
+    finally:
+        model.unload()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "quant"),
+    [
+        ("llama", "Q4_K_M"),
+        ("qwen2", "Q5_0"),
+        ("qwen3", "Q6_K"),
+        ("qwen3", "Q8_0"),
+        ("llama", "F32"),
+        ("qwen2", "BF16"),
+    ],
+)
+def test_logits_are_those_of_float32(architecture, quant, gpu_engine, plain_engine, tmp_path, full):
+    path = make_tiny(tmp_path / "tiny.gguf", architecture, quant=quant, seed=5)
+    ids = np.random.default_rng(2).integers(10, 300, 40 if full else 5).tolist()
+    assert nmse(logits(gpu_engine, path, ids), logits(plain_engine, path, ids)) <= NMSE_LIMIT
+
+
+@pytest.fixture(scope="module")
+def path(full, tmp_path_factory):
+    """The built-in model, or one that an interpreter can run."""
+    if full:
+        return builtin_model_path()
+    return make_tiny(tmp_path_factory.mktemp("model") / "tiny.gguf", "qwen3", quant="F16", seed=5)
+
+
+def test_every_size_of_pass(gpu_engine, plain_engine, path, full):
+    """One prompt by the kernel of few rows, one by that of a chunk, one by that of a whole prompt."""
+    for count in (5, 40, 300, 1500) if full else (36,):
+        ids = np.random.default_rng(count).integers(10, 300, count).tolist()
+        assert nmse(logits(gpu_engine, path, ids), logits(plain_engine, path, ids)) <= NMSE_LIMIT
+
+
+def test_answers_of_many_tabs_are_those_of_each_alone(gpu_engine, plain_engine, path, full):
+    """Packed, cut and queued passes give each tab its own text."""
+    new = 200 if full else 2
+    model, plain = gpu_engine.load(path), plain_engine.load(path)
+    prompts = [tuple(range(20 + i, 26 + 3 * i)) for i in range(8 if full else 2)]
+    if full:
+        texts = ("Once upon a time", "The sun is", "A dog and a cat", "Water is", "My friend said")
+        prompts = [tuple(model.tokenizer.encode(text)) for text in texts]
+    requests = [Request(ids, GREEDY, max_tokens=new, ignore_eog=True) for ids in prompts]
+    together = [answer.result(300) for answer in [model.submit(request) for request in requests]]
+    assert [end.completion_tokens for _, end in together] == [new] * len(prompts)
+    # Over a long text float16 activations meet a near tie with float32 sooner or later.
+    reference = model if full else plain
+    alone = [reference.submit(request).result(300)[0] for request in requests]
+    assert [text for text, _ in together] == alone
+
+
+def test_a_drawn_answer_is_that_of_the_cpu(gpu_engine, plain_engine, path, full):
+    if not full:
+        pytest.skip("the interpreter is slow; the sampler has tests of its own")
+    params = SamplingParams(temperature=0.8, top_k=40, top_p=0.9, repetition_penalty=1.1, seed=11)
+    request = Request((20, 21, 22), params, max_tokens=30)
+    texts = [engine.load(path).submit(request).result(300)[0] for engine in (gpu_engine, plain_engine)]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("broken", ["launch", "collect"])
+def test_queued_ticks_that_fail_are_run_again(gpu_engine, path, full, monkeypatch, broken):
+    """Ticks in flight are dropped with the one that failed; the texts stay."""
+    if not full:
+        pytest.skip("the interpreter is slow; the queue has tests of its own on a simulated device")
+    new = 40
+    model = gpu_engine.load(path)
+    requests = [
+        Request(tuple(range(20 + i, 26 + i)), GREEDY, max_tokens=new, ignore_eog=True) for i in (0, 9)
+    ]
+    expected = [answer.result(300)[0] for answer in [model.submit(request) for request in requests]]
+    loop, calls = gpu_engine._loop, []
+    runner = loop.call(lambda: loop.resident(model._key).runner)
+    real = getattr(runner, broken)
+
+    def once(*args):
+        calls.append(broken)
+        if len(calls) == 2:
+            raise RuntimeError("a cosmic ray")
+        return real(*args)
+
+    monkeypatch.setattr(runner, broken, once)
+    assert [answer.result(300)[0] for answer in [model.submit(request) for request in requests]] == expected
+    assert len(calls) > 2
+    model.unload()

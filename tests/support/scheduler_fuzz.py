@@ -1,0 +1,277 @@
+"""Random workloads for the scheduler, with the device simulated.
+
+KV contents are hashes of all tokens up to a slot (see `tests.support.block_fuzz`), so that every read of a
+block that is not the sequence's own or shared by equal tokens is seen.
+"""
+
+from collections import Counter
+from random import Random
+
+from engine.api.errors import RequestError
+from engine.api.request import FinishReason, Priority, Request
+from engine.api.stats import SequenceState
+from engine.cache.block_manager import BlockManager, KVBudget
+from engine.scheduler.block_tables import Spill
+from engine.scheduler.cost_model import CostModel
+from engine.scheduler.plan import KVMoves
+from engine.scheduler.scheduler import ModelBatch, Scheduler, SchedulerConfig
+from engine.scheduler.sequence import Sequence
+from tests.support.block_fuzz import chain
+
+EOG = 0
+
+
+class SchedulerFuzzer:
+    """One random workload; `step` is a tick with random submits, cancels and faults around it."""
+
+    def __init__(self, random: Random, requests: int = 12, *, faults: bool = True) -> None:
+        self.random = random
+        self.faults = faults
+        self.size = random.choice([1, 2, 4, 8])
+        self.models = list(range(random.choice([1, 1, 2, 3])))
+        blocks = random.choice([12, 20, 40, 100])
+        self.budget = KVBudget(blocks * random.choice([10, 15]))
+        config = SchedulerConfig(
+            max_prefill_tokens=random.choice([1, 5, 64]),
+            min_prefill_tokens=random.choice([1, 4, 16]),
+            max_sequences=random.choice([2, 8, 64]),
+            head_start_s=random.choice([0.0, 5.0]),
+            starve_s=random.choice([0.02, 0.5]),
+            min_stay_s=random.choice([0.0, 0.1]),
+            spill=random.choice([Spill.NEVER, Spill.ALWAYS]),
+            debug=True,
+        )
+        self.scheduler = Scheduler(CostModel(), config)
+        self.scheduler.occupancy.host_gb_s = random.choice([None, 1e-6, 1e-3])
+        self.memory: dict[int, list[list[int]]] = {}
+        self.host: dict[int, list[list[int]]] = {}
+        for key in self.models:
+            lowest = random.random() < 0.5
+            manager = BlockManager(
+                blocks + 1,
+                self.size,
+                random.choice([5, 10]),
+                self.budget,
+                bytes([key]),
+                lowest_first=lowest,
+            )
+            self.memory[key] = [[0] * self.size for _ in range(blocks + 1)]
+            slots = random.choice([1, 5, 200])
+            self.host[key] = [[0] * self.size for _ in range(slots)]
+            manager.host.grow(slots)
+            self.scheduler.add_model(key, manager, random.choice([30, 60, 1000]))
+        self.left = requests
+        self.longest = random.choice([6, 15, 40])
+        self.rate = random.choice([0.1, 0.5, 0.9])
+        self.eog = random.choice([0.002, 0.02, 0.1])
+        self.steering = random.choice([0.0, 0.05, 0.3])
+        self.ids = 0
+        self.now = 0.0
+        self.live: dict[int, Sequence] = {}
+        self.ended: Counter[int] = Counter()
+        self.refused = self.ticks = self.tokens = self.holds = self.saves = self.loads = 0
+        self.guessed = self.confirmed = 0
+        self.guessing = random.choice([0.0, 0.3, 0.9])
+        self.prompts = [[random.randrange(1, 4) for _ in range(60)] for _ in range(2)]
+
+    @property
+    def done(self) -> bool:
+        return not self.left and not self.live
+
+    def run(self) -> None:
+        while not self.done:
+            self.step()
+            assert self.ticks < 20_000, "the workload does not come to an end"
+        self.finish()
+
+    def finish(self) -> None:
+        assert all(count == 1 for count in self.ended.values()) and len(self.ended) + self.refused == self.ids
+        assert not self.scheduler.sequences
+        for key in self.models:
+            self.scheduler.remove_model(key)
+        assert self.budget.used_bytes == 0, "blocks were leaked"
+
+    def step(self) -> None:
+        self.now += 0.01
+        while self.left and self.random.random() < self.rate:
+            self.submit()
+        self.maybe_cancel(0.03)
+        if self.random.random() < self.steering:
+            self.steer()
+        held = {i for i, s in self.live.items() if s.held}
+        decoding = {i for i, s in self.live.items() if s.state is SequenceState.DECODE}
+        plan = self.scheduler.plan(self.now)
+        assert plan.empty == (held == self.live.keys())
+        if plan.empty:
+            self.release_one()
+            return
+        self.ticks += 1
+        planned = {s.sequence_id for batch in plan.batches for s in batch.decode}
+        paused = {i for i in decoding if self.live[i].state is SequenceState.PAUSED}
+        assert decoding - paused == planned, "a decode row was skipped"
+        run = {s.sequence_id for batch in plan.batches for s in batch.sequences}
+        assert not held & run, "a sequence paused on request was computed"
+        for key, moves in plan.moves.items():
+            self.move(self.memory[key], self.host[key], moves)
+        for batch in plan.batches:
+            self.guess(batch)
+        self.maybe_cancel(0.05)
+        sampled, failed, confirmed = {}, {}, {}
+        for batch in plan.batches:
+            self.run_batch(batch, sampled, failed, confirmed)
+            self.scheduler.observe(batch, self.milliseconds(batch))
+        self.maybe_cancel(0.05)
+        if self.left and self.random.random() < 0.2:
+            self.submit()
+        for sequence in self.scheduler.commit(plan, sampled, failed, self.now, confirmed=confirmed):
+            self.end(sequence)
+        for sequence_id, token_id in sampled.items():
+            self.deliver(sequence_id, [*confirmed.get(sequence_id, ()), token_id])
+
+    def guess(self, batch: ModelBatch) -> None:
+        for sequence in batch.decode:
+            if self.random.random() >= self.guessing:
+                continue
+            wanted, before = self.random.choice([1, 3, 9]), len(sequence.block_table)
+            count = self.scheduler.make_room(sequence, wanted)
+            end, room = sequence.num_target + count, len(sequence.block_table) * self.size
+            assert count <= wanted and end < sequence.limit and end <= room
+            assert len(sequence.block_table) == before or end > room - self.size, "a block that nothing needs"
+            if count:
+                batch.drafts[sequence.sequence_id] = [self.random.randrange(1, 4) for _ in range(count)]
+
+    def submit(self) -> None:
+        self.left -= 1
+        self.ids += 1
+        parent = None
+        if self.live and self.random.random() < 0.3:
+            origin = self.random.choice(list(self.live.values()))
+            parent = origin.sequence_id
+            ids = origin.token_ids[: self.random.randint(1, origin.num_target)]
+        else:
+            ids = self.random.choice(self.prompts)[: self.random.randint(1, self.longest)]
+        ids = ids + [self.random.randrange(1, 4) for _ in range(self.random.choice([0, 1, 5]))]
+        request = Request(
+            tuple(ids),
+            max_tokens=self.random.choice([None, 1, 3, 20]),
+            priority=self.random.choice(list(Priority)),
+        )
+        sequence = Sequence(self.ids, self.random.choice(self.models), request, self.now, parent=parent)
+        try:
+            self.scheduler.submit(sequence)
+        except RequestError:
+            self.refused += 1
+            return
+        self.live[self.ids] = sequence
+
+    def steer(self) -> None:
+        """What a user does to answers between two ticks; ids that have ended are harmless."""
+        chosen = self.random.choice([*self.live, self.random.randint(0, self.ids)])
+        sequence = self.live.get(chosen)
+        what = self.random.randrange(5)
+        if what == 0:
+            self.scheduler.hold(chosen)
+            self.holds += sequence is not None
+            assert sequence is None or (sequence.held and sequence.state is SequenceState.PAUSED)
+        elif what <= 2:
+            self.release_one()
+        elif what == 3:
+            self.scheduler.focus(self.random.choice([None, chosen]))
+        else:
+            priority = self.random.choice(list(Priority))
+            self.scheduler.set_priority(chosen, priority)
+            assert sequence is None or sequence.priority is priority
+
+    def release_one(self) -> None:
+        """Resume one of those that are paused on request."""
+        held = [i for i, s in self.live.items() if s.held]
+        if held:
+            chosen = self.random.choice(held)
+            self.scheduler.let_go(chosen)
+            assert not self.live[chosen].held
+
+    def maybe_cancel(self, chance: float) -> None:
+        if self.live and self.random.random() < chance:
+            sequence = self.random.choice(list(self.live.values()))
+            for _ in range(self.random.choice([1, 2])):
+                if self.scheduler.cancel(sequence.sequence_id):
+                    self.end(sequence)
+
+    def move(self, memory: list[list[int]], host: list[list[int]], moves: KVMoves) -> None:
+        self.saves += len(moves.saves)
+        self.loads += len(moves.loads)
+        for block, slot in moves.saves:
+            host[slot] = list(memory[block])
+        for block, slot in moves.loads:
+            memory[block] = list(host[slot])
+
+    def run_batch(
+        self,
+        batch: ModelBatch,
+        sampled: dict[int, int],
+        failed: dict[int, str],
+        confirmed: dict[int, list[int]],
+    ) -> None:
+        memory = self.memory[batch.model]
+        for source, destination in batch.copies:
+            memory[destination] = list(memory[source])
+        spans = [(s, s.num_computed, s.num_computed + 1) for s in batch.decode]
+        spans += [(c.sequence, c.start, c.end) for c in batch.prefill]
+        assert len({s.sequence_id for s, _, _ in spans}) == len(spans) > 0
+        rubbish = self.faults and self.random.random() < 0.02
+        written: set[tuple[int, int]] = set()
+        drafts = {s.sequence_id: batch.drafts.get(s.sequence_id, []) for s, _, _ in spans}
+        contents = {s.sequence_id: chain(s.token_ids + drafts[s.sequence_id]) for s, _, _ in spans}
+        for sequence, start, end in spans:
+            assert start == sequence.num_computed < end <= sequence.num_target
+            end += len(drafts[sequence.sequence_id])
+            victim = rubbish or (self.faults and self.random.random() < 0.01)
+            if victim:
+                failed[sequence.sequence_id] = "injected"
+            for position in range(start, end):
+                slot = sequence.block_table[position // self.size], position % self.size
+                assert slot[0] != 0 and slot not in written, "two sequences write one slot"
+                written.add(slot)
+                memory[slot[0]][slot[1]] = -1 if victim else contents[sequence.sequence_id][position]
+        for sequence, _, end in spans:
+            self.tokens += 1
+            if sequence.sequence_id in failed:
+                continue
+            draft = drafts[sequence.sequence_id]
+            shown = [value for block in sequence.block_table for value in memory[block]]
+            read = end + len(draft)
+            assert shown[:read] == contents[sequence.sequence_id][:read], (
+                "another sequence's tokens were read"
+            )
+            if end == sequence.num_target:
+                true = self.random.choice([0, len(draft), self.random.randint(0, len(draft))])
+                if true:
+                    confirmed[sequence.sequence_id] = draft[:true]
+                self.guessed += len(draft)
+                self.confirmed += true
+                sampled[sequence.sequence_id] = (
+                    EOG if self.random.random() < self.eog else self.random.randrange(1, 4)
+                )
+
+    def milliseconds(self, batch: ModelBatch) -> float:
+        load = batch.load
+        ms = 2.0 + 0.2 * load.rows + 0.1 * load.prefill_tokens + 0.001 * load.context
+        return ms * self.random.uniform(0.9, 1.1) * (10.0 if self.random.random() < 0.01 else 1.0)
+
+    def deliver(self, sequence_id: int, token_ids: list[int]) -> None:
+        sequence = self.live.get(sequence_id)
+        if sequence is None:
+            return
+        assert sequence.token_ids[-len(token_ids) :] == token_ids and sequence.remaining == 1
+        token_id = token_ids[-1]
+        if token_id == EOG or sequence.at_limit:
+            reason = FinishReason.STOP if token_id == EOG else FinishReason.LENGTH
+            assert self.scheduler.finish(sequence, reason)
+            assert not self.scheduler.finish(sequence, FinishReason.CANCELLED)
+            self.end(sequence)
+
+    def end(self, sequence: Sequence) -> None:
+        assert sequence.finished and not sequence.block_table
+        assert sequence.num_target <= sequence.limit
+        self.ended[sequence.sequence_id] += 1
+        del self.live[sequence.sequence_id]
