@@ -1,8 +1,18 @@
-"""Fixtures of all tests."""
+"""What all tests share: kernels are interpreted where there is no GPU, and a small model."""
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is decorated, so before any kernel import
+    if sys.platform == "linux":
+        from tests.kernels import fast_interpreter
+
+        fast_interpreter.install()
 
 
 @pytest.fixture(scope="session")

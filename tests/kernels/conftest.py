@@ -9,13 +9,6 @@ import torch
 
 from tests.kernels.compilers import Compilers
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is decorated, so before any kernel import
-    if sys.platform == "linux":
-        from tests.kernels import fast_interpreter
-
-        fast_interpreter.install()
-
 
 @pytest.fixture(scope="session")
 def device() -> str:
