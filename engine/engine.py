@@ -24,12 +24,12 @@ from torch import Tensor
 
 from engine.api.errors import EngineClosedError, EngineError, RequestError
 from engine.api.generation import Generation
-from engine.api.options import EngineOptions
+from engine.api.options import EngineOptions, Offload
 from engine.api.request import Request
 from engine.api.stats import EngineStats
 from engine.core.loop import EngineLoop
 from engine.core.model_loader import (
-    HostOptions,
+    LoadOptions,
     ModelInfo,
     ModelOrigin,
     ResidentModel,
@@ -50,8 +50,7 @@ from engine.device.memory import (
     return_freed_memory,
 )
 from engine.model.weights import Progress
-from engine.scheduler.block_tables import Spill
-from engine.scheduler.scheduler import SchedulerConfig
+from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.sequence import Sequence
 from engine.templates.chat_template import ChatTemplate
 from engine.tokenizer.tokenizer import Tokenizer
@@ -87,7 +86,7 @@ class Engine:
             tick_extra_ms=self._ops.tick_extra_ms,
             fill_passes=self._ops.runs_ahead,
             few_tokens=self._ops.few_tokens,
-            spill=Spill(chosen.kv_spill),
+            offload=Offload(chosen.kv_offload),
             host_kv_bytes=_host_kv_bytes(chosen.host_kv_bytes, self._ops.device),
             speculation=chosen.speculation == "auto",
             debug=chosen.debug,
@@ -119,7 +118,7 @@ class Engine:
         with self._loading:
             key = next(self._model_keys)
             file = Path(path).expanduser()
-            resident = build_model(key, file, context_length, self._host_options(), report)
+            resident = build_model(key, file, context_length, self._load_options(), report)
             if not self._loop.stats().models:
                 freeze_garbage()
             try:
@@ -157,7 +156,7 @@ class Engine:
 
     def _rebuild(self, origin: ModelOrigin, progress: Progress) -> ResidentModel:
         """Load a model again on the engine's thread, which holds no KV then."""
-        return rebuild_model(origin, HostOptions(self._ops, self._most_kv(), lambda _needed: None), progress)
+        return rebuild_model(origin, LoadOptions(self._ops, self._most_kv(), lambda _needed: None), progress)
 
     def _kv_limit(self, held: int) -> int:
         """Bytes that KV may take now, where it holds `held`."""
@@ -178,8 +177,8 @@ class Engine:
         if self._ops.runs_ahead and free_bytes(self._ops.device) < needed + LOAD_MARGIN:
             self._loop.call(self._loop.make_room)
 
-    def _host_options(self) -> HostOptions:
-        return HostOptions(self._ops, self._most_kv(), self._make_room, self._holders)
+    def _load_options(self) -> LoadOptions:
+        return LoadOptions(self._ops, self._most_kv(), self._make_room, self._holders)
 
     def _holders(self) -> Holders:
         """Who has memory that a model to be loaded could have."""
@@ -201,7 +200,7 @@ class Engine:
             arrival=time.monotonic(),
             seed=secrets.randbits(64) if seed is None else seed,
         )
-        generation = Generation(sequence.sequence_id, request, self._loop.steer)
+        generation = Generation(sequence.sequence_id, request, self._loop.control)
         self._loop.submit(sequence, generation)
         return generation
 

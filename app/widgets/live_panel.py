@@ -41,7 +41,7 @@ class PanelTab:
 
 def made_to_wait(sequence: SequenceStats) -> bool:
     """Whether the engine paused a sequence, not the reader; its note says why."""
-    return sequence.state is SequenceState.PAUSED and not sequence.held
+    return sequence.state is SequenceState.PAUSED and not sequence.user_paused
 
 
 def line_text(sequence: SequenceStats) -> str:

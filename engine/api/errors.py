@@ -9,6 +9,10 @@ class EngineError(Exception):
     """Base of every error that the engine raises on purpose."""
 
 
+class InvariantError(EngineError):
+    """The engine's own bookkeeping contradicts itself: a bug, never the user's doing."""
+
+
 class ModelFileError(EngineError):
     """A model file is broken, hostile or of an unsupported kind; names file, field and offset."""
 

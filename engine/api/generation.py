@@ -17,20 +17,20 @@ from engine.api.request import Action, Event, Finished, Priority, Request, TextD
 log = logging.getLogger(__name__)
 
 Listener = Callable[[], None]
-Steer = Callable[[int, Action | Priority], None]
+Control = Callable[[int, Action | Priority], None]
 """(sequence, what is to become of it): carried out at the next tick."""
 
 
 class Generation:
     """One running or finished request."""
 
-    def __init__(self, sequence_id: int, request: Request, steer: Steer) -> None:
+    def __init__(self, sequence_id: int, request: Request, control: Control) -> None:
         self.sequence_id = sequence_id
         self.request = request
         self.finished: Finished | None = None
         self.cancelled = False
         """Whether `cancel` was called."""
-        self._steer = steer
+        self._control = control
         self._events: deque[Event] = deque()
         self._arrived = threading.Condition(threading.Lock())
         self._listener: Listener | None = None
@@ -57,7 +57,7 @@ class Generation:
 
     def _ask(self, what: Action | Priority) -> None:
         if self.finished is None:
-            self._steer(self.sequence_id, what)
+            self._control(self.sequence_id, what)
 
     def poll(self) -> list[Event]:
         """Events since the last call, without waiting."""

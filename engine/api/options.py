@@ -1,10 +1,19 @@
 """How an engine runs: every option in one place, typed, checked when it is made."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from engine.api.errors import EngineError
-from engine.scheduler.block_tables import Spill
+
+
+class Offload(StrEnum):
+    """Whether evicted KV is copied to host memory."""
+
+    AUTO = "auto"
+    """Where bringing it back is quicker than computing it again."""
+    ALWAYS = "always"
+    NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +30,7 @@ class EngineOptions:
     weight_dtype: str = "auto"
     tick_factor: float = 2.0
     """Longest tick, in idle ticks, while a prompt is read beside running answers."""
-    kv_spill: str = "auto"
+    kv_offload: str = "auto"
     """Whether KV that must make room is kept in host memory: "auto" where that is quicker than
     computing it again, "always" or "never"."""
     host_kv_bytes: int | None = None
@@ -33,7 +42,7 @@ class EngineOptions:
     cache_folder: Path | None = None
     """Where compiled CPU kernels are kept between runs, process-wide; None for nowhere."""
     speculation: str = "auto"
-    """"auto" guesses tokens from the text so far where that is expected to pay, "off" never does; the
+    """"auto" draft tokens tokens from the text so far where that is expected to pay, "off" never does; the
     text is the same."""
     batch_independent: bool = False
     """On a GPU: an answer's bits depend on its own tokens alone, not on what else runs; costs speed."""
@@ -48,7 +57,7 @@ class EngineOptions:
         _at_least("threads", self.threads, 1)
         if not 1.0 <= self.tick_factor < float("inf"):
             raise EngineError(f"engine options: tick_factor: {self.tick_factor} is not a number from 1 on")
-        _one_of("kv_spill", self.kv_spill, *Spill)
+        _one_of("kv_offload", self.kv_offload, *Offload)
         _one_of("speculation", self.speculation, "auto", "off")
 
 

@@ -44,16 +44,16 @@ class SequenceStats:
     priority: Priority = Priority.NORMAL
     focused: bool = False
     """Whether it is served before all others."""
-    held: bool = False
+    user_paused: bool = False
     """Whether it was paused on request; else a paused sequence waits for KV memory."""
     wait_s: float | None = None
     """Seconds to its first token while it is queued or read, by the cost model; None: not known."""
     blocks_host: int = 0
     """Blocks whose KV waits in host memory."""
     drafted: int = 0
-    """Tokens that were guessed ahead of the model so far."""
+    """Tokens that were drafted ahead of the model so far."""
     accepted: int = 0
-    """Of these, how many the model confirmed."""
+    """Of these, how many the model accepted."""
 
 
 @dataclass(frozen=True, slots=True)

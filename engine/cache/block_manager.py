@@ -11,12 +11,11 @@ from collections.abc import Iterable
 from collections.abc import Sequence as TokenIds
 from itertools import chain, compress, count
 
-from engine.cache.budget import InvariantError, KVBudget
+from engine.api.errors import InvariantError
+from engine.cache.budget import KVBudget
 from engine.cache.free_list import FreeBlocks, FreeRuns, LowestFree
-from engine.cache.offload_index import HostTier
-from engine.cache.prefix_cache import PrefixIndex, PrefixNode
-
-__all__ = ["BlockManager", "InvariantError", "KVBudget"]
+from engine.cache.offload_index import OffloadIndex
+from engine.cache.prefix_cache import PrefixCache, PrefixNode
 
 EVICTION_BATCH = 16
 """Most blocks evicted beyond the need: freed one by one, a tail comes back as runs of one block."""
@@ -53,12 +52,12 @@ class BlockManager:
         """Block → clock of its release, the least recently used first."""
         self._lowest = LowestFree(1, num_blocks) if lowest_first else None
         self._runs: FreeBlocks = self._lowest or FreeRuns(1, num_blocks)
-        self._index = PrefixIndex(block_size)
-        self.host = HostTier(self._index)
+        self._index = PrefixCache(block_size)
+        self.host = OffloadIndex(self._index)
         """Copies of evicted blocks; without slots until `host.grow` is called."""
-        self.spilling = False
-        """Whether evicted blocks are to be kept in host memory; the caller then asks `take_saves`."""
-        self._saves: list[tuple[int, int]] = []
+        self.offloading = False
+        """Whether evicted blocks are to be kept in host memory; the caller then asks `take_offloads`."""
+        self._offloads: list[tuple[int, int]] = []
         self._spare = min(EVICTION_BATCH, num_blocks // 64)
         budget.register(self)
 
@@ -132,10 +131,10 @@ class BlockManager:
                 self._cached[block] = self.budget.stamp()
                 self._cached.move_to_end(block)
 
-    def take_saves(self) -> list[tuple[int, int]]:
+    def take_offloads(self) -> list[tuple[int, int]]:
         """(block, host slot) pairs to copy, in order, before anything is written; forgets them."""
-        saves, self._saves = self._saves, []
-        return saves
+        offloads, self._offloads = self._offloads, []
+        return offloads
 
     def share(self, blocks: Iterable[int]) -> None:
         """Count one more table naming each of `blocks`, which are held or cached."""
@@ -203,27 +202,6 @@ class BlockManager:
             self._nodes[table[i]] = node
         self.budget.version += 1
 
-    def fork(self, table: Iterable[int]) -> list[int]:
-        """A second table of the same blocks. Before either writes to a partly filled one: `copy_on_write`."""
-        blocks = list(table)
-        self.share(blocks)
-        return blocks
-
-    def copy_on_write(self, table: list[int], index: int) -> tuple[int, int] | None:
-        """Make `table[index]` the table's own; (source, destination) to copy first, None if it is already.
-
-        Raise `InvariantError` when no block is left: ask `fits(1)` before.
-        """
-        source = table[index]
-        if self._refs[source] == 1:
-            return None
-        blocks = self.allocate(1, table[index - 1] if index else None)
-        if blocks is None:
-            raise InvariantError(f"KV block {source} is shared and no block is left to copy it to")
-        self._refs[source] -= 1
-        table[index] = blocks[0]
-        return source, blocks[0]
-
     def oldest_stamp(self) -> int | None:
         """Clock of the least recently used cached block."""
         return next(iter(self._cached.values())) if self._cached else None
@@ -232,10 +210,10 @@ class BlockManager:
         """Forget the least recently used cached block, or keep its KV in host memory."""
         block, _ = self._cached.popitem(last=False)
         node = self._nodes[block]
-        if self.spilling and node is not None and node.blocks == [block]:
+        if self.offloading and node is not None and node.blocks == [block]:
             slot = self.host.put(node)
             if slot is not None:
-                self._saves.append((block, slot))
+                self._offloads.append((block, slot))
         self._free(block)
 
     def evict_all(self) -> None:
@@ -247,7 +225,7 @@ class BlockManager:
         """Give all cached bytes back and leave the budget; raise `InvariantError` while blocks are held."""
         if self.held:
             raise InvariantError(f"KV cache: closed while {self.held} blocks are held")
-        self.spilling = False
+        self.offloading = False
         self.evict_all()
         self.host.clear()
         self.budget.unregister(self)

@@ -7,11 +7,7 @@ engine's thread uses it.
 
 from typing import Protocol
 
-from engine.api.errors import EngineError
-
-
-class InvariantError(EngineError):
-    """The books of the engine do not balance: a bug, never the user's doing."""
+from engine.api.errors import InvariantError
 
 
 class CacheOwner(Protocol):

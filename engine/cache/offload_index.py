@@ -7,14 +7,14 @@ and stays findable under its tokens. This module imports no torch.
 
 from collections import OrderedDict
 
-from engine.cache.budget import InvariantError
-from engine.cache.prefix_cache import PrefixIndex, PrefixNode
+from engine.api.errors import InvariantError
+from engine.cache.prefix_cache import PrefixCache, PrefixNode
 
 
-class HostTier:
+class OffloadIndex:
     """Slots `0 .. capacity - 1` of one model's host memory and the nodes whose KV they hold."""
 
-    def __init__(self, index: PrefixIndex) -> None:
+    def __init__(self, index: PrefixCache) -> None:
         self._index = index
         self._capacity = 0
         self._free: list[int] = []

@@ -23,7 +23,7 @@ class PrefixNode:
         """Slot of host memory that holds the same KV."""
 
 
-class PrefixIndex:
+class PrefixCache:
     """A tree per salt. Nodes without KV stay while deeper ones have some."""
 
     def __init__(self, block_size: int) -> None:

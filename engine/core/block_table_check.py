@@ -16,7 +16,7 @@ from engine.scheduler.sequence import Sequence
 _KEPT_CHAINS = 256
 
 
-class PageCheck:
+class BlockTableCheck:
     """Checks the tables of one model's sequences against its blocks."""
 
     def __init__(self, blocks: BlockManager, *, thorough: bool) -> None:
@@ -39,10 +39,8 @@ class PageCheck:
         alive: all live sequences by id.
         """
         if self._thorough:
-            for source, destination in batch.copies:
-                self._written[destination] = list(self._slots(source))
             self._starts = [(sequence, sequence.num_computed) for sequence in batch.sequences]
-        spans = [(s, s.num_computed, s.num_target + batch.guesses(s)) for s in batch.decode]
+        spans = [(s, s.num_computed, s.num_target + batch.num_draft(s)) for s in batch.decode]
         spans += [(chunk.sequence, chunk.start, chunk.end) for chunk in batch.prefill]
         found = {}
         for sequence, start, end in spans:
@@ -61,9 +59,9 @@ class PageCheck:
     def moved(self, moves: KVMoves) -> None:
         """Note copies to host memory and back."""
         if self._thorough:
-            for block, slot in moves.saves:
+            for block, slot in moves.offloads:
                 self._hosted[slot] = list(self._slots(block))
-            for block, slot in moves.loads:
+            for block, slot in moves.reloads:
                 self._written[block] = list(self._hosted[slot])
 
     def _fault(self, sequence: Sequence, start: int, end: int, alive: Mapping[int, Sequence]) -> str | None:

@@ -20,7 +20,7 @@ import torch
 from engine.api.errors import EngineError, RequestError
 from engine.api.request import FinishReason
 from engine.api.stats import SequenceState
-from engine.core.output_processor import Answer
+from engine.core.output_processor import OutputProcessor
 from engine.device.faults import check_device, describe
 from engine.scheduler.scheduler import Scheduler
 
@@ -54,21 +54,21 @@ class DeviceTrial:
             ) from None
 
 
-def rewind(answer: Answer) -> None:
+def rewind(output: OutputProcessor) -> None:
     """Make the answer's sequence one that waits and knows what its consumer has got, nothing else."""
-    sequence = answer.sequence
-    del sequence.token_ids[sequence.prompt_len + answer.delivered :]
+    sequence = output.sequence
+    del sequence.token_ids[sequence.prompt_len + output.delivered :]
     sequence.block_table = []
-    sequence.restores = []
+    sequence.reloads = []
     sequence.num_computed = 0
     sequence.preemptions += 1
     sequence.state, sequence.note = SequenceState.PAUSED, _NOTE
 
 
-def queue_again(answers: dict[int, Answer], scheduler: Scheduler) -> None:
+def queue_again(outputs: dict[int, OutputProcessor], scheduler: Scheduler) -> None:
     """Submit rewound sequences in their old order; ends those that had ended, or fit no more."""
-    for answer in sorted(answers.values(), key=lambda item: item.sequence.rank):
-        sequence, error = answer.sequence, answer.sequence.error
+    for output in sorted(outputs.values(), key=lambda item: item.sequence.rank):
+        sequence, error = output.sequence, output.sequence.error
         if not sequence.finished:
             try:
                 scheduler.submit(sequence)
@@ -76,5 +76,5 @@ def queue_again(answers: dict[int, Answer], scheduler: Scheduler) -> None:
                 continue
             except RequestError as refusal:
                 error = str(refusal)
-        del answers[sequence.sequence_id]
-        answer.finish(sequence.finish_reason or FinishReason.ERROR, time.monotonic(), error)
+        del outputs[sequence.sequence_id]
+        output.finish(sequence.finish_reason or FinishReason.ERROR, time.monotonic(), error)

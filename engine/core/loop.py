@@ -14,24 +14,27 @@ from collections.abc import Callable
 
 from engine.api.errors import DeviceLostError, EngineClosedError, EngineFailedError
 from engine.api.generation import Generation
+from engine.api.options import Offload
 from engine.api.request import Action, FinishReason, Priority
 from engine.api.stats import EngineStats
 from engine.cache.budget import KVBudget
 from engine.core.command_thread import Command, CommandThread
 from engine.core.device_recovery import DeviceTrial, queue_again, rewind
-from engine.core.executor import Passes
+from engine.core.executor import Executor
 from engine.core.model_loader import ModelOrigin, ResidentModel
-from engine.core.multi_step import rows_alone, run_ahead
-from engine.core.output_processor import Answer, never_started
-from engine.core.stats_collector import SnapshotTaker
+from engine.core.multi_step import MultiStep
+from engine.core.output_processor import OutputProcessor, never_started
+from engine.core.stats_collector import StatsCollector
 from engine.core.tick_log import TickLog
 from engine.device.faults import describe, is_lost
 from engine.device.memory import return_freed_memory
 from engine.model.weights import Progress
+from engine.runner.base import Runner
 from engine.runner.sampler import Sampled
-from engine.scheduler.block_tables import Spill
+from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel
-from engine.scheduler.scheduler import ModelBatch, Scheduler, SchedulerConfig, TickPlan
+from engine.scheduler.plan import ModelBatch, TickPlan
+from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.sequence import Sequence
 from engine.speculation.speculator import Speculator
 from kernels.contract import Operations
@@ -65,16 +68,16 @@ class EngineLoop(CommandThread):
         self._kv_limit = kv_limit
         self._budget = KVBudget(kv_limit(0))
         self.scheduler = Scheduler(CostModel(), config)
-        self._speculator = Speculator()
+        self._speculator = Speculator(self.scheduler)
         self._models: dict[int, ResidentModel] = {}
         self.ticks = TickLog()
-        self._passes = Passes(self._models, ops.device, self.ticks)
+        self._executor = Executor(self._models, ops.device)
         self._trial = DeviceTrial(ops.device)
         self._failure: str | None = None
         """Why nothing is served any more."""
-        self._answers: dict[int, Answer] = {}
+        self._outputs: dict[int, OutputProcessor] = {}
         self._ops = ops
-        self._snapshots = SnapshotTaker(ops, self._budget)
+        self._stats = StatsCollector(ops, self._budget, self.scheduler)
 
     def check_open(self) -> None:
         """Raise `EngineClosedError` after `stop`, `EngineFailedError` once the device is lost for good."""
@@ -89,9 +92,9 @@ class EngineLoop(CommandThread):
         """Hand over a checked request; raises `EngineClosedError` after the end."""
         self._post_or_raise(lambda: self._admit(sequence, generation))
 
-    def steer(self, sequence_id: int, what: Action | Priority) -> None:
+    def control(self, sequence_id: int, what: Action | Priority) -> None:
         """End, pause, resume or rank one sequence at the next tick; nothing is left to do after its end."""
-        self._post(lambda: self._steer(sequence_id, what))
+        self._post(lambda: self._control(sequence_id, what))
 
     def focus(self, sequence_id: int | None) -> None:
         """Put one sequence before all others from the next tick on; None: nobody."""
@@ -103,7 +106,7 @@ class EngineLoop(CommandThread):
 
     def stats(self) -> EngineStats:
         """The latest snapshot."""
-        return self._snapshots.latest
+        return self._stats.latest
 
     def add_model(self, resident: ResidentModel) -> None:
         """Make a loaded model schedulable; on the engine's thread."""
@@ -111,7 +114,7 @@ class EngineLoop(CommandThread):
         self.update_budget()
         blocks = resident.open_blocks(self._budget, debug=self._config.debug)
         self.scheduler.add_model(resident.key, blocks, resident.context_length)
-        self.scheduler.occupancy.host_gb_s = self._ops.host_gb_s
+        self.scheduler.kv_admission.host_gb_s = self._ops.host_gb_s
         self._take_snapshot()
 
     def remove_model(self, key: int) -> threading.Event | None:
@@ -174,7 +177,7 @@ class EngineLoop(CommandThread):
                 self.update_budget()
             working = more
             try:
-                return self._inbox.get(timeout=_IDLE_PAUSE_S if more else self._snapshots.settles_in())
+                return self._inbox.get(timeout=_IDLE_PAUSE_S if more else self._stats.settles_in())
             except queue.Empty:
                 if not more:
                     self._take_snapshot()
@@ -185,55 +188,65 @@ class EngineLoop(CommandThread):
         plan = self.scheduler.plan(time.monotonic())
         if plan.empty:
             raise RuntimeError("no sequence can make progress")
-        self._draft(plan)
-        batch = rows_alone(plan)
-        if batch is not None and self._passes.may_run_ahead(batch, self.scheduler):
-            close = self._config.speculation and self._speculator.stays_close(batch, self.scheduler)
-            if not close:
-                self._run_ahead(plan, batch)
-                return
+        close = bool(plan.batches) and self._speculator.draft(plan, self._runner_of(plan))
+        batch = None if close else plan.rows_alone
+        if batch is not None and self._executor.may_run_ahead(batch, plan):
+            self._run_ahead(plan, batch)
+            return
         started = time.perf_counter()
-        sampled = self._passes.run(plan, self.scheduler)
+        result = self._executor.run(plan)
         ended = time.perf_counter()
-        self._speculator.timed(plan.drafted, started, ended)
-        self._settle(plan, sampled, ended - started)
+        for batch, ms in result.timings:
+            self._learn(batch, ms)
+        for tokens in result.out_of_memory:
+            self.scheduler.prefill_limit.short(tokens)
+        self._settle(plan, result.sampled, started, ended)
 
-    def _draft(self, plan: TickPlan) -> None:
-        """Guess the next tokens of rows, where the model's runner can verify them."""
-        if self._config.speculation and plan.batches:
-            self._speculator.draft(plan, self.scheduler, self._models[plan.batches[0].model].runner)
+    def _runner_of(self, plan: TickPlan) -> Runner:
+        return self._models[plan.batches[0].model].runner
 
     def _run_ahead(self, plan: TickPlan, batch: ModelBatch) -> None:
-        def settle(plan: TickPlan, sampled: Sampled, seconds: float, more: bool) -> None:
-            if seconds:
-                self._passes.learn(batch, seconds, self.scheduler)
-            self._settle(plan, sampled, seconds, more)
+        """Run decode rows again and again until one ends or other work waits."""
+        runner = self._runner_of(plan)
 
-        def interrupted() -> bool:
-            return self._closing.is_set() or not self._inbox.empty()
+        def extend(in_flight: int) -> bool:
+            return not self._interrupted and self.scheduler.extend(plan, in_flight)
 
-        def recover(batch: ModelBatch, error: Exception) -> Sampled:
-            return self._passes.recover(batch, self._answers, error)
+        steps = MultiStep(batch, runner, extend)
+        for step in steps:
+            if step.error is not None:
+                sampled = self._executor.recover(batch, self._outputs, step.error)
+                self._settle(plan, sampled, step.ended, step.ended)
+                return
+            self._learn(batch, (step.ended - step.started) * 1e3)
+            self._settle(plan, step.sampled, step.started, step.ended, more=step.in_flight > 0)
+            if steps.extending and not self._interrupted:
+                steps.extending = not self._speculator.stops_queue(batch, runner, step.in_flight)
 
-        def stops_queue(ahead: int) -> bool:
-            speculator, on = self._speculator, self._config.speculation
-            return on and speculator.stops_queue(batch, self.scheduler, runner, ahead)
+    @property
+    def _interrupted(self) -> bool:
+        """Whether other work waits for the end of the ticks in flight."""
+        return self._closing.is_set() or not self._inbox.empty()
 
-        runner = self._models[batch.model].runner
-        run_ahead(plan, runner, self.scheduler, settle, interrupted, recover, stops_queue)
+    def _learn(self, batch: ModelBatch, ms: float) -> None:
+        """Compare a measured pass with what was predicted; before the tick's commit."""
+        self.ticks.expect(self.scheduler.observe(batch, ms))
 
-    def _settle(self, plan: TickPlan, sampled: Sampled, seconds: float, more: bool = False) -> None:
-        """Account and deliver one tick."""
+    def _settle(
+        self, plan: TickPlan, sampled: Sampled, started: float, ended: float, more: bool = False
+    ) -> None:
+        """Account and deliver one tick; more: ticks of the same plan are in flight behind it."""
+        seconds = ended - started
         self.ticks.add(plan, seconds, [self._models[batch.model].runner.notes for batch in plan.batches])
         now = time.monotonic()
-        ended = self.scheduler.commit(
-            plan, sampled.ids, sampled.failed, now, confirmed=sampled.confirmed, more=more
+        over = self.scheduler.commit(
+            plan, sampled.ids, sampled.failed, now, accepted=sampled.accepted, more=more
         )
-        self._passes.committed(plan)
-        self._speculator.settle(plan, sampled.confirmed)
-        self._deliver(sampled, ended, now)
-        self._snapshots.tick(plan, sum(map(len, sampled.confirmed.values())), seconds, now)
-        if self._snapshots.due(now):
+        self._executor.committed(plan)
+        self._deliver(sampled, over, now)
+        self._speculator.settle(plan, sampled.accepted, started, ended)
+        self._stats.tick(plan, sum(map(len, sampled.accepted.values())), seconds, now)
+        if self._stats.due(now):
             self._take_snapshot()
             self._fit_memory()
 
@@ -251,52 +264,52 @@ class EngineLoop(CommandThread):
     def _grow_host_memory(self, model: ResidentModel) -> None:
         """Have as much host memory as the device holds of a model's KV, once memory becomes short."""
         budget, slots = self._budget, self._config.host_kv_bytes // model.block_bytes
-        if slots and self._config.spill is not Spill.NEVER:
+        if slots and self._config.offload is not Offload.NEVER:
             if budget.used_bytes > _HOST_MEMORY_FROM * budget.total_bytes:
-                model.runner.host_blocks.grow_to(min(slots, model.blocks.num_kept * 2))
-            model.blocks.host.grow(min(slots, model.runner.host_blocks.capacity))
+                model.runner.host_pool.grow_to(min(slots, model.blocks.num_kept * 2))
+            model.blocks.host.grow(min(slots, model.runner.host_pool.capacity))
 
     def _deliver(self, sampled: Sampled, ended: list[Sequence], now: float) -> None:
         for sequence in ended:
             self._end(sequence, sequence.finish_reason or FinishReason.ERROR, sequence.error)
         for sequence_id, last_id in sampled.ids.items():
-            for token_id in (*sampled.confirmed.get(sequence_id, ()), last_id):
+            for token_id in (*sampled.accepted.get(sequence_id, ()), last_id):
                 # Looked up for each token: what lies behind the one that ends a sequence is dropped.
-                answer = self._answers.get(sequence_id)
-                if answer is not None:
-                    self._deliver_one(answer, token_id, now)
+                output = self._outputs.get(sequence_id)
+                if output is not None:
+                    self._deliver_one(output, token_id, now)
 
-    def _deliver_one(self, answer: Answer, token_id: int, now: float) -> None:
+    def _deliver_one(self, output: OutputProcessor, token_id: int, now: float) -> None:
         try:
-            over = answer.token(token_id, now)
+            over = output.token(token_id, now)
         except Exception as error:
             log.exception("delivering a token failed")
-            self._end(answer.sequence, FinishReason.ERROR, f"decoding the text failed: {describe(error)}")
+            self._end(output.sequence, FinishReason.ERROR, f"decoding the text failed: {describe(error)}")
             return
         if over is not None:
             reason, stop = over
-            self._end(answer.sequence, reason, None, stop)
+            self._end(output.sequence, reason, None, stop)
 
     def _admit(self, sequence: Sequence, generation: Generation) -> None:
         try:
             self._check_device()
-            answer = Answer(sequence, generation, self.resident(sequence.model).tokenizer)
+            output = OutputProcessor(sequence, generation, self.resident(sequence.model).tokenizer)
             self.scheduler.submit(sequence)
         except Exception as error:
             generation.push(never_started(sequence, str(error)))
             return
-        self._answers[sequence.sequence_id] = answer
+        self._outputs[sequence.sequence_id] = output
 
-    def _steer(self, sequence_id: int, what: Action | Priority) -> None:
-        answer = self._answers.get(sequence_id)
-        if answer is None:
+    def _control(self, sequence_id: int, what: Action | Priority) -> None:
+        output = self._outputs.get(sequence_id)
+        if output is None:
             return
         if what is Action.CANCEL:
-            self._end(answer.sequence, FinishReason.CANCELLED)
+            self._end(output.sequence, FinishReason.CANCELLED)
         elif what is Action.PAUSE:
-            self.scheduler.hold(sequence_id)
+            self.scheduler.pause(sequence_id)
         elif what is Action.RESUME:
-            self.scheduler.let_go(sequence_id)
+            self.scheduler.resume(sequence_id)
         else:
             self.scheduler.set_priority(sequence_id, Priority(what))
 
@@ -304,52 +317,51 @@ class EngineLoop(CommandThread):
         self, sequence: Sequence, reason: FinishReason, error: str | None = None, stop: str | None = None
     ) -> None:
         """Free the sequence's blocks and row, then tell its consumer, exactly once."""
-        answer = self._answers.pop(sequence.sequence_id, None)
-        if answer is None:
+        output = self._outputs.pop(sequence.sequence_id, None)
+        if output is None:
             return
-        self._speculator.forget(sequence.sequence_id)
         try:
             self.scheduler.finish(sequence)
         finally:
-            answer.finish(reason, time.monotonic(), error, stop)
+            output.finish(reason, time.monotonic(), error, stop)
 
     def _start_over(self, cause: str) -> None:
-        """End everything and open new books: after a failure outside a step the old ones may be wrong."""
-        answers, self._answers = self._answers, {}
+        """End everything and start anew: after a failure outside a step the bookkeeping may be wrong."""
+        outputs, self._outputs = self._outputs, {}
         try:
-            self._open_books()
+            self._reset_scheduler()
         finally:
             # Whoever hears of an end and then asks must not be told of what is gone.
             self._take_snapshot()
             now = time.monotonic()
-            for answer in answers.values():
-                answer.finish(FinishReason.ERROR, now, cause)
+            for output in outputs.values():
+                output.finish(FinishReason.ERROR, now, cause)
 
-    def _open_books(self) -> None:
-        self._speculator = Speculator()
+    def _reset_scheduler(self) -> None:
         scheduler = Scheduler(CostModel(), self._config)
         self._budget = KVBudget(self._budget.total_bytes)
-        self._snapshots.budget = self._budget
+        self._stats.budget = self._budget
         for resident in self._models.values():
             blocks = resident.open_blocks(self._budget, debug=self._config.debug)
             scheduler.add_model(resident.key, blocks, resident.context_length)
-        scheduler.occupancy.host_gb_s = self._ops.host_gb_s
+        scheduler.kv_admission.host_gb_s = self._ops.host_gb_s
         # Submitting threads read it: they must never see one that lacks a resident model.
         self.scheduler = scheduler
+        self._speculator = Speculator(scheduler)
 
     def _rebuild(self, cause: str) -> None:
         """Load every model again and let every answer go on from its token ids."""
         log.error("the device failed (%s): its models are loaded again", cause)
         try:
             self._trial.check()
-            for answer in self._answers.values():
-                rewind(answer)
+            for output in self._outputs.values():
+                rewind(output)
             self._take_snapshot()
             self._reload_models()
             focused = self.scheduler.focused
-            self._open_books()
+            self._reset_scheduler()
             self.update_budget()
-            queue_again(self._answers, self.scheduler)
+            queue_again(self._outputs, self.scheduler)
             self.scheduler.focus(focused)
         except Exception as error:
             log.exception("the engine could not be rebuilt")
@@ -382,15 +394,15 @@ class EngineLoop(CommandThread):
 
     def _take_snapshot(self) -> None:
         try:
-            self._snapshots.take(self.scheduler, self._models, self._answers, time.monotonic())
+            self._stats.take(self.scheduler, self._models, self._outputs, time.monotonic())
         except Exception:
             log.exception("taking the statistics failed")
 
     def _finish(self) -> None:
         """End what runs and forget the models."""
-        for answer in list(self._answers.values()):
+        for output in list(self._outputs.values()):
             try:
-                self._end(answer.sequence, FinishReason.CANCELLED, "the engine was closed")
+                self._end(output.sequence, FinishReason.CANCELLED, "the engine was closed")
             except Exception:
                 log.exception("ending a sequence failed while closing")
         runners = [model.runner for model in self._models.values()]

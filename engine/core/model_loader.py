@@ -10,7 +10,7 @@ from engine.api.errors import ModelFileError
 from engine.cache.block_manager import BlockManager
 from engine.cache.budget import KVBudget
 from engine.catalog import quantization_label
-from engine.core.block_table_check import PageCheck
+from engine.core.block_table_check import BlockTableCheck
 from engine.device.faults import is_out_of_memory
 from engine.device.fit_advice import Holders, Need, does_not_fit
 from engine.device.memory import (
@@ -24,7 +24,8 @@ from engine.gguf.file import GGUFFile, open_gguf
 from engine.model.config import ModelConfig, read_config
 from engine.model.decoder import Decoder
 from engine.model.weights import Progress, load_weights
-from engine.runner.eager_runner import ModelRunner, Runner
+from engine.runner.base import Runner
+from engine.runner.eager_runner import EagerRunner
 from engine.templates.chat_template import ChatTemplate
 from engine.tokenizer.tokenizer import Tokenizer
 from kernels.contract import Operations
@@ -80,7 +81,7 @@ class ResidentModel:
     """Keys the prefix index: KV of another file, element type or rope choice must never match."""
     warnings: list[str]
     blocks: BlockManager = field(init=False)
-    pages: PageCheck = field(init=False)
+    table_check: BlockTableCheck = field(init=False)
 
     @property
     def origin(self) -> ModelOrigin:
@@ -100,12 +101,12 @@ class ResidentModel:
             self.salt,
             lowest_first=self.runner.kv_bytes > 0,
         )
-        self.pages = PageCheck(self.blocks, thorough=debug)
+        self.table_check = BlockTableCheck(self.blocks, thorough=debug)
         return self.blocks
 
 
 @dataclass(frozen=True, slots=True)
-class HostOptions:
+class LoadOptions:
     """What every model of one engine shares."""
 
     ops: Operations
@@ -118,7 +119,7 @@ class HostOptions:
 
 
 def build_model(
-    key: int, path: Path, context_length: int | None, options: HostOptions, progress: Progress
+    key: int, path: Path, context_length: int | None, options: LoadOptions, progress: Progress
 ) -> ResidentModel:
     """Open, check and convert a model file.
 
@@ -146,7 +147,7 @@ def _build(
     key: int,
     file: GGUFFile,
     context_length: int | None,
-    options: HostOptions,
+    options: LoadOptions,
     need: Need,
     progress: Progress,
 ) -> ResidentModel:
@@ -188,7 +189,7 @@ def _build(
     )
 
 
-def rebuild_model(origin: ModelOrigin, options: HostOptions, progress: Progress) -> ResidentModel:
+def rebuild_model(origin: ModelOrigin, options: LoadOptions, progress: Progress) -> ResidentModel:
     """Load a model again from its file, under its key; raises what `build_model` raises.
 
     Tokenizer and template stay, since handles and running answers have them.
@@ -215,7 +216,7 @@ def _need(file: GGUFFile, ops: Operations) -> Need:
 
 def _make_runner(decoder: Decoder, num_blocks: int, length: int, tokenizer: Tokenizer) -> Runner:
     if not decoder.ops.runs_ahead:
-        return ModelRunner(decoder, num_blocks)
+        return EagerRunner(decoder, num_blocks)
     from engine.runner.graph_runner import GraphRunner
 
     return GraphRunner(decoder, num_blocks, length, tokenizer.eog_ids)
@@ -229,7 +230,7 @@ def _begin_to_compile(config: ModelConfig, ops: Operations) -> None:
         begin(config.vocab_size, ops.device)
 
 
-def _num_blocks(name: str, length: int, block_bytes: int, options: HostOptions) -> int:
+def _num_blocks(name: str, length: int, block_bytes: int, options: LoadOptions) -> int:
     """Blocks to reserve, scratch included: what the budget and the memory left by the weights hold."""
     room = options.kv_budget_bytes
     if not options.ops.runs_ahead:

@@ -9,62 +9,63 @@ the ticks that are launched, and no more are.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-from engine.runner.eager_runner import Runner
+from engine.runner.base import Runner
 from engine.runner.sampler import Sampled
-from engine.scheduler.scheduler import ModelBatch, Scheduler, TickPlan
-
-Settle = Callable[[TickPlan, Sampled, float, bool], None]
-"""(plan, what one tick gave, its seconds, whether more follow): commit and deliver."""
-
-StopsQueue = Callable[[int], bool]
-"""(ticks launched and not collected): whether no more should be launched."""
-
-Recover = Callable[[ModelBatch, Exception], Sampled]
-"""Runs one tick of a batch again, whose ticks in flight have failed."""
+from engine.scheduler.plan import ModelBatch
 
 
-def rows_alone(plan: TickPlan) -> ModelBatch | None:
-    """The plan's batch if it is decode rows of one model and nothing else."""
-    if len(plan.batches) != 1 or plan.moves:
-        return None
-    batch = plan.batches[0]
-    return None if batch.prefill or batch.copies or batch.drafts else batch
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One tick that came back."""
+
+    sampled: Sampled
+    started: float
+    """`time.perf_counter()` when the tick before it came back."""
+    ended: float
+    in_flight: int
+    """Ticks launched and not collected."""
+    error: Exception | None = None
+    """What was raised, so that nothing was sampled: this tick and those behind it are dropped."""
 
 
-def run_ahead(
-    plan: TickPlan,
-    runner: Runner,
-    scheduler: Scheduler,
-    settle: Settle,
-    interrupted: Callable[[], bool],
-    recover: Recover,
-    stops_queue: StopsQueue = lambda _ahead: False,
-) -> None:
-    """Run a plan of decode rows until a row ends or `interrupted` says that other work waits.
+class MultiStep:
+    """Iterates over the ticks of a batch of decode rows, keeping the device's queue filled meanwhile.
 
-    After each tick `stops_queue` is asked whether another plan is wanted for what the rows say now.
-    When a tick fails, those in flight are dropped and `recover` runs the oldest of them again.
+    Each tick must be committed before the next is asked for.
     """
-    batch = plan.batches[0]
-    launched, extending = 0, True
-    read_at = time.perf_counter()
-    while launched or extending:
-        try:
-            while extending and launched <= runner.max_ahead:
-                if not launched:
-                    runner.begin(batch)
-                runner.launch(batch)
-                launched += 1
-                extending = not interrupted() and scheduler.extend(plan, launched)
-            sampled = runner.collect()
-        except Exception as error:
-            settle(plan, recover(batch, error), 0.0, False)
-            return
-        launched -= 1
-        now = time.perf_counter()
-        settle(plan, sampled, now - read_at, launched > 0)
-        read_at = now
-        extending = extending and not interrupted() and not stops_queue(launched)
-        extending = extending and scheduler.extend(plan, launched)
+
+    def __init__(self, batch: ModelBatch, runner: Runner, extend: Callable[[int], bool]) -> None:
+        """extend: asked with the ticks in flight whether one more may be launched; takes its blocks."""
+        self._batch = batch
+        self._runner = runner
+        self._extend = extend
+        self.extending = True
+        """Whether more may be launched; what is in flight comes back in any case."""
+        self._in_flight = 0
+
+    def __iter__(self) -> Iterator[Step]:
+        """Yield tick after tick until none is in flight and no more may be launched."""
+        read_at = time.perf_counter()
+        while self._in_flight or self.extending:
+            try:
+                self._fill_queue()
+                sampled = self._runner.collect()
+            except Exception as error:
+                yield Step(Sampled({}, {}), read_at, time.perf_counter(), 0, error)
+                return
+            self._in_flight -= 1
+            now = time.perf_counter()
+            yield Step(sampled, read_at, now, self._in_flight)
+            read_at = now
+            self.extending = self.extending and self._extend(self._in_flight)
+
+    def _fill_queue(self) -> None:
+        while self.extending and self._in_flight <= self._runner.max_ahead:
+            if not self._in_flight:
+                self._runner.begin(self._batch)
+            self._runner.launch(self._batch)
+            self._in_flight += 1
+            self.extending = self._extend(self._in_flight)

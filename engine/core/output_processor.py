@@ -40,7 +40,7 @@ class RateMeter:
             self._count -= self._times.popleft()[1]
 
 
-class Answer:
+class OutputProcessor:
     """Turns one sequence's sampled ids into events of its generation."""
 
     def __init__(self, sequence: Sequence, generation: Generation, tokenizer: Tokenizer) -> None:

@@ -2,7 +2,7 @@
 
 A pass may run again: it reads tokens that are known, writes the same KV to the same slots, and its
 draws depend on seed and position alone. So a pass that raises is tried once more whole, then in
-halves, down to sequences by themselves, always without guesses; who fails alone is the victim. A
+halves, down to sequences by themselves, always without draft tokens; who fails alone is the victim. A
 fault that does not come back costs nobody anything but time: at most two passes per sequence of the
 batch, and those small.
 """
@@ -15,7 +15,7 @@ import torch
 
 from engine.api.errors import DeviceLostError
 from engine.device.faults import check_device, describe, is_lost, is_out_of_memory
-from engine.runner.eager_runner import Runner
+from engine.runner.base import Runner
 from engine.runner.sampler import Sampled
 from engine.scheduler.plan import ModelBatch, PrefillChunk
 
@@ -25,7 +25,7 @@ _SMALLEST_CHUNK = 16
 """Tokens of a chunk that is not halved any more when memory is short."""
 
 
-class Recovery:
+class PassRecovery:
     """Runs a failed batch again, in parts."""
 
     def __init__(self, device: torch.device, free_memory: Callable[[ModelBatch], None]) -> None:
@@ -84,15 +84,13 @@ class Recovery:
 
 
 def part_of(batch: ModelBatch, keep: Iterable[int]) -> ModelBatch:
-    """The batch with the given sequences alone, by id, and the copies that these need."""
+    """The batch with the given sequences alone, by id."""
     kept = set(keep)
-    decode = [sequence for sequence in batch.decode if sequence.sequence_id in kept]
-    prefill = [chunk for chunk in batch.prefill if chunk.sequence.sequence_id in kept]
-    part = replace(batch, decode=decode, prefill=prefill, copies=[])
-    if batch.copies:
-        named = {block for sequence in part.sequences for block in sequence.block_table}
-        part.copies += [copy for copy in batch.copies if copy[1] in named]
-    return part
+    return replace(
+        batch,
+        decode=[sequence for sequence in batch.decode if sequence.sequence_id in kept],
+        prefill=[chunk for chunk in batch.prefill if chunk.sequence.sequence_id in kept],
+    )
 
 
 def _halves(batch: ModelBatch) -> list[ModelBatch]:
@@ -112,7 +110,7 @@ def _smaller_chunks(batch: ModelBatch) -> list[ModelBatch]:
     half = chunk.length // 2
     first = PrefillChunk(chunk.sequence, chunk.start, half)
     rest = PrefillChunk(chunk.sequence, chunk.start + half, chunk.length - half)
-    return [replace(batch, prefill=[first]), replace(batch, prefill=[rest], copies=[])]
+    return [replace(batch, prefill=[first]), replace(batch, prefill=[rest])]
 
 
 def _cause(error: Exception) -> str:

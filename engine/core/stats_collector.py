@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
 from engine.cache.budget import KVBudget
 from engine.core.model_loader import ResidentModel
-from engine.core.output_processor import RATE_WINDOW, Answer, RateMeter
+from engine.core.output_processor import RATE_WINDOW, OutputProcessor, RateMeter
 from engine.device.memory import process_bytes
 from engine.scheduler.chunked_prefill import NO_LIMIT
-from engine.scheduler.scheduler import Scheduler, TickPlan
+from engine.scheduler.plan import TickPlan
+from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.sequence import Sequence
 from kernels.contract import Operations
 
@@ -19,10 +20,10 @@ _SMOOTHING = 0.1
 _WAITING = (SequenceState.QUEUED, SequenceState.PAUSED)
 
 
-class SnapshotTaker:
+class StatsCollector:
     """Accumulates what ticks did and publishes `EngineStats`."""
 
-    def __init__(self, ops: Operations, budget: KVBudget) -> None:
+    def __init__(self, ops: Operations, budget: KVBudget, scheduler: Scheduler) -> None:
         self._ops = ops
         self.budget = budget
         self._ticks = 0
@@ -33,16 +34,16 @@ class SnapshotTaker:
         self._prefill_rate = RateMeter()
         self._taken_at = 0.0
         self._memory = (0.0, 0)
-        self.latest = self._build(None, {}, {}, time.monotonic())
+        self.latest = self._build(scheduler, {}, {}, time.monotonic())
 
-    def tick(self, plan: TickPlan, confirmed: int, seconds: float, now: float) -> None:
-        """Account one tick, in which `confirmed` guesses came true."""
+    def tick(self, plan: TickPlan, accepted: int, seconds: float, now: float) -> None:
+        """Account one tick, in which `accepted` draft tokens came true."""
         self._ticks += 1
         self._rows = sum(len(batch.decode) for batch in plan.batches)
         self._prefill_tokens = sum(chunk.length for batch in plan.batches for chunk in batch.prefill)
         self._tick_ms += (seconds * 1e3 - self._tick_ms) * (_SMOOTHING if self._ticks > 1 else 1.0)
         if self._rows:
-            self._decode_rate.add(now, self._rows + confirmed)
+            self._decode_rate.add(now, self._rows + accepted)
         if self._prefill_tokens:
             self._prefill_rate.add(now, self._prefill_tokens)
 
@@ -59,24 +60,27 @@ class SnapshotTaker:
         self,
         scheduler: Scheduler,
         models: Mapping[int, ResidentModel],
-        answers: Mapping[int, Answer],
+        outputs: Mapping[int, OutputProcessor],
         now: float,
     ) -> None:
         """Publish a snapshot."""
         self._taken_at = now
-        if not answers:
+        if not outputs:
             self._rows = self._prefill_tokens = 0
-        self.latest = self._build(scheduler, models, answers, now)
+        self.latest = self._build(scheduler, models, outputs, now)
 
     def _build(
         self,
-        scheduler: Scheduler | None,
+        scheduler: Scheduler,
         models: Mapping[int, ResidentModel],
-        answers: Mapping[int, Answer],
+        outputs: Mapping[int, OutputProcessor],
         now: float,
     ) -> EngineStats:
         residents = list(models.values())
-        sequences = tuple(self._sequence(scheduler, answer, models, now) for answer in answers.values())
+        waits = scheduler.wait_seconds()
+        sequences = tuple(
+            self._sequence(scheduler, output, models, waits, now) for output in outputs.values()
+        )
         used = sum(m.blocks.held * m.blocks.block_bytes for m in residents)
         cached = sum(m.blocks.cached * m.blocks.block_bytes for m in residents)
         return EngineStats(
@@ -93,30 +97,30 @@ class SnapshotTaker:
             prefill_tokens=self._prefill_tokens,
             tick_ms=self._tick_ms,
             ticks=self._ticks,
-            queue_length=sum(s.state in _WAITING and not s.held for s in sequences),
+            queue_length=sum(s.state in _WAITING and not s.user_paused for s in sequences),
             decode_tok_s=self._decode_rate.rate(now),
             prefill_tok_s=self._prefill_rate.rate(now),
             process_bytes=self._process_bytes(now),
-            preemptions=scheduler.preemptions if scheduler else 0,
+            preemptions=scheduler.preemptions,
             sequences=sequences,
             models=tuple(_model(m) for m in residents),
             kv_bytes_host=sum(m.blocks.host.used * m.blocks.block_bytes for m in residents),
-            tick_limit_ms=_finite(scheduler.tick_limit_ms) if scheduler and self._rows else 0.0,
-            tick_error=_p95(scheduler.errors) if scheduler else 0.0,
+            tick_limit_ms=_finite(scheduler.tick_limit_ms) if self._rows else 0.0,
+            tick_error=_p95(scheduler.errors),
             fallbacks=tuple(self._ops.fallbacks),
         )
 
     def _sequence(
         self,
-        scheduler: Scheduler | None,
-        answer: Answer,
+        scheduler: Scheduler,
+        output: OutputProcessor,
         models: Mapping[int, ResidentModel],
+        waits: Mapping[int, float],
         now: float,
     ) -> SequenceStats:
-        sequence: Sequence = answer.sequence
+        sequence: Sequence = output.sequence
         model = models[sequence.model]
         shared = model.blocks.count_shared(sequence.block_table)
-        position = scheduler.queue_position(sequence) if scheduler else 0
         return SequenceStats(
             sequence_id=sequence.sequence_id,
             model=model.name,
@@ -128,13 +132,13 @@ class SnapshotTaker:
             context_length=model.context_length,
             blocks_own=len(sequence.block_table) - shared,
             blocks_shared=shared,
-            tok_s=answer.rate.rate(now),
-            queue_position=position,
+            tok_s=output.rate.rate(now),
+            queue_position=scheduler.queue_position(sequence),
             note=sequence.note,
             priority=sequence.priority,
-            focused=scheduler is not None and scheduler.focused == sequence.sequence_id,
-            held=sequence.held,
-            wait_s=scheduler.waiting_seconds(sequence) if scheduler is not None else None,
+            focused=scheduler.focused == sequence.sequence_id,
+            user_paused=sequence.user_paused,
+            wait_s=waits.get(sequence.sequence_id),
             blocks_host=_hosted(sequence, model),
             drafted=sequence.drafted,
             accepted=sequence.accepted,
@@ -149,7 +153,7 @@ class SnapshotTaker:
 def _hosted(sequence: Sequence, model: ResidentModel) -> int:
     """Blocks of a sequence that wait in host memory."""
     if sequence.block_table or not model.blocks.host.used:
-        return len(sequence.restores)
+        return len(sequence.reloads)
     return len(model.blocks.match(sequence.token_ids)[1])
 
 

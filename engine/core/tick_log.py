@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from engine.runner.base import PassNotes
 from engine.scheduler.plan import TickPlan
 
 KEPT = 4096
@@ -30,26 +31,6 @@ class TickRecord(NamedTuple):
     measured_ms: float
     done: tuple[str, ...]
     """What else was done in it or just before: captures, first runs, memory mapped, blocks copied."""
-
-
-class PassNotes:
-    """What a runner tells of its passes since it was last asked."""
-
-    def __init__(self) -> None:
-        self.shape: tuple[int, int, int] | None = None
-        """Of the last pass launched."""
-        self._done: list[str] = []
-
-    def add(self, what: str) -> None:
-        """Note something that not every pass does."""
-        self._done.append(what)
-
-    def take(self) -> list[str]:
-        """What was noted, and start anew."""
-        if not self._done:
-            return self._done
-        done, self._done = self._done, []
-        return done
 
 
 class TickLog:

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.model.config import ModelConfig
 from kernels.contract import Operations
 
 log = logging.getLogger(__name__)
@@ -25,7 +24,7 @@ short enough that the driver, which others wait for meanwhile, is busy for some 
 _ALIGN = 64
 
 
-class HostBlocks:
+class HostPool:
     """Slots for the KV blocks of one model. `grow_to` and `capacity` may be used by any thread."""
 
     def __init__(
@@ -120,13 +119,13 @@ class HostBlocks:
         return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=self._pinned)
 
 
-def host_blocks(ops: Operations, config: ModelConfig) -> HostBlocks:
-    """No slots yet, for the blocks of a model."""
-    block_bytes = ops.kv_block_bytes(config.num_layers, config.num_kv_heads, config.head_dim)
-    return HostBlocks(block_bytes, pinned=ops.device.type == "cuda")
+def make_host_pool(ops: Operations, num_layers: int, kv_heads: int, head_dim: int) -> HostPool:
+    """No slots yet, for the KV blocks of a model of these shapes."""
+    block_bytes = ops.kv_block_bytes(num_layers, kv_heads, head_dim)
+    return HostPool(block_bytes, pinned=ops.device.type == "cuda")
 
 
-def save(ops: Operations, kv: Any, host: HostBlocks, pairs: Sequence[tuple[int, int]]) -> None:
+def offload(ops: Operations, kv: Any, host: HostPool, pairs: Sequence[tuple[int, int]]) -> None:
     """Queue copies of KV blocks into host slots: pairs of (block, slot)."""
     for block, slot in pairs:
         pieces = ops.block_pieces(kv, block)
@@ -134,7 +133,7 @@ def save(ops: Operations, kv: Any, host: HostBlocks, pairs: Sequence[tuple[int, 
             kept.copy_(piece, non_blocking=True)
 
 
-def load(ops: Operations, kv: Any, host: HostBlocks, pairs: Sequence[tuple[int, int]]) -> None:
+def reload(ops: Operations, kv: Any, host: HostPool, pairs: Sequence[tuple[int, int]]) -> None:
     """Queue copies of host slots into KV blocks: pairs of (block, slot)."""
     for block, slot in pairs:
         pieces = ops.block_pieces(kv, block)

@@ -28,7 +28,7 @@ class Mark(Protocol):
         ...
 
 
-class DeviceQueue(Protocol):
+class DeviceStream(Protocol):
     """Work in order."""
 
     def current(self) -> AbstractContextManager[object]:
@@ -52,7 +52,7 @@ class DeviceQueue(Protocol):
         ...
 
 
-def open_queue(device: torch.device) -> DeviceQueue:
+def open_stream(device: torch.device) -> DeviceStream:
     """A queue of its own on a device."""
     return CudaQueue(device) if device.type == "cuda" else ImmediateQueue()
 

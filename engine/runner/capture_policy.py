@@ -15,7 +15,7 @@ DEVICE_BOUND = 0.1
 """Part of a pass that the host waits for the device, from which on launching has held nothing up."""
 
 
-class FirstUse:
+class CapturePolicy:
     """What captures and launches have taken. Not thread-safe."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from engine.device.stream import DeviceQueue
+from engine.device.stream import DeviceStream
 from engine.scheduler.buckets import (
     CHUNKS,
     DECODE_ROWS,
@@ -20,7 +20,7 @@ from engine.scheduler.buckets import (
     VERIFY_TOKENS,
     round_up,
 )
-from engine.scheduler.scheduler import ModelBatch
+from engine.scheduler.plan import ModelBatch
 from kernels.state.decode_state import DecodeState, PassBuffers
 
 
@@ -32,7 +32,7 @@ class PassSize:
     num_chunks: int
     num_tokens: int
     verifies: bool = False
-    """Whether decode rows may be guesses, which read what rows before them write."""
+    """Whether decode rows may be draft tokens, which read what rows before them write."""
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -68,15 +68,15 @@ WARM_SIZES = (
 def captured_size(batch: ModelBatch) -> PassSize | None:
     """The smallest captured shape that holds a batch; None for one that is too large.
 
-    Raises `ValueError` for guesses beside chunks, or more than are ever verified.
+    Raises `ValueError` for draft tokens beside chunks, or more than are ever verified.
     """
     rows, chunks = len(batch.decode), len(batch.prefill)
-    guesses = sum(map(batch.guesses, batch.decode))
-    if guesses:
+    drafted = sum(map(batch.num_draft, batch.decode))
+    if drafted:
         for verifying in VERIFY_SIZES:
-            if rows + guesses <= verifying.num_tokens and not chunks:
+            if rows + drafted <= verifying.num_tokens and not chunks:
                 return verifying
-        raise ValueError(f"{guesses} guesses behind {rows} rows, beside {chunks} chunks: no pass is for them")
+        raise ValueError(f"{drafted} drafts behind {rows} rows, beside {chunks} chunks: no pass is for them")
     if not chunks:
         size = round_up(rows, DECODE_ROWS)
         return None if size is None else PassSize(size, 0, size)
@@ -99,10 +99,10 @@ def loose_size(batch: ModelBatch) -> PassSize:
     return PassSize(decode, round_up(chunks, CHUNKS) or chunks, -(-tokens // PASS_TOKENS[0]) * PASS_TOKENS[0])
 
 
-class CapturedPass:
+class CUDAGraphPass:
     """Buffers of one shape; `launch` computes what was filled in."""
 
-    def __init__(self, state: DecodeState, size: PassSize, queue: DeviceQueue) -> None:
+    def __init__(self, state: DecodeState, size: PassSize, queue: DeviceStream) -> None:
         self.size = size
         self._queue = queue
         self.buffers = PassBuffers.create(
@@ -163,7 +163,7 @@ class CapturedPass:
         self.buffers.inputs.copy_(self._host, non_blocking=True)
 
     def _fill_rows(self, batch: ModelBatch, slots: list[int]) -> None:
-        """Decode rows with guesses behind them: these, and the token before them, get guess rows."""
+        """Decode rows with draft tokens behind them: these, and the token before them, get draft rows."""
         sources, ids, lengths = self._guesses.reshape(3, -1)
         sources[:] = -1
         token = 0

@@ -5,7 +5,7 @@ import threading
 
 import torch
 
-from engine.device.stream import open_queue
+from engine.device.stream import open_stream
 from kernels.cuda.compile import compile_together
 from kernels.sampling.sampler import sample
 from kernels.state.decode_state import LENGTH, DecodeState
@@ -31,7 +31,7 @@ def _compile(vocab_size: int, device: torch.device) -> None:
 @torch.inference_mode()
 def launch_sampler(vocab_size: int, device: torch.device) -> None:
     """Launch what first passes do of logits in one part, as an output matrix of many rows gives them."""
-    queue = open_queue(device)
+    queue = open_stream(device)
     with queue.current():
         state = DecodeState.create(1, 1, 1, [], 1, device)
         sampler = SamplerState.create(1, vocab_size, device)

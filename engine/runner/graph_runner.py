@@ -14,26 +14,26 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from engine.core.tick_log import PassNotes
-from engine.device.host_pool import host_blocks, load, save
-from engine.device.stream import Mark, open_queue
+from engine.device.host_pool import make_host_pool, offload, reload
+from engine.device.stream import Mark, open_stream
 from engine.model.decoder import Decoder
-from engine.runner.capture_policy import FirstUse
+from engine.runner.base import PassNotes
+from engine.runner.capture_policy import CapturePolicy
 from engine.runner.cuda_graph import (
     FIRST_SIZES,
     VERIFY_SIZES,
     WARM_SIZES,
-    CapturedPass,
+    CUDAGraphPass,
     PassSize,
     captured_size,
     loose_size,
 )
-from engine.runner.in_flight import Flight, read_report, sampled_rows
+from engine.runner.in_flight import InFlightStep, read_report, sampled_rows
 from engine.runner.input_batch import whole_prompt
-from engine.runner.persistent_batch import DeviceRows
+from engine.runner.persistent_batch import PersistentBatch
 from engine.runner.sampler import Sampled, edits_logits
 from engine.runner.warmup import CompileThread
-from engine.scheduler.scheduler import ModelBatch
+from engine.scheduler.plan import ModelBatch
 from engine.scheduler.sequence import Sequence
 from kernels.cuda.compile import compile_together
 from kernels.sampling.sampler import sample
@@ -58,7 +58,7 @@ _KEPT_BLOCKS = 64
 class GraphRunner:
     """One model's decoder, paged KV and decode state on one GPU.
 
-    A captured pass has one token of each decode row; guesses are decode rows of their own.
+    A captured pass has one token of each decode row; draft tokens are decode rows of their own.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class GraphRunner:
         self._max_blocks = -(-context_length // self.block_size)
         self._end_ids = sorted(end_ids)[:_END_IDS]
         self._ops = ops
-        self._queue = open_queue(ops.device)
+        self._queue = open_stream(ops.device)
         with torch.inference_mode(), self._queue.current():
             self.kv = ops.make_kv(config.num_layers, num_blocks, config.num_kv_heads, config.head_dim)
             try:
@@ -79,26 +79,26 @@ class GraphRunner:
             except BaseException:
                 self.kv.close()
                 raise
-        self.host_blocks = host_blocks(ops, config)
+        self.host_pool = make_host_pool(ops, config.num_layers, config.num_kv_heads, config.head_dim)
         self._mapped = self.kv.mapped_bytes
         self._moved: Mark | None = None
         """The last copy between device and host blocks."""
-        self._rows = DeviceRows(self._state, self._sampler, self.kv)
+        self._rows = PersistentBatch(self._state, self._sampler, self.kv)
         self._reports = self._queue.host_tensor(*self._state.ring.shape)
-        self._passes: dict[PassSize, CapturedPass] = {}
+        self._passes: dict[PassSize, CUDAGraphPass] = {}
         self._compiled: set[PassSize] = set()
         """What the compiling thread has run, and what failed to be captured ahead is not in."""
-        self._first_use = FirstUse()
+        self._capture_policy = CapturePolicy()
         self.notes = PassNotes()
-        self._flights: deque[Flight] = deque()
-        self._current: CapturedPass | None = None
+        self._in_flight: deque[InFlightStep] = deque()
+        self._current: CUDAGraphPass | None = None
         self._ticks = 0
         self._compiler = CompileThread(self._free)
         self.freed = self._compiler.freed
         self.replays = 0
-        """Passes that were one replay of a captured graph."""
+        """Executor that were one replay of a captured graph."""
         self.eager_passes = 0
-        """Passes whose kernels were launched one by one."""
+        """Executor whose kernels were launched one by one."""
         self._tick_ms = AHEAD_MS / 4
         self._collected_at = 0.0
 
@@ -109,12 +109,12 @@ class GraphRunner:
 
     @property
     def verify_rows(self) -> int:
-        """Most tokens of a pass with guesses: of the captured ones, others would lose what guesses gain."""
+        """Most tokens of a pass with drafts: of the captured ones, others would lose what drafts gain."""
         made = (self._passes.get(size) for size in VERIFY_SIZES)
         return max((one.size.num_tokens for one in made if one is not None and one.captured), default=0)
 
     def can_verify(self, sequence: Sequence) -> bool:
-        """Not where logits are edited: a guess's row lacks the counts of the guesses before it."""
+        """Not where logits are edited: a draft token's row lacks the counts of the draft tokens before it."""
         return not edits_logits(sequence.request.sampling)
 
     def warm_up(self, progress: Callable[[float], None]) -> None:
@@ -133,13 +133,13 @@ class GraphRunner:
     @torch.inference_mode()
     def _try_out(self, sizes: Iterable[PassSize]) -> Generator[None, None, None]:
         """Run shapes once on padding, in a state and a queue of their own, one a step."""
-        queue = open_queue(self._ops.device)
+        queue = open_stream(self._ops.device)
         with queue.current():
             state, sampler = self._make_state(1)
         try:
             for size in sizes:
                 with queue.current():
-                    one = CapturedPass(state, size, queue)
+                    one = CUDAGraphPass(state, size, queue)
                     one.launch(lambda buffers: self._compute(buffers, state, sampler))
                 queue.synchronize()
                 self._compiled.add(size)
@@ -153,12 +153,9 @@ class GraphRunner:
         try:
             with self._queue.current():
                 slots = self._rows.place(batch.sequences, batch.drafts)
-                if batch.copies:
-                    self.notes.add(f"{len(batch.copies)} blocks copied")
-                    self._ops.copy_blocks(self.kv, batch.copies)
                 size = captured_size(batch)
                 one = (
-                    CapturedPass(self._state, loose_size(batch), self._queue)
+                    CUDAGraphPass(self._state, loose_size(batch), self._queue)
                     if size is None
                     else self._pass(size, hurry=bool(batch.decode))
                 )
@@ -167,10 +164,10 @@ class GraphRunner:
                 started = time.perf_counter()
                 self._launch(one, batch)
                 launched = time.perf_counter()
-                sampled = self._read(self._flights.popleft())
+                sampled = self._read(self._in_flight.popleft())
                 if ready and not one.captured:
-                    ended = time.perf_counter()
-                    self._first_use.launched(one.size, (launched - started) * 1e3, (ended - started) * 1e3)
+                    took, whole = launched - started, time.perf_counter() - started
+                    self._capture_policy.launched(one.size, took * 1e3, whole * 1e3)
                 return sampled
         except Exception:
             self.forget()
@@ -179,7 +176,7 @@ class GraphRunner:
     @torch.inference_mode()
     def begin(self, batch: ModelBatch) -> None:
         """Bring decode rows onto the device, to be run by `launch`."""
-        self._flights.clear()
+        self._in_flight.clear()
         with self._queue.current():
             size = captured_size(batch)
             if size is None:
@@ -221,9 +218,9 @@ class GraphRunner:
 
     def collect(self) -> Sampled:
         """Wait for the oldest tick launched and not yet collected; a row that has ended has no id."""
-        behind = len(self._flights) > 1
+        behind = len(self._in_flight) > 1
         try:
-            sampled = self._read(self._flights.popleft())
+            sampled = self._read(self._in_flight.popleft())
         except Exception:
             self.forget()
             raise
@@ -238,7 +235,7 @@ class GraphRunner:
         with suppress(Exception):
             # Blocks of a failed step are given away, and memory behind them may be unmapped.
             self._queue.synchronize()
-        self._flights.clear()
+        self._in_flight.clear()
         self._rows.forget()
 
     @torch.inference_mode()
@@ -268,7 +265,7 @@ class GraphRunner:
 
     def trim_kv(self, blocks: int) -> None:
         """Give back KV memory behind the first `blocks` blocks, unless it is little or in use."""
-        if self._flights or (self._moved is not None and not self._moved.query()):
+        if self._in_flight or (self._moved is not None and not self._moved.query()):
             return
         if self.kv.backed_blocks > blocks + blocks // 4 + _KEPT_BLOCKS:
             self.kv.trim(blocks + _KEPT_BLOCKS)
@@ -276,22 +273,22 @@ class GraphRunner:
             self.notes.add(f"KV memory trimmed: {self._mapped >> 20} MiB")
 
     @torch.inference_mode()
-    def save_blocks(self, pairs: list[tuple[int, int]]) -> None:
+    def offload_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """Queue copies of KV blocks to pinned host slots, behind the passes launched so far."""
         with self._queue.current():
-            save(self._ops, self.kv, self.host_blocks, pairs)
+            offload(self._ops, self.kv, self.host_pool, pairs)
             self.notes.add(f"{len(pairs)} blocks to host memory")
             self._moved = self._queue.mark()
 
     @torch.inference_mode()
-    def load_blocks(self, pairs: list[tuple[int, int]]) -> None:
+    def reload_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """Queue copies of host slots to KV blocks, ahead of the passes launched from now on.
 
         Raises `MemoryError` when the device has no memory for them; nothing was copied then.
         """
         self.kv.back(max((block + 1 for block, _ in pairs), default=0))
         with self._queue.current():
-            load(self._ops, self.kv, self.host_blocks, pairs)
+            reload(self._ops, self.kv, self.host_pool, pairs)
             self.notes.add(f"{len(pairs)} blocks from host memory")
             self._moved = self._queue.mark()
 
@@ -303,11 +300,11 @@ class GraphRunner:
         try:
             self._queue.synchronize()
         finally:
-            self._flights.clear()
+            self._in_flight.clear()
             self._current = None
             self._passes.clear()
             self.kv.close()
-            self.host_blocks.close()
+            self.host_pool.close()
 
     def _make_state(self, sampler_rows: int) -> tuple[DecodeState, SamplerState]:
         """sampler_rows: 1 is enough for padding, and tens of megabytes less."""
@@ -331,25 +328,25 @@ class GraphRunner:
         ids, finite = sample(logits, sampler, buffers.sampled_slots, lengths)
         advance(state, buffers.sampled_slots, ids, finite, sampler)
 
-    def _pass(self, size: PassSize, hurry: bool = False) -> CapturedPass:
+    def _pass(self, size: PassSize, hurry: bool = False) -> CUDAGraphPass:
         """The pass of a shape, captured unless rows wait (`hurry`) and it is better not to do so now."""
         made = self._passes.get(size)
         if made is None:
-            made = self._passes[size] = CapturedPass(self._state, size, self._queue)
-        if not made.captured and not (hurry and not self._first_use.capture_now(size)):
+            made = self._passes[size] = CUDAGraphPass(self._state, size, self._queue)
+        if not made.captured and not (hurry and not self._capture_policy.capture_now(size)):
             self._capture(made)
         return made
 
-    def _capture(self, made: CapturedPass) -> None:
+    def _capture(self, made: CUDAGraphPass) -> None:
         if not made.has_run:
             made.launch(self._tick)
             self._ticks += 1
         started = time.perf_counter()
         made.capture(self._tick)
-        self._first_use.captured(made.size, (time.perf_counter() - started) * 1e3)
+        self._capture_policy.captured(made.size, (time.perf_counter() - started) * 1e3)
         self.notes.add(f"capture {made.size.counts}")
 
-    def _launch(self, one: CapturedPass, batch: ModelBatch) -> None:
+    def _launch(self, one: CUDAGraphPass, batch: ModelBatch) -> None:
         self.notes.shape = one.size.counts
         if not one.captured:
             new = one.size.captured and not one.has_run and one.size not in self._compiled
@@ -364,9 +361,9 @@ class GraphRunner:
         self._ticks += 1
         place = tick % DEPTH
         self._reports[place].copy_(self._state.ring[place], non_blocking=True)
-        self._flights.append(Flight(sampled_rows(batch, one.size), tick, self._queue.mark()))
+        self._in_flight.append(InFlightStep(sampled_rows(batch, one.size), tick, self._queue.mark()))
 
-    def _read(self, flight: Flight) -> Sampled:
+    def _read(self, flight: InFlightStep) -> Sampled:
         flight.done.synchronize()
         result, followed = read_report(flight, self._reports[flight.tick % DEPTH].tolist())
         for sequence in followed:

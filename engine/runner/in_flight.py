@@ -11,17 +11,17 @@ from kernels.state.decode_state import NOT_FINITE
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class InFlightStep:
     """A launched tick."""
 
     rows: list[tuple[int, Sequence, list[int]]]
-    """(sampled row, its sequence, the guesses whose rows follow)."""
+    """(sampled row, its sequence, the draft tokens whose rows follow)."""
     tick: int
     done: Mark
 
 
 def sampled_rows(batch: ModelBatch, size: PassSize) -> list[tuple[int, Sequence, list[int]]]:
-    """The sampled rows of a pass: decode rows, each before those of its guesses, and whole prompts."""
+    """The sampled rows of a pass: decode rows, each before those of its draft tokens, and whole prompts."""
     rows: list[tuple[int, Sequence, list[int]]] = []
     row = 0
     for sequence in batch.decode:
@@ -34,11 +34,11 @@ def sampled_rows(batch: ModelBatch, size: PassSize) -> list[tuple[int, Sequence,
     return rows
 
 
-def read_report(flight: Flight, report: list[int]) -> tuple[Sampled, list[Sequence]]:
+def read_report(flight: InFlightStep, report: list[int]) -> tuple[Sampled, list[Sequence]]:
     """What a tick gave, and the sequences whose rows on the device are one token further.
 
     report: of each sampled row an id, `ENDED` or `NOT_FINITE`. A row that had ended gives nothing;
-    those of guesses never end.
+    those of draft tokens never end.
     """
     result = Sampled({}, {})
     followed = []

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.scheduler.scheduler import ModelBatch
+from engine.scheduler.plan import ModelBatch
 from engine.scheduler.sequence import Sequence
 from kernels.contract import PassLayout
 
 
 @dataclass(frozen=True, slots=True)
-class PackedBatch:
+class InputBatch:
     """One pass of one model, decode rows first."""
 
     ids: Tensor
@@ -20,11 +20,11 @@ class PackedBatch:
     sampled: list[Sequence]
     """Sequences that reach their target in this pass, in the order of `logit_rows`."""
     logit_rows: Tensor
-    """int64 [R], indices into the pass: of each such sequence's last token and the guesses behind it."""
+    """int64 [R], indices into the pass: of each such sequence's last token and the draft tokens behind it."""
 
 
-def pack(batch: ModelBatch, block_size: int, device: torch.device) -> PackedBatch:
-    """Lay out a planned batch; block tables already cover every token of it, guesses too."""
+def pack(batch: ModelBatch, block_size: int, device: torch.device) -> InputBatch:
+    """Lay out a planned batch; block tables already cover every token of it, draft tokens too."""
     ids: list[int] = []
     positions: list[int] = []
     slots: list[int] = []
@@ -57,7 +57,7 @@ def pack(batch: ModelBatch, block_size: int, device: torch.device) -> PackedBatc
         positions=torch.tensor(positions, device=device),
         slot_mapping=torch.tensor(slots, device=device),
     )
-    return PackedBatch(
+    return InputBatch(
         ids=torch.tensor(ids, device=device),
         layout=layout,
         sampled=sampled,
@@ -65,7 +65,7 @@ def pack(batch: ModelBatch, block_size: int, device: torch.device) -> PackedBatc
     )
 
 
-def whole_prompt(token_ids: list[int], block_size: int, device: torch.device) -> PackedBatch:
+def whole_prompt(token_ids: list[int], block_size: int, device: torch.device) -> InputBatch:
     """One prompt in blocks 1, 2, …, with logits for every token."""
     count = len(token_ids)
     blocks = (count + block_size - 1) // block_size
@@ -78,4 +78,4 @@ def whole_prompt(token_ids: list[int], block_size: int, device: torch.device) ->
         positions=positions,
         slot_mapping=positions + block_size,
     )
-    return PackedBatch(torch.tensor(token_ids, device=device), layout, [], positions)
+    return InputBatch(torch.tensor(token_ids, device=device), layout, [], positions)

@@ -1,7 +1,7 @@
 """Which sequence has which row of a device's decode state, and bringing rows up to date.
 
 A row is set once, when its sequence first runs or comes back; after that the device follows by
-itself, and only new blocks of its table are sent. Behind guesses, which run in rows of their own
+itself, and only new blocks of its table are sent. Behind draft tokens, which run in rows of their own
 (`kernels.state.draft_rows`), its last token and length are sent again.
 """
 
@@ -29,7 +29,7 @@ class _Row:
     """Clock of the last pass with the row."""
 
 
-class DeviceRows:
+class PersistentBatch:
     """Assigns the rows of one model's state to its sequences."""
 
     def __init__(self, state: DecodeState, sampler: SamplerState, kv: SlabKV) -> None:
@@ -43,17 +43,17 @@ class DeviceRows:
         self._free = list(range(state.first_guess_row - 1, -1, -1))
         self._clock = 0
 
-    def place(self, sequences: list[Sequence], guessed: Container[int] = ()) -> list[int]:
+    def place(self, sequences: list[Sequence], drafted: Container[int] = ()) -> list[int]:
         """The rows of a pass's sequences, all brought up to date, in stream order.
 
-        Of the sequences in `guessed`, by id, the pass reads blocks and sampling parameters alone.
+        Of the sequences in `drafted`, by id, the pass reads blocks and sampling parameters alone.
         """
         self._clock += 1
         for sequence in sequences:
             slot = self._slots.get(sequence.sequence_id)
             if slot is not None:
                 self._rows[slot].used = self._clock
-        return [self._place(sequence, sequence.sequence_id in guessed) for sequence in sequences]
+        return [self._place(sequence, sequence.sequence_id in drafted) for sequence in sequences]
 
     def send_blocks(self, sequences: list[Sequence]) -> None:
         """Send what the block tables of placed sequences have got since."""
@@ -77,14 +77,14 @@ class DeviceRows:
         self._rows.clear()
         self._slots.clear()
 
-    def _place(self, sequence: Sequence, guessed: bool) -> int:
+    def _place(self, sequence: Sequence, drafted: bool) -> int:
         slot = self._slots.get(sequence.sequence_id)
         if slot is None:
             slot = self._take()
         row = self._rows.get(slot)
         if row is None or row.sequence is not sequence or row.preemptions != sequence.preemptions:
             self._set(slot, sequence)
-        elif row.known != len(sequence.token_ids) and not guessed:
+        elif row.known != len(sequence.token_ids) and not drafted:
             if edits_logits(sequence.request.sampling):
                 self._set(slot, sequence)
             else:

@@ -24,39 +24,39 @@ class Sampled:
 
     ids: dict[int, int]
     failed: dict[int, str]
-    confirmed: dict[int, list[int]] = field(default_factory=dict)
-    """Guesses that came true, which stand before the id; no entry where there are none."""
+    accepted: dict[int, list[int]] = field(default_factory=dict)
+    """Draft tokens that came true, which stand before the id; no entry where there are none."""
 
     def update(self, other: "Sampled") -> None:
         """Take in what another pass of the same tick gave."""
         self.ids.update(other.ids)
         self.failed.update(other.failed)
-        self.confirmed.update(other.confirmed)
+        self.accepted.update(other.accepted)
 
 
 class Row(NamedTuple):
-    """A row of logits: of the token that follows what a sequence has and some guesses."""
+    """A row of logits: of the token that follows what a sequence has and some draft tokens."""
 
     sequence: Sequence
-    guesses: list[int]
+    draft: list[int]
 
     @property
     def token_ids(self) -> list[int]:
         """All tokens before the one to sample."""
-        return self.sequence.token_ids + self.guesses if self.guesses else self.sequence.token_ids
+        return self.sequence.token_ids + self.draft if self.draft else self.sequence.token_ids
 
     @property
     def position(self) -> int:
         """Of the token to sample."""
-        return len(self.sequence.token_ids) + len(self.guesses)
+        return len(self.sequence.token_ids) + len(self.draft)
 
 
 def sample_rows(
     logits: Tensor, sequences: Seq[Sequence], drafts: Mapping[int, list[int]] = NO_DRAFTS
 ) -> Sampled:
-    """Sample from logits [R, vocab] float32, a row for each sequence and for each guess of its draft.
+    """Sample from logits [R, vocab] float32, a row for each sequence and for each token of its draft.
 
-    A guess is confirmed when the row before it samples it, by that position's own random number; so
+    A draft token is accepted when the row before it samples it, by that position's own random number; so
     a sequence gets the tokens that it would get one by one. A row with a NaN or infinite logit, or
     whose parameters raise, fails its sequence alone.
     """
@@ -75,7 +75,7 @@ def sample_rows(
 
 
 def verify(sequence_id: int, draft: list[int], outcomes: list[int | str], result: Sampled) -> None:
-    """Follow a draft up to the first outcome that is not its guess; what lies behind does not count."""
+    """Follow a draft up to the first outcome that is not its token; what lies behind does not count."""
     count = 0
     while count < len(draft) and outcomes[count] == draft[count]:
         count += 1
@@ -85,7 +85,7 @@ def verify(sequence_id: int, draft: list[int], outcomes: list[int | str], result
         return
     result.ids[sequence_id] = outcome
     if count:
-        result.confirmed[sequence_id] = draft[:count]
+        result.accepted[sequence_id] = draft[:count]
 
 
 def _sample(logits: Tensor, rows: Seq[Row]) -> list[int | str]:

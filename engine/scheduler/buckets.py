@@ -17,7 +17,7 @@ CHUNKS = (8, 64)
 PASS_TOKENS = (64, 128, 256, 512)
 """Tokens of a pass with chunks, its decode rows among them."""
 VERIFY_TOKENS = (4, 8, 16)
-"""Tokens of a pass of decode rows with guesses behind them."""
+"""Tokens of a pass of decode rows with draft tokens behind them."""
 
 
 LEAST_FEW = 4
@@ -31,12 +31,12 @@ def round_up(count: int, sizes: Iterable[int]) -> int | None:
     return next((size for size in sizes if size >= count), None)
 
 
-def padded_load(load: Load, guesses: bool = False) -> Load:
+def padded_load(load: Load, drafts: bool = False) -> Load:
     """What a pass of `load` costs as: a captured pass computes its padding too.
 
-    guesses: whether some of the rows are guesses, for which passes have other sizes.
+    drafts: whether some of the rows are draft tokens, for which passes have other sizes.
     """
-    if guesses and not load.prefill_tokens:
+    if drafts and not load.prefill_tokens:
         return load._replace(rows=round_up(load.rows, VERIFY_TOKENS) or load.rows)
     if not load.prefill_tokens:
         return load._replace(rows=round_up(load.rows, DECODE_ROWS) or load.rows)

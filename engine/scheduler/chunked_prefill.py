@@ -4,8 +4,8 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
 
-from engine.scheduler.block_tables import SchedulerConfig
 from engine.scheduler.buckets import trim_to_cap, trim_to_few, trim_to_pass
+from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel, Load
 from engine.scheduler.plan import PrefillChunk
 from engine.scheduler.sequence import SHARE, Sequence

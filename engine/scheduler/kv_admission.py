@@ -1,6 +1,6 @@
 """Which sequences hold KV blocks: admission, growth, pauses when memory is full, and the way back.
 
-The first in the roster's order is never paused and, alone, always fits; so something always makes
+The first in the queue's order is never paused and, alone, always fits; so something always makes
 progress. Blocks of a paused sequence stay cached under their tokens until they are needed; then they
 go to host memory, where that is quicker to bring back than to compute again, or are forgotten. What
 moves in one tick is bounded by the time that the tick has left. This module imports no torch.
@@ -8,41 +8,36 @@ moves in one tick is bounded by the time that the tick has left. This module imp
 
 from collections.abc import Mapping
 
+from engine.api.errors import InvariantError
+from engine.api.options import Offload
 from engine.api.stats import SequenceState
-from engine.cache.block_manager import BlockManager, InvariantError
-from engine.scheduler.block_tables import (
-    ModelSlot,
-    PrefixHit,
-    SchedulerConfig,
-    Spill,
-    find_prefix,
-    take_blocks,
-)
+from engine.cache.block_manager import BlockManager
+from engine.scheduler.block_tables import PrefixHit, find_prefix, take_blocks
 from engine.scheduler.chunked_prefill import NO_LIMIT
+from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel
-from engine.scheduler.plan import KVMoves
-from engine.scheduler.queue import HELD_NOTE, Roster
+from engine.scheduler.limits import ModelSlot
+from engine.scheduler.plan import KVMoves, ModelBatch
+from engine.scheduler.queue import PAUSED_NOTE, SequenceQueue
 from engine.scheduler.sequence import Sequence
 
 _FULL_NOTE = "paused: the context memory is full"
 
 
-class Occupancy:
+class KVAdmission:
     """Gives blocks to sequences and takes them away, between two ticks."""
 
     def __init__(
-        self, models: Mapping[int, ModelSlot], roster: Roster, cost: CostModel, config: SchedulerConfig
+        self, models: Mapping[int, ModelSlot], queue: SequenceQueue, cost: CostModel, config: SchedulerConfig
     ) -> None:
         self.host_gb_s: float | None = None
         """GB/s between device and host memory; None where KV is in host memory anyway."""
         self.preemptions = 0
-        self.copies: dict[int, tuple[int, int]] = {}
-        """Copies of blocks that this tick's admissions need, by sequence."""
         self._models = models
-        self._roster = roster
+        self._queue = queue
         self._cost = cost
         self._config = config
-        self._spill_ms = NO_LIMIT
+        self._offload_ms = NO_LIMIT
         """Time left in this tick for moving evicted blocks to host memory."""
         self._blocked: tuple[int, int, int] | None = None
         """(sequence, KV version, how many run) of the last failed admission: it would fail again."""
@@ -50,20 +45,20 @@ class Occupancy:
     def begin(self) -> None:
         """Decide for each model whether evicted blocks go to host memory from now on."""
         for slot in self._models.values():
-            slot.blocks.spilling = slot.blocks.host.capacity > 0 and self._spill_pays(slot)
+            slot.blocks.offloading = slot.blocks.host.capacity > 0 and self._offload_pays(slot)
 
     def end(self, moves: dict[int, KVMoves]) -> None:
         """Add the copies that evictions need to `moves`; evict without copies until the next `begin`."""
         for slot in self._models.values():
-            slot.blocks.spilling = False
-            saves = slot.blocks.take_saves()
-            if saves:
-                moves.setdefault(slot.key, KVMoves()).saves = saves
+            slot.blocks.offloading = False
+            offloads = slot.blocks.take_offloads()
+            if offloads:
+                moves.setdefault(slot.key, KVMoves()).offloads = offloads
 
     def grow_rows(self) -> bool:
         """Give each decode row the block of its next token; True if somebody had to make room."""
         before = self.preemptions
-        for sequence in self._roster.running[:]:
+        for sequence in self._queue.running[:]:
             if sequence.state is not SequenceState.DECODE:
                 continue
             if sequence.at_limit:
@@ -76,44 +71,81 @@ class Occupancy:
                 if grown is not None:
                     sequence.block_table += grown
                     break
-                self._pause(self._victim(blocks))
+                self._preempt(self._victim(blocks))
         return self.preemptions > before
+
+    def grow_ahead(self, batch: ModelBatch, ahead: int) -> bool:
+        """Take the blocks that a further tick of decode rows writes to, with `ahead` ticks in flight.
+
+        False, with nothing taken, where a row would reach its limit or no block is left.
+        """
+        blocks = self._models[batch.model].blocks
+        missing = []
+        for sequence in batch.decode:
+            tokens = len(sequence.token_ids) + ahead
+            if tokens >= sequence.limit:
+                return False
+            if tokens > len(sequence.block_table) * blocks.block_size:
+                missing.append(sequence)
+        if missing and not self._fits_between_ticks(len(missing), blocks):
+            return False
+        for sequence in missing:
+            sequence.block_table += blocks.allocate(1, sequence.block_table[-1]) or []
+        return True
+
+    def grow_for_draft(self, sequence: Sequence, num_draft: int) -> int:
+        """How many of `num_draft` tokens may stand behind a decode row; takes the blocks they are written to.
+
+        A pass may give one token more than its drafts. Blocks are taken only where each running sequence
+        would still find one.
+        """
+        blocks = self._models[sequence.model].blocks
+        num_draft = min(num_draft, sequence.limit - sequence.num_target - 1)
+        missing = blocks.blocks_for(sequence.num_target + num_draft) - len(sequence.block_table)
+        if missing > 0 and self._fits_between_ticks(missing + len(self._queue.running), blocks):
+            sequence.block_table += blocks.allocate(missing, sequence.block_table[-1]) or []
+        return max(0, min(num_draft, len(sequence.block_table) * blocks.block_size - sequence.num_target))
+
+    @staticmethod
+    def _fits_between_ticks(count: int, blocks: BlockManager) -> bool:
+        # With host memory behind them, blocks are evicted when a tick is planned and at no other time.
+        return blocks.fits(count, evicting=not blocks.host.capacity)
 
     def admit(self, now: float, spare_ms: float) -> None:
         """Let waiting sequences in, in order, while there is room for them.
 
         spare_ms: most time that moving evicted blocks to host memory may take in this tick.
         """
-        self._spill_ms = spare_ms
+        self._offload_ms = spare_ms
         before = self.preemptions
         # Who was paused for somebody sits this tick out.
-        while self.preemptions == before and self._roster.num_active < self._config.max_sequences:
-            sequence = self._roster.next_waiting()
+        while self.preemptions == before and self._queue.num_active < self._config.max_sequences:
+            sequence = self._queue.next_waiting()
             if sequence is None or not self._admit_one(sequence, now):
                 return
 
-    def restore(self, spare_ms: float, moves: dict[int, KVMoves]) -> float:
+    def reload(self, spare_ms: float, moves: dict[int, KVMoves]) -> float:
         """Bring blocks back from host memory, as many as `spare_ms` allows, at least one.
 
         Returns the milliseconds left.
         """
         moved = False
-        for sequence in self._roster.active():
+        for sequence in self._queue.active():
             blocks = self._models[sequence.model].blocks
-            while sequence.restores and (spare_ms > 0.0 or not moved):
-                load = self._restore_one(sequence, blocks)
-                if load is not None:
-                    moves.setdefault(sequence.model, KVMoves()).loads.append(load)
+            while sequence.reloads and (spare_ms > 0.0 or not moved):
+                pair = self._reload_one(sequence, blocks)
+                if pair is not None:
+                    moves.setdefault(sequence.model, KVMoves()).reloads.append(pair)
                     spare_ms -= self._move_ms(blocks)
                     moved = True
         return max(spare_ms, 0.0)
 
-    def _restore_one(self, sequence: Sequence, blocks: BlockManager) -> tuple[int, int] | None:
+    def _reload_one(self, sequence: Sequence, blocks: BlockManager) -> tuple[int, int] | None:
         """(block, host slot) to copy; None when the slot was given up meanwhile."""
-        slot = blocks.host.use(sequence.restores.pop(0))
+        slot = blocks.host.use(sequence.reloads.pop(0))
         if slot is None:
             # What follows is computed again.
-            sequence.restores = []
+            sequence.reloads = []
             return None
         block = sequence.block_table[sequence.num_computed // blocks.block_size]
         sequence.num_computed += blocks.block_size
@@ -122,36 +154,30 @@ class Occupancy:
 
     def _admit_one(self, sequence: Sequence, now: float) -> bool:
         blocks = self._models[sequence.model].blocks
-        situation = (sequence.sequence_id, blocks.budget.version, self._roster.num_active)
+        situation = (sequence.sequence_id, blocks.budget.version, self._queue.num_active)
         if situation == self._blocked:
             return False
-        parent = self._parent(sequence)
-        hit = find_prefix(sequence, parent, blocks)
+        hit = find_prefix(sequence, blocks)
         while not blocks.fits(hit.missing + self._reserve(sequence, blocks), hit.blocks):
             victim = self._gives_way(sequence, now)
             if victim is None:
-                self._refuse(sequence, None if self._roster.is_focused(sequence) else situation)
+                self._refuse(sequence, None if self._queue.is_focused(sequence) else situation)
                 return False
-            self._pause(victim)
-            hit = find_prefix(sequence, parent, blocks)
+            self._preempt(victim)
+            hit = find_prefix(sequence, blocks)
         if not self._evict_in_time(hit, blocks):
             sequence.note = "waits while context moves to host memory"
             return False
         self._start(sequence, hit, blocks, now)
         return True
 
-    def _parent(self, sequence: Sequence) -> Sequence | None:
-        return next((s for s in self._roster.running if s.sequence_id == sequence.parent), None)
-
     def _start(self, sequence: Sequence, hit: PrefixHit, blocks: BlockManager, now: float) -> None:
-        copy = take_blocks(sequence, hit, blocks)
-        if copy is not None:
-            self.copies[sequence.sequence_id] = copy
+        take_blocks(sequence, hit, blocks)
         if not sequence.preemptions:
-            sequence.cached_tokens = hit.tokens + len(hit.hosted) * blocks.block_size
+            sequence.cached_tokens = (len(hit.blocks) + len(hit.hosted)) * blocks.block_size
         sequence.state, sequence.note = SequenceState.PREFILL, ""
         sequence.running_since = sequence.read_at = now
-        self._roster.start(sequence)
+        self._queue.start(sequence)
 
     def _refuse(self, sequence: Sequence, situation: tuple[int, int, int] | None) -> None:
         self._blocked = situation
@@ -160,51 +186,51 @@ class Occupancy:
 
     def _gives_way(self, waiting: Sequence, now: float) -> Sequence | None:
         """Who pauses so that `waiting` gets in: whoever is held, and for a focused one the newest."""
-        victims = self._roster.victims()
-        if victims and victims[0].held:
+        victims = self._queue.victims()
+        if victims and victims[0].user_paused:
             return victims[0]
-        if not self._roster.is_focused(waiting) or not victims:
+        if not self._queue.is_focused(waiting) or not victims:
             return None
         settled = now - victims[0].running_since >= self._config.min_stay_s
         return victims[0] if settled else None
 
     def _reserve(self, sequence: Sequence, blocks: BlockManager) -> int:
         """Blocks that must stay free when `sequence` starts: none if nothing else runs."""
-        if not self._roster.running:
+        if not self._queue.running:
             return 0
         part = self._config.return_reserve if sequence.preemptions else self._config.reserve
-        return max(1 + len(self._roster.running), int(part * blocks.capacity))
+        return max(1 + len(self._queue.running), int(part * blocks.capacity))
 
     def _victim(self, blocks: BlockManager) -> Sequence:
         """The first that gives way and whose blocks help: of the same model when numbers are short."""
         own_only = not blocks.free and not blocks.cached
-        for sequence in self._roster.victims():
+        for sequence in self._queue.victims():
             if not own_only or self._models[sequence.model].blocks is blocks:
                 return sequence
         raise InvariantError("scheduler: a decode row finds no block although nothing holds any")
 
-    def _pause(self, sequence: Sequence) -> None:
+    def _preempt(self, sequence: Sequence) -> None:
         """Free a sequence's blocks; what of its KV is lost meanwhile is computed again later."""
         self._models[sequence.model].blocks.release(sequence.block_table)
         sequence.num_computed = 0
-        sequence.restores = []
+        sequence.reloads = []
         sequence.state = SequenceState.PAUSED
-        sequence.note = HELD_NOTE if sequence.held else _FULL_NOTE
+        sequence.note = PAUSED_NOTE if sequence.user_paused else _FULL_NOTE
         sequence.preemptions += 1
         self.preemptions += 1
-        self._roster.stop(sequence)
+        self._queue.stop(sequence)
 
     def _evict_in_time(self, hit: PrefixHit, blocks: BlockManager) -> bool:
         """Whether a sequence may start now: else as many of the evictions it needs as there is time for."""
-        if not blocks.spilling or self._spill_ms == NO_LIMIT:
+        if not blocks.offloading or self._offload_ms == NO_LIMIT:
             return True
         budget = blocks.budget
         need = hit.missing * blocks.block_bytes
         bytes_short = max(budget.used_bytes + need - budget.total_bytes, 0) // blocks.block_bytes
         numbers_short = hit.missing - blocks.free
         short = max(bytes_short, numbers_short)
-        most = max(1, int(self._spill_ms / self._move_ms(blocks)))
-        self._spill_ms = max(0.0, self._spill_ms - max(short, 0) * self._move_ms(blocks))
+        most = max(1, int(self._offload_ms / self._move_ms(blocks)))
+        self._offload_ms = max(0.0, self._offload_ms - max(short, 0) * self._move_ms(blocks))
         if short <= most:
             return True
         blocks.touch(hit.blocks)
@@ -218,8 +244,8 @@ class Occupancy:
         rate = self.host_gb_s
         return blocks.block_bytes / (rate * 1e6) if rate else 1e-3
 
-    def _spill_pays(self, slot: ModelSlot) -> bool:
-        if self._config.spill is not Spill.AUTO or self.host_gb_s is None:
-            return self._config.spill is Spill.ALWAYS
+    def _offload_pays(self, slot: ModelSlot) -> bool:
+        if self._config.offload is not Offload.AUTO or self.host_gb_s is None:
+            return self._config.offload is Offload.ALWAYS
         again = self._cost.token_ms(slot.key, 0, slot.blocks.block_size) * slot.blocks.block_size
         return 2.0 * self._move_ms(slot.blocks) < again

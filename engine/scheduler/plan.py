@@ -1,7 +1,9 @@
 """What one tick computes: plain data between scheduler, runner and statistics."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from engine.api.errors import InvariantError
 from engine.scheduler.cost_model import Load, chunk_pairs
 from engine.scheduler.sequence import Sequence
 
@@ -27,38 +29,36 @@ class PrefillChunk:
 
 @dataclass(slots=True)
 class ModelBatch:
-    """One pass of one model: a token of each decode row with guesses behind it, and chunks of prompts."""
+    """One pass of one model: a token of each decode row with its drafts behind it, and chunks of prompts."""
 
     model: int
     decode: list[Sequence] = field(default_factory=list)
     prefill: list[PrefillChunk] = field(default_factory=list)
-    copies: list[tuple[int, int]] = field(default_factory=list)
-    """(source block, destination block), to be copied in order before anything is written."""
     drafts: dict[int, list[int]] = field(default_factory=dict)
-    """Guesses behind the tokens of decode rows, by sequence id; blocks for them are there."""
+    """Draft tokens behind the tokens of decode rows, by sequence id; blocks for them are there."""
 
     @property
     def sequences(self) -> list[Sequence]:
         """All sequences of the pass, decode rows first."""
         return self.decode + [chunk.sequence for chunk in self.prefill]
 
-    def guesses(self, sequence: Sequence) -> int:
-        """How many guesses stand behind a decode row."""
+    def num_draft(self, sequence: Sequence) -> int:
+        """How many draft tokens stand behind a decode row."""
         return len(self.drafts.get(sequence.sequence_id, ()))
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of the pass, guesses included."""
-        guesses = sum(map(len, self.drafts.values()))
-        return len(self.decode) + guesses + sum(chunk.length for chunk in self.prefill)
+        """Tokens of the pass, draft tokens included."""
+        drafted = sum(map(len, self.drafts.values()))
+        return len(self.decode) + drafted + sum(chunk.length for chunk in self.prefill)
 
     @property
     def load(self) -> Load:
-        """Size of the pass, for the cost model; a guess costs what a decode row does."""
+        """Size of the pass, for the cost model; a draft token costs what a decode row does."""
         rows, context = len(self.decode), sum(len(sequence.token_ids) for sequence in self.decode)
         for sequence in self.decode if self.drafts else ():
-            rows += self.guesses(sequence)
-            context += self.guesses(sequence) * len(sequence.token_ids)
+            rows += self.num_draft(sequence)
+            context += self.num_draft(sequence) * len(sequence.token_ids)
         return Load(
             rows,
             context,
@@ -69,11 +69,11 @@ class ModelBatch:
 
 @dataclass(slots=True)
 class KVMoves:
-    """Copies between a model's KV blocks and its slots of host memory: first all saves, then all loads."""
+    """Copies between a model's KV blocks and its host slots: first all offloads, then all reloads."""
 
-    saves: list[tuple[int, int]] = field(default_factory=list)
+    offloads: list[tuple[int, int]] = field(default_factory=list)
     """(block, slot)"""
-    loads: list[tuple[int, int]] = field(default_factory=list)
+    reloads: list[tuple[int, int]] = field(default_factory=list)
     """(block, slot)"""
 
 
@@ -84,13 +84,39 @@ class TickPlan:
     batches: list[ModelBatch] = field(default_factory=list)
     moves: dict[int, KVMoves] = field(default_factory=dict)
     """By model: what is copied before any batch runs."""
+    live: Mapping[int, Sequence] = field(default_factory=dict)
+    """All live sequences by id, as they are when it is read: who else may hold a block."""
+
+    def holders(self, model: int) -> list[Sequence]:
+        """Live sequences of a model that hold blocks."""
+        return [s for s in self.live.values() if s.model == model and s.block_table]
+
+    @property
+    def rows_alone(self) -> ModelBatch | None:
+        """The only batch, if it is decode rows of one model without drafts and nothing else is to do."""
+        if len(self.batches) != 1 or self.moves:
+            return None
+        batch = self.batches[0]
+        return None if batch.prefill or batch.drafts else batch
 
     @property
     def drafted(self) -> bool:
-        """Whether guesses stand behind rows."""
+        """Whether draft tokens stand behind rows."""
         return any(batch.drafts for batch in self.batches)
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to do."""
         return not self.batches and not self.moves
+
+
+def take_accepted(batch: ModelBatch, sequence: Sequence, accepted: Mapping[int, list[int]]) -> int:
+    """Append the draft tokens that came true, whose KV is there; returns how many."""
+    taken = accepted.get(sequence.sequence_id, [])
+    draft = batch.drafts.get(sequence.sequence_id, [])
+    if taken != draft[: len(taken)]:
+        raise InvariantError(f"scheduler: what was accepted was not drafted: {taken} of {draft}")
+    sequence.token_ids += taken
+    sequence.drafted += len(draft)
+    sequence.accepted += len(taken)
+    return len(taken)

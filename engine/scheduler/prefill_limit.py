@@ -15,10 +15,10 @@ FIRST = 120
 """Tokens of the first chunk beside rows that decode: with these, a short pass."""
 
 PASSES = 32
-"""Passes that must succeed before twice as many tokens are tried again."""
+"""Executor that must succeed before twice as many tokens are tried again."""
 
 
-class PrefillCap:
+class PrefillLimit:
     """How many prompt tokens a tick may have."""
 
     def __init__(self, most: int) -> None:

@@ -10,28 +10,27 @@ Every sequence ends exactly once: either `finish` / `cancel` return True, or `co
 from collections import deque
 from collections.abc import Mapping
 
-from engine.api.errors import RequestError
+from engine.api.errors import InvariantError, RequestError
 from engine.api.request import FinishReason, Priority, Request
 from engine.api.stats import SequenceState
-from engine.cache.block_manager import BlockManager, InvariantError
-from engine.scheduler.block_tables import ModelSlot, SchedulerConfig, check_books
+from engine.cache.block_manager import BlockManager
 from engine.scheduler.buckets import padded_load
 from engine.scheduler.chunked_prefill import NO_LIMIT, order_readers, plan_chunks, tick_limit
+from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel, Load
-from engine.scheduler.drafts import take_over, take_room
-from engine.scheduler.kv_admission import Occupancy
-from engine.scheduler.plan import ModelBatch, PrefillChunk, TickPlan
-from engine.scheduler.prefill_limit import PrefillCap
-from engine.scheduler.queue import Roster
+from engine.scheduler.invariants import check_invariants
+from engine.scheduler.kv_admission import KVAdmission
+from engine.scheduler.limits import ModelSlot
+from engine.scheduler.plan import ModelBatch, TickPlan, take_accepted
+from engine.scheduler.prefill_limit import PrefillLimit
+from engine.scheduler.queue import SequenceQueue
 from engine.scheduler.sequence import Sequence
-from engine.scheduler.wait_estimate import waiting_seconds
-
-__all__ = ["ModelBatch", "PrefillChunk", "Scheduler", "SchedulerConfig", "TickPlan"]
+from engine.scheduler.wait_estimate import wait_seconds
 
 _ERRORS_KEPT = 256
 
 NO_FAILURES: Mapping[int, str] = {}
-NO_GUESSES: Mapping[int, list[int]] = {}
+NO_DRAFTS: Mapping[int, list[int]] = {}
 
 
 class Scheduler:
@@ -49,11 +48,11 @@ class Scheduler:
         """Longest that the last planned tick was to take; infinite when nobody decoded."""
         self.errors: deque[float] = deque(maxlen=_ERRORS_KEPT)
         """|predicted − measured| of the last passes, relative to what was measured."""
-        self.prefill_cap = PrefillCap(config.max_prefill_tokens)
+        self.prefill_limit = PrefillLimit(config.max_prefill_tokens)
         self._models: dict[int, ModelSlot] = {}
         self._sequences: dict[int, Sequence] = {}
-        self._roster = Roster(config.head_start_s)
-        self.occupancy = Occupancy(self._models, self._roster, cost, config)
+        self._queue = SequenceQueue(config.head_start_s)
+        self.kv_admission = KVAdmission(self._models, self._queue, cost, config)
         self._in_flight: TickPlan | None = None
         self._ending: dict[int, tuple[FinishReason, str | None, bool]] = {}
         """What ended while a tick was in flight: reason, error, whether its KV may be rubbish."""
@@ -61,7 +60,7 @@ class Scheduler:
     @property
     def preemptions(self) -> int:
         """How often a sequence made room for others because KV memory was full."""
-        return self.occupancy.preemptions
+        return self.kv_admission.preemptions
 
     @property
     def sequences(self) -> Mapping[int, Sequence]:
@@ -71,12 +70,12 @@ class Scheduler:
     @property
     def running(self) -> list[Sequence]:
         """Sequences that hold blocks, by rank."""
-        return list(self._roster.running)
+        return list(self._queue.running)
 
     @property
     def waiting(self) -> list[Sequence]:
         """Sequences in the queue, the next one first."""
-        return list(self._roster.queue)
+        return list(self._queue.waiting)
 
     def add_model(self, key: int, blocks: BlockManager, context_length: int) -> None:
         """Make a model schedulable."""
@@ -103,20 +102,19 @@ class Scheduler:
 
         Reads only what never changes while a model is resident: any thread may call it.
         """
-        self.slot(model).check_fits(request)
+        self.slot(model).limit_of(request)
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a new sequence; raises `RequestError` if it can never fit or too many wait."""
-        slot = self.slot(sequence.model)
-        slot.check_fits(sequence.request)
-        waiting = len(self._roster.queue)
+        limit = self.slot(sequence.model).limit_of(sequence.request)
+        waiting = len(self._queue.waiting)
         if waiting >= self.config.max_queue:
             raise RequestError(f"queue: {waiting} requests wait already; try again later")
         if sequence.sequence_id in self._sequences:
             raise InvariantError(f"scheduler: sequence {sequence.sequence_id} was submitted twice")
-        sequence.limit = slot.limit_for(sequence.request)
+        sequence.limit = limit
         self._sequences[sequence.sequence_id] = sequence
-        self._roster.enter(sequence)
+        self._queue.enter(sequence)
 
     def cancel(self, sequence_id: int) -> bool:
         """End a sequence; True if it ended now, False if `commit` will return it or it has ended."""
@@ -125,36 +123,36 @@ class Scheduler:
 
     def focus(self, sequence_id: int | None) -> None:
         """Put one sequence before all others; an id that is not live means nobody."""
-        self._roster.focus = sequence_id
+        self._queue.focus = sequence_id
 
     @property
     def focused(self) -> int | None:
         """The sequence that comes first."""
-        return self._roster.focus
+        return self._queue.focus
 
-    def hold(self, sequence_id: int) -> None:
-        """Compute nothing more for a sequence until `let_go`; it keeps its KV while nobody needs it.
+    def pause(self, sequence_id: int) -> None:
+        """Compute nothing more for a sequence until `resume`; it keeps its KV while nobody needs it.
 
         An id that is not live is ignored, here and in the next two; all three raise `InvariantError`
         while a tick is in flight.
         """
-        for sequence in self._steerable(sequence_id):
-            self._roster.hold(sequence)
+        for sequence in self._controllable(sequence_id):
+            self._queue.pause(sequence)
 
-    def let_go(self, sequence_id: int) -> None:
-        """Undo `hold`."""
-        for sequence in self._steerable(sequence_id):
-            self._roster.let_go(sequence)
+    def resume(self, sequence_id: int) -> None:
+        """Undo `pause`."""
+        for sequence in self._controllable(sequence_id):
+            self._queue.resume(sequence)
 
     def set_priority(self, sequence_id: int, priority: Priority) -> None:
         """Change a sequence's share and its place in the order."""
-        for sequence in self._steerable(sequence_id):
-            self._roster.set_priority(sequence, priority)
+        for sequence in self._controllable(sequence_id):
+            self._queue.set_priority(sequence, priority)
 
     @property
     def idle(self) -> bool:
         """Whether nothing can run: no sequence, or all of them paused on request."""
-        return all(sequence.held for sequence in self._sequences.values())
+        return all(sequence.user_paused for sequence in self._sequences.values())
 
     def finish(
         self, sequence: Sequence, reason: FinishReason = FinishReason.STOP, error: str | None = None
@@ -179,33 +177,20 @@ class Scheduler:
         """
         if plan is not self._in_flight or self._ending:
             return False
-        batch = plan.batches[0]
-        blocks = self._models[batch.model].blocks
-        missing = []
-        for sequence in batch.decode:
-            tokens = len(sequence.token_ids) + ahead
-            if tokens >= sequence.limit:
-                return False
-            if tokens > len(sequence.block_table) * blocks.block_size:
-                missing.append(sequence)
-        if missing and not blocks.fits(len(missing), evicting=not blocks.host.capacity):
-            # With host memory behind them, blocks are evicted between ticks only.
-            return False
-        for sequence in missing:
-            sequence.block_table += blocks.allocate(1, sequence.block_table[-1]) or []
-        return True
+        return self.kv_admission.grow_ahead(plan.batches[0], ahead)
 
-    def make_room(self, sequence: Sequence, guesses: int) -> int:
-        """How many of `guesses` may stand behind a decode row of the plan in flight (see `take_room`)."""
-        return take_room(sequence, guesses, self._models[sequence.model].blocks, len(self._roster.running))
+    def make_room(self, sequence: Sequence, num_draft: int) -> int:
+        """How many of `num_draft` tokens may stand behind a decode row of the plan in flight."""
+        return self.kv_admission.grow_for_draft(sequence, num_draft)
 
     def queue_position(self, sequence: Sequence) -> int:
         """1 for the next one to be admitted; 0 for one that does not wait."""
-        return self._roster.queue.position(sequence)
+        return self._queue.waiting.position(sequence)
 
-    def waiting_seconds(self, sequence: Sequence) -> float | None:
-        """Estimate of the time to its first token; None if it decodes or is paused on request."""
-        return waiting_seconds(sequence, self._roster, self._loads(), self.tick_limit_ms, self.cost)
+    def wait_seconds(self) -> dict[int, float]:
+        """Estimates of the time to the first token, by sequence; none for who decodes or was paused."""
+        loads = self._loads(self._decode_batches())
+        return wait_seconds(self._sequences.values(), self._queue, loads, self.tick_limit_ms, self.cost)
 
     def observe(self, batch: ModelBatch, ms: float) -> float:
         """Teach the cost model one measured pass, before `commit`; returns what it had predicted."""
@@ -224,20 +209,22 @@ class Scheduler:
         """
         if self._in_flight is not None:
             raise InvariantError("scheduler: plan was called while a tick is in flight")
-        plan = TickPlan()
-        occupancy = self.occupancy
-        occupancy.begin()
-        somebody_paused = occupancy.grow_rows()
-        loads = self._loads()
+        plan = TickPlan(live=self._sequences)
+        kv_admission = self.kv_admission
+        kv_admission.begin()
+        somebody_paused = kv_admission.grow_rows()
+        batches, preemptions = self._decode_batches(), self.preemptions
+        loads = self._loads(batches)
         self.tick_limit_ms = tick_limit(loads, self.cost, self.config)
         spare_ms = self.tick_limit_ms - self.cost.idle_ms(loads)
         if not somebody_paused:
             # Who was paused sits this tick out, even if sharing another's copies would let it back at once.
-            occupancy.admit(now, spare_ms)
-        spare_ms = occupancy.restore(spare_ms, plan.moves)
-        batches = self._decode_batches()
+            kv_admission.admit(now, spare_ms)
+        spare_ms = kv_admission.reload(spare_ms, plan.moves)
+        if self.preemptions != preemptions:
+            batches = self._decode_batches()
         self._add_prefill(batches, loads, spare_ms, now)
-        occupancy.end(plan.moves)
+        kv_admission.end(plan.moves)
         plan.batches = [batch for batch in batches.values() if batch.decode or batch.prefill]
         if plan.empty and not self.idle:
             raise InvariantError("scheduler: sequences wait but none can run")
@@ -251,15 +238,15 @@ class Scheduler:
         failed: Mapping[int, str] = NO_FAILURES,
         now: float | None = None,
         *,
-        confirmed: Mapping[int, list[int]] = NO_GUESSES,
+        accepted: Mapping[int, list[int]] = NO_DRAFTS,
         more: bool = False,
     ) -> list[Sequence]:
         """Account a step: advance, append sampled ids, index full blocks; returns what ended here.
 
         With `more` the plan stays in flight, run again: nothing ends before its last step.
 
-        `sampled` has an id for every sequence whose known tokens are all computed now, `confirmed` the
-        guesses of its draft that came true and stand before that id. `failed` gives
+        `sampled` has an id for every sequence whose known tokens are all computed now, `accepted` the
+        draft tokens of its draft that came true and stand before that id. `failed` gives
         the cause for sequences whose step failed: they end with `ERROR` and their blocks, which may
         hold rubbish, are forgotten. What was finished or cancelled during the tick ends here too, its
         sampled id dropped; and so does, as failed, a sequence that should have an id but has none.
@@ -272,11 +259,11 @@ class Scheduler:
             reason, error, _ = self._ending.get(sequence_id, (FinishReason.ERROR, failed[sequence_id], True))
             self._ending[sequence_id] = (reason, error, True)
         for batch in plan.batches:
-            self.prefill_cap.passed(len(batch.prefill))
+            self.prefill_limit.passed(len(batch.prefill))
             slot = self._models[batch.model]
             for sequence in batch.decode:
-                guessed = take_over(batch, sequence, confirmed) if batch.drafts else 0
-                self._advance(slot, sequence, 1 + guessed, sampled, failed, now)
+                taken = take_accepted(batch, sequence, accepted) if batch.drafts else 0
+                self._advance(slot, sequence, 1 + taken, sampled, failed, now)
             for chunk in batch.prefill:
                 self._advance(slot, chunk.sequence, chunk.length, sampled, failed, now)
         if more:
@@ -293,7 +280,7 @@ class Scheduler:
 
     def check(self) -> None:
         """Raise `InvariantError` if the books do not balance; thorough with `config.debug`."""
-        running, queue = self._roster.running, self._roster.queue
+        running, queue = self._queue.running, self._queue.waiting
         if len(running) + len(queue) != len(self._sequences):
             raise InvariantError(
                 f"scheduler: {len(running)} running and {len(queue)} waiting sequences "
@@ -302,11 +289,11 @@ class Scheduler:
         for slot in self._models.values():
             slot.blocks.check_counts()
         if self.config.debug:
-            check_books(self._models, running, queue)
+            check_invariants(self._models, running, queue)
 
-    def _steerable(self, sequence_id: int) -> list[Sequence]:
+    def _controllable(self, sequence_id: int) -> list[Sequence]:
         if self._in_flight is not None:
-            raise InvariantError("scheduler: sequences are steered between ticks")
+            raise InvariantError("scheduler: sequences are controlled between ticks")
         return [self._sequences[sequence_id]] if sequence_id in self._sequences else []
 
     def slot(self, model: int) -> ModelSlot:
@@ -317,14 +304,14 @@ class Scheduler:
 
     def _decode_batches(self) -> dict[int, ModelBatch]:
         batches = {key: ModelBatch(key) for key in self._models}
-        for sequence in self._roster.running:
+        for sequence in self._queue.running:
             if sequence.state is SequenceState.DECODE:
                 batches[sequence.model].decode.append(sequence)
         return batches
 
-    def _loads(self) -> dict[int, Load]:
-        """The decode rows of this tick, by model."""
-        return {key: self._load(batch) for key, batch in self._decode_batches().items() if batch.decode}
+    def _loads(self, batches: Mapping[int, ModelBatch]) -> dict[int, Load]:
+        """The decode rows of a tick, by model."""
+        return {key: self._load(batch) for key, batch in batches.items() if batch.decode}
 
     def _load(self, batch: ModelBatch) -> Load:
         return padded_load(batch.load, bool(batch.drafts)) if self.config.fill_passes else batch.load
@@ -332,31 +319,17 @@ class Scheduler:
     def _add_prefill(
         self, batches: dict[int, ModelBatch], loads: dict[int, Load], spare_ms: float, now: float
     ) -> None:
-        reading = [s for s in self._roster.active() if s.state is SequenceState.PREFILL and not s.restores]
-        readers = order_readers(reading, self._roster.focus, now, self.config.starve_s)
-        most = self.prefill_cap.most(bool(loads))
+        reading = [s for s in self._queue.active() if s.state is SequenceState.PREFILL and not s.reloads]
+        readers = order_readers(reading, self._queue.focus, now, self.config.starve_s)
+        most = self.prefill_limit.most(bool(loads))
         chunks = plan_chunks(readers, loads, spare_ms, self.cost, self.config, most)
-        self.prefill_cap.planned(sum(chunk.length for chunk in chunks), bool(loads))
-        self._add_copies(batches, chunks)
+        self.prefill_limit.planned(sum(chunk.length for chunk in chunks), bool(loads))
         for chunk in chunks:
             sequence = chunk.sequence
             sequence.read_at = now
             if sequence.admitted_at is None:
                 sequence.admitted_at = now
             batches[sequence.model].prefill.append(chunk)
-
-    def _add_copies(self, batches: dict[int, ModelBatch], chunks: list[PrefillChunk]) -> None:
-        """Copies of this tick's admissions, each with a chunk of at least one token.
-
-        The source may be written or freed after this tick, so no copy can wait for a share.
-        """
-        planned = {chunk.sequence.sequence_id for chunk in chunks}
-        for sequence_id, copy in self.occupancy.copies.items():
-            sequence = self._sequences[sequence_id]
-            batches[sequence.model].copies.append(copy)
-            if sequence_id not in planned:
-                chunks.append(PrefillChunk(sequence, sequence.num_computed, 1))
-        self.occupancy.copies.clear()
 
     def _advance(
         self,
@@ -394,7 +367,7 @@ class Scheduler:
         self, sequence: Sequence, reason: FinishReason, error: str | None, *, discard: bool = False
     ) -> None:
         del self._sequences[sequence.sequence_id]
-        self._roster.leave(sequence)
+        self._queue.leave(sequence)
         self._models[sequence.model].blocks.release(sequence.block_table, discard=discard)
         sequence.finish_reason = reason
         sequence.error = error

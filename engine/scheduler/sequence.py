@@ -34,16 +34,13 @@ class Sequence:
     """Clock of the submit, in seconds; the same clock as `Scheduler.plan`'s `now`."""
     seed: int = 0
     """Random numbers of the sampler depend on (seed, position) only."""
-    parent: int | None = None
-    """Sequence that this one was forked from; while it lives, a partly filled block of it is
-    copied instead of computed again."""
     token_ids: list[int] = field(init=False, repr=False)
     """Prompt and generated tokens."""
     prompt_len: int = field(init=False)
     num_computed: int = 0
     """Tokens whose KV is in blocks."""
     block_table: list[int] = field(default_factory=list, repr=False)
-    restores: list[PrefixNode] = field(default_factory=list, repr=False)
+    reloads: list[PrefixNode] = field(default_factory=list, repr=False)
     """Blocks after `num_computed` whose KV comes back from host memory, in order; nothing of the
     sequence is computed while there are some."""
     cached_tokens: int = 0
@@ -66,10 +63,10 @@ class Sequence:
     priority: Priority = Priority.NORMAL
     """Starts as the request's."""
     drafted: int = 0
-    """Tokens that were guessed ahead of the model so far."""
+    """Tokens that were drafted ahead of the model so far."""
     accepted: int = 0
-    """Of these, how many the model confirmed."""
-    held: bool = False
+    """Of these, how many the model accepted."""
+    user_paused: bool = False
     """Paused on request: computes nothing, keeps its KV while nobody needs the memory."""
     finish_reason: FinishReason | None = None
     """Set once, when the sequence ends."""

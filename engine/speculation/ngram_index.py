@@ -1,4 +1,4 @@
-"""Where the last tokens of a text stood before: what followed there is a guess at what comes next.
+"""Where the last tokens of a text stood before: what followed there is a proposal for what comes next.
 
 Chains of equal pairs, as in LZ77 (Ziv and Lempel 1977): a pair of tokens leads to its last place, each
 place to the one before it. This module imports no torch.
@@ -13,7 +13,7 @@ CANDIDATES = 12
 """Earlier places of a pair that are looked at, the latest first."""
 
 
-class SuffixIndex:
+class NgramIndex:
     """Finds the longest earlier match of the end of a growing list of token ids.
 
     The list is the caller's; the index never changes what it has seen of it.

@@ -85,7 +85,7 @@ def test_a_submit_after_the_last_drain_is_refused(file):
         model.submit(request())
     with pytest.raises(EngineClosedError):
         engine._loop.call(lambda: None)
-    engine._loop.steer(1, Action.CANCEL)
+    engine._loop.control(1, Action.CANCEL)
 
 
 def test_a_request_in_the_inbox_when_the_engine_closes_ends_as_cancelled(file):
@@ -231,7 +231,7 @@ def test_a_failing_snapshot_stops_nothing(engine: Engine, model: Model, monkeypa
     def broken(*args) -> None:
         raise OSError("no /proc here")
 
-    monkeypatch.setattr(engine._loop._snapshots, "take", broken)
+    monkeypatch.setattr(engine._loop._stats, "take", broken)
     assert model.submit(request()).result(10)[1].reason is FinishReason.LENGTH
     other = engine.load(model.path)
     assert other.submit(request()).result(10)[1].reason is FinishReason.LENGTH

@@ -9,7 +9,7 @@ from engine.api.generation import Generation
 from engine.api.request import FinishReason, Request, SamplingParams
 from engine.api.stats import SequenceState
 from engine.engine import Engine
-from engine.runner.eager_runner import ModelRunner
+from engine.runner.eager_runner import EagerRunner
 from tests.support.small_model import KV_BYTES
 
 TABS, PROMPT, NEW = 8, 700, 250
@@ -24,7 +24,7 @@ def answers(path: Path, spill: str, tokens: int | None) -> tuple[list[tuple[int,
         weight_dtype="float32",
         kv_dtype="float32",
         kv_budget_bytes=budget,
-        kv_spill=spill,
+        kv_offload=spill,
         host_kv_bytes=budget or 0,
         debug=True,
     ) as engine:
@@ -75,13 +75,13 @@ def uncontended(small_model: Path) -> list[tuple[int, ...]]:
 def loaded(monkeypatch) -> list[int]:
     """Blocks that came back from host memory, pass by pass."""
     counts: list[int] = []
-    original = ModelRunner.load_blocks
+    original = EagerRunner.reload_blocks
 
-    def load(runner: ModelRunner, pairs: list[tuple[int, int]]) -> None:
+    def load(runner: EagerRunner, pairs: list[tuple[int, int]]) -> None:
         counts.append(len(pairs))
         original(runner, pairs)
 
-    monkeypatch.setattr(ModelRunner, "load_blocks", load)
+    monkeypatch.setattr(EagerRunner, "reload_blocks", load)
     return counts
 
 

@@ -19,7 +19,7 @@ def install() -> None:
     find_numpy_type = interpreter._get_np_dtype
     numpy_types: dict[str, Any] = {}
     patched: set[int] = set()
-    """Modules, by the id of their globals, for which this launch has patched; it restores all at its end."""
+    """Modules, by the id of their globals, for which this launch has patched; it reloads all at its end."""
 
     def patch_once(fn: Any) -> Any:
         if id(fn.__globals__) in patched:

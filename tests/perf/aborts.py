@@ -17,7 +17,7 @@ from random import Random
 from engine.api.generation import Generation
 from engine.api.request import Finished, FinishReason, Priority, Request, SamplingParams
 from engine.engine import Engine, Model
-from engine.scheduler.scheduler import ModelBatch
+from engine.scheduler.plan import ModelBatch
 from tests.support.fault_bench import Tap
 from tests.support.tiny_gguf import make_tiny
 
@@ -91,7 +91,7 @@ class Aborts:
 
         def books() -> None:
             loop.scheduler.check()
-            assert not loop.scheduler.sequences and not loop._answers
+            assert not loop.scheduler.sequences and not loop._outputs
             held = sum(resident.blocks.held for resident in loop._models.values())
             assert held == 0, f"{held} blocks were leaked"
             self.preempted = loop.scheduler.preemptions
@@ -159,7 +159,7 @@ class Aborts:
         abort.generation.cancel()
 
     def _ticks(self) -> int:
-        return self.engine._loop._snapshots._ticks
+        return self.engine._loop._stats._ticks
 
     def _settle(self) -> None:
         """Cancel the oldest, by its phase, and account it once it has ended."""

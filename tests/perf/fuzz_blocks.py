@@ -24,7 +24,7 @@ def main() -> None:
     seconds = time.process_time() - started
     print(
         f"{options.operations} operations in {seconds:.1f} s of one core; {fuzzer.hits} blocks hit, "
-        f"{fuzzer.copies} copied on write, {fuzzer.refusals} refused, {len(fuzzer.rows)} tables live"
+        f"{fuzzer.refusals} refused, {len(fuzzer.rows)} tables live"
     )
 
 

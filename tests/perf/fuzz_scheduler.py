@@ -13,7 +13,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     started = time.perf_counter()
-    ticks = preemptions = ended = refused = holds = saves = loads = guessed = confirmed = 0
+    ticks = preemptions = ended = refused = pauses = offloads = reloads = drafted = accepted = 0
     for i in range(options.workloads):
         seed = options.seed + i
         fuzzer = SchedulerFuzzer(Random(seed), faults=seed % 2 == 0)
@@ -25,15 +25,15 @@ def main() -> None:
         preemptions += fuzzer.scheduler.preemptions
         ended += len(fuzzer.ended)
         refused += fuzzer.refused
-        holds += fuzzer.holds
-        saves += fuzzer.saves
-        loads += fuzzer.loads
-        guessed += fuzzer.guessed
-        confirmed += fuzzer.confirmed
+        pauses += fuzzer.pauses
+        offloads += fuzzer.offloads
+        reloads += fuzzer.reloads
+        drafted += fuzzer.drafted
+        accepted += fuzzer.accepted
     print(
         f"{options.workloads} workloads in {time.perf_counter() - started:.1f} s: {ticks} ticks, "
-        f"{ended} sequences ended once each, {refused} refused, {preemptions} preemptions, {holds} pauses, "
-        f"{saves} blocks to host memory, {loads} back, {confirmed} of {guessed} guesses confirmed"
+        f"{ended} sequences ended once each, {refused} refused, {preemptions} preemptions, {pauses} pauses, "
+        f"{offloads} blocks to host memory, {reloads} back, {accepted} of {drafted} drafts accepted"
     )
 
 

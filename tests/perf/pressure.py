@@ -201,8 +201,8 @@ def make_engine(options: argparse.Namespace, **more: Any) -> Engine:
     """An engine whose results do not depend on who runs together."""
     gpu = options.device.startswith("cuda")
     exact = {"batch_independent": True} if gpu else {"weight_dtype": "float32", "kv_dtype": "float32"}
-    if gpu and options.kv_spill != "auto":
-        exact["kv_spill"] = options.kv_spill
+    if gpu and options.kv_offload != "auto":
+        exact["kv_offload"] = options.kv_offload
     return Engine(options.device, **exact, **more)
 
 

@@ -318,7 +318,7 @@ class Soak:
 
         def books() -> None:
             loop.scheduler.check()
-            assert not loop.scheduler.sequences and not loop._answers
+            assert not loop.scheduler.sequences and not loop._outputs
             residents = loop._models.values()
             assert all(resident.blocks.held == 0 for resident in residents), "blocks are still held"
             kept = sum(resident.blocks.cached * resident.blocks.block_bytes for resident in residents)

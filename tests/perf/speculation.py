@@ -1,6 +1,6 @@
-"""What guessing is worth: `python -m tests.perf.speculation --device cuda --model FILE`.
+"""What drafting is worth: `python -m tests.perf.speculation --device cuda --model FILE`.
 
-The same answers with and without guesses, in turns, on the built-in model or `--model FILE`. Few
+The same answers with and without drafts, in turns, on the built-in model or `--model FILE`. Few
 models quote on request, so quoted and edited answers are dictated: every pass is computed and sampled
 in full, and then the dictated token takes the sampled one's place. Prose is what the model says
 itself; phrases that foretell little are dictated too, since what they cost is the question. Speeds are
@@ -12,7 +12,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -88,8 +88,8 @@ def dictation(cases: list[Case]) -> Callable[..., Sampled]:
             text = texts.get(sequence.request.label)
             if text is not None:
                 start, draft = sequence.num_target, drafts.get(sequence.sequence_id, [])
-                true = next((n for n, guess in enumerate(draft) if text[start + n] != guess), len(draft))
-                result.confirmed[sequence.sequence_id] = draft[:true]
+                true = next((n for n, token in enumerate(draft) if text[start + n] != token), len(draft))
+                result.accepted[sequence.sequence_id] = draft[:true]
                 result.ids[sequence.sequence_id] = text[start + true]
         return result
 
@@ -128,10 +128,10 @@ def _phrases(page: list[int], length: int, count: int, rng: random.Random) -> li
     return text
 
 
-def run(engine: Engine, model: Model, case: Case, guessing: bool) -> Run:
+def run(engine: Engine, model: Model, case: Case, drafting: bool) -> Run:
     """Answer once; the prompt's reading is not in the figures."""
     loop = engine._loop
-    loop._config = replace(loop._config, speculation=guessing)
+    loop._speculator.enabled = drafting
     generation = model.submit(case.request)
     sequence = None
     ids: list[int] = []
@@ -150,7 +150,7 @@ def run(engine: Engine, model: Model, case: Case, guessing: bool) -> Run:
 
 
 def measure(engine: Engine, model: Model, case: Case, repeat: int) -> str:
-    """Pairs of answers without and with guesses, as a line and the passes of the last answer."""
+    """Pairs of answers without and with drafts, as a line and the passes of the last answer."""
     run(engine, model, case, True)
     pairs = [(run(engine, model, case, False), run(engine, model, case, True)) for _ in range(repeat)]
     same = all(off.ids == on.ids for off, on in pairs)
@@ -163,7 +163,7 @@ def measure(engine: Engine, model: Model, case: Case, repeat: int) -> str:
     return (
         f"{case.name}: cpu {cpu[0]:.1f} -> {cpu[1]:.1f} tok/s ({cpu[1] / cpu[0]:.2f}x), clock "
         f"{clock[0]:.1f} -> {clock[1]:.1f} ({clock[1] / clock[0]:.2f}x), "
-        f"{last.accepted} of {last.drafted} guesses confirmed, texts {'equal' if same else 'DIFFER'}"
+        f"{last.accepted} of {last.drafted} drafts accepted, texts {'equal' if same else 'DIFFER'}"
         + (f"\n    passes: {passes}" if passes else "")
     )
 

@@ -7,7 +7,8 @@ table shows at a position must be the hash of the sequence's own tokens.
 from dataclasses import dataclass, field
 from random import Random
 
-from engine.cache.block_manager import BlockManager, KVBudget
+from engine.cache.block_manager import BlockManager
+from engine.cache.budget import KVBudget
 
 TOKENS = 3
 MAX_LENGTH = 60
@@ -43,7 +44,7 @@ class BlockFuzzer:
         ]
         self.memory = [[[0] * block_size for _ in range(m.total + 1)] for m in self.managers]
         self.rows: list[Row] = []
-        self.hits = self.refusals = self.copies = 0
+        self.hits = self.refusals = 0
 
     def step(self) -> None:
         action = self.random.random()
@@ -95,20 +96,19 @@ class BlockFuzzer:
                 self.refusals += 1
                 return
             row.table += blocks
-        elif manager.refs(row.table[-1]) > 1:
-            if not manager.fits(1):
-                self.refusals += 1
-                return
-            source, destination = manager.copy_on_write(row.table, len(row.table) - 1)
-            self.memory[row.manager][destination] = list(self.memory[row.manager][source])
-            self.copies += 1
         row.token_ids.append(self.random.randrange(TOKENS))
         row.contents += chain(row.token_ids[-1:], row.contents[-1])
         self.write(row, start, start + 1)
 
     def fork(self, row: Row) -> None:
-        table = self.managers[row.manager].fork(row.table)
-        self.rows.append(Row(row.manager, list(row.token_ids), list(row.contents), table))
+        """Share the full blocks of a row; what it has in a block that is not full is its own."""
+        full = len(row.token_ids) // self.size
+        if not full:
+            return
+        table = row.table[:full]
+        self.managers[row.manager].share(table)
+        kept = full * self.size
+        self.rows.append(Row(row.manager, row.token_ids[:kept], row.contents[:kept], table))
 
     def stop(self, row: Row, *, discard: bool) -> None:
         self.verify(row, row.table, len(row.token_ids))

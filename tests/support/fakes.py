@@ -157,7 +157,7 @@ class FakeGeneration:
             queue_position=1 if self.state is SequenceState.QUEUED else 0,
             note=self.note,
             priority=self.priority,
-            held=self.held,
+            user_paused=self.held,
             focused=self.model.engine.focused == self.sequence_id,
         )
         return replace(stats, **self.more)

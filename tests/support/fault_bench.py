@@ -10,7 +10,7 @@ from engine.api.request import Event, Finished, FinishReason, Request, SamplingP
 from engine.core.model_loader import ResidentModel
 from engine.engine import Engine, Model
 from engine.runner.sampler import Sampled
-from engine.scheduler.scheduler import ModelBatch
+from engine.scheduler.plan import ModelBatch
 from engine.templates.chat_template import Message
 
 CHUNK = 32
@@ -129,7 +129,7 @@ class FaultBench:
     def _books(self) -> None:
         loop = self.engine._loop
         loop.scheduler.check()
-        assert not loop.scheduler.sequences and not loop._answers
+        assert not loop.scheduler.sequences and not loop._outputs
         for resident in loop._models.values():
             assert resident.blocks.held == 0, "blocks were leaked"
 

@@ -8,13 +8,15 @@ from collections import Counter
 from random import Random
 
 from engine.api.errors import RequestError
+from engine.api.options import Offload
 from engine.api.request import FinishReason, Priority, Request
 from engine.api.stats import SequenceState
-from engine.cache.block_manager import BlockManager, KVBudget
-from engine.scheduler.block_tables import Spill
+from engine.cache.block_manager import BlockManager
+from engine.cache.budget import KVBudget
+from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel
-from engine.scheduler.plan import KVMoves
-from engine.scheduler.scheduler import ModelBatch, Scheduler, SchedulerConfig
+from engine.scheduler.plan import KVMoves, ModelBatch
+from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.sequence import Sequence
 from tests.support.block_fuzz import chain
 
@@ -38,11 +40,11 @@ class SchedulerFuzzer:
             head_start_s=random.choice([0.0, 5.0]),
             starve_s=random.choice([0.02, 0.5]),
             min_stay_s=random.choice([0.0, 0.1]),
-            spill=random.choice([Spill.NEVER, Spill.ALWAYS]),
+            offload=random.choice([Offload.NEVER, Offload.ALWAYS]),
             debug=True,
         )
         self.scheduler = Scheduler(CostModel(), config)
-        self.scheduler.occupancy.host_gb_s = random.choice([None, 1e-6, 1e-3])
+        self.scheduler.kv_admission.host_gb_s = random.choice([None, 1e-6, 1e-3])
         self.memory: dict[int, list[list[int]]] = {}
         self.host: dict[int, list[list[int]]] = {}
         for key in self.models:
@@ -64,14 +66,14 @@ class SchedulerFuzzer:
         self.longest = random.choice([6, 15, 40])
         self.rate = random.choice([0.1, 0.5, 0.9])
         self.eog = random.choice([0.002, 0.02, 0.1])
-        self.steering = random.choice([0.0, 0.05, 0.3])
+        self.controlling = random.choice([0.0, 0.05, 0.3])
         self.ids = 0
         self.now = 0.0
         self.live: dict[int, Sequence] = {}
         self.ended: Counter[int] = Counter()
-        self.refused = self.ticks = self.tokens = self.holds = self.saves = self.loads = 0
-        self.guessed = self.confirmed = 0
-        self.guessing = random.choice([0.0, 0.3, 0.9])
+        self.refused = self.ticks = self.tokens = self.pauses = self.offloads = self.reloads = 0
+        self.drafted = self.accepted = 0
+        self.drafting = random.choice([0.0, 0.3, 0.9])
         self.prompts = [[random.randrange(1, 4) for _ in range(60)] for _ in range(2)]
 
     @property
@@ -96,9 +98,9 @@ class SchedulerFuzzer:
         while self.left and self.random.random() < self.rate:
             self.submit()
         self.maybe_cancel(0.03)
-        if self.random.random() < self.steering:
-            self.steer()
-        held = {i for i, s in self.live.items() if s.held}
+        if self.random.random() < self.controlling:
+            self.control()
+        held = {i for i, s in self.live.items() if s.user_paused}
         decoding = {i for i, s in self.live.items() if s.state is SequenceState.DECODE}
         plan = self.scheduler.plan(self.now)
         assert plan.empty == (held == self.live.keys())
@@ -114,23 +116,23 @@ class SchedulerFuzzer:
         for key, moves in plan.moves.items():
             self.move(self.memory[key], self.host[key], moves)
         for batch in plan.batches:
-            self.guess(batch)
+            self.draft(batch)
         self.maybe_cancel(0.05)
-        sampled, failed, confirmed = {}, {}, {}
+        sampled, failed, accepted = {}, {}, {}
         for batch in plan.batches:
-            self.run_batch(batch, sampled, failed, confirmed)
+            self.run_batch(batch, sampled, failed, accepted)
             self.scheduler.observe(batch, self.milliseconds(batch))
         self.maybe_cancel(0.05)
         if self.left and self.random.random() < 0.2:
             self.submit()
-        for sequence in self.scheduler.commit(plan, sampled, failed, self.now, confirmed=confirmed):
+        for sequence in self.scheduler.commit(plan, sampled, failed, self.now, accepted=accepted):
             self.end(sequence)
         for sequence_id, token_id in sampled.items():
-            self.deliver(sequence_id, [*confirmed.get(sequence_id, ()), token_id])
+            self.deliver(sequence_id, [*accepted.get(sequence_id, ()), token_id])
 
-    def guess(self, batch: ModelBatch) -> None:
+    def draft(self, batch: ModelBatch) -> None:
         for sequence in batch.decode:
-            if self.random.random() >= self.guessing:
+            if self.random.random() >= self.drafting:
                 continue
             wanted, before = self.random.choice([1, 3, 9]), len(sequence.block_table)
             count = self.scheduler.make_room(sequence, wanted)
@@ -143,10 +145,8 @@ class SchedulerFuzzer:
     def submit(self) -> None:
         self.left -= 1
         self.ids += 1
-        parent = None
         if self.live and self.random.random() < 0.3:
             origin = self.random.choice(list(self.live.values()))
-            parent = origin.sequence_id
             ids = origin.token_ids[: self.random.randint(1, origin.num_target)]
         else:
             ids = self.random.choice(self.prompts)[: self.random.randint(1, self.longest)]
@@ -156,7 +156,7 @@ class SchedulerFuzzer:
             max_tokens=self.random.choice([None, 1, 3, 20]),
             priority=self.random.choice(list(Priority)),
         )
-        sequence = Sequence(self.ids, self.random.choice(self.models), request, self.now, parent=parent)
+        sequence = Sequence(self.ids, self.random.choice(self.models), request, self.now)
         try:
             self.scheduler.submit(sequence)
         except RequestError:
@@ -164,15 +164,15 @@ class SchedulerFuzzer:
             return
         self.live[self.ids] = sequence
 
-    def steer(self) -> None:
+    def control(self) -> None:
         """What a user does to answers between two ticks; ids that have ended are harmless."""
         chosen = self.random.choice([*self.live, self.random.randint(0, self.ids)])
         sequence = self.live.get(chosen)
         what = self.random.randrange(5)
         if what == 0:
-            self.scheduler.hold(chosen)
-            self.holds += sequence is not None
-            assert sequence is None or (sequence.held and sequence.state is SequenceState.PAUSED)
+            self.scheduler.pause(chosen)
+            self.pauses += sequence is not None
+            assert sequence is None or (sequence.user_paused and sequence.state is SequenceState.PAUSED)
         elif what <= 2:
             self.release_one()
         elif what == 3:
@@ -184,11 +184,11 @@ class SchedulerFuzzer:
 
     def release_one(self) -> None:
         """Resume one of those that are paused on request."""
-        held = [i for i, s in self.live.items() if s.held]
+        held = [i for i, s in self.live.items() if s.user_paused]
         if held:
             chosen = self.random.choice(held)
-            self.scheduler.let_go(chosen)
-            assert not self.live[chosen].held
+            self.scheduler.resume(chosen)
+            assert not self.live[chosen].user_paused
 
     def maybe_cancel(self, chance: float) -> None:
         if self.live and self.random.random() < chance:
@@ -198,11 +198,11 @@ class SchedulerFuzzer:
                     self.end(sequence)
 
     def move(self, memory: list[list[int]], host: list[list[int]], moves: KVMoves) -> None:
-        self.saves += len(moves.saves)
-        self.loads += len(moves.loads)
-        for block, slot in moves.saves:
+        self.offloads += len(moves.offloads)
+        self.reloads += len(moves.reloads)
+        for block, slot in moves.offloads:
             host[slot] = list(memory[block])
-        for block, slot in moves.loads:
+        for block, slot in moves.reloads:
             memory[block] = list(host[slot])
 
     def run_batch(
@@ -210,11 +210,9 @@ class SchedulerFuzzer:
         batch: ModelBatch,
         sampled: dict[int, int],
         failed: dict[int, str],
-        confirmed: dict[int, list[int]],
+        accepted: dict[int, list[int]],
     ) -> None:
         memory = self.memory[batch.model]
-        for source, destination in batch.copies:
-            memory[destination] = list(memory[source])
         spans = [(s, s.num_computed, s.num_computed + 1) for s in batch.decode]
         spans += [(c.sequence, c.start, c.end) for c in batch.prefill]
         assert len({s.sequence_id for s, _, _ in spans}) == len(spans) > 0
@@ -246,9 +244,9 @@ class SchedulerFuzzer:
             if end == sequence.num_target:
                 true = self.random.choice([0, len(draft), self.random.randint(0, len(draft))])
                 if true:
-                    confirmed[sequence.sequence_id] = draft[:true]
-                self.guessed += len(draft)
-                self.confirmed += true
+                    accepted[sequence.sequence_id] = draft[:true]
+                self.drafted += len(draft)
+                self.accepted += true
                 sampled[sequence.sequence_id] = (
                     EOG if self.random.random() < self.eog else self.random.randrange(1, 4)
                 )

@@ -70,7 +70,7 @@ def rows_of(state: TabState, sequence: SequenceStats, priority: Priority = Prior
 
 
 def test_a_tab_says_who_paused_it_why_and_where_its_memory_is():
-    mine = rows_of(TabState.PAUSED, replace(PAUSED, held=True, note="paused on request"))
+    mine = rows_of(TabState.PAUSED, replace(PAUSED, user_paused=True, note="paused on request"))
     assert "paused\n" in mine.replace(" \n", "\n") and "you paused it" in mine and "host" not in mine
     note = "paused: the context memory is full"
     full = rows_of(TabState.QUEUED, replace(PAUSED, note=note, blocks_own=0, blocks_host=1024))

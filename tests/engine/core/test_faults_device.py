@@ -10,7 +10,7 @@ import pytest
 from engine.api.errors import EngineFailedError
 from engine.api.request import FinishReason
 from engine.api.stats import SequenceState
-from engine.scheduler.scheduler import ModelBatch
+from engine.scheduler.plan import ModelBatch
 from tests.support.fault_bench import SUBJECTS, FaultBench, Tap, read
 
 LOST = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be reported later"
@@ -58,7 +58,7 @@ def test_paused_and_waiting_sequences_survive_too(bench: FaultBench):
     bench.on_thread(lambda: dies_at(tap, 0))
     bench.check_others([first, *others])
     (state,) = bench.on_thread(lambda: list(bench.engine._loop.scheduler.sequences.values()))
-    assert (state.held, state.state, state.block_table) == (True, SequenceState.PAUSED, [])
+    assert (state.user_paused, state.state, state.block_table) == (True, SequenceState.PAUSED, [])
     paused.resume()
     got += events
     assert [i for event in got[:-1] for i in event.token_ids] == bench.expected[SUBJECTS[0]]

@@ -7,7 +7,7 @@ import torch
 
 from engine.api.request import FinishReason, SamplingParams
 from engine.core.pass_recovery import _SMALLEST_CHUNK
-from engine.scheduler.scheduler import ModelBatch
+from engine.scheduler.plan import ModelBatch
 from kernels.reference import sampler
 from tests.support.fault_bench import CHUNK, SUBJECTS, VICTIM, FaultBench, labels, read
 

@@ -10,7 +10,7 @@ import pytest
 from engine.api.generation import Generation
 from engine.api.request import FinishReason, TextDelta
 from engine.api.stats import SequenceState
-from engine.scheduler.scheduler import ModelBatch
+from engine.scheduler.plan import ModelBatch
 from tests.support.fault_bench import SUBJECTS, VICTIM, FaultBench, Tap, labels, read
 from tests.support.small_model import KV_BYTES
 
@@ -51,7 +51,7 @@ def test_a_detokenizer_that_raises_ends_its_answer(bench: FaultBench, at: int):
     tap = bench.tap()
 
     def damage(batch: ModelBatch) -> None:
-        for answer in bench.engine._loop._answers.values():
+        for answer in bench.engine._loop._outputs.values():
             if answer.sequence.request.label == VICTIM:
                 answer._detokenizer = BrokenDetokenizer(answer._detokenizer, at)
                 tap.before = lambda batch: None
@@ -208,7 +208,7 @@ def test_cancelling_what_is_paused_on_request(bench: FaultBench):
     next(iter(victim.events()))
     victim.pause()
     bench.check_others(others)
-    assert bench.on_thread(lambda: [s.held for s in bench.engine._loop.scheduler.running]) == [True]
+    assert bench.on_thread(lambda: [s.user_paused for s in bench.engine._loop.scheduler.running]) == [True]
     victim.cancel()
     assert list(victim.events())[-1].reason is FinishReason.CANCELLED
 

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from engine.api.request import FinishReason, Request
 from engine.cache.block_manager import BlockManager
 from engine.cache.budget import KVBudget
-from engine.core.multi_step import rows_alone, run_ahead
+from engine.core.multi_step import MultiStep
 from engine.runner.sampler import Sampled
+from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel
-from engine.scheduler.scheduler import ModelBatch, Scheduler, SchedulerConfig
+from engine.scheduler.plan import ModelBatch
+from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.sequence import Sequence
 
 BLOCK = 4
@@ -77,7 +79,7 @@ class Simulation:
         self.longest = 0
         self.failures: list[Exception] = []
 
-    def settle(self, plan, sampled, seconds, more) -> None:
+    def settle(self, plan, sampled, more=False) -> None:
         self.longest = max(self.longest, len(self.device.queue))
         for sequence in self.scheduler.commit(plan, sampled.ids, sampled.failed, 0.0, more=more):
             self.ended[sequence.sequence_id] = sequence
@@ -95,13 +97,21 @@ class Simulation:
         alive = [s for s in batch.decode if s.sequence_id not in self.ended and s.remaining]
         return self.device.run(ModelBatch(1, alive))
 
+    def run_ahead(self, plan, batch, interrupted) -> None:
+        def extend(in_flight):
+            return not interrupted() and self.scheduler.extend(plan, in_flight)
+
+        for step in MultiStep(batch, self.device, extend):
+            sampled = step.sampled if step.error is None else self.recover(batch, step.error)
+            self.settle(plan, sampled, step.in_flight > 0)
+
     def run(self, interrupted=lambda: False) -> None:
         while self.scheduler.sequences:
             plan = self.scheduler.plan(0.0)
-            if self.device.max_ahead and rows_alone(plan) is not None:
-                run_ahead(plan, self.device, self.scheduler, self.settle, interrupted, self.recover)
+            if self.device.max_ahead and plan.rows_alone is not None:
+                self.run_ahead(plan, plan.rows_alone, interrupted)
             else:
-                self.settle(plan, self.device.run(plan.batches[0]), 0.0, False)
+                self.settle(plan, self.device.run(plan.batches[0]))
         assert not self.blocks.held
 
 

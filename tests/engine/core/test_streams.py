@@ -9,7 +9,7 @@ import pytest
 from engine.api.errors import RequestError
 from engine.api.generation import Generation
 from engine.api.request import Finished, FinishReason, Request, SamplingParams, TextDelta
-from engine.core.output_processor import Answer
+from engine.core.output_processor import OutputProcessor
 from engine.scheduler.sequence import Sequence
 
 END = Finished(FinishReason.STOP, None, 1, 0, 1, queue_ms=0.0, ttft_ms=0.0, tok_s=0.0)
@@ -121,14 +121,14 @@ class Letters:
         return piece
 
 
-def answer(stop=(), limit: int = 100) -> Answer:
+def answer(stop=(), limit: int = 100) -> OutputProcessor:
     request = Request((1,), stop=stop)
     sequence = Sequence(1, 1, request, arrival=0.0)
     sequence.limit = limit
-    return Answer(sequence, Generation(1, request, lambda _id, _what: None), Letters())
+    return OutputProcessor(sequence, Generation(1, request, lambda _id, _what: None), Letters())
 
 
-def ended(made: Answer) -> tuple[str, Finished]:
+def ended(made: OutputProcessor) -> tuple[str, Finished]:
     return made.generation.result(1)
 
 

@@ -6,9 +6,10 @@ import time
 import pytest
 
 from engine.api.request import Request, SamplingParams
-from engine.core.tick_log import PassNotes, TickLog
+from engine.core.tick_log import TickLog
 from engine.engine import Engine
-from engine.runner.eager_runner import ModelRunner
+from engine.runner.base import PassNotes
+from engine.runner.eager_runner import EagerRunner
 from engine.scheduler.plan import TickPlan
 from tests.support.tiny_gguf import make_tiny
 
@@ -60,13 +61,13 @@ def test_an_engine_logs_every_tick(engine, model):
 def test_idle_work_is_done_in_pieces_and_delays_a_command_by_one_at_most(engine, model, monkeypatch):
     pieces, go, inside = [], threading.Event(), threading.Event()
 
-    def work(runner: ModelRunner) -> bool:
+    def work(runner: EagerRunner) -> bool:
         pieces.append(threading.current_thread().name)
         inside.set()
         assert go.wait(20)
         return len(pieces) < 6
 
-    monkeypatch.setattr(ModelRunner, "idle_work", work)
+    monkeypatch.setattr(EagerRunner, "idle_work", work)
     call = engine._loop.call
     call(lambda: None)
     assert inside.wait(20)

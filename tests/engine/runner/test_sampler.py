@@ -100,17 +100,17 @@ def test_guesses_are_confirmed_as_far_as_tokens_one_by_one_agree(params: Samplin
     alone = choose(logits(1, seed=3), [other])
     result = sample_rows(torch.cat([rows, logits(1, seed=3)]), [sequence(params), other], {1: draft})
     true = 5 if wrong is None else min(wrong, 5)
-    assert result.confirmed.get(1, []) == expected[:true]
+    assert result.accepted.get(1, []) == expected[:true]
     assert result.ids == {1: expected[true], 2: alone[0]} and not result.failed
 
 
-def test_penalties_count_the_guesses_before_a_token():
+def test_penalties_count_the_drafts_before_a_token():
     favoured = logits(3) * 0 + torch.nn.functional.one_hot(torch.tensor(9), VOCAB) * 5
     favoured[:, 8] = 4.0
     once = SamplingParams(temperature=0.0, presence_penalty=2.0)
     assert one_by_one(favoured, once) == [9, 8, 9]
     result = sample_rows(favoured, [sequence(once)], {1: [9, 9]})
-    assert (result.confirmed, result.ids) == ({1: [9]}, {1: 8})
+    assert (result.accepted, result.ids) == ({1: [9]}, {1: 8})
 
 
 def test_a_bad_row_fails_its_sequence_only_where_the_draft_leads_to_it():
@@ -121,7 +121,7 @@ def test_a_bad_row_fails_its_sequence_only_where_the_draft_leads_to_it():
     missed = sample_rows(rows, [sequence(greedy)], {1: [first + 1, second]})
     assert (missed.ids, missed.failed) == ({1: first}, {})
     led = sample_rows(rows, [sequence(greedy)], {1: [first, second]})
-    assert (led.ids, led.confirmed) == ({}, {}) and "not numbers" in led.failed[1]
+    assert (led.ids, led.accepted) == ({}, {}) and "not numbers" in led.failed[1]
 
 
 @pytest.mark.parametrize(

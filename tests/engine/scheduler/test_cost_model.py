@@ -3,8 +3,8 @@ from random import Random
 import pytest
 
 from engine.api.request import Request
-from engine.scheduler.block_tables import SchedulerConfig
 from engine.scheduler.chunked_prefill import Readers, plan_chunks
+from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel, Load, chunk_pairs
 from engine.scheduler.sequence import Sequence
 

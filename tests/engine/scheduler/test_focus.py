@@ -98,11 +98,11 @@ def test_a_paused_decode_row_keeps_its_blocks_and_goes_on_where_it_was():
     row, other = bench.submit(10), bench.submit(10)
     bench.tick()
     table = list(row.block_table)
-    bench.scheduler.hold(row.sequence_id)
+    bench.scheduler.pause(row.sequence_id)
     for _ in range(3):
         assert bench.tick().batches[0].decode == [other]
     assert (row.block_table, row.num_computed, row.state) == (table, 10, SequenceState.PAUSED)
-    bench.scheduler.let_go(row.sequence_id)
+    bench.scheduler.resume(row.sequence_id)
     assert bench.tick().batches[0].decode == [row, other]
 
 
@@ -110,16 +110,16 @@ def test_a_prompt_paused_half_way_is_read_on():
     bench = Bench(max_prefill_tokens=6)
     sequence = bench.submit(20)
     bench.tick()
-    bench.scheduler.hold(sequence.sequence_id)
+    bench.scheduler.pause(sequence.sequence_id)
     assert bench.plan().empty
-    bench.scheduler.let_go(sequence.sequence_id)
+    bench.scheduler.resume(sequence.sequence_id)
     assert bench.lengths(bench.tick()) == {1: 6}
     assert sequence.num_computed == 12
 
 
-@pytest.mark.parametrize("call", ["hold", "let_go"])
-def test_sequences_are_steered_between_ticks_only(call):
-    from engine.cache.block_manager import InvariantError
+@pytest.mark.parametrize("call", ["pause", "resume"])
+def test_sequences_are_controlled_between_ticks_only(call):
+    from engine.api.errors import InvariantError
 
     bench = Bench()
     bench.submit(10)
@@ -134,10 +134,11 @@ def test_waiting_time_counts_those_before_it():
         bench.scheduler.cost.observe(0, Load(0, 0, tokens), 0.0 + tokens)
     first, second = bench.submit(400), bench.submit(400)
     bench.tick()
-    alone, behind = (bench.scheduler.waiting_seconds(s) for s in (first, second))
+    waits = bench.scheduler.wait_seconds()
+    alone, behind = waits[first.sequence_id], waits[second.sequence_id]
     assert alone == pytest.approx((400 - first.num_computed) / 1e3, rel=0.3)
     assert behind == pytest.approx((800 - 50) / 1e3, rel=0.3)
     bench.scheduler.focus(second.sequence_id)
-    assert bench.scheduler.waiting_seconds(second) == pytest.approx(0.4, rel=0.3)
-    bench.scheduler.hold(first.sequence_id)
-    assert bench.scheduler.waiting_seconds(first) is None
+    assert bench.scheduler.wait_seconds()[second.sequence_id] == pytest.approx(0.4, rel=0.3)
+    bench.scheduler.pause(first.sequence_id)
+    assert first.sequence_id not in bench.scheduler.wait_seconds()

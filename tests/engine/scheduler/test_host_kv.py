@@ -2,22 +2,26 @@
 
 import pytest
 
+from engine.api.errors import InvariantError
+from engine.api.options import Offload
 from engine.api.stats import SequenceState
-from engine.cache.block_manager import BlockManager, InvariantError, KVBudget
-from engine.scheduler.block_tables import Spill
+from engine.cache.block_manager import BlockManager
+from engine.cache.budget import KVBudget
 from engine.scheduler.cost_model import Load
 from tests.engine.scheduler.test_scheduler import SIZE, Bench
 
 
-def spilling_bench(slots=100, **config):
-    bench = Bench(num_blocks=config.pop("num_blocks", 10), spill=config.pop("spill", Spill.ALWAYS), **config)
+def offloading_bench(slots=100, **config):
+    bench = Bench(
+        num_blocks=config.pop("num_blocks", 10), offload=config.pop("offload", Offload.ALWAYS), **config
+    )
     bench.blocks[0].host.grow(slots)
     return bench
 
 
 def moves(plan):
     one = plan.moves.get(0)
-    return (one.saves, one.loads) if one else ([], [])
+    return (one.offloads, one.reloads) if one else ([], [])
 
 
 def make_room(bench, prompt=36):
@@ -32,22 +36,22 @@ def make_room(bench, prompt=36):
 
 
 def test_evicted_blocks_go_to_host_memory_and_come_back():
-    bench = spilling_bench()
+    bench = offloading_bench()
     ids, large, plan = make_room(bench)
-    saves, loads = moves(plan)
-    assert len(saves) == 3 and not loads
-    assert len({slot for _, slot in saves}) == 3
+    offloads, reloads = moves(plan)
+    assert len(offloads) == 3 and not reloads
+    assert len({slot for _, slot in offloads}) == 3
     bench.scheduler.finish(large)
     again = bench.submit(ids)
     plan = bench.tick()
-    assert sorted(slot for _, slot in moves(plan)[1]) == sorted(slot for _, slot in saves)
+    assert sorted(slot for _, slot in moves(plan)[1]) == sorted(slot for _, slot in offloads)
     assert again.cached_tokens == 16
     assert bench.lengths(plan) == {3: 2}, "more was computed than the last block's tokens"
     assert again.state is SequenceState.DECODE
 
 
 def test_a_slot_given_up_meanwhile_is_computed_again():
-    bench = spilling_bench(slots=2)
+    bench = offloading_bench(slots=2)
     ids, large, plan = make_room(bench)
     assert len(moves(plan)[0]) == 3 and bench.blocks[0].host.used == 2
     bench.scheduler.finish(large)
@@ -59,11 +63,11 @@ def test_a_slot_given_up_meanwhile_is_computed_again():
 
 
 def test_nothing_is_saved_where_computing_is_quicker():
-    bench = spilling_bench(spill=Spill.AUTO)
+    bench = offloading_bench(offload=Offload.AUTO)
     for tokens in (4, 8, 16) * 5:
         bench.scheduler.cost.observe(0, Load(0, 0, tokens), 0.01 * tokens)
     for rate, saved in ((1e-9, 0), (1e3, 3), (None, 0)):
-        bench.scheduler.occupancy.host_gb_s = rate
+        bench.scheduler.kv_admission.host_gb_s = rate
         _, large, plan = make_room(bench)
         assert len(moves(plan)[0]) == saved
         bench.scheduler.finish(large)
@@ -71,8 +75,8 @@ def test_nothing_is_saved_where_computing_is_quicker():
 
 
 def test_what_moves_in_a_tick_beside_decode_rows_is_bounded():
-    bench = spilling_bench(min_prefill_tokens=1, num_blocks=30)
-    bench.scheduler.occupancy.host_gb_s = 10 / 5e6
+    bench = offloading_bench(min_prefill_tokens=1, num_blocks=30)
+    bench.scheduler.kv_admission.host_gb_s = 10 / 5e6
     row = bench.submit(3, max_tokens=70)
     bench.tick()
     for _ in range(20):
@@ -102,7 +106,7 @@ def test_what_moves_in_a_tick_beside_decode_rows_is_bounded():
 
 
 def test_a_block_saved_once_is_not_copied_twice():
-    bench = spilling_bench()
+    bench = offloading_bench()
     ids, large, plan = make_room(bench)
     first = {slot for _, slot in moves(plan)[0]}
     bench.scheduler.finish(large)
@@ -117,7 +121,7 @@ def test_a_block_saved_once_is_not_copied_twice():
 
 
 def test_kv_that_was_lost_on_the_way_ends_its_sequence():
-    bench = spilling_bench()
+    bench = offloading_bench()
     ids, large, _ = make_room(bench)
     bench.scheduler.finish(large)
     back = bench.submit(ids)

@@ -1,10 +1,10 @@
 """After a pass without memory the next ones are planned smaller, and grow again when they succeed."""
 
-from engine.scheduler.prefill_limit import FIRST, LEAST, PASSES, PrefillCap
+from engine.scheduler.prefill_limit import FIRST, LEAST, PASSES, PrefillLimit
 
 
 def test_it_halves_what_had_no_memory_and_doubles_after_passes_that_had():
-    cap = PrefillCap(4096)
+    cap = PrefillLimit(4096)
     cap.passed(1)
     assert cap.tokens == 4096
     cap.short(1500)
@@ -24,17 +24,17 @@ def test_it_halves_what_had_no_memory_and_doubles_after_passes_that_had():
 
 
 def test_something_is_always_read():
-    cap = PrefillCap(4096)
+    cap = PrefillLimit(4096)
     for _ in range(20):
         cap.short(cap.tokens)
     assert cap.tokens == LEAST
-    small = PrefillCap(8)
+    small = PrefillLimit(8)
     small.short(8)
     assert small.tokens == 8
 
 
 def test_beside_rows_chunks_grow_from_tick_to_tick():
-    cap = PrefillCap(4096)
+    cap = PrefillLimit(4096)
     assert (cap.most(False), cap.most(True)) == (4096, FIRST)
     cap.planned(FIRST, True)
     assert cap.most(True) == 2 * FIRST

@@ -5,12 +5,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from engine.api.errors import RequestError
+from engine.api.errors import InvariantError, RequestError
 from engine.api.request import FinishReason, Priority, Request
 from engine.api.stats import SequenceState
-from engine.cache.block_manager import BlockManager, InvariantError, KVBudget
+from engine.cache.block_manager import BlockManager
+from engine.cache.budget import KVBudget
+from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel, Load
-from engine.scheduler.scheduler import Scheduler, SchedulerConfig
+from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.sequence import Sequence
 from tests.support.scheduler_fuzz import SchedulerFuzzer
 
@@ -29,13 +31,13 @@ class Bench:
             self.scheduler.add_model(key, self.blocks[key], context_length)
         self.count = 0
 
-    def submit(self, prompt, model=0, parent=None, **options):
+    def submit(self, prompt, model=0, **options):
         self.count += 1
         ids = (
             tuple(range(1000 * self.count, 1000 * self.count + prompt)) if isinstance(prompt, int) else prompt
         )
         request = Request(tuple(ids), **options)
-        sequence = Sequence(self.count, model, request, float(self.count), parent=parent)
+        sequence = Sequence(self.count, model, request, float(self.count))
         self.scheduler.submit(sequence)
         return sequence
 
@@ -159,15 +161,15 @@ def test_prefix_hit_between_turns_includes_generated_tokens():
     assert second.num_computed == 20
 
 
-def test_a_fork_of_a_living_sequence_copies_the_partial_block():
+def test_a_fork_of_a_living_sequence_shares_its_full_blocks():
     bench = Bench()
     parent = bench.submit(10)
     bench.tick()
-    child = bench.submit([*parent.token_ids[:10], 3], parent=1)
+    child = bench.submit([*parent.token_ids[:10], 3])
     plan = bench.tick()
-    assert plan.batches[0].copies == [(parent.block_table[2], child.block_table[2])]
     assert child.block_table[:2] == parent.block_table[:2]
-    assert (child.cached_tokens, bench.lengths(plan)) == (10, {2: 1})
+    assert child.block_table[2] != parent.block_table[2]
+    assert (child.cached_tokens, bench.lengths(plan)) == (8, {2: 3})
 
 
 def test_check_fits_says_numbers():
@@ -182,8 +184,8 @@ def test_check_fits_says_numbers():
     with pytest.raises(RequestError, match="not loaded"):
         bench.submit(3, model=5)
     request = Request(tuple(range(8)))
-    assert bench.scheduler.slot(0).limit_for(request) == 20
-    assert bench.scheduler.slot(0).limit_for(Request((1, 2), max_tokens=3)) == 5
+    assert bench.scheduler.slot(0).limit_of(request) == 20
+    assert bench.scheduler.slot(0).limit_of(Request((1, 2), max_tokens=3)) == 5
 
 
 def test_the_queue_is_bounded():

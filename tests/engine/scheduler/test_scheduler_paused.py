@@ -8,13 +8,13 @@ def test_paused_sequences_give_their_blocks_to_one_that_waits():
     bench = Bench(num_blocks=10)
     holder = bench.submit(30)
     bench.tick()
-    bench.scheduler.hold(1)
+    bench.scheduler.pause(1)
     assert bench.scheduler.idle and bench.plan().empty
     newcomer = bench.submit(30)
     assert bench.lengths(bench.tick()) == {2: 30}
-    assert not holder.block_table and holder.held and newcomer.block_table
+    assert not holder.block_table and holder.user_paused and newcomer.block_table
     bench.scheduler.finish(newcomer)
-    bench.scheduler.let_go(1)
+    bench.scheduler.resume(1)
     bench.tick()
     assert (holder.state, holder.num_computed) == (SequenceState.DECODE, 31)
 
@@ -23,7 +23,7 @@ def test_paused_sequences_give_their_blocks_to_a_row_that_grows():
     bench = Bench(num_blocks=13)
     holder, row = bench.submit(19), bench.submit(19)
     bench.tick()
-    bench.scheduler.hold(1)
+    bench.scheduler.pause(1)
     while len(row.block_table) < 8:
         bench.tick()
     assert holder.block_table
@@ -36,7 +36,7 @@ def test_paused_sequences_are_not_counted_as_running():
     bench = Bench(max_sequences=1)
     bench.submit(5)
     bench.tick()
-    bench.scheduler.hold(1)
+    bench.scheduler.pause(1)
     newcomer = bench.submit(5)
     bench.tick()
     assert newcomer.state is SequenceState.DECODE

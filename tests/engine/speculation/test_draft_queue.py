@@ -1,4 +1,4 @@
-"""Guesses on a device that queues ticks: when the queue ends for them, what that gains and costs."""
+"""Drafts on a device that queues ticks: when the queue ends for them, what that gains and costs."""
 
 import random
 from collections import deque
@@ -6,19 +6,22 @@ from collections import deque
 import pytest
 
 from engine.api.request import Request
-from engine.cache.block_manager import BlockManager, KVBudget
-from engine.core.multi_step import rows_alone, run_ahead
+from engine.cache.block_manager import BlockManager
+from engine.cache.budget import KVBudget
+from engine.core.multi_step import MultiStep
 from engine.runner.sampler import Sampled
 from engine.scheduler.buckets import DECODE_ROWS, VERIFY_TOKENS, round_up
+from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel
-from engine.scheduler.scheduler import ModelBatch, Scheduler, SchedulerConfig, TickPlan
+from engine.scheduler.plan import ModelBatch, TickPlan
+from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.sequence import Sequence
 from engine.speculation.speculator import Speculator
 
 TICK_MS = 2.65
 TOKEN_MS = 0.06
 VERIFY_MS = 0.2
-"""What a pass with guesses takes beyond its tokens."""
+"""What a pass with drafts takes beyond its tokens."""
 GAP_MS = 0.3
 """From the end of a tick that was not queued ahead to the next one's start."""
 
@@ -56,9 +59,9 @@ class Device:
         for sequence in batch.sequences:
             text, known = self.texts[sequence.sequence_id], sequence.num_target
             draft = batch.drafts.get(sequence.sequence_id, [])
-            true = next((n for n, guess in enumerate(draft) if text[known + n] != guess), len(draft))
+            true = next((n for n, drafted in enumerate(draft) if text[known + n] != drafted), len(draft))
             result.ids[sequence.sequence_id] = text[known + true]
-            result.confirmed[sequence.sequence_id] = draft[:true]
+            result.accepted[sequence.sequence_id] = draft[:true]
         self.now = self.free_at = max(self.free_at, self.now) + pass_ms(batch)
         return result
 
@@ -66,18 +69,20 @@ class Device:
 def pass_ms(batch: ModelBatch) -> float:
     rows = batch.load.rows
     size = round_up(rows, VERIFY_TOKENS if batch.drafts else DECODE_ROWS)
-    assert size is not None, "guesses that no pass holds"
+    assert size is not None, "drafts that no pass holds"
     return TICK_MS + TOKEN_MS * (size - 1) + VERIFY_MS * bool(batch.drafts)
 
 
 class Simulation:
     """The engine loop's part."""
 
-    def __init__(self, *texts: list[int], prompt: int, guessing: bool = True) -> None:
-        config = SchedulerConfig(fill_passes=True, max_prefill_tokens=10_000, debug=True)
+    def __init__(self, *texts: list[int], prompt: int, drafting: bool = True) -> None:
+        config = SchedulerConfig(
+            fill_passes=True, max_prefill_tokens=10_000, speculation=drafting, debug=True
+        )
         self.scheduler = Scheduler(CostModel(), config)
         self.scheduler.add_model(0, BlockManager(2000, 32, 1, KVBudget(2000)), 10_000)
-        self.speculator, self.guessing = Speculator(), guessing
+        self.speculator = Speculator(self.scheduler)
         self.texts = dict(enumerate(texts, 1))
         self.device = Device(self.texts)
         self.rows = []
@@ -86,41 +91,39 @@ class Simulation:
             self.rows.append(Sequence(number, 0, request, float(number)))
             self.scheduler.submit(self.rows[-1])
 
-    def settle(self, plan: TickPlan, sampled: Sampled, seconds: float, more: bool) -> None:
+    def settle(
+        self, plan: TickPlan, sampled: Sampled, started: float, ended: float, more: bool = False
+    ) -> None:
         (batch,) = plan.batches
         if batch.decode:
             self.scheduler.observe(batch, pass_ms(batch))
-        self.scheduler.commit(plan, sampled.ids, confirmed=sampled.confirmed, more=more)
-        self.speculator.settle(plan, sampled.confirmed)
+        self.scheduler.commit(plan, sampled.ids, accepted=sampled.accepted, more=more)
         for row in self.rows:
             if row.at_limit and not row.finished:
                 self.scheduler.finish(row)
-                self.speculator.forget(row.sequence_id)
+        self.speculator.settle(plan, sampled.accepted, started, ended)
+
+    @property
+    def clock(self) -> float:
+        return self.device.now / 1e3 + 1.0
 
     def tick(self) -> None:
         plan, device = self.scheduler.plan(0.0), self.device
         (whole,) = plan.batches
-        if self.guessing:
-            self.speculator.draft(plan, self.scheduler, device)
-        batch = rows_alone(plan)
+        close = self.speculator.draft(plan, device)
+        batch = plan.rows_alone
         device.now += GAP_MS
-        if batch is not None and not self.speculator.stays_close(batch, self.scheduler):
-            run_ahead(
-                plan,
-                device,
-                self.scheduler,
-                self.settle,
-                lambda: False,
-                lambda batch, error: pytest.fail(str(error)),
-                lambda ahead: (
-                    self.guessing and self.speculator.stops_queue(whole, self.scheduler, device, ahead)
-                ),
-            )
+        if batch is not None and not close:
+            steps = MultiStep(batch, device, lambda in_flight: self.scheduler.extend(plan, in_flight))
+            for step in steps:
+                assert step.error is None
+                self.settle(plan, step.sampled, self.clock, self.clock, step.in_flight > 0)
+                if steps.extending:
+                    steps.extending = not self.speculator.stops_queue(batch, device, step.in_flight)
             return
-        started = device.now / 1e3 + 1.0
+        started = self.clock
         sampled = device.run(whole)
-        self.speculator.timed(plan.drafted, started, device.now / 1e3 + 1.0)
-        self.settle(plan, sampled, 0.0, False)
+        self.settle(plan, sampled, started, self.clock)
 
     def run(self) -> float:
         """Milliseconds from the first token to the last."""
@@ -133,7 +136,7 @@ class Simulation:
 
 
 def speedup(*texts: list[int], prompt: int) -> float:
-    off, on = (Simulation(*texts, prompt=prompt, guessing=guessing).run() for guessing in (False, True))
+    off, on = (Simulation(*texts, prompt=prompt, drafting=drafting).run() for drafting in (False, True))
     return off / on
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.speculation.ngram_index import CANDIDATES, LONGEST, SuffixIndex, continue_from
+from engine.speculation.ngram_index import CANDIDATES, LONGEST, NgramIndex, continue_from
 
 TEXTS = st.lists(st.integers(0, 3), max_size=80)
 
@@ -22,7 +22,7 @@ def search(ids: list[int]) -> tuple[int, int]:
 
 @given(TEXTS)
 def test_the_longest_of_the_latest_places_is_found_as_the_text_grows(ids: list[int]):
-    index = SuffixIndex()
+    index = NgramIndex()
     for count in range(len(ids) + 1):
         index.extend(ids, count - 1)
         assert index.match(ids[:count]) == (search(ids[:count]) if count > 1 else (0, 0))
@@ -30,7 +30,7 @@ def test_the_longest_of_the_latest_places_is_found_as_the_text_grows(ids: list[i
 
 @given(TEXTS, st.lists(st.integers(0, 90), max_size=6))
 def test_pieces_give_the_index_of_the_whole(ids: list[int], ends: list[int]):
-    pieces, whole = SuffixIndex(), SuffixIndex()
+    pieces, whole = NgramIndex(), NgramIndex()
     for end in [*sorted(min(end, len(ids) - 1) for end in ends), len(ids) - 1]:
         pieces.extend(ids, end)
     whole.extend(ids, len(ids) - 1)
@@ -47,7 +47,7 @@ def test_a_draft_follows_the_text_and_then_itself(ids: list[int], data):
 
 
 def test_only_what_another_token_follows_is_found():
-    index = SuffixIndex()
+    index = NgramIndex()
     ids = [5, 6, 7, 5, 6]
     index.extend(ids, len(ids) - 1)
     assert index.match(ids) == (2, 2)

@@ -1,13 +1,15 @@
-"""When guesses are made: what pays, what a sequence may lose, who must not wait."""
+"""When drafts are made: what pays, what a sequence may lose, who must not wait."""
 
 import random
 
 import pytest
 
 from engine.api.request import Request
-from engine.cache.block_manager import BlockManager, KVBudget
+from engine.cache.block_manager import BlockManager
+from engine.cache.budget import KVBudget
+from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel, Load
-from engine.scheduler.scheduler import Scheduler, SchedulerConfig
+from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.sequence import Sequence
 from engine.speculation.proposer import EARNED, FIRST_CREDIT, MOST_CREDIT
 from engine.speculation.speculator import Speculator
@@ -21,6 +23,8 @@ PERIOD = (11, 12, 13, 14, 15, 16, 17, 18, 19, 20)
 class Simulation:
     """Rows whose texts are known beforehand, on a machine where a further row costs `row` of a tick."""
 
+    max_ahead = 0
+
     def __init__(self, *texts: list[int], row: float = 0.08, verify_rows: int = 8, prompt: int = 1):
         cost = CostModel()
         self.row, self.verify_rows, self.texts = row, verify_rows, texts
@@ -29,7 +33,7 @@ class Simulation:
                 cost.observe(0, Load(rows, 0), self.ms(rows))
         self.scheduler = Scheduler(cost, SchedulerConfig(max_prefill_tokens=10_000, debug=True))
         self.scheduler.add_model(0, BlockManager(BLOCKS, 32, 1, KVBudget(BLOCKS)), 10_000)
-        self.speculator = Speculator()
+        self.speculator = Speculator(self.scheduler)
         self.sequences = []
         for number, text in enumerate(texts, 1):
             request = Request(tuple(text[:prompt]), max_tokens=len(text) - prompt)
@@ -47,15 +51,15 @@ class Simulation:
 
     def tick(self) -> dict[int, list[int]]:
         plan = self.scheduler.plan(0.0)
-        self.speculator.draft(plan, self.scheduler, self)
+        self.speculator.draft(plan, self)
         (batch,) = plan.batches
-        sampled, confirmed = {}, {}
+        sampled, accepted = {}, {}
         for sequence in batch.sequences:
             text, count = self.texts[sequence.sequence_id - 1], sequence.num_target
             draft = batch.drafts.get(sequence.sequence_id, [])
-            true = next((n for n, guess in enumerate(draft) if text[count + n] != guess), len(draft))
+            true = next((n for n, proposed in enumerate(draft) if text[count + n] != proposed), len(draft))
             sampled[sequence.sequence_id] = text[count + true]
-            confirmed[sequence.sequence_id] = draft[:true]
+            accepted[sequence.sequence_id] = draft[:true]
         if batch.decode:
             rows = len(batch.decode) + sum(map(len, batch.drafts.values()))
             assert rows <= self.verify_rows or not batch.drafts
@@ -65,12 +69,11 @@ class Simulation:
             self.drafts.append(rows - len(batch.decode))
             self.scheduler.observe(batch, self.ms(rows))
         drafts = dict(batch.drafts)
-        self.scheduler.commit(plan, sampled, confirmed=confirmed)
-        self.speculator.settle(plan, confirmed)
+        self.scheduler.commit(plan, sampled, accepted=accepted)
         for sequence in self.sequences:
             if sequence.at_limit and not sequence.finished:
                 self.scheduler.finish(sequence)
-                self.speculator.forget(sequence.sequence_id)
+        self.speculator.settle(plan, accepted, 0.0, 0.0)
         return drafts
 
     def run(self) -> "Simulation":
@@ -82,7 +85,7 @@ class Simulation:
 
     @property
     def speed(self) -> float:
-        """Tokens per tick's time without guesses."""
+        """Tokens per tick's time without drafts."""
         decoded = sum(s.num_generated - 1 for s in self.sequences)
         return decoded * TICK_MS / self.total_ms
 
@@ -118,13 +121,13 @@ def test_a_text_that_stops_quoting_loses_little_and_gains_again(row: float):
     assert sequence.accepted > 300
 
 
-def test_rows_that_cost_as_much_as_a_tick_are_not_worth_a_doubtful_guess():
+def test_rows_that_cost_as_much_as_a_tick_are_not_worth_a_doubtful_draft():
     half = [token for i in range(400) for token in (7, 8, 9 + i % 2 * random.Random(i).randrange(1, 900))]
     simulation = Simulation(half, row=1.0).run()
     assert simulation.speed >= 0.98
 
 
-def test_a_row_without_guesses_does_not_wait_for_the_others():
+def test_a_row_without_drafts_does_not_wait_for_the_others():
     repeated = list(PERIOD) * 40
     alone = Simulation(repeated, verify_rows=16).run()
     assert alone.speed > 3.0
@@ -147,7 +150,7 @@ def test_rows_share_what_the_runner_verifies():
     assert simulation.run().speed > 2.0
 
 
-def test_nothing_is_guessed_while_a_prompt_is_read():
+def test_nothing_is_drafted_while_a_prompt_is_read():
     simulation = Simulation(list(PERIOD) * 40)
     while not any(simulation.drafts):
         simulation.tick()
@@ -171,4 +174,4 @@ def test_a_ledger_bounds_what_is_lost():
 
 def test_what_ended_is_forgotten():
     simulation = Simulation(list(PERIOD) * 4, prose(1, 50)).run()
-    assert not simulation.speculator._guessers
+    assert not simulation.speculator._proposers

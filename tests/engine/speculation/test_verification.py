@@ -1,4 +1,4 @@
-"""Texts with guesses verified in the same pass are those without (float32), whatever happens meanwhile."""
+"""Texts with drafts verified in the same pass are those without (float32), whatever happens meanwhile."""
 
 import time
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from app.models.builtin import builtin_model_path
 from engine.api.generation import Generation
 from engine.api.request import Finished, FinishReason, Request, SamplingParams
 from engine.engine import Engine, Model
-from engine.runner.eager_runner import ModelRunner
+from engine.runner.eager_runner import EagerRunner
 from engine.scheduler.plan import ModelBatch, PrefillChunk
 from engine.scheduler.sequence import Sequence
 from engine.speculation.speculator import Speculator
@@ -27,20 +27,20 @@ DRAWN = SamplingParams(temperature=0.6, top_k=10, seed=11)
 
 
 class Eager(Speculator):
-    """Guesses whatever matches, however little it pays, so that refusals are many too."""
+    """Drafts whatever matches, however little it pays, so that refusals are many too."""
 
-    guessed = confirmed = 0
+    proposed = accepted = 0
 
-    def _counts(self, batch, cost, free):
+    def _counts(self, batch, free):
         room = max(0, free) // len(batch.decode)
-        super()._counts(batch, cost, free)
-        levels = [self._guessers[sequence.sequence_id].level for sequence in batch.decode]
+        super()._counts(batch, free)
+        levels = [self._proposers[sequence.sequence_id].level for sequence in batch.decode]
         return [0 if level is None else min(room, 7) for level in levels]
 
-    def settle(self, plan, confirmed):
-        Eager.guessed += sum(len(draft) for batch in plan.batches for draft in batch.drafts.values())
-        Eager.confirmed += sum(map(len, confirmed.values()))
-        super().settle(plan, confirmed)
+    def settle(self, plan, accepted, started, ended):
+        Eager.proposed += sum(len(draft) for batch in plan.batches for draft in batch.drafts.values())
+        Eager.accepted += sum(map(len, accepted.values()))
+        super().settle(plan, accepted, started, ended)
 
 
 def new_engine(speculation: str, **options) -> Engine:
@@ -65,8 +65,8 @@ def eager() -> Iterator[Model]:
 
 @pytest.fixture(autouse=True)
 def counts_from_zero(monkeypatch):
-    monkeypatch.setattr(Eager, "guessed", 0)
-    monkeypatch.setattr(Eager, "confirmed", 0)
+    monkeypatch.setattr(Eager, "proposed", 0)
+    monkeypatch.setattr(Eager, "accepted", 0)
 
 
 def submit(model: Model, prompt: str, sampling=GREEDY, tokens=40, **more) -> Generation:
@@ -89,19 +89,19 @@ def test_texts_are_the_same_alone_and_together(plain: Model, eager: Model, sampl
     asked = [(prompt, sampling) for prompt in PROMPTS]
     expected = ids_from(plain, *asked)
     assert [ids_from(eager, one)[0] for one in asked] == expected
-    alone = Eager.guessed
+    alone = Eager.proposed
     assert ids_from(eager, *asked) == expected
-    assert Eager.guessed > alone > Eager.confirmed / 2 > 10
+    assert Eager.proposed > alone > Eager.accepted / 2 > 10
 
 
 def test_quoting_oneself_is_the_same(plain: Model, eager: Model):
     (answer,) = ids_from(plain, (STORY * 4,))
     prompt = STORY * 4 + plain.tokenizer.decode(answer) + "\n" + STORY * 4
     assert ids_from(eager, (prompt,), (STORY,)) == ids_from(plain, (prompt,), (STORY,))
-    assert Eager.confirmed > 10
+    assert Eager.accepted > 10
 
 
-def test_what_pays_is_guessed_without_being_forced(plain: Model):
+def test_what_pays_is_drafted_without_being_forced(plain: Model):
     with new_engine("auto") as engine:
         model = engine.load(builtin_model_path())
         generation = submit(model, SUMS, tokens=120)
@@ -120,10 +120,10 @@ def test_a_limit_inside_a_draft_ends_there(plain: Model, eager: Model):
         assert ids_of(generation) == expected[:tokens]
         end = generation.finished
         assert (end.reason, end.completion_tokens) == (FinishReason.LENGTH, tokens)
-    assert Eager.confirmed > 20
+    assert Eager.accepted > 20
 
 
-def test_stop_strings_across_confirmed_tokens(plain: Model, eager: Model):
+def test_stop_strings_across_accepted_tokens(plain: Model, eager: Model):
     (expected,) = ids_from(plain, (SUMS,))
     text = plain.tokenizer.decode(expected)
     for start in range(len(text) // 2, len(text) // 2 + 20, 4):
@@ -133,7 +133,7 @@ def test_stop_strings_across_confirmed_tokens(plain: Model, eager: Model):
         assert (end.reason, end.stop_string) == (FinishReason.STOP_STRING, stop)
         read = plain.tokenizer.decode(expected[: end.completion_tokens])
         assert stop in read and end.completion_tokens <= len(expected)
-    assert Eager.confirmed > 20
+    assert Eager.accepted > 20
 
 
 def test_the_end_of_text_inside_a_draft_ends_the_answer(plain: Model, eager: Model, monkeypatch):
@@ -145,7 +145,7 @@ def test_the_end_of_text_inside_a_draft_ends_the_answer(plain: Model, eager: Mod
         assert ids_of(generation) == expected[: expected.index(ending)]
         end = generation.finished
         assert (end.reason, end.completion_tokens) == (FinishReason.STOP, expected.index(ending))
-    assert Eager.confirmed > 20
+    assert Eager.accepted > 20
 
 
 def test_kv_pressure_changes_no_text(plain: Model, monkeypatch):
@@ -155,7 +155,7 @@ def test_kv_pressure_changes_no_text(plain: Model, monkeypatch):
     with new_engine("auto", kv_budget_bytes=10 * plain.info.kv_bytes_per_token * BLOCK_SIZE) as engine:
         model = engine.load(builtin_model_path())
         assert ids_from(model, *asked) == expected
-        assert engine._loop.scheduler.preemptions > 0 and Eager.confirmed > 20
+        assert engine._loop.scheduler.preemptions > 0 and Eager.accepted > 20
 
 
 def test_cancelling_amid_drafts_leaves_the_others_and_no_block(plain: Model, eager: Model):
@@ -174,12 +174,12 @@ def test_cancelling_amid_drafts_leaves_the_others_and_no_block(plain: Model, eag
 
 
 @pytest.mark.parametrize("kind", [CPUOperations, TorchOperations])
-def test_a_pass_confirms_what_passes_one_by_one_gave(kind: type[TorchOperations]):
-    """Guesses right and wrong at every place, at a block's border, beside a row without any."""
+def test_a_pass_accepts_what_passes_one_by_one_gave(kind: type[TorchOperations]):
+    """Drafts right and wrong at every place, at a block's border, beside a row without any."""
     decoder = load_decoder(builtin_model_path(), kind(torch.device("cpu"), "float32", "float32", BLOCK_SIZE))
 
-    def start(sequence_id: int) -> tuple[ModelRunner, Sequence, Sequence]:
-        runner = ModelRunner(decoder, 20)
+    def start(sequence_id: int) -> tuple[EagerRunner, Sequence, Sequence]:
+        runner = EagerRunner(decoder, 20)
         made = []
         for number, length in enumerate((27, 40)):
             prompt = tuple(range(100 + number, 100 + number + length))
@@ -191,26 +191,26 @@ def test_a_pass_confirms_what_passes_one_by_one_gave(kind: type[TorchOperations]
             made.append(sequence)
         return runner, made[0], made[1]
 
-    def step(runner: ModelRunner, rows: list[Sequence], draft: list[int]) -> int:
+    def step(runner: EagerRunner, rows: list[Sequence], draft: list[int]) -> int:
         first = rows[0].sequence_id
         result = runner.run(ModelBatch(0, rows, drafts={first: draft} if draft else {}))
         for sequence in rows:
-            true = result.confirmed.get(sequence.sequence_id, [])
+            true = result.accepted.get(sequence.sequence_id, [])
             sequence.token_ids += [*true, result.ids[sequence.sequence_id]]
             sequence.num_computed = len(sequence.token_ids) - 1
-        return len(result.confirmed.get(first, []))
+        return len(result.accepted.get(first, []))
 
     runner, one, two = start(1)
     for _ in range(18):
         step(runner, [one, two], [])
     for wrong in (0, 2, 4):
-        runner, guessed, beside = start(3)
-        while guessed.num_target < one.num_target - 8:
-            at = guessed.num_target
+        runner, drafted, beside = start(3)
+        while drafted.num_target < one.num_target - 8:
+            at = drafted.num_target
             draft = one.token_ids[at : at + 4]
             if wrong < 4:
                 draft[wrong] += 1
-            assert step(runner, [guessed, beside], draft) == wrong
-            assert step(runner, [guessed, beside], []) == 0
-        assert guessed.token_ids == one.token_ids[: guessed.num_target]
+            assert step(runner, [drafted, beside], draft) == wrong
+            assert step(runner, [drafted, beside], []) == 0
+        assert drafted.token_ids == one.token_ids[: drafted.num_target]
         assert beside.token_ids == two.token_ids[: beside.num_target]

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from engine.device.stream import CudaQueue, open_queue
+from engine.device.stream import CudaQueue, open_stream
 from kernels.cuda.cublas import free_workspaces, matmul
 
 
@@ -35,7 +35,7 @@ def test_workspaces_of_other_threads_and_streams_are_given_back(device, full):
     before = torch.cuda.memory_allocated()
 
     def multiply() -> None:
-        queue = open_queue(torch.device(device))
+        queue = open_stream(torch.device(device))
         with queue.current():
             matmul(a, b)
         queue.synchronize()

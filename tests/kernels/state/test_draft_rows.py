@@ -100,7 +100,7 @@ def follow(rows: list[Sequence], result: Sampled) -> None:
     """What a commit does."""
     assert not result.failed
     for one in rows:
-        one.token_ids += [*result.confirmed.get(one.sequence_id, ()), result.ids[one.sequence_id]]
+        one.token_ids += [*result.accepted.get(one.sequence_id, ()), result.ids[one.sequence_id]]
         one.num_computed = len(one.token_ids) - 1
 
 
@@ -121,7 +121,7 @@ def test_a_pass_confirms_what_passes_one_by_one_gave(runner, texts):
                 draft[count:] = [(token + 1) % VOCAB for token in draft[count:]]
                 drafts[row.sequence_id] = draft
         result = step(runner, rows, drafts)
-        assert [len(result.confirmed.get(row, ())) for row in (0, 1)] == [count or 0 for count in right]
+        assert [len(result.accepted.get(row, ())) for row in (0, 1)] == [count or 0 for count in right]
     assert [row.token_ids for row in rows] == [text[: 15 + 8] for text in texts]
 
 
@@ -132,7 +132,7 @@ def test_what_ends_a_row_does_not_end_its_guesses(runner, texts):
     with torch.inference_mode():
         runner._state.end_ids[0] = texts[0][16]
     try:
-        assert step(runner, [one], {0: texts[0][15:18]}).confirmed == {0: texts[0][15:18]}
+        assert step(runner, [one], {0: texts[0][15:18]}).accepted == {0: texts[0][15:18]}
     finally:
         with torch.inference_mode():
             runner._state.end_ids[0] = -1
@@ -168,7 +168,7 @@ def test_rows_that_were_guessed_survive_a_pass_that_fails(runner, model, texts, 
     with pytest.raises(RuntimeError) as failure:
         runner.run(batch)
     result = Recovery(torch.device("cpu"), lambda batch: None).run(runner, batch, failure.value)
-    assert (result.ids, result.confirmed) == ({0: texts[0][18]}, {})
+    assert (result.ids, result.accepted) == ({0: texts[0][18]}, {})
 
 
 def test_rows_with_edited_logits_take_no_guesses(runner):

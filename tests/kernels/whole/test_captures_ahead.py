@@ -25,14 +25,14 @@ class Captures:
         monkeypatch.setattr(graph_runner, "WARM_SIZES", (TOO_LARGE, MIXED, DECODE))
         monkeypatch.setattr(GraphRunner, "_compute", lambda *_: None)
         self.made: list[PassSize] = []
-        original = cuda_graph.CapturedPass.capture
+        original = cuda_graph.CUDAGraphPass.capture
 
         def capture(one, compute) -> None:
             assert one.has_run, "a pass is captured before its kernels are compiled"
             self.made.append(one.size)
             original(one, compute)
 
-        monkeypatch.setattr(cuda_graph.CapturedPass, "capture", capture)
+        monkeypatch.setattr(cuda_graph.CUDAGraphPass, "capture", capture)
         config = SimpleNamespace(num_layers=1, num_kv_heads=2, head_dim=64, vocab_size=300)
         ops = TritonOperations(torch.device(device), "float16")
         self.runner = GraphRunner(SimpleNamespace(ops=ops, config=config), 40, 256, [])
@@ -107,7 +107,7 @@ def test_a_capture_that_fails_is_not_tried_again_when_idle(captures, monkeypatch
     def broken(one, compute) -> None:
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr(cuda_graph.CapturedPass, "capture", broken)
+    monkeypatch.setattr(cuda_graph.CUDAGraphPass, "capture", broken)
     assert runner.idle_work()
     assert not runner.idle_work()
     assert not runner.compiling
@@ -116,14 +116,14 @@ def test_a_capture_that_fails_is_not_tried_again_when_idle(captures, monkeypatch
 
 def test_rows_that_decode_do_not_wait_for_a_capture(captures):
     runner = captures.warm_up()
-    runner._first_use.capture_ms = 1e9
+    runner._capture_policy.capture_ms = 1e9
     runner.run(mixed_batch())
     assert captures.made == [FIRST]
     assert (runner.replays, runner.eager_passes) == (0, 1)
     assert "kernel by kernel" in runner.notes.take()
-    assert runner._first_use.launch_ms is not None
+    assert runner._capture_policy.launch_ms is not None
     # What launching it costs is now more than a capture: it is made.
-    runner._first_use.capture_ms = 0.0
+    runner._capture_policy.capture_ms = 0.0
     runner.run(mixed_batch())
     assert captures.made == [FIRST, MIXED]
     assert (runner.replays, runner.eager_passes) == (1, 1)
@@ -132,7 +132,7 @@ def test_rows_that_decode_do_not_wait_for_a_capture(captures):
 
 def test_without_rows_that_wait_a_shape_is_captured_at_once(captures):
     runner = captures.warm_up()
-    runner._first_use.capture_ms = 1e9
+    runner._capture_policy.capture_ms = 1e9
     runner.run(ModelBatch(1, [], [PrefillChunk(sequence(2, 2, 30), 0, 20)]))
     assert captures.made == [FIRST, PassSize(0, 8, 64)]
     assert runner.replays == 1

@@ -6,7 +6,7 @@ import torch
 from app.models.builtin import builtin_model_path
 from engine.api.request import Request
 from engine.engine import Engine
-from engine.runner.cuda_graph import FIRST_SIZES, WARM_SIZES, CapturedPass, PassSize
+from engine.runner.cuda_graph import FIRST_SIZES, WARM_SIZES, CUDAGraphPass, PassSize
 from engine.runner.graph_runner import GraphRunner
 from engine.scheduler.plan import ModelBatch, PrefillChunk
 from engine.scheduler.sequence import Sequence
@@ -15,8 +15,8 @@ SIZES = [size for size in (*FIRST_SIZES, *WARM_SIZES) if size.captured]
 REPLAYS = 1000
 
 
-class Passes:
-    """Passes of a real model on rows with random text; `logits` are those of the last one computed."""
+class Executor:
+    """Executor of a real model on rows with random text; `logits` are those of the last one computed."""
 
     def __init__(self, runner: GraphRunner) -> None:
         self.runner = runner
@@ -29,7 +29,7 @@ class Passes:
 
         runner.decoder.run = recording
 
-    def prepare(self, size: PassSize) -> CapturedPass:
+    def prepare(self, size: PassSize) -> CUDAGraphPass:
         """A pass of the shape with all rows and two chunks in use."""
         known, blocks = 30, iter(range(1, 300))
         decode = [
@@ -44,11 +44,11 @@ class Passes:
             prefill.append(PrefillChunk(self._sequence(100 + number, length, table), 0, length))
         batch = ModelBatch(1, decode[: 64 - len(prefill)], prefill)
         self.runner.forget()
-        one = CapturedPass(self.runner._state, size, self.runner._queue)
+        one = CUDAGraphPass(self.runner._state, size, self.runner._queue)
         one.fill(batch, self.runner._rows.place(batch.sequences))
         return one
 
-    def launch(self, one: CapturedPass) -> tuple[torch.Tensor, torch.Tensor]:
+    def launch(self, one: CUDAGraphPass) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits and row state after the pass, from the same state as every time."""
         runner, state = self.runner, self.runner._state
         before = state.rows.clone()
@@ -73,7 +73,7 @@ def passes(full):
         model = engine.load(builtin_model_path())
         while model.compiling():
             pass
-        passes = Passes(engine._loop.resident(model._key).runner)
+        passes = Executor(engine._loop.resident(model._key).runner)
         with torch.inference_mode(), passes.runner._queue.current():
             yield passes
             passes.runner._queue.synchronize()

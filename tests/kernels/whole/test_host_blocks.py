@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from engine.device import host_pool
-from engine.device.host_pool import HostBlocks
-from engine.runner.eager_runner import ModelRunner
+from engine.device.host_pool import HostPool
+from engine.runner.eager_runner import EagerRunner
 from engine.runner.graph_runner import GraphRunner
 from kernels.contract import CPU_BLOCK_SIZE, Operations
 from kernels.cpu.operations import CPUOperations
@@ -40,7 +40,7 @@ def make_runner(kind: str, kv_dtype: str, device: str):
         ops = TorchOperations(place, "float32", kv_dtype, CPU_BLOCK_SIZE)
     else:
         ops = CPUOperations(torch.device("cpu"), "float32", kv_dtype, CPU_BLOCK_SIZE)
-    return ModelRunner(SimpleNamespace(ops=ops, config=CONFIG), BLOCKS)
+    return EagerRunner(SimpleNamespace(ops=ops, config=CONFIG), BLOCKS)
 
 
 def block_bytes(runner, block: int) -> list[torch.Tensor]:
@@ -62,28 +62,28 @@ def test_blocks_come_back_as_they_were(device, monkeypatch):
         with torch.inference_mode():
             runner = make_runner(kind, kv_dtype, device)
         with torch.inference_mode(), in_stream(runner):
-            runner.load_blocks([])
+            runner.reload_blocks([])
             ops = runner.decoder.ops
             expected = ops.kv_block_bytes(CONFIG.num_layers, CONFIG.num_kv_heads, CONFIG.head_dim)
             assert sum(piece.nbytes for piece in ops.block_pieces(runner.kv, 1)) == expected
             for block in range(1, BLOCKS):
                 fill(runner, block, block)
             before = {block: block_bytes(runner, block) for block in range(1, BLOCKS)}
-            runner.host_blocks.grow_to(6)
-            assert runner.host_blocks.wait(20)
+            runner.host_pool.grow_to(6)
+            assert runner.host_pool.wait(20)
             # A slot of every slab, out of order; the blocks are reused at once, as a tick would.
-            runner.save_blocks([(2, 5), (7, 0), (4, 3)])
+            runner.offload_blocks([(2, 5), (7, 0), (4, 3)])
             for block in (2, 4, 7):
                 fill(runner, block, 100 + block)
-            runner.save_blocks([(2, 1)])
+            runner.offload_blocks([(2, 1)])
             overwritten = block_bytes(runner, 2)
-            runner.load_blocks([(8, 5), (2, 0), (1, 3), (7, 1)])
+            runner.reload_blocks([(8, 5), (2, 0), (1, 3), (7, 1)])
             after = {block: block_bytes(runner, block) for block in range(1, BLOCKS)}
         came_from = {8: before[2], 2: before[7], 1: before[4], 7: overwritten, 3: before[3], 5: before[5]}
         for block, bits in came_from.items():
             assert all(map(torch.equal, after[block], bits)), (kind, kv_dtype, block)
         runner.close()
-        assert runner.host_blocks.capacity == 0
+        assert runner.host_pool.capacity == 0
 
 
 def test_slots_of_a_gpu_are_pinned_behind_the_caller(monkeypatch):
@@ -95,7 +95,7 @@ def test_slots_of_a_gpu_are_pinned_behind_the_caller(monkeypatch):
         assert go.wait(20)
         return torch.zeros(num_bytes, dtype=torch.uint8)
 
-    blocks = HostBlocks(1000, pinned=True, allocate=slow)
+    blocks = HostPool(1000, pinned=True, allocate=slow)
     blocks.grow_to(9)
     assert blocks.capacity == 0
     with pytest.raises(IndexError):
@@ -127,7 +127,7 @@ def test_growth_ends_where_memory_does_and_may_be_asked_for_again(monkeypatch):
         left[0] -= 1
         return torch.zeros(num_bytes, dtype=torch.uint8)
 
-    blocks = HostBlocks(4096, pinned=True, allocate=scarce)
+    blocks = HostPool(4096, pinned=True, allocate=scarce)
     blocks.grow_to(3)
     assert blocks.wait(20)
     assert blocks.capacity == 1
@@ -147,7 +147,7 @@ def test_memory_that_arrives_after_the_end_is_not_kept(monkeypatch):
         assert go.wait(20)
         return torch.zeros(num_bytes, dtype=torch.uint8)
 
-    blocks = HostBlocks(4096, pinned=True, allocate=slow)
+    blocks = HostPool(4096, pinned=True, allocate=slow)
     blocks.grow_to(2)
     assert asked.wait(20)
     blocks.close()

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.device.stream import ImmediateQueue, open_queue
+from engine.device.stream import ImmediateQueue, open_stream
 from engine.gguf.file import open_gguf
 from engine.model.config import read_config
 from engine.model.decoder import Decoder
 from engine.model.weights import load_weights
 from engine.runner import early_compile, graph_runner
-from engine.runner.cuda_graph import FIRST_SIZES, CapturedPass, PassSize
+from engine.runner.cuda_graph import FIRST_SIZES, CUDAGraphPass, PassSize
 from engine.runner.early_compile import launch_sampler
 from engine.runner.graph_runner import GraphRunner
 from kernels.sampling import sampler
@@ -68,7 +68,7 @@ def launched(runner: GraphRunner, monkeypatch) -> tuple[Counter, Counter]:
         finally:
             computed.launching = False
 
-    one = CapturedPass(runner._state, PassSize(2, 0, 2), ImmediateQueue())
+    one = CUDAGraphPass(runner._state, PassSize(2, 0, 2), ImmediateQueue())
     if torch.cuda.is_available():
         one.launch(runner._tick)  # compiles, which launches by itself
     monkeypatch.setattr(kind, "run", run)
@@ -106,9 +106,9 @@ def test_the_sampler_is_compiled_ahead_for_what_first_passes_launch(runner, monk
     monkeypatch.setattr(early_compile, "sample", spied)
     monkeypatch.setattr(graph_runner, "sample", spied)
     launch_sampler(runner.decoder.config.vocab_size, runner._ops.device)
-    queue = open_queue(runner._ops.device)
+    queue = open_stream(runner._ops.device)
     with torch.inference_mode(), queue.current():
-        CapturedPass(runner._state, FIRST_SIZES[0], queue).launch(runner._tick)
+        CUDAGraphPass(runner._state, FIRST_SIZES[0], queue).launch(runner._tick)
     queue.synchronize()
     assert len(asked) == 2
     ahead, first = asked

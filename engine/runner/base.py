@@ -1,0 +1,122 @@
+"""What the engine's thread asks of a runner: one model's passes on one device."""
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from torch import Tensor
+
+from engine.device.host_pool import HostPool
+from engine.runner.sampler import Sampled
+from engine.scheduler.plan import ModelBatch
+from engine.scheduler.sequence import Sequence
+
+
+class PassNotes:
+    """What a runner tells of its passes since it was last asked."""
+
+    def __init__(self) -> None:
+        self.shape: tuple[int, int, int] | None = None
+        """Of the last pass launched."""
+        self._done: list[str] = []
+
+    def add(self, what: str) -> None:
+        """Note something that not every pass does."""
+        self._done.append(what)
+
+    def take(self) -> list[str]:
+        """What was noted, and start anew."""
+        if not self._done:
+            return self._done
+        done, self._done = self._done, []
+        return done
+
+
+class Runner(Protocol):
+    """Runs one model's passes; `ahead` and what follows it are for devices that queue work."""
+
+    block_size: int
+    host_pool: HostPool
+    """Slots for blocks whose KV waits in host memory; none before they are asked for."""
+    notes: PassNotes
+    """What its passes did that not every pass does."""
+    freed: threading.Event
+    """Set once a closed runner's memory is given back."""
+
+    @property
+    def verify_rows(self) -> int:
+        """Most tokens of a pass of decode rows with draft tokens behind them; 0: it verifies none."""
+        ...
+
+    def can_verify(self, sequence: Sequence, /) -> bool:
+        """Whether draft tokens may stand behind a sequence's decode row."""
+        ...
+
+    @property
+    def max_ahead(self) -> int:
+        """Ticks of decode rows that may be launched before the first one's ids are read; 0: none."""
+        ...
+
+    def run(self, batch: ModelBatch) -> Sampled:
+        """Run one pass; returns an id or a cause for every sequence that reached its target."""
+        ...
+
+    def logits(self, token_ids: list[int]) -> Tensor:
+        """float32 [T, vocab] of a prompt by itself, in KV of its own."""
+        ...
+
+    def warm_up(self, progress: Callable[[float], None]) -> None:
+        """Do now what the first passes would wait for; progress: called with the part done."""
+        ...
+
+    @property
+    def compiling(self) -> bool:
+        """Whether later passes are still being made ready."""
+        ...
+
+    def idle_work(self) -> bool:
+        """Do a piece of what later passes would wait for; returns whether more follows."""
+        ...
+
+    @property
+    def kv_bytes(self) -> int:
+        """Memory that the paged KV holds now, where it grows and shrinks; else 0."""
+        ...
+
+    def trim_kv(self, blocks: int) -> None:
+        """Give back KV memory behind the first `blocks` blocks."""
+        ...
+
+    def offload_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Queue copies of KV blocks to host memory: pairs of (block, host slot below the capacity).
+
+        In order with passes: later ones may write to the blocks, and `reload_blocks` finds the copies.
+        """
+        ...
+
+    def reload_blocks(self, pairs: list[tuple[int, int]]) -> None:
+        """Queue copies back: pairs of (block, host slot); later passes find them in place.
+
+        Raises `MemoryError` when a GPU has no memory for the blocks; nothing was copied then.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give memory back that does not go with the object: at once, or when what uses it has ended."""
+        ...
+
+    def begin(self, batch: ModelBatch) -> None:
+        """Bring decode rows onto the device, to be run by `launch`."""
+        ...
+
+    def launch(self, batch: ModelBatch) -> None:
+        """Queue one more tick of the rows, without waiting; takes note of blocks they have got."""
+        ...
+
+    def collect(self) -> Sampled:
+        """Wait for the oldest tick launched and not yet collected; a row that has ended has no id."""
+        ...
+
+    def forget(self) -> None:
+        """After a failure: drop what was launched, and trust nothing that the device knows of rows."""
+        ...

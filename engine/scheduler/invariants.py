@@ -1,0 +1,23 @@
+"""What must hold between two ticks, looked at in the debug mode: it costs as much as there are blocks."""
+
+from collections.abc import Iterable, Mapping
+
+from engine.api.errors import InvariantError
+from engine.scheduler.limits import ModelSlot
+from engine.scheduler.sequence import Sequence
+
+
+def check_invariants(
+    models: Mapping[int, ModelSlot], running: Iterable[Sequence], waiting: Iterable[Sequence]
+) -> None:
+    """The costly invariants: every block's count, every sequence's tokens; raises `InvariantError`."""
+    holders = list(running)
+    for slot in models.values():
+        slot.blocks.check([s.block_table for s in holders if s.model == slot.key])
+    for sequence in waiting:
+        if sequence.block_table or sequence.num_computed:
+            raise InvariantError(f"scheduler: sequence {sequence.sequence_id} waits but holds blocks")
+    for sequence in holders:
+        capacity = len(sequence.block_table) * models[sequence.model].blocks.block_size
+        if not 0 <= sequence.num_computed <= capacity or sequence.remaining < 1:
+            raise InvariantError(f"scheduler: sequence {sequence.sequence_id} has lost count of its tokens")

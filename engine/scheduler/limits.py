@@ -1,0 +1,40 @@
+"""How many tokens a sequence of a model may have: its context length, or what KV memory holds if less."""
+
+from dataclasses import dataclass
+
+from engine.api.errors import RequestError
+from engine.api.request import Request
+from engine.cache.block_manager import BlockManager
+
+
+@dataclass(slots=True)
+class ModelSlot:
+    """A resident model as the scheduler sees it."""
+
+    key: int
+    blocks: BlockManager
+    context_length: int
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens that any sequence may have in total."""
+        return min(self.context_length, self.blocks.capacity * self.blocks.block_size)
+
+    def limit_of(self, request: Request) -> int:
+        """Most tokens, prompt included, that `request` may have in total.
+
+        Raises `RequestError`, with numbers, for a request that could never run to its end.
+        """
+        prompt, new = len(request.prompt_ids), request.max_tokens or 1
+        if prompt + new <= self.max_tokens:
+            return self.max_tokens if request.max_tokens is None else prompt + new
+        wanted = f"{prompt} prompt tokens and {new} new ones need {prompt + new}"
+        if prompt + new > self.context_length:
+            raise RequestError(
+                f"prompt_ids and max_tokens: {wanted}, but the model's context length is "
+                f"{self.context_length}; shorten the conversation or lower max_tokens"
+            )
+        raise RequestError(
+            f"prompt_ids and max_tokens: {wanted}, but the KV memory holds {self.max_tokens}; "
+            "raise the KV budget, shorten the conversation or lower max_tokens"
+        )
