@@ -1,1 +1,118 @@
-"""What turns requests into tokens: scheduler, KV blocks, model runner, GGUF files, text and tokens."""
+"""What turns requests into tokens: scheduler, KV blocks, model runner, GGUF files, text and tokens.
+
+    from engine import Engine, Message, Request
+
+    with Engine() as engine:
+        model = engine.load("model.gguf")
+        prompt = model.template.encode([Message("user", "What is a tern?")])
+        print(model.submit(Request(tuple(prompt), max_tokens=100)).result()[0])
+
+These names are the floor's public face; what else its rooms hold is the floor's own. A name is imported
+when it is asked for, so that `import engine` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.api.errors import (
+        DeviceLostError,
+        EngineClosedError,
+        EngineError,
+        EngineFailedError,
+        ModelFileError,
+        RequestError,
+        TemplateError,
+        TokenizerError,
+        UnsupportedModelError,
+    )
+    from engine.api.generation import Generation
+    from engine.api.options import EngineOptions
+    from engine.api.request import Event, Finished, FinishReason, Priority, Request, SamplingParams, TextDelta
+    from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
+    from engine.catalog import ModelSummary, list_models, summarize
+    from engine.core.tick_log import TickRecord
+    from engine.engine import Engine, Model
+    from engine.templates.turns import KeptAnswer, Message
+    from engine.tokenizer.tokenizer import Tokenizer
+
+__all__ = [
+    "DeviceLostError",
+    "Engine",
+    "EngineClosedError",
+    "EngineError",
+    "EngineFailedError",
+    "EngineOptions",
+    "EngineStats",
+    "Event",
+    "FinishReason",
+    "Finished",
+    "Generation",
+    "KeptAnswer",
+    "Message",
+    "Model",
+    "ModelFileError",
+    "ModelStats",
+    "ModelSummary",
+    "Priority",
+    "Request",
+    "RequestError",
+    "SamplingParams",
+    "SequenceState",
+    "SequenceStats",
+    "TemplateError",
+    "TextDelta",
+    "TickRecord",
+    "Tokenizer",
+    "TokenizerError",
+    "UnsupportedModelError",
+    "list_models",
+    "summarize",
+]
+
+_HOMES = {
+    "DeviceLostError": "engine.api.errors",
+    "Engine": "engine.engine",
+    "EngineClosedError": "engine.api.errors",
+    "EngineError": "engine.api.errors",
+    "EngineFailedError": "engine.api.errors",
+    "EngineOptions": "engine.api.options",
+    "EngineStats": "engine.api.stats",
+    "Event": "engine.api.request",
+    "FinishReason": "engine.api.request",
+    "Finished": "engine.api.request",
+    "Generation": "engine.api.generation",
+    "KeptAnswer": "engine.templates.turns",
+    "Message": "engine.templates.turns",
+    "Model": "engine.engine",
+    "ModelFileError": "engine.api.errors",
+    "ModelStats": "engine.api.stats",
+    "ModelSummary": "engine.catalog",
+    "Priority": "engine.api.request",
+    "Request": "engine.api.request",
+    "RequestError": "engine.api.errors",
+    "SamplingParams": "engine.api.request",
+    "SequenceState": "engine.api.stats",
+    "SequenceStats": "engine.api.stats",
+    "TemplateError": "engine.api.errors",
+    "TextDelta": "engine.api.request",
+    "TickRecord": "engine.core.tick_log",
+    "Tokenizer": "engine.tokenizer.tokenizer",
+    "TokenizerError": "engine.api.errors",
+    "UnsupportedModelError": "engine.api.errors",
+    "list_models": "engine.catalog",
+    "summarize": "engine.catalog",
+}
+"""Where each name is defined."""
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,4 +1,4 @@
-"""What a model picker shows about a file, read from its header only.
+"""Which model files there are, and what a picker shows of each, read from headers only.
 
 Vocabulary arrays are skipped, tensors never touched. Headers are skimmed: what a picker shows of a
 file made to deceive may be wrong, and loading, which reads all of the header, then refuses it.
@@ -7,8 +7,8 @@ costs one `stat` a file.
 """
 
 import os
-from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from math import prod
@@ -17,8 +17,10 @@ from threading import Lock
 
 from engine.api.errors import ModelFileError
 from engine.gguf.file import GGUFFile, open_gguf
+from engine.gguf.labels import quantization_label
 from engine.gguf.split import parse_part_name
-from kernels.quant.formats import DEQUANTIZABLE, GGMLType
+from engine.model.config import read_config
+from kernels.quant.formats import DEQUANTIZABLE
 
 MAX_FOLDER_DEPTH = 6
 MAX_FILES = 10_000
@@ -26,17 +28,6 @@ _MAX_NAME = 120
 _MAX_REMEMBERED = 4096
 _NOT_CHAT = {"clip": "an image projector", "mmproj": "an image projector"}
 _KINDS = {"adapter": "an adapter (LoRA)", "mmproj": "an image projector", "imatrix": "an importance matrix"}
-_GUESSED_FILE_TYPE = 1024
-
-LLAMA_FTYPE: dict[int, str] = {
-    **dict(enumerate(("F32", "F16", "Q4_0", "Q4_1"))),
-    **dict(enumerate(("Q8_0", "Q5_0", "Q5_1", "Q2_K", "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_K_S"), start=7)),
-    **dict(enumerate(("Q4_K_M", "Q5_K_S", "Q5_K_M", "Q6_K", "IQ2_XXS", "IQ2_XS", "Q2_K_S"), start=15)),
-    **dict(enumerate(("IQ3_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ3_M", "IQ2_S"), start=22)),
-    **dict(enumerate(("IQ2_M", "IQ4_XS", "IQ1_M", "BF16"), start=29)),
-    **dict(enumerate(("TQ1_0", "TQ2_0", "MXFP4_MOE", "NVFP4", "Q1_0"), start=36)),
-}
-"""Labels of `general.file_type`, as llama.cpp numbers them."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +53,20 @@ class ModelSummary:
 _Identity = tuple[int, int, int, int]
 _remembered: "OrderedDict[_Identity, ModelSummary]" = OrderedDict()
 _lock = Lock()
+
+
+def list_models(folders: Iterable[Path], files: Iterable[Path] = ()) -> list[ModelSummary]:
+    """Describe the single files first, then every folder's models, by path within a folder.
+
+    A folder that does not exist or cannot be read holds no models; a file that is reached twice is
+    listed once. A broken file is listed with its problem.
+    """
+    found = [summarize(path) for path in files]
+    for folder in folders:
+        if folder.is_dir():
+            found += scan_folder(folder)
+    unique = {model.path.resolve(): model for model in reversed(found)}
+    return list(unique.values())[::-1]
 
 
 def summarize(path: str | Path) -> ModelSummary:
@@ -125,9 +130,6 @@ def _describe(file: GGUFFile) -> ModelSummary:
     problem = _problem(file)
     context, kv_bytes = None, None
     if problem is None:
-        # The configuration's reader imports this package, so it is imported when it is needed.
-        from engine.model.config import read_config
-
         try:
             config = read_config(file)
             context = config.context_length
@@ -161,22 +163,6 @@ def _problem(file: GGUFFile) -> str | None:
     if unsupported:
         return f"Tensors of type {', '.join(unsupported)} are not supported."
     return None
-
-
-def quantization_label(file: GGUFFile) -> str:
-    """Such as "Q4_K_M": what `general.file_type` says, else the type of most bytes; "" without weights."""
-    number = file.integer("general.file_type")
-    label = LLAMA_FTYPE.get(number & ~_GUESSED_FILE_TYPE) if number is not None and number >= 0 else None
-    return label or _main_type(file)
-
-
-def _main_type(file: GGUFFile) -> str:
-    """The type that most bytes of the matrices have; vectors stay F32 in every file."""
-    nbytes: Counter[GGMLType] = Counter()
-    for info in file.tensors.values():
-        if len(info.shape) > 1:
-            nbytes[info.type] += info.nbytes
-    return nbytes.most_common(1)[0][0].name if nbytes else ""
 
 
 def _positive(file: GGUFFile, key: str) -> int | None:

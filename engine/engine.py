@@ -175,7 +175,7 @@ class Engine:
     def _make_room(self, needed: int) -> None:
         """Let cached KV give way to weights that would not fit beside it."""
         if self._ops.runs_ahead and free_bytes(self._ops.device) < needed + LOAD_MARGIN:
-            self._loop.call(self._loop.make_room)
+            self._loop.call(self._loop.models.make_room)
 
     def _load_options(self) -> LoadOptions:
         return LoadOptions(self._ops, self._most_kv(), self._make_room, self._holders)
@@ -249,13 +249,13 @@ class Model:
         _check_ids(tuple(ids), self._vocab_size)
         if not 1 <= len(ids) <= self.context_length:
             raise RequestError(f"token_ids: give 1 to {self.context_length} tokens, not {len(ids)}")
-        return loop.call(lambda: loop.resident(self._key).runner.logits(ids))
+        return loop.call(lambda: loop.models.get(self._key).runner.logits(ids))
 
     def compiling(self) -> bool:
         """Whether kernels that later passes will need are still being compiled."""
         self._check_loaded()
         loop = self._engine._loop
-        return loop.call(lambda: loop.resident(self._key).runner.compiling)
+        return loop.call(lambda: loop.models.get(self._key).runner.compiling)
 
     def unload(self) -> None:
         """Cancel the model's requests and free its weights and KV; harmless when it was closed.
@@ -268,7 +268,7 @@ class Model:
             freed = loop.call(lambda: loop.remove_model(self._key))
             if freed is not None and not freed.is_set():
                 freed.wait()
-                loop.call(loop.update_budget)
+                loop.call(loop.models.update_budget)
             return_freed_memory()
 
     def _check_loaded(self) -> None:

@@ -27,7 +27,7 @@ def find_models(folders: Sequence[Path]) -> list[ModelFile]:
 
     Reads files: call off the UI.
     """
-    from engine.library import list_models
+    from engine.catalog import list_models
 
     free = _free_memory()
     found = [_from_summary(summary, free) for summary in list_models(folders, [builtin_model_path()])]

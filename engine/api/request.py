@@ -1,7 +1,7 @@
 """What the app says to the engine and what comes back: plain, frozen data.
 
 `Request` and `SamplingParams` are checked once, on creation, so that nothing deeper in the engine
-meets a value out of range. This module imports no torch.
+meets a value out of range.
 """
 
 import math

@@ -1,6 +1,6 @@
 """One frozen snapshot of the engine, taken at most once per tick.
 
-The panel, `tui-chat bench` and tests read these and nothing else. This module imports no torch.
+The panel, `tui-chat bench` and tests read these and nothing else.
 """
 
 from dataclasses import dataclass

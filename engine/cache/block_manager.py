@@ -3,7 +3,7 @@
 A block is free (no content), held (its count of references is that of the block tables naming it)
 or cached (no table names it, but its tokens are indexed and may be hit). Block 0 is scratch for
 padding rows and is never handed out. Tables are append-only: when a sequence fills a block that is
-indexed already it keeps its own. This module imports no torch; it knows numbers, not memory.
+indexed already it keeps its own. It knows numbers, not memory.
 """
 
 from collections import Counter, OrderedDict

@@ -2,7 +2,7 @@
 
 The device's blocks are the cache of what is computed; this is the cache behind it. A block that is
 evicted is copied to a slot of host memory where that is quicker to bring back than to compute again,
-and stays findable under its tokens. This module imports no torch.
+and stays findable under its tokens.
 """
 
 from collections import OrderedDict

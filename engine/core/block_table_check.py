@@ -3,7 +3,7 @@
 A wrong page id would let one sequence read another's tokens or overwrite them. Always checked: every
 entry is a block of the model, and a block that is written is nobody else's. Thorough checks (the debug
 mode) keep a canary for every slot, a hash of all tokens up to the one whose KV was written there, and
-compare it with the tokens of the sequence that is about to read it. This module imports no torch.
+compare it with the tokens of the sequence that is about to read it.
 """
 
 from collections import Counter

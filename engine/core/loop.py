@@ -12,22 +12,20 @@ import threading
 import time
 from collections.abc import Callable
 
-from engine.api.errors import DeviceLostError, EngineClosedError, EngineFailedError
+from engine.api.errors import DeviceLostError, EngineFailedError
 from engine.api.generation import Generation
-from engine.api.options import Offload
 from engine.api.request import Action, FinishReason, Priority
 from engine.api.stats import EngineStats
-from engine.cache.budget import KVBudget
 from engine.core.command_thread import Command, CommandThread
 from engine.core.device_recovery import DeviceTrial, queue_again, rewind
 from engine.core.executor import Executor
 from engine.core.model_loader import ModelOrigin, ResidentModel
 from engine.core.multi_step import MultiStep
 from engine.core.output_processor import OutputProcessor, never_started
+from engine.core.resident_models import ResidentModels
 from engine.core.stats_collector import StatsCollector
 from engine.core.tick_log import TickLog
 from engine.device.faults import describe, is_lost
-from engine.device.memory import return_freed_memory
 from engine.model.weights import Progress
 from engine.runner.base import Runner
 from engine.runner.sampler import Sampled
@@ -40,9 +38,6 @@ from engine.speculation.speculator import Speculator
 from kernels.contract import Operations
 
 log = logging.getLogger(__name__)
-
-_HOST_MEMORY_FROM = 0.6
-"""Part of the KV budget in use from which host memory is taken for what will be evicted."""
 
 _IDLE_PAUSE_S = 0.02
 """Between two pieces of idle work, so that other threads have the interpreter."""
@@ -65,19 +60,17 @@ class EngineLoop(CommandThread):
         super().__init__("engine")
         self._config = config
         self._rebuild_model = rebuild
-        self._kv_limit = kv_limit
-        self._budget = KVBudget(kv_limit(0))
+        self.models = ResidentModels(config, kv_limit)
         self.scheduler = Scheduler(CostModel(), config)
         self._speculator = Speculator(self.scheduler)
-        self._models: dict[int, ResidentModel] = {}
         self.ticks = TickLog()
-        self._executor = Executor(self._models, ops.device)
+        self._executor = Executor(self.models.by_key, ops.device)
         self._trial = DeviceTrial(ops.device)
         self._failure: str | None = None
         """Why nothing is served any more."""
         self._outputs: dict[int, OutputProcessor] = {}
         self._ops = ops
-        self._stats = StatsCollector(ops, self._budget, self.scheduler)
+        self._stats = StatsCollector(ops, self.models, self.scheduler)
 
     def check_open(self) -> None:
         """Raise `EngineClosedError` after `stop`, `EngineFailedError` once the device is lost for good."""
@@ -110,11 +103,8 @@ class EngineLoop(CommandThread):
 
     def add_model(self, resident: ResidentModel) -> None:
         """Make a loaded model schedulable; on the engine's thread."""
-        self._models[resident.key] = resident
-        self.update_budget()
-        blocks = resident.open_blocks(self._budget, debug=self._config.debug)
-        self.scheduler.add_model(resident.key, blocks, resident.context_length)
-        self.scheduler.kv_admission.host_gb_s = self._ops.host_gb_s
+        self.models.add(resident)
+        self._add_to_scheduler(resident, self.scheduler)
         self._take_snapshot()
 
     def remove_model(self, key: int) -> threading.Event | None:
@@ -122,32 +112,19 @@ class EngineLoop(CommandThread):
 
         Returns what is set when its memory is back, None for a model that is not there.
         """
-        resident = self._models.pop(key, None)
+        resident = self.models.remove(key)
         if resident is None:
             return None
         for sequence in self.scheduler.remove_model(key):
             self._end(sequence, FinishReason.CANCELLED, "the model was unloaded")
         resident.runner.close()
-        self.update_budget()
+        self.models.update_budget()
         self._take_snapshot()
         return resident.runner.freed
 
-    def make_room(self) -> None:
-        """Give back the memory of cached KV; on the engine's thread."""
-        for model in self._models.values():
-            model.blocks.evict_all()
-            model.runner.trim_kv(model.blocks.highest_used + 1)
-
-    def update_budget(self) -> None:
-        """What KV may take changes with what weights take; on the engine's thread."""
-        self._budget.set_total(self._kv_limit(sum(m.runner.kv_bytes for m in self._models.values())))
-
-    def resident(self, key: int) -> ResidentModel:
-        """A resident model; on the engine's thread. Raises `EngineClosedError` once it is removed."""
-        model = self._models.get(key)
-        if model is None:
-            raise EngineClosedError("the model was unloaded; load it again")
-        return model
+    def _add_to_scheduler(self, resident: ResidentModel, scheduler: Scheduler) -> None:
+        scheduler.add_model(resident.key, resident.blocks, resident.context_length)
+        scheduler.kv_admission.host_gb_s = self._ops.host_gb_s
 
     def _round(self) -> None:
         lost: str | None = None
@@ -172,9 +149,9 @@ class EngineLoop(CommandThread):
         """Wait for a command; meanwhile do piece by piece what later passes would wait for."""
         working = False
         while True:
-            more = any(model.runner.idle_work() for model in self._models.values() if self._inbox.empty())
+            more = any(model.runner.idle_work() for model in self.models if self._inbox.empty())
             if working and not more:
-                self.update_budget()
+                self.models.update_budget()
             working = more
             try:
                 return self._inbox.get(timeout=_IDLE_PAUSE_S if more else self._stats.settles_in())
@@ -203,7 +180,7 @@ class EngineLoop(CommandThread):
         self._settle(plan, result.sampled, started, ended)
 
     def _runner_of(self, plan: TickPlan) -> Runner:
-        return self._models[plan.batches[0].model].runner
+        return self.models.get(plan.batches[0].model).runner
 
     def _run_ahead(self, plan: TickPlan, batch: ModelBatch) -> None:
         """Run decode rows again and again until one ends or other work waits."""
@@ -237,7 +214,7 @@ class EngineLoop(CommandThread):
     ) -> None:
         """Account and deliver one tick; more: ticks of the same plan are in flight behind it."""
         seconds = ended - started
-        self.ticks.add(plan, seconds, [self._models[batch.model].runner.notes for batch in plan.batches])
+        self.ticks.add(plan, seconds, [self.models.get(batch.model).runner.notes for batch in plan.batches])
         now = time.monotonic()
         over = self.scheduler.commit(
             plan, sampled.ids, sampled.failed, now, accepted=sampled.accepted, more=more
@@ -248,26 +225,7 @@ class EngineLoop(CommandThread):
         self._stats.tick(plan, sum(map(len, sampled.accepted.values())), seconds, now)
         if self._stats.due(now):
             self._take_snapshot()
-            self._fit_memory()
-
-    def _fit_memory(self) -> None:
-        """Give back KV memory that is not needed, take host memory that will be; no tick depends on it."""
-        for model in self._models.values():
-            try:
-                model.runner.trim_kv(model.blocks.highest_used + 1)
-                self._grow_host_memory(model)
-            except Exception as error:
-                if is_lost(error):
-                    raise
-                log.exception("memory of model %s keeps its size", model.name)
-
-    def _grow_host_memory(self, model: ResidentModel) -> None:
-        """Have as much host memory as the device holds of a model's KV, once memory becomes short."""
-        budget, slots = self._budget, self._config.host_kv_bytes // model.block_bytes
-        if slots and self._config.offload is not Offload.NEVER:
-            if budget.used_bytes > _HOST_MEMORY_FROM * budget.total_bytes:
-                model.runner.host_pool.grow_to(min(slots, model.blocks.num_kept * 2))
-            model.blocks.host.grow(min(slots, model.runner.host_pool.capacity))
+            self.models.fit_memory()
 
     def _deliver(self, sampled: Sampled, ended: list[Sequence], now: float) -> None:
         for sequence in ended:
@@ -293,7 +251,7 @@ class EngineLoop(CommandThread):
     def _admit(self, sequence: Sequence, generation: Generation) -> None:
         try:
             self._check_device()
-            output = OutputProcessor(sequence, generation, self.resident(sequence.model).tokenizer)
+            output = OutputProcessor(sequence, generation, self.models.get(sequence.model).tokenizer)
             self.scheduler.submit(sequence)
         except Exception as error:
             generation.push(never_started(sequence, str(error)))
@@ -339,12 +297,9 @@ class EngineLoop(CommandThread):
 
     def _reset_scheduler(self) -> None:
         scheduler = Scheduler(CostModel(), self._config)
-        self._budget = KVBudget(self._budget.total_bytes)
-        self._stats.budget = self._budget
-        for resident in self._models.values():
-            blocks = resident.open_blocks(self._budget, debug=self._config.debug)
-            scheduler.add_model(resident.key, blocks, resident.context_length)
-        scheduler.kv_admission.host_gb_s = self._ops.host_gb_s
+        self.models.start_over()
+        for resident in self.models:
+            self._add_to_scheduler(resident, scheduler)
         # Submitting threads read it: they must never see one that lacks a resident model.
         self.scheduler = scheduler
         self._speculator = Speculator(scheduler)
@@ -357,44 +312,29 @@ class EngineLoop(CommandThread):
             for output in self._outputs.values():
                 rewind(output)
             self._take_snapshot()
-            self._reload_models()
+            self.models.reload(self._load_again)
             focused = self.scheduler.focused
             self._reset_scheduler()
-            self.update_budget()
+            self.models.update_budget()
             queue_again(self._outputs, self.scheduler)
             self.scheduler.focus(focused)
         except Exception as error:
             log.exception("the engine could not be rebuilt")
             self._give_up(f"the device failed ({cause}) and the engine could not go on: {error}")
 
-    def _reload_models(self) -> None:
-        origins = [resident.origin for resident in self._models.values()]
-        freed = [resident.runner.freed for resident in self._models.values()]
-        self._drop_models()
-        for memory in freed:
-            memory.wait()
-        return_freed_memory()
-        for origin in origins:
-            self._models[origin.key] = self._rebuild_model(origin, lambda _part, _what: self.check_open())
-
-    def _drop_models(self) -> None:
-        for resident in self._models.values():
-            try:
-                resident.runner.close()
-            except Exception:
-                log.exception("closing a model failed")
-        self._models.clear()
+    def _load_again(self, origin: ModelOrigin) -> ResidentModel:
+        return self._rebuild_model(origin, lambda _part, _what: self.check_open())
 
     def _give_up(self, cause: str) -> None:
         """End everything with one cause and refuse what comes with it."""
         if not self._closing.is_set():
             self._failure = cause
-        self._drop_models()
+        self.models.drop()
         self._start_over(cause)
 
     def _take_snapshot(self) -> None:
         try:
-            self._stats.take(self.scheduler, self._models, self._outputs, time.monotonic())
+            self._stats.take(self.scheduler, self._outputs, time.monotonic())
         except Exception:
             log.exception("taking the statistics failed")
 
@@ -405,8 +345,5 @@ class EngineLoop(CommandThread):
                 self._end(output.sequence, FinishReason.CANCELLED, "the engine was closed")
             except Exception:
                 log.exception("ending a sequence failed while closing")
-        runners = [model.runner for model in self._models.values()]
-        self._drop_models()
-        for runner in runners:
-            runner.freed.wait()
+        self.models.close()
         self._take_snapshot()

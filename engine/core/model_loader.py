@@ -9,7 +9,6 @@ from pathlib import Path
 from engine.api.errors import ModelFileError
 from engine.cache.block_manager import BlockManager
 from engine.cache.budget import KVBudget
-from engine.catalog import quantization_label
 from engine.core.block_table_check import BlockTableCheck
 from engine.device.faults import is_out_of_memory
 from engine.device.fit_advice import Holders, Need, does_not_fit
@@ -21,6 +20,7 @@ from engine.device.memory import (
     return_freed_memory,
 )
 from engine.gguf.file import GGUFFile, open_gguf
+from engine.gguf.labels import quantization_label
 from engine.model.config import ModelConfig, read_config
 from engine.model.decoder import Decoder
 from engine.model.weights import Progress, load_weights
@@ -89,7 +89,7 @@ class ResidentModel:
         return ModelOrigin(self.key, self.path, self.context_length, self.salt, self.tokenizer, self.template)
 
     def open_blocks(self, budget: KVBudget, *, debug: bool) -> BlockManager:
-        """Start with empty books; on the engine's thread, which owns the budget.
+        """Start with empty KV blocks; on the engine's thread, which owns the budget.
 
         debug: look for wrong page ids by what the blocks hold too.
         """
@@ -225,9 +225,9 @@ def _make_runner(decoder: Decoder, num_blocks: int, length: int, tokenizer: Toke
 def _begin_to_compile(config: ModelConfig, ops: Operations) -> None:
     """Have compilers start while weights are read, where there are any."""
     if ops.runs_ahead and ops.device.type == "cuda":
-        from engine.runner.early_compile import begin
+        from engine.runner.warmup import compile_sampler_early
 
-        begin(config.vocab_size, ops.device)
+        compile_sampler_early(config.vocab_size, ops.device)
 
 
 def _num_blocks(name: str, length: int, block_bytes: int, options: LoadOptions) -> int:

@@ -4,9 +4,9 @@ import time
 from collections.abc import Iterable, Mapping
 
 from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
-from engine.cache.budget import KVBudget
 from engine.core.model_loader import ResidentModel
 from engine.core.output_processor import RATE_WINDOW, OutputProcessor, RateMeter
+from engine.core.resident_models import ResidentModels
 from engine.device.memory import process_bytes
 from engine.scheduler.chunked_prefill import NO_LIMIT
 from engine.scheduler.plan import TickPlan
@@ -23,9 +23,9 @@ _WAITING = (SequenceState.QUEUED, SequenceState.PAUSED)
 class StatsCollector:
     """Accumulates what ticks did and publishes `EngineStats`."""
 
-    def __init__(self, ops: Operations, budget: KVBudget, scheduler: Scheduler) -> None:
+    def __init__(self, ops: Operations, models: ResidentModels, scheduler: Scheduler) -> None:
         self._ops = ops
-        self.budget = budget
+        self._models = models
         self._ticks = 0
         self._tick_ms = 0.0
         self._rows = 0
@@ -34,7 +34,7 @@ class StatsCollector:
         self._prefill_rate = RateMeter()
         self._taken_at = 0.0
         self._memory = (0.0, 0)
-        self.latest = self._build(scheduler, {}, {}, time.monotonic())
+        self.latest = self._build(scheduler, {}, time.monotonic())
 
     def tick(self, plan: TickPlan, accepted: int, seconds: float, now: float) -> None:
         """Account one tick, in which `accepted` draft tokens came true."""
@@ -59,7 +59,6 @@ class StatsCollector:
     def take(
         self,
         scheduler: Scheduler,
-        models: Mapping[int, ResidentModel],
         outputs: Mapping[int, OutputProcessor],
         now: float,
     ) -> None:
@@ -67,20 +66,17 @@ class StatsCollector:
         self._taken_at = now
         if not outputs:
             self._rows = self._prefill_tokens = 0
-        self.latest = self._build(scheduler, models, outputs, now)
+        self.latest = self._build(scheduler, outputs, now)
 
     def _build(
         self,
         scheduler: Scheduler,
-        models: Mapping[int, ResidentModel],
         outputs: Mapping[int, OutputProcessor],
         now: float,
     ) -> EngineStats:
-        residents = list(models.values())
+        residents = list(self._models)
         waits = scheduler.wait_seconds()
-        sequences = tuple(
-            self._sequence(scheduler, output, models, waits, now) for output in outputs.values()
-        )
+        sequences = tuple(self._sequence(scheduler, output, waits, now) for output in outputs.values())
         used = sum(m.blocks.held * m.blocks.block_bytes for m in residents)
         cached = sum(m.blocks.cached * m.blocks.block_bytes for m in residents)
         return EngineStats(
@@ -88,7 +84,7 @@ class StatsCollector:
             kernels=self._ops.name,
             kv_dtype=self._ops.kv_format,
             block_size=self._ops.block_size,
-            kv_bytes_total=self.budget.total_bytes,
+            kv_bytes_total=self._models.budget.total_bytes,
             kv_bytes_used=used,
             kv_bytes_cached=cached,
             blocks_used=sum(m.blocks.held for m in residents),
@@ -114,12 +110,11 @@ class StatsCollector:
         self,
         scheduler: Scheduler,
         output: OutputProcessor,
-        models: Mapping[int, ResidentModel],
         waits: Mapping[int, float],
         now: float,
     ) -> SequenceStats:
         sequence: Sequence = output.sequence
-        model = models[sequence.model]
+        model = self._models.get(sequence.model)
         shared = model.blocks.count_shared(sequence.block_table)
         return SequenceStats(
             sequence_id=sequence.sequence_id,

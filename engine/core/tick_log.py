@@ -1,6 +1,6 @@
 """What the last ticks did and how long they took: to say of a long gap what it was.
 
-Always kept, so it must cost a tick next to nothing: one tuple in a ring. This module imports no torch.
+Always kept, so it must cost a tick next to nothing: one tuple in a ring.
 """
 
 import time

@@ -1,7 +1,4 @@
-"""What would help when a model does not fit: in numbers, and only what would really be enough.
-
-Plain arithmetic; this module imports no torch.
-"""
+"""What would help when a model does not fit: in numbers, and only what would really be enough."""
 
 from dataclasses import dataclass
 

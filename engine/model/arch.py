@@ -1,7 +1,7 @@
 """Per-architecture differences as data; the decoder body reads this table and has no names in it.
 
-Architecture names are those of `general.architecture` in GGUF metadata. This module imports no
-torch, so listing model files stays cheap.
+Architecture names are those of `general.architecture` in GGUF metadata. Without torch, so that listing
+model files stays cheap.
 """
 
 from dataclasses import dataclass

@@ -3,8 +3,7 @@
 Capturing takes the host several times as long as launching the kernels one by one, and all of it is
 a gap for rows that decode. Not capturing costs a little in every pass: where the host launches more
 slowly than the device computes, the device waits. So a shape runs kernel by kernel until that waiting
-adds up to one capture; nobody can lose more than twice the least (the ski rental problem). Imports no
-torch.
+adds up to one capture; nobody can lose more than twice the least (the ski rental problem).
 """
 
 from collections.abc import Hashable

@@ -363,9 +363,9 @@ class GraphRunner:
         self._reports[place].copy_(self._state.ring[place], non_blocking=True)
         self._in_flight.append(InFlightStep(sampled_rows(batch, one.size), tick, self._queue.mark()))
 
-    def _read(self, flight: InFlightStep) -> Sampled:
-        flight.done.synchronize()
-        result, followed = read_report(flight, self._reports[flight.tick % DEPTH].tolist())
+    def _read(self, step: InFlightStep) -> Sampled:
+        step.done.synchronize()
+        result, followed = read_report(step, self._reports[step.tick % DEPTH].tolist())
         for sequence in followed:
             self._rows.reported(sequence)
         return result

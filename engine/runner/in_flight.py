@@ -34,7 +34,7 @@ def sampled_rows(batch: ModelBatch, size: PassSize) -> list[tuple[int, Sequence,
     return rows
 
 
-def read_report(flight: InFlightStep, report: list[int]) -> tuple[Sampled, list[Sequence]]:
+def read_report(step: InFlightStep, report: list[int]) -> tuple[Sampled, list[Sequence]]:
     """What a tick gave, and the sequences whose rows on the device are one token further.
 
     report: of each sampled row an id, `ENDED` or `NOT_FINITE`. A row that had ended gives nothing;
@@ -42,7 +42,7 @@ def read_report(flight: InFlightStep, report: list[int]) -> tuple[Sampled, list[
     """
     result = Sampled({}, {})
     followed = []
-    for row, sequence, draft in flight.rows:
+    for row, sequence, draft in step.rows:
         if draft:
             outcomes = [_outcome(sequence, given) for given in report[row : row + 1 + len(draft)]]
             verify(sequence.sequence_id, draft, outcomes, result)

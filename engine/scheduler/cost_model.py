@@ -3,8 +3,7 @@
 Per model: ms ≈ a + b · rows + c · [whether it reads] + d · prefill tokens + e · context of the rows +
 f · token pairs of the prefill's attention. The coefficients are fitted by recursive least squares with
 forgetting, on relative errors (so that short ticks count as much as long ones), and are never negative.
-What the last ticks say nothing about (prefill, while everybody decodes) stays as it was learned. This
-module imports no torch.
+What the last ticks say nothing about (prefill, while everybody decodes) stays as it was learned.
 """
 
 from dataclasses import dataclass, field

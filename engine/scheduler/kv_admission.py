@@ -3,7 +3,7 @@
 The first in the queue's order is never paused and, alone, always fits; so something always makes
 progress. Blocks of a paused sequence stay cached under their tokens until they are needed; then they
 go to host memory, where that is quicker to bring back than to compute again, or are forgotten. What
-moves in one tick is bounded by the time that the tick has left. This module imports no torch.
+moves in one tick is bounded by the time that the tick has left.
 """
 
 from collections.abc import Mapping
@@ -185,7 +185,7 @@ class KVAdmission:
             sequence.note = f"waits for context memory for {sequence.num_target} tokens"
 
     def _gives_way(self, waiting: Sequence, now: float) -> Sequence | None:
-        """Who pauses so that `waiting` gets in: whoever is held, and for a focused one the newest."""
+        """Who pauses so that `waiting` gets in: whoever was paused on request, and for a focused one the newest."""
         victims = self._queue.victims()
         if victims and victims[0].user_paused:
             return victims[0]

@@ -5,7 +5,7 @@ which costs time; so the next ones are planned smaller, and grow again with pass
 
 Beside rows that decode, what a first chunk costs is not well known: the last chunks that were measured
 stood at other places of other prompts. So a tick reads at most twice what the one before it read, and
-the estimate is right before chunks are large. This module imports no torch.
+the estimate is right before chunks are large.
 """
 
 LEAST = 16

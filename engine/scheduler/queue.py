@@ -2,7 +2,7 @@
 
 Two orders matter: who is admitted next, and who gives its blocks up when KV is full. In both, the
 sequence that somebody looks at comes before all others; then ranks decide, which are arrival times
-with a head start for a higher priority. This module imports no torch.
+with a head start for a higher priority.
 """
 
 from bisect import insort

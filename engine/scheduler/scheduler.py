@@ -2,7 +2,7 @@
 
 A tick is `plan` → the step on the device → `commit`. `plan` takes every block that the step writes
 to, so a step cannot fail for KV memory. Between the two, what ends is only marked: blocks of a step
-in flight are released by `commit`, once. Not thread-safe; this module imports no torch.
+in flight are released by `commit`, once. Not thread-safe.
 
 Every sequence ends exactly once: either `finish` / `cancel` return True, or `commit` returns it.
 """
@@ -279,7 +279,7 @@ class Scheduler:
         return ended
 
     def check(self) -> None:
-        """Raise `InvariantError` if the books do not balance; thorough with `config.debug`."""
+        """Raise `InvariantError` if what must hold does not; thorough with `config.debug`."""
         running, queue = self._queue.running, self._queue.waiting
         if len(running) + len(queue) != len(self._sequences):
             raise InvariantError(

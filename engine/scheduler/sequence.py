@@ -2,7 +2,7 @@
 
 There are no phases in the data: `num_computed` tokens have their KV in blocks, `num_target` tokens
 are known, and a tick computes some of the difference. Reading a prompt, a prefix hit, decoding and
-the return after a preemption are all that one case. This module imports no torch.
+the return after a preemption are all that one case.
 """
 
 from dataclasses import dataclass, field

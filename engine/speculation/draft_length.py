@@ -1,6 +1,6 @@
 """How many draft tokens a pass takes where it is captured: it costs what its size costs, full or not.
 
-So draft tokens fill a size, and it is the sizes that are compared. This module imports no torch.
+So draft tokens fill a size, and it is the sizes that are compared.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Where the last tokens of a text stood before: what followed there is a proposal for what comes next.
 
 Chains of equal pairs, as in LZ77 (Ziv and Lempel 1977): a pair of tokens leads to its last place, each
-place to the one before it. This module imports no torch.
+place to the one before it.
 """
 
 from collections.abc import Sequence as TokenIds

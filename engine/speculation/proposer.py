@@ -1,7 +1,4 @@
-"""What is known of one sequence's text: how it could go on, and how often that came true.
-
-This module imports no torch.
-"""
+"""What is known of one sequence's text: how it could go on, and how often that came true."""
 
 from dataclasses import dataclass, field
 

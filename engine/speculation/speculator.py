@@ -4,7 +4,7 @@ What followed when the last tokens stood in the text before is proposed again (p
 computes the draft tokens behind the row's token; each one that the model would have sampled saves a tick,
 and every one lengthens this one. So draft tokens are made where the cost model and the share of draft tokens
 that came true so far say that more tokens per millisecond come out, and a ledger bounds what a
-sequence can lose when they are wrong. This module imports no torch.
+sequence can lose when they are wrong.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
 """Text ↔ token ids, from the tokenizer that a GGUF file carries."""
 
 import re
+from pathlib import Path
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Protocol
@@ -8,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from engine.api.errors import TokenizerError
-from engine.gguf.file import GGUFFile
+from engine.gguf.file import GGUFFile, open_gguf
 from engine.tokenizer.bpe import BytePairEncoder, byte_alphabet
 from engine.tokenizer.pretokenizers import DEFAULT, PRE_TOKENIZERS, PreTokenizer
 from engine.tokenizer.spm import SPACE, SentencePieceEncoder
@@ -63,6 +64,12 @@ class Tokenizer:
         self._cut_content = _SpecialTexts(harmless)
         self._bytes: dict[int, bytes] = {}
         self._alphabet = {char: byte for byte, char in byte_alphabet().items()}
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> "Tokenizer":
+        """Read a model file's tokenizer alone; raises what `open_gguf` and `from_gguf` raise."""
+        with open_gguf(path) as file:
+            return cls.from_gguf(file)
 
     @classmethod
     def from_gguf(cls, file: GGUFFile) -> "Tokenizer":

@@ -5,9 +5,10 @@ import pytest
 
 from app.models.listing import find_models
 from engine import catalog as module
-from engine.catalog import LLAMA_FTYPE, scan_folder, summarize
+from engine.catalog import scan_folder, summarize
 from engine.gguf import metadata
 from engine.gguf.file import open_gguf
+from engine.gguf.labels import LLAMA_FTYPE
 from tests.support.gguf_bytes import entry, gguf, tensor
 from tests.support.tiny_gguf import make_tiny
 

@@ -43,7 +43,7 @@ def request(prompt=range(20, 60), tokens: int = 16, sampling: SamplingParams = G
 
 
 def resident(model: Model) -> ResidentModel:
-    return model._engine._loop.resident(model._key)
+    return model._engine._loop.models.get(model._key)
 
 
 def answer_ids(generation) -> list[int]:

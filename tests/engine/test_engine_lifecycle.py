@@ -43,7 +43,7 @@ def request(prompt=range(20, 60), tokens: int | None = 8, **more) -> Request:
 
 
 def resident(model: Model) -> ResidentModel:
-    return model._engine._loop.resident(model._key)
+    return model._engine._loop.models.get(model._key)
 
 
 def in_thread(work) -> threading.Thread:

@@ -11,7 +11,7 @@ from engine.model.decoder import Decoder
 from kernels.contract import Operations
 from kernels.cpu.operations import CPUOperations
 from kernels.reference.operations import TorchOperations
-from tests.support.passes import BLOCK_SIZE, Executor, assert_same_logits, load_decoder
+from tests.support.passes import BLOCK_SIZE, Passes, assert_same_logits, load_decoder
 from tests.support.tiny_gguf import make_tiny
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -41,7 +41,7 @@ def prompts(decoder: Decoder, *lengths: int) -> dict[str, list[int]]:
 
 def alone(decoder: Decoder, tokens: list[int], steps: int = 0) -> tuple[torch.Tensor, list[int]]:
     """Logits after one whole prompt read by itself in fresh blocks, and its greedy continuation."""
-    passes = Executor(decoder, {"a": list(tokens)}, scattered=False)
+    passes = Passes(decoder, {"a": list(tokens)}, scattered=False)
     passes.run(("a", len(tokens)))
     logits = passes.logits["a"]
     return logits, passes.greedy("a", steps=steps)["a"] if steps else []
@@ -49,7 +49,7 @@ def alone(decoder: Decoder, tokens: list[int], steps: int = 0) -> tuple[torch.Te
 
 def test_packed_prefill_equals_alone(decoder: Decoder):
     sequences = prompts(decoder, 45, 1, 70, 32, 3)
-    passes = Executor(decoder, dict(sequences))
+    passes = Passes(decoder, dict(sequences))
     passes.run(*((name, len(ids)) for name, ids in sequences.items()))
     for name, ids in sequences.items():
         assert_same_logits(passes.logits[name], alone(decoder, ids)[0])
@@ -59,7 +59,7 @@ def test_packed_prefill_equals_alone(decoder: Decoder):
 def test_chunked_prefill_equals_whole(decoder: Decoder, chunk: int):
     sequences = prompts(decoder, 100)
     ids = sequences["s0"]
-    passes = Executor(decoder, dict(sequences))
+    passes = Passes(decoder, dict(sequences))
     for start in range(0, len(ids), chunk):
         passes.run(("s0", min(chunk, len(ids) - start)))
     assert_same_logits(passes.logits["s0"], alone(decoder, ids)[0])
@@ -68,7 +68,7 @@ def test_chunked_prefill_equals_whole(decoder: Decoder, chunk: int):
 def test_chunked_prefill_equals_whole_while_a_shorter_prompt_finishes(decoder: Decoder):
     sequences = prompts(decoder, 120, 40)
     long, short = sequences["s0"], sequences["s1"]
-    passes = Executor(decoder, dict(sequences))
+    passes = Passes(decoder, dict(sequences))
     passes.run(("s0", 30), ("s1", 25))
     passes.run(("s0", 30), ("s1", 15))
     assert_same_logits(passes.logits["s1"], alone(decoder, short)[0])
@@ -86,13 +86,13 @@ def test_chunked_prefill_equals_whole_while_a_shorter_prompt_finishes(decoder: D
 
 def test_packed_prefill_then_batched_decode_equals_alone(decoder: Decoder):
     sequences = prompts(decoder, 60, 9, 33, 200)
-    passes = Executor(decoder, dict(sequences))
+    passes = Passes(decoder, dict(sequences))
     passes.run(*((name, len(ids)) for name, ids in sequences.items()))
     answers = passes.greedy(*sequences, steps=STEPS)
     for name, ids in sequences.items():
         _, expected = alone(decoder, ids, STEPS)
         assert answers[name] == expected
-    lone = Executor(decoder, {"s3": passes.tokens["s3"]}, scattered=False)
+    lone = Passes(decoder, {"s3": passes.tokens["s3"]}, scattered=False)
     lone.run(("s3", len(passes.tokens["s3"])))
     assert_same_logits(passes.logits["s3"], lone.logits["s3"])
 
@@ -101,7 +101,7 @@ def test_prefix_hit_equals_recomputed(decoder: Decoder):
     sequences = prompts(decoder, 96, 96)
     shared = sequences["s0"][:64]
     sequences["s1"] = shared + sequences["s1"][64:]
-    passes = Executor(decoder, dict(sequences))
+    passes = Passes(decoder, dict(sequences))
     passes.run(("s0", 96))
     passes.tables["s1"][:2] = passes.tables["s0"][:2]
     passes.computed["s1"] = 64

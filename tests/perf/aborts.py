@@ -92,14 +92,14 @@ class Aborts:
         def books() -> None:
             loop.scheduler.check()
             assert not loop.scheduler.sequences and not loop._outputs
-            held = sum(resident.blocks.held for resident in loop._models.values())
+            held = sum(resident.blocks.held for resident in loop.models)
             assert held == 0, f"{held} blocks were leaked"
             self.preempted = loop.scheduler.preemptions
 
         loop.call(books)
 
     def _install(self) -> None:
-        resident = self.engine._loop.resident(self.model._key)
+        resident = self.engine._loop.models.get(self.model._key)
         tap = resident.runner = Tap(resident.runner, keep=False)
         tap.before = self._during_pass
 

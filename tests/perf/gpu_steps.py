@@ -41,7 +41,7 @@ def measure(path: Path, rows: int, steps: int) -> dict[str, object]:
     """Decode `steps` ticks of `rows` rows; returns the figures."""
     with Engine("cuda") as engine:
         model = engine.load(path)
-        runner: Any = engine._loop.resident(model._key).runner
+        runner: Any = engine._loop.models.get(model._key).runner
         # What is compiled beside the steps would count as their allocations.
         greedy = SamplingParams(temperature=0.0)
         new = min(steps, model.context_length - 64)

@@ -123,7 +123,7 @@ def pressure(options: argparse.Namespace, prompts: list[tuple[int, ...]]) -> dic
 @contextmanager
 def passes_raise(engine: Engine, model: Model, victim: Tab, error: Exception) -> Any:
     """Every pass with the victim raises."""
-    runner: Any = engine._loop.resident(model._key).runner
+    runner: Any = engine._loop.models.get(model._key).runner
     originals = {name: getattr(runner, name) for name in ("run", "launch")}
 
     def failing(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,7 +146,7 @@ def passes_raise(engine: Engine, model: Model, victim: Tab, error: Exception) ->
 def poison(engine: Engine, model: Model, victim: Tab) -> None:
     """No number in the victim's KV: its logits are none."""
     loop = engine._loop
-    runner: Any = loop.resident(model._key).runner
+    runner: Any = loop.models.get(model._key).runner
 
     @torch.inference_mode()
     def write() -> None:

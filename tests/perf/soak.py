@@ -190,7 +190,7 @@ class Soak:
         """What the process holds, part by part: it says where a drift comes from."""
         if not self.engine.device.startswith("cuda"):
             return f"{process_bytes() / (1 << 20):.1f} MiB resident"
-        runners = [resident.runner for resident in self.engine._loop._models.values()]
+        runners = [resident.runner for resident in self.engine._loop.models]
         passes = [
             one for runner in runners if isinstance(runner, GraphRunner) for one in runner._passes.values()
         ]
@@ -319,10 +319,10 @@ class Soak:
         def books() -> None:
             loop.scheduler.check()
             assert not loop.scheduler.sequences and not loop._outputs
-            residents = loop._models.values()
+            residents = list(loop.models)
             assert all(resident.blocks.held == 0 for resident in residents), "blocks are still held"
             kept = sum(resident.blocks.cached * resident.blocks.block_bytes for resident in residents)
-            assert kept == loop._budget.used_bytes, "bytes are counted that no block has"
+            assert kept == loop.models.budget.used_bytes, "bytes are counted that no block has"
             self.happened["pauses for memory"] = loop.scheduler.preemptions
 
         loop.call(books)

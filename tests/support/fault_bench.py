@@ -61,7 +61,7 @@ class FaultBench:
 
     @property
     def resident(self) -> ResidentModel:
-        return self.on_thread(lambda: self.engine._loop.resident(self.model._key))
+        return self.on_thread(lambda: self.engine._loop.models.get(self.model._key))
 
     def on_thread(self, work: Callable[[], Any]) -> Any:
         """Run between two ticks."""
@@ -69,13 +69,13 @@ class FaultBench:
 
     def forget_prefixes(self) -> None:
         """Keep no KV of answers that have ended."""
-        self.on_thread(self.engine._loop.make_room)
+        self.on_thread(self.engine._loop.models.make_room)
 
     def tap(self) -> Tap:
         """Put a tap, with nothing to do, before the model's runner, in place of an earlier one."""
 
         def install() -> Tap:
-            resident = self.engine._loop.resident(self.model._key)
+            resident = self.engine._loop.models.get(self.model._key)
             real = resident.runner.real if isinstance(resident.runner, Tap) else resident.runner
             tap = resident.runner = Tap(real)
             return tap
@@ -130,7 +130,7 @@ class FaultBench:
         loop = self.engine._loop
         loop.scheduler.check()
         assert not loop.scheduler.sequences and not loop._outputs
-        for resident in loop._models.values():
+        for resident in loop.models:
             assert resident.blocks.held == 0, "blocks were leaked"
 
 

@@ -21,7 +21,7 @@ def load_decoder(path: Path, ops: Operations | None = None) -> Decoder:
         return Decoder(config, load_weights(file, config, ops, lambda fraction, what: None), ops)
 
 
-class Executor:
+class Passes:
     """A paged KV and the tables of a few sequences, whose tokens are read in any chunks.
 
     `tables[name]` lists block ids; by default each sequence has scattered, interleaved blocks.

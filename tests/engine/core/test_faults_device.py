@@ -90,7 +90,7 @@ def test_the_old_weights_go_before_the_new_ones_come(bench: FaultBench, monkeypa
     def dead(batch: ModelBatch):
         raise RuntimeError(LOST)
 
-    bench.on_thread(lambda: setattr(loop._models[bench.model._key].runner, "run", dead))
+    bench.on_thread(lambda: setattr(loop.models.get(bench.model._key).runner, "run", dead))
     bench.check_others([bench.submit(SUBJECTS[0])])
     assert gone == [None]
 

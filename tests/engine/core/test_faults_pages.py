@@ -35,7 +35,7 @@ def swapped(bench: FaultBench, victim: Sequence, other: Sequence) -> None:
 
 
 def never_written(bench: FaultBench, victim: Sequence, other: Sequence) -> None:
-    blocks = bench.engine._loop.resident(victim.model).blocks
+    blocks = bench.engine._loop.models.get(victim.model).blocks
     never = [b for b in range(blocks.total, 0, -1) if not blocks.refs(b) and blocks._nodes[b] is None]
     victim.block_table[1] = never[0]
 

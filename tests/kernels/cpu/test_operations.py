@@ -19,7 +19,7 @@ from kernels.cpu.operations import CPUOperations
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
 from kernels.reference.operations import TorchOperations
-from tests.support.passes import Executor, load_decoder
+from tests.support.passes import Passes, load_decoder
 
 CPU = torch.device("cpu")
 AFFINE = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
@@ -79,7 +79,7 @@ def test_short_prompts_attend_in_bfloat16_between_coded_products():
     passes = {}
     for kind in (CPUOperations, TorchOperations):
         decoder = load_decoder(builtin_model_path(), kind(CPU, "bfloat16", "bfloat16", 32))
-        passes[kind] = Executor(decoder, {"a": list(range(100, 107))}, scattered=False)
+        passes[kind] = Passes(decoder, {"a": list(range(100, 107))}, scattered=False)
         passes[kind].run(("a", 7))
     ours, definition = (passes[kind].logits["a"] for kind in (CPUOperations, TorchOperations))
     assert relative(ours, definition) < 0.05

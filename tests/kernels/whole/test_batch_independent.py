@@ -17,7 +17,7 @@ BLOCKS = {"a": [3, 1], "b": [5, 2], "c": [4, 6], "again": [8, 7]}
 """Pages of each sequence, not in order."""
 
 
-class Executor:
+class Passes:
     """Packed passes of a few sequences over one KV; a span is (sequence, its tokens so far, new ones)."""
 
     def __init__(self, decoder: Decoder, tokens: dict[str, list[int]]) -> None:
@@ -68,7 +68,7 @@ def test_a_row_has_the_same_bits_whatever_is_beside_it(quant, kv_dtype, device, 
         for name, count in (("a", 19), ("b", 4), ("c", 7))
     }
     tokens["again"] = tokens["a"]
-    passes = Executor(decoder, tokens)
+    passes = Passes(decoder, tokens)
     whole = passes.run(("a", 0, 17))["a"]
     alone = passes.run(("a", 17, 1), decode=1)["a"]
     # Its pages written again, the prompt cut elsewhere and read beside a decode row and another prompt.

@@ -123,7 +123,7 @@ def test_queued_ticks_that_fail_are_run_again(gpu_engine, path, full, monkeypatc
     ]
     expected = [answer.result(300)[0] for answer in [model.submit(request) for request in requests]]
     loop, calls = gpu_engine._loop, []
-    runner = loop.call(lambda: loop.resident(model._key).runner)
+    runner = loop.call(lambda: loop.models.get(model._key).runner)
     real = getattr(runner, broken)
 
     def once(*args):

@@ -15,8 +15,8 @@ SIZES = [size for size in (*FIRST_SIZES, *WARM_SIZES) if size.captured]
 REPLAYS = 1000
 
 
-class Executor:
-    """Executor of a real model on rows with random text; `logits` are those of the last one computed."""
+class Passes:
+    """Passes of a real model on rows with random text; `logits` are those of the last one computed."""
 
     def __init__(self, runner: GraphRunner) -> None:
         self.runner = runner
@@ -73,7 +73,7 @@ def passes(full):
         model = engine.load(builtin_model_path())
         while model.compiling():
             pass
-        passes = Executor(engine._loop.resident(model._key).runner)
+        passes = Passes(engine._loop.models.get(model._key).runner)
         with torch.inference_mode(), passes.runner._queue.current():
             yield passes
             passes.runner._queue.synchronize()

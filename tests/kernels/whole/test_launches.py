@@ -11,10 +11,10 @@ from engine.gguf.file import open_gguf
 from engine.model.config import read_config
 from engine.model.decoder import Decoder
 from engine.model.weights import load_weights
-from engine.runner import early_compile, graph_runner
+from engine.runner import graph_runner, warmup
 from engine.runner.cuda_graph import FIRST_SIZES, CUDAGraphPass, PassSize
-from engine.runner.early_compile import launch_sampler
 from engine.runner.graph_runner import GraphRunner
+from engine.runner.warmup import launch_sampler
 from kernels.sampling import sampler
 from kernels.triton_operations import TritonOperations
 from tests.support.tiny_gguf import make_tiny
@@ -103,7 +103,7 @@ def test_the_sampler_is_compiled_ahead_for_what_first_passes_launch(runner, monk
         asked.append((logits.shape[0], logits.shape[2], *map(kind, given)))
         return original(logits, state, slots, lengths)
 
-    monkeypatch.setattr(early_compile, "sample", spied)
+    monkeypatch.setattr(warmup, "sample", spied)
     monkeypatch.setattr(graph_runner, "sample", spied)
     launch_sampler(runner.decoder.config.vocab_size, runner._ops.device)
     queue = open_stream(runner._ops.device)

@@ -1,0 +1,112 @@
+"""The models that are loaded, and the memory that their KV shares."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+from engine.api.errors import EngineClosedError
+from engine.api.options import Offload
+from engine.cache.budget import KVBudget
+from engine.core.model_loader import ModelOrigin, ResidentModel
+from engine.device.faults import is_lost
+from engine.device.memory import return_freed_memory
+from engine.scheduler.config import SchedulerConfig
+
+log = logging.getLogger(__name__)
+
+_HOST_MEMORY_FROM = 0.6
+"""Part of the KV budget in use from which host memory is taken for what will be evicted."""
+
+
+class ResidentModels:
+    """By key; used by the engine's thread alone."""
+
+    def __init__(self, config: SchedulerConfig, kv_limit: Callable[[int], int]) -> None:
+        """kv_limit: from the bytes that KV holds now to the most that it may take."""
+        self._config = config
+        self._kv_limit = kv_limit
+        self._models: dict[int, ResidentModel] = {}
+        self.budget = KVBudget(kv_limit(0))
+
+    @property
+    def by_key(self) -> Mapping[int, ResidentModel]:
+        """A view that follows what is added and removed."""
+        return self._models
+
+    def __iter__(self) -> Iterator[ResidentModel]:
+        return iter(self._models.values())
+
+    def get(self, key: int) -> ResidentModel:
+        """A resident model; raises `EngineClosedError` once it is removed."""
+        model = self._models.get(key)
+        if model is None:
+            raise EngineClosedError("the model was unloaded; load it again")
+        return model
+
+    def add(self, resident: ResidentModel) -> None:
+        """Take in a loaded model, with KV blocks of its own."""
+        self._models[resident.key] = resident
+        self.update_budget()
+        resident.open_blocks(self.budget, debug=self._config.debug)
+
+    def remove(self, key: int) -> ResidentModel | None:
+        """Forget a model; None for one that is not there."""
+        return self._models.pop(key, None)
+
+    def start_over(self) -> None:
+        """Forget what KV blocks hold: empty ones for every model, in a budget as large as before."""
+        self.budget = KVBudget(self.budget.total_bytes)
+        for resident in self:
+            resident.open_blocks(self.budget, debug=self._config.debug)
+
+    def update_budget(self) -> None:
+        """What KV may take changes with what weights take."""
+        self.budget.set_total(self._kv_limit(sum(model.runner.kv_bytes for model in self)))
+
+    def make_room(self) -> None:
+        """Give back the memory of cached KV."""
+        for model in self:
+            model.blocks.evict_all()
+            model.runner.trim_kv(model.blocks.highest_used + 1)
+
+    def fit_memory(self) -> None:
+        """Give back KV memory that is not needed, take host memory that will be; no tick depends on it."""
+        for model in self:
+            try:
+                model.runner.trim_kv(model.blocks.highest_used + 1)
+                self._grow_host_memory(model)
+            except Exception as error:
+                if is_lost(error):
+                    raise
+                log.exception("memory of model %s keeps its size", model.name)
+
+    def _grow_host_memory(self, model: ResidentModel) -> None:
+        """Have as much host memory as the device holds of a model's KV, once memory becomes short."""
+        slots = self._config.host_kv_bytes // model.block_bytes
+        if slots and self._config.offload is not Offload.NEVER:
+            if self.budget.used_bytes > _HOST_MEMORY_FROM * self.budget.total_bytes:
+                model.runner.host_pool.grow_to(min(slots, model.blocks.num_kept * 2))
+            model.blocks.host.grow(min(slots, model.runner.host_pool.capacity))
+
+    def reload(self, load: Callable[[ModelOrigin], ResidentModel]) -> None:
+        """Load every model again from its file; their KV blocks are opened by `start_over`."""
+        origins = [resident.origin for resident in self]
+        self.close()
+        return_freed_memory()
+        for origin in origins:
+            self._models[origin.key] = load(origin)
+
+    def close(self) -> None:
+        """Forget all models and wait until their memory is back."""
+        freed = [resident.runner.freed for resident in self]
+        self.drop()
+        for memory in freed:
+            memory.wait()
+
+    def drop(self) -> None:
+        """Forget all models, whatever closing them raises."""
+        for resident in self:
+            try:
+                resident.runner.close()
+            except Exception:
+                log.exception("closing a model failed")
+        self._models.clear()
