@@ -185,7 +185,7 @@ class KVAdmission:
             sequence.note = f"waits for context memory for {sequence.num_target} tokens"
 
     def _gives_way(self, waiting: Sequence, now: float) -> Sequence | None:
-        """Who pauses so that `waiting` gets in: whoever was paused on request, and for a focused one the newest."""
+        """Who makes room for `waiting`: who was paused on request, and for a focused one the newest."""
         victims = self._queue.victims()
         if victims and victims[0].user_paused:
             return victims[0]

@@ -1,9 +1,9 @@
 """Text ↔ token ids, from the tokenizer that a GGUF file carries."""
 
 import re
-from pathlib import Path
 from collections.abc import Iterable, Mapping
 from itertools import groupby
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
