@@ -31,9 +31,10 @@ from app.screens.context import AppContext, Copy, Finder
 from app.settings import actions
 from app.settings.file import DEFAULT_THEME, EngineSettings, Settings, SettingsError, save_settings
 from app.settings.paths import Locations, locations, private_directory
-from app.settings.themes import textual_themes, variable_defaults
+from app.settings.themes import variable_defaults
 from app.terminal.alt_keys import read_alt_keys
 from app.terminal.log_file import logging_to
+from app.window.themes import textual_themes
 from engine.api.request import Priority
 
 log = logging.getLogger(__name__)

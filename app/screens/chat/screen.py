@@ -15,6 +15,7 @@ from app.chat.events import AnswerFinished, Notice, PathChanged, SessionEvent, T
 from app.chat.session import ChatSession
 from app.screens.chat.answer_actions import AnswerActions
 from app.screens.chat.beat import LiveChrome
+from app.screens.chat.bindings import bindings
 from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.kept_chats import KeptChats
 from app.screens.chat.welcome import welcome_text
@@ -36,7 +37,7 @@ _DRAFT_SECONDS = 0.8
 class ChatScreen(LiveChrome, AnswerActions, KeptChats):
     """Owns the tabs. Sessions report here; nobody else touches the widgets."""
 
-    BINDINGS: ClassVar = [*actions.bindings()]
+    BINDINGS: ClassVar = [*bindings()]
     AUTO_FOCUS = "Composer"
 
     def __init__(self, context: AppContext) -> None:

@@ -7,9 +7,9 @@ from app.settings.themes import (
     ThemeFileError,
     load_themes,
     parse_theme,
-    textual_themes,
     variable_defaults,
 )
+from app.window.themes import textual_themes
 
 THEMES, WARNINGS = load_themes()
 GOOD = (
