@@ -169,7 +169,7 @@ class ChatApp(App[int]):
     def _after_flush(self) -> None:
         """Show the numbers in the frame that paints the text."""
         if (screen := self.chat_screen) is not None:
-            screen.beat_with_text()
+            screen.beat.with_text()
 
     @property
     def chat_screen(self) -> ChatScreen | None:

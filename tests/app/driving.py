@@ -58,7 +58,7 @@ async def ready(pilot: Pilot, seconds: float = 8.0) -> ChatScreen:
     assert isinstance(app, ChatApp)
     await wait_until(pilot, lambda: app.chat_screen is not None)
     screen = chat(app)
-    await wait_until(pilot, lambda: all(s.model is not None for s in screen.sessions), seconds)
+    await wait_until(pilot, lambda: all(s.model is not None for s in screen.tabs.sessions), seconds)
     return screen
 
 

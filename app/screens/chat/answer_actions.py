@@ -10,9 +10,6 @@ from engine.api.request import Priority
 class AnswerActions(ChatBase):
     """Stop, pause, rank, ask again, edit, copy and scroll."""
 
-    code_block = 0
-    """Which code block of the last answer is copied next."""
-
     def action_stop(self) -> None:
         """Leave editing, stop the answer, or stop the loading: the first that applies."""
         session = self.active
@@ -20,7 +17,7 @@ class AnswerActions(ChatBase):
             session.editing = None
             self.composer.remove_class("-editing")
             self.composer.draft = Draft.folded(session.conversation.draft)
-            self.refresh_chrome()
+            self.beat.draw()
         elif not session.stop():
             session.cancel_load()
 
@@ -51,7 +48,7 @@ class AnswerActions(ChatBase):
         self.composer.add_class("-editing")
         self.composer.draft = Draft.folded(node.text)
         self.composer.focus()
-        self.refresh_chrome()
+        self.beat.draw()
 
     def action_previous_answer(self) -> None:
         """Show the alternative before this one."""
@@ -71,15 +68,12 @@ class AnswerActions(ChatBase):
 
     def action_copy_code(self) -> None:
         """Copy the last answer's next code block."""
-        node = self.active.conversation.last_answer()
-        transcript = self.deck.transcript
-        blocks = transcript.code_blocks(node.id) if transcript is not None and node is not None else []
-        if not blocks:
+        found = self.deck.next_code_block()
+        if found is None:
             self.say("The last answer has no code block.")
-            return
-        index = self.code_block % len(blocks)
-        self.code_block += 1
-        self.copy(blocks[index], f"Code block {index + 1} of {len(blocks)}. ")
+        else:
+            text, number, count = found
+            self.copy(text, f"Code block {number} of {count}. ")
 
     def copy(self, text: str, prefix: str = "") -> None:
         """Copy off the UI's thread and say what came of it."""

@@ -41,6 +41,7 @@ class TranscriptDeck(Container):
         super().__init__(id=id)
         self._cards: OrderedDict[str, _Card] = OrderedDict()
         self._active: ChatSession | None = None
+        self._next_code = 0
 
     def compose(self) -> ComposeResult:
         """The welcome; transcripts come as they are needed."""
@@ -57,9 +58,21 @@ class TranscriptDeck(Container):
         assert self._active is not None
         return message_view(self._active, self._active.conversation.nodes[node_id]).footer
 
+    def next_code_block(self) -> tuple[str, int, int] | None:
+        """Return the last answer's next code block, its number and how many there are."""
+        node = self._active.conversation.last_answer() if self._active is not None else None
+        transcript = self.transcript
+        blocks = transcript.code_blocks(node.id) if transcript is not None and node is not None else []
+        if not blocks:
+            return None
+        index = self._next_code % len(blocks)
+        self._next_code += 1
+        return blocks[index], index + 1, len(blocks)
+
     async def show(self, session: ChatSession, welcome: Content | None = None) -> None:
         """Bring a chat to the front; `welcome` is what an empty one says."""
         self._active = session
+        self._next_code = 0
         if welcome is not None:
             self.query_one("#welcome", Static).update(welcome)
         key = session.conversation.id

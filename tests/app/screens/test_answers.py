@@ -245,7 +245,7 @@ async def test_what_a_hidden_tab_could_not_send_is_kept_with_it(make_app, engine
         await ready(pilot)
         engine.refuse = "max_tokens: 99 does not fit"
         first.finish()
-        hidden = screen.sessions[0]
+        hidden = screen.tabs.sessions[0]
         await wait_until(pilot, lambda: hidden.draft.text == "two")
         assert hidden.conversation.draft == "two"
         await pilot.press("alt+1")

@@ -38,7 +38,7 @@ async def test_a_partial_update_paints_what_a_whole_one_would(make_app, engine):
         assert isinstance(screen._compositor, DirtyCompositor)
         await say(pilot, "question")
         await wait_until(pilot, lambda: engine.generations)
-        screen._beat.stop()
+        screen.beat.stop()
         terminal = Screenful(screen)
         engine.generations[0].feed("# An answer\n\nof some lines.")
         await wait_until(pilot, lambda: "of some lines" in str(drawn(screen._compositor.render_strips())))
@@ -58,8 +58,8 @@ async def test_new_text_at_the_end_renders_its_rows_and_no_other_widget(make_app
         engine.generations[0].feed("one\n\ntwo\n\nthree")
         transcript = screen.deck.transcript
         await wait_until(pilot, lambda: transcript.last_answer().endswith("three"))
-        screen._beat.stop()
-        screen._linger = 0
+        screen.beat.stop()
+        screen.beat._linger = 0
         screen.composer.cursor_blink = False
         await pilot.pause()
         rendered: list[tuple[str, int]] = []

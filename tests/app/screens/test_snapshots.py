@@ -38,9 +38,9 @@ def coloured(transcript: Transcript) -> bool:
 
 async def draw_last(pilot, screen):
     """Stop the beat and draw tabs, status and panel from one state: else the panel lags some beats."""
-    screen._beat.stop()
-    screen._beats = 0
-    screen.refresh_chrome()
+    screen.beat.stop()
+    screen.beat._beats = 0
+    screen.beat.draw()
     await pilot.pause()
 
 
@@ -89,16 +89,18 @@ def steered(engine):
         writing.feed(ANSWER)
         paused.feed("It begins ")
         evicted.feed("In March ")
-        screen.sessions[0].set_priority(Priority.HIGH)
+        screen.tabs.sessions[0].set_priority(Priority.HIGH)
         writing.more = {"drafted": 412, "accepted": 321}
         evicted.state = SequenceState.PAUSED
         evicted.more = {"blocks_own": 0, "blocks_host": 96, "note": "paused: the context memory is full"}
         engine.generations[3].more = {"queue_position": 2, "wait_s": 4.2}
         await pilot.press("alt+2", "f5")
-        await wait_until(pilot, lambda: all(s.conversation.last_answer().text for s in screen.sessions[:3]))
+        await wait_until(
+            pilot, lambda: all(s.conversation.last_answer().text for s in screen.tabs.sessions[:3])
+        )
         await wait_until(pilot, lambda: screen.deck.transcript.last_answer())
         await wait_until(pilot, lambda: all(coloured(view) for view in screen.query(Transcript)))
-        speeds = screen._speeds[screen.sessions[0].conversation.id] = SpeedHistory(float("inf"))
+        speeds = screen.beat._speeds[screen.tabs.sessions[0].conversation.id] = SpeedHistory(float("inf"))
         speeds.values.extend((12.0, 18.0, 27.0, 24.0, 29.0))
         speeds.add(30.0, 0.0)
         await draw_last(pilot, screen)

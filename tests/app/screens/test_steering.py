@@ -53,7 +53,7 @@ async def test_the_answer_that_is_looked_at_has_the_focus_with_one_call_a_change
         await pilot.press("ctrl+w")
         await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.click("#yes")
-        await wait_until(pilot, lambda: len(screen.sessions) == 1)
+        await wait_until(pilot, lambda: len(screen.tabs.sessions) == 1)
         assert asked[6:] == [None]
 
 
@@ -72,7 +72,7 @@ async def test_a_key_pauses_an_answer_and_lets_it_go_on(make_app, engine, short_
         await wait_until(pilot, lambda: "‖" in bar_text(app))
         await wait_until(pilot, lambda: "F5 Go on" in status.plain and "paused" in status.plain)
         await wait_until(pilot, lambda: "you paused it" in panel.plain)
-        await wait_until(pilot, lambda: not screen._beat._active.is_set())
+        await wait_until(pilot, lambda: not screen.beat._timer._active.is_set())
         await pilot.press("f5")
         assert not generation.held
         await wait_until(pilot, lambda: "Paused" not in notices.plain and "‖" not in bar_text(app))
@@ -132,7 +132,7 @@ async def test_a_paused_answer_is_stopped_and_its_tab_closed(make_app, engine):
         await pilot.press("f5", "ctrl+w")
         await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.click("#yes")
-        await wait_until(pilot, lambda: len(screen.sessions) == 1)
+        await wait_until(pilot, lambda: len(screen.tabs.sessions) == 1)
         assert engine.generations[0].finished.reason is FinishReason.CANCELLED
 
 

@@ -53,7 +53,7 @@ async def test_a_panel_that_comes_up_between_its_beats_is_full_at_once(make_app,
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await ready(pilot)
         panel = screen.query_one(LivePanel)
-        screen._beats, screen._linger = 1, 0
+        screen.beat._beats, screen.beat._linger = 1, 0
         screen.action_toggle_panel()
         await wait_until(pilot, lambda: panel.plain)
         assert "New chat" in panel.plain and "starting" not in panel.plain
@@ -174,5 +174,5 @@ async def test_reading_and_writing_are_shown_and_nothing_ticks_when_idle(make_ap
         engine.generations[0].finish()
         await wait_until(pilot, lambda: "idle" in panel.plain)
         assert "30.0 tok/s" in status.plain
-        await wait_until(pilot, lambda: not screen._beat._active.is_set())
+        await wait_until(pilot, lambda: not screen.beat._timer._active.is_set())
         assert app.context.services.pump.sleeping
