@@ -64,8 +64,7 @@ class Composer(TextArea):
 
     def give_back(self, text: str) -> None:
         """Put text that could not be sent in front of what is written now."""
-        kept = self.draft.expanded
-        self.draft = Draft.folded(f"{text}\n\n{kept}" if kept.strip() else text)
+        self.draft = self.draft.after(text)
 
     def set_past(self, texts: Sequence[str]) -> None:
         """Set the messages that the up key goes through, oldest first."""

@@ -2,7 +2,6 @@
 
 import asyncio
 
-from app.chat.draft import Draft
 from app.screens.chat.base import ChatBase
 from engine.api.request import Priority
 
@@ -13,10 +12,9 @@ class AnswerActions(ChatBase):
     def action_stop(self) -> None:
         """Leave editing, stop the answer, or stop the loading: the first that applies."""
         session = self.active
-        if session.editing is not None:
-            session.editing = None
-            self.composer.remove_class("-editing")
-            self.composer.draft = Draft.folded(session.conversation.draft)
+        if session.writing.editing is not None:
+            session.writing.leave_editing()
+            self.show_draft()
             self.beat.draw()
         elif not session.stop():
             session.cancel_load()
@@ -44,9 +42,8 @@ class AnswerActions(ChatBase):
             self.say(stop if session.busy else "There is no message to edit yet.")
             return
         self.keep_draft()
-        session.editing = node.id
-        self.composer.add_class("-editing")
-        self.composer.draft = Draft.folded(node.text)
+        session.writing.edit(node.id, node.text)
+        self.show_draft()
         self.composer.focus()
         self.beat.draw()
 

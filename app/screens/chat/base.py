@@ -53,12 +53,17 @@ class ChatBase(Screen[None]):
 
     def keep_draft(self) -> None:
         """Remember and save what is being written in the active tab."""
+        self.active.writing.keep(self.composer.draft)
+
+    def show_draft(self) -> None:
+        """Let the active tab's draft be written on."""
         session = self.active
-        session.draft = self.composer.draft
-        draft = "" if session.editing is not None else session.draft.expanded
-        if draft != session.conversation.draft:
-            session.conversation.draft = draft
-            self.context.history.save(session.conversation)
+        self.composer.chat, self.composer.draft = session.conversation.id, session.writing.draft
+        self.show_editing()
+
+    def show_editing(self) -> None:
+        """Mark the composer while it holds another wording of a message."""
+        self.composer.set_class(self.active.writing.editing is not None, "-editing")
 
     def ask(self, screen: Screen[_Answer | None], use: Callable[[_Answer], object]) -> None:
         """Show a dialog and use its answer, if it gives one."""

@@ -9,7 +9,6 @@ from textual.containers import Horizontal
 from textual.timer import Timer
 from textual.widgets import TextArea
 
-from app.chat.draft import Draft
 from app.chat.events import AnswerFinished, Notice, PathChanged, SessionEvent, TextReturned, TextStreamed
 from app.chat.session import ChatSession
 from app.screens.chat.answer_actions import AnswerActions
@@ -96,16 +95,13 @@ class ChatScreen(KeptChats, AnswerActions):
 
     def _take_back(self, session: ChatSession, event: TextReturned) -> None:
         """Give text back to its writer; another wording stays one of its message."""
-        session.editing = event.editing or session.editing
+        writing = session.writing
+        writing.editing = event.editing or writing.editing
         if session is self.active:
-            self.composer.set_class(session.editing is not None, "-editing")
+            self.show_editing()
             self.composer.give_back(event.text)
-            return
-        kept = session.draft.expanded
-        session.draft = Draft.folded(f"{event.text}\n\n{kept}" if kept.strip() else event.text)
-        if session.editing is None:
-            session.conversation.draft = session.draft.expanded
-            self.context.history.save(session.conversation)
+        else:
+            writing.take_back(event.text)
 
     @on(TextArea.Changed, "#composer")
     def _on_typed(self) -> None:
@@ -122,9 +118,9 @@ class ChatScreen(KeptChats, AnswerActions):
         if index < 0:
             return
         session = self.tabs.sessions[index]
-        if session.editing is not None:
-            node_id, session.editing = session.editing, None
-            self.composer.set_class(self.active.editing is not None, "-editing")
+        if session.writing.editing is not None:
+            node_id, session.writing.editing = session.writing.editing, None
+            self.show_editing()
             session.edit(node_id, event.text)
         else:
             session.send(event.text)

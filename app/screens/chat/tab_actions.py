@@ -17,8 +17,7 @@ class TabActions(ChatBase):
         sends = settings.general.enter_sends
         welcome = welcome_text(context.locations.models, model, settings.keys, enter_sends=sends)
         await self.deck.show(session, welcome)
-        self.composer.chat, self.composer.draft = session.conversation.id, session.draft
-        self.composer.set_class(session.editing is not None, "-editing")
+        self.show_draft()
         self._refresh_past()
         self.tabs.refocus()
         self.beat.draw()

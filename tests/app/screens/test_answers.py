@@ -229,7 +229,7 @@ async def test_another_wording_that_does_not_fit_stays_one(make_app, engine):
         await say(pilot, "word " * 60)
         await wait_until(pilot, lambda: screen.composer.text.startswith("word"))
         assert screen.composer.has_class("-editing")
-        assert screen.active.editing == screen.active.conversation.path()[0].id
+        assert screen.active.writing.editing == screen.active.conversation.path()[0].id
         screen.composer.clear()
         await ask(pilot, engine, "shorter", "better")
         assert texts(screen) == ["shorter", "better"]
@@ -246,7 +246,7 @@ async def test_what_a_hidden_tab_could_not_send_is_kept_with_it(make_app, engine
         engine.refuse = "max_tokens: 99 does not fit"
         first.finish()
         hidden = screen.tabs.sessions[0]
-        await wait_until(pilot, lambda: hidden.draft.text == "two")
+        await wait_until(pilot, lambda: hidden.writing.draft.text == "two")
         assert hidden.conversation.draft == "two"
         await pilot.press("alt+1")
         await wait_until(pilot, lambda: screen.composer.text == "two")

@@ -184,5 +184,5 @@ async def test_keys_pressed_before_a_switch_belong_to_the_chat_they_were_pressed
         await screen.action_previous_tab()
         await wait_until(pilot, lambda: engine.generations)
         assert [node.text for node in second.conversation.path()][:1] == ["for the second"]
-        assert second.draft.text == "x" and screen.active is first
+        assert second.writing.draft.text == "x" and screen.active is first
         assert not first.conversation.nodes and screen.composer.text == ""
