@@ -49,11 +49,6 @@ class Pump:
         """Whether it has delivered its last."""
         return self._closed
 
-    @property
-    def sleeping(self) -> bool:
-        """Whether no flush is planned."""
-        return self._timer is None
-
     def attach(self, generation: GenerationPort, sink: Sink) -> None:
         """Deliver a generation's events to `sink` until its `Finished` has been delivered."""
         self._streams[generation] = sink

@@ -60,11 +60,6 @@ class EngineService:
         """Begin to import and make the engine; call it after the first frame."""
         self._thread.start()
 
-    @property
-    def ready(self) -> bool:
-        """Whether the engine exists."""
-        return self._engine is not None
-
     def load(
         self,
         path: Path,

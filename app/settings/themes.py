@@ -34,13 +34,9 @@ VARIABLE_DEFAULTS: Mapping[str, str] = {
     "tab-queued": "secondary",
     "tab-unread": "accent",
     "tab-error": "error",
-    "role-user": "primary",
-    "role-assistant": "success",
-    "role-reasoning": "secondary",
     "meter-used": "primary",
     "meter-shared": "accent",
     "meter-cached": "secondary",
-    "meter-free": "panel",
     "sparkline": "success",
 }
 """The app's own theme variables and the colour role each has unless a theme says otherwise."""

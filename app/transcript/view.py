@@ -55,13 +55,6 @@ class Transcript(ScrollView, can_focus=True):
             super().__init__()
             self.text = text
 
-    class FollowChanged(Message):
-        """The transcript began or stopped following its end."""
-
-        def __init__(self, follow: bool) -> None:
-            super().__init__()
-            self.follow = follow
-
     def __init__(self, *, id: str | None = None, classes: str | None = None, name: str | None = None) -> None:
         super().__init__(id=id, classes=classes, name=name)
         self._column = Column()
@@ -93,9 +86,7 @@ class Transcript(ScrollView, can_focus=True):
     def follow(self, value: bool) -> None:
         if value:
             self._new_lines = 0
-        if value != self._follow:
-            self._follow = value
-            self.post_message(self.FollowChanged(value))
+        self._follow = value
 
     def show(self, messages: Sequence[MessageView]) -> None:
         """Replace everything by `messages` and follow the end."""
@@ -148,14 +139,6 @@ class Transcript(ScrollView, can_focus=True):
         if place is not None and place.message_id not in [item.id for item in self._column.items]:
             self.follow, place = True, None
         self._arrange(place)
-
-    def text_of(self, message_id: str) -> str:
-        """Return a message's source text, byte for byte."""
-        return self._column.item(message_id).text
-
-    def last_answer(self) -> str:
-        """Return the source text of the last assistant message, or an empty string."""
-        return next((item.text for item in reversed(self._column.items) if item.role == "assistant"), "")
 
     def code_blocks(self, message_id: str) -> list[str]:
         """Return the contents of a message's code blocks."""

@@ -52,16 +52,6 @@ class LineWidget(Widget, can_focus=False):
         self._rows: tuple[Row, ...] = ()
         self._cached: dict[str, Style] = {}
 
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """What is drawn now."""
-        return self._rows
-
-    @property
-    def plain(self) -> str:
-        """What is drawn now, without styles."""
-        return "\n".join("".join(text for text, _ in row) for row in self._rows)
-
     def set_rows(self, rows: Sequence[Row]) -> None:
         """Draw these rows; a row equal to the one that is there costs nothing."""
         old, self._rows = self._rows, tuple(rows)

@@ -81,7 +81,6 @@ class ChatApp(App[int]):
         self.settings = settings
         self.places = places or locations()
         self.warnings = list(warnings)
-        self.signalled: int | None = None
         self.crash: BaseException | None = None
         self._factory = engine_factory
         self._history = history
@@ -211,7 +210,6 @@ class ChatApp(App[int]):
                 loop.add_signal_handler(number, self._on_signal, number)
 
     def _on_signal(self, number: int) -> None:
-        self.signalled = number
         self.exit(128 + number)
 
     def action_command_palette(self) -> None:

@@ -53,11 +53,6 @@ class TranscriptDeck(Container):
         card = self._cards.get(self._active.conversation.id) if self._active else None
         return card.transcript if card else None
 
-    def footer_of(self, node_id: str) -> str:
-        """Return the line under a message of the active chat."""
-        assert self._active is not None
-        return message_view(self._active, self._active.conversation.nodes[node_id]).footer
-
     def next_code_block(self) -> tuple[str, int, int] | None:
         """Return the last answer's next code block, its number and how many there are."""
         node = self._active.conversation.last_answer() if self._active is not None else None

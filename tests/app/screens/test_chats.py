@@ -7,7 +7,7 @@ from app.history.store import HistoryStore
 from app.screens.dialogs.chats import ChatsScreen
 from app.screens.dialogs.confirm import ConfirmScreen
 from app.settings.file import Settings
-from tests.app.driving import ready, wait_until
+from tests.app.driving import ready, shown_answer, wait_until
 from tests.app.screens.test_answers import ask, texts
 
 
@@ -62,7 +62,7 @@ async def test_a_closed_chat_is_listed_and_goes_on_in_a_new_tab(make_app, engine
         assert screen.active is screen.tabs.sessions[1]
         assert screen.active.conversation.id == closed
         assert screen.active.model is screen.tabs.sessions[0].model
-        await wait_until(pilot, lambda: screen.deck.transcript.last_answer() == "first answer")
+        await wait_until(pilot, lambda: shown_answer(screen.deck.transcript) == "first answer")
         await ask(pilot, engine, "and then?", "third answer")
         assert texts(screen) == ["first question", "first answer", "and then?", "third answer"]
         assert engine.generations[-1].request.max_tokens == 7

@@ -2,7 +2,7 @@
 
 from app.chat.conversation import Status
 from app.screens.dialogs.fork import ForkScreen
-from tests.app.driving import ready, wait_until
+from tests.app.driving import ready, shown_answer, wait_until
 from tests.app.screens.test_answers import ask, texts
 
 
@@ -41,7 +41,7 @@ async def test_a_fork_opens_right_after_its_chat_with_everything_up_to_the_messa
         assert (fork.conversation.system_prompt, fork.conversation.max_tokens) == ("Be brief.", 7)
         assert len(first.conversation.path()) == 4
         assert len(engine.generations) == 2
-        await wait_until(pilot, lambda: screen.deck.transcript.last_answer() == "first answer")
+        await wait_until(pilot, lambda: shown_answer(screen.deck.transcript) == "first answer")
         await ask(pilot, engine, "another way", "third answer")
         messages, kept = fork.model.template.calls[-1]
         assert messages[1:] == [

@@ -11,7 +11,7 @@ from app.transcript.view import Transcript
 from app.widgets.sparkline import SpeedHistory
 from engine.api.request import Priority
 from engine.api.stats import SequenceState
-from tests.app.driving import chat, ready, say, wait_until
+from tests.app.driving import chat, plain, ready, say, shown_answer, wait_until
 from tests.app.screens.test_chats import listed, search, talk
 
 MODELS = [
@@ -61,7 +61,7 @@ def two_chats(engine):
         await wait_until(pilot, lambda: screen.active.sequence_id == 2)
         engine.generations[1].read(4)
         await pilot.press("alt+1")
-        await wait_until(pilot, lambda: "◔" in screen.query_one("#tabs").plain)
+        await wait_until(pilot, lambda: "◔" in plain(screen.query_one("#tabs")))
         await wait_until(pilot, lambda: all(coloured(view) for view in screen.query(Transcript)))
         await draw_last(pilot, screen)
 
@@ -98,7 +98,7 @@ def steered(engine):
         await wait_until(
             pilot, lambda: all(s.conversation.last_answer().text for s in screen.tabs.sessions[:3])
         )
-        await wait_until(pilot, lambda: screen.deck.transcript.last_answer())
+        await wait_until(pilot, lambda: shown_answer(screen.deck.transcript))
         await wait_until(pilot, lambda: all(coloured(view) for view in screen.query(Transcript)))
         speeds = screen.beat._speeds[screen.tabs.sessions[0].conversation.id] = SpeedHistory(float("inf"))
         speeds.values.extend((12.0, 18.0, 27.0, 24.0, 29.0))

@@ -5,7 +5,7 @@ from textual.events import Key
 from app.chat.events import TabState
 from app.screens.dialogs.confirm import ConfirmScreen
 from app.screens.dialogs.rename import RenameScreen
-from tests.app.driving import bar_text, chat, ready, say, wait_until
+from tests.app.driving import bar_text, chat, ready, say, shown_answer, wait_until
 
 
 async def test_a_new_tab_opens_in_front_and_shares_the_model(make_app, engine):
@@ -110,7 +110,7 @@ async def test_all_tabs_generate_at_once_and_the_background_one_is_marked_unread
         await wait_until(pilot, lambda: not back.unread)
         transcript = screen.deck.transcript
         assert transcript is not None
-        assert transcript.last_answer() == "some words"
+        assert shown_answer(transcript) == "some words"
 
 
 async def test_a_hidden_tab_touches_no_widget_while_it_streams(make_app, engine, monkeypatch):
