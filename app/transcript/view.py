@@ -10,10 +10,8 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
-from textual.widget import Widget
 
 from app.markdown.code import spend
 from app.markdown.text import cells
@@ -21,6 +19,7 @@ from app.transcript.column import Column, Place, Shown
 from app.transcript.message import MessageRows, MessageView
 from app.transcript.paint import GUTTER, highlight, paint, with_chip
 from app.transcript.palette import Palette
+from app.transcript.scrolling import TallView
 from app.transcript.style import COMPONENTS, CSS
 
 __all__ = ["MessageView", "Transcript"]
@@ -32,7 +31,7 @@ BUSY_SHARE = 0.18
 POLISH_SECONDS = 0.004
 
 
-class Transcript(ScrollView, can_focus=True):
+class Transcript(TallView):
     """Shows messages, streams text into them and follows the end unless the reader scrolled away.
 
     Only messages near the reading position are laid out. The reading position is a place in the source
@@ -275,10 +274,8 @@ class Transcript(ScrollView, can_focus=True):
     def _set_height(self, rows: int) -> None:
         size = Size(self._view_width, rows)
         if size != self.virtual_size:
-            # Assigning would lay out the whole screen; only the scroll bar depends on it.
-            self.set_reactive(Widget.virtual_size, size)
             self._placing = True
-            self._scroll_update(size)
+            self.set_virtual_size(size)
             self._placing = False
 
     def _scroll_rows(self, row: int) -> None:
@@ -297,10 +294,6 @@ class Transcript(ScrollView, can_focus=True):
             return
         self.follow = round(new_value) >= self.max_scroll_y
         self._arrange(self._place())
-
-    def _scroll_to(self, *args: object, **options: object) -> bool:
-        options["animate"] = False
-        return super()._scroll_to(*args, **options)  # type: ignore[arg-type]
 
     def on_resize(self) -> None:
         """Wrap to the new width around the reading position."""

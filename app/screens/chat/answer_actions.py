@@ -1,8 +1,10 @@
 """The chat screen's actions on the answer and the transcript of the active chat."""
 
 import asyncio
+from functools import partial
 
 from app.screens.chat.base import ChatBase
+from app.terminal.driver import write_terminal
 from engine.api.request import Priority
 
 
@@ -77,13 +79,8 @@ class AnswerActions(ChatBase):
         self.run_worker(self._copy(text, prefix), group="copy", exit_on_error=False)
 
     async def _copy(self, text: str, prefix: str) -> None:
-        result = await asyncio.to_thread(self.context.copy, text, self._write_terminal)
+        result = await asyncio.to_thread(self.context.copy, text, partial(write_terminal, self.app))
         self.say(prefix + result.message, "information" if result.ok else "warning")
-
-    def _write_terminal(self, sequence: str) -> None:
-        driver = self.app._driver
-        if driver is not None:
-            self.app.call_from_thread(driver.write, sequence)
 
     def action_scroll_up(self) -> None:
         """Scroll the transcript up a page."""

@@ -89,9 +89,9 @@ class TranscriptDeck(Container):
         """Drop a closed chat's transcript."""
         card = self._cards.pop(session.conversation.id, None)
         if card is not None:
-            self._remove(card)
+            self._take_out(card)
 
-    def _remove(self, card: _Card) -> None:
+    def _take_out(self, card: _Card) -> None:
         # A widget removed while the last layout still holds it would be painted without a screen.
         card.transcript.display = False
         self.call_after_refresh(card.transcript.remove)
@@ -128,7 +128,7 @@ class TranscriptDeck(Container):
 
     def _drop_oldest(self) -> None:
         while len(self._cards) > _KEPT:
-            self._remove(self._cards.popitem(last=False)[1])
+            self._take_out(self._cards.popitem(last=False)[1])
 
 
 def message_view(session: ChatSession, node: MessageNode) -> "MessageView":
