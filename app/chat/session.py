@@ -21,7 +21,7 @@ from app.chat.events import (
     TextReturned,
     TextStreamed,
 )
-from app.chat.model_slot import SessionModels
+from app.chat.model_slot import ModelSlot
 from app.chat.prompt import answer_limit, answer_outcome, chat_too_long, prompt_messages, prompt_too_long
 from app.chat.shared import Services
 from app.models.port import GenerationPort, ModelPort
@@ -55,7 +55,7 @@ class ChatSession:
     ) -> None:
         self.conversation = conversation
         self._services = services
-        self.models = SessionModels(
+        self.models = ModelSlot(
             services.engine,
             self._model_opened,
             self._return_queue,

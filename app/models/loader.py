@@ -42,7 +42,7 @@ class LoadJob:
 
 
 class EngineService:
-    """Loads, shares and unloads models; public methods are for the UI's thread, the books for its own."""
+    """Loads, shares and unloads models; public methods are for the UI's thread, what it keeps for its own."""
 
     def __init__(self, factory: EngineFactory, deliver: Deliver) -> None:
         self._factory = factory

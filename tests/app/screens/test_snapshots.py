@@ -71,7 +71,7 @@ def two_chats(engine):
 TITLES = ("Foxes", "A long report", "Rain in March", "Terns and gulls")
 
 
-def steered(engine):
+def controlled(engine):
     """One tab writes with high priority, one is paused, one waits for memory, one for its turn."""
 
     async def run(pilot):
@@ -110,9 +110,9 @@ def steered(engine):
 
 @pytest.mark.parametrize("theme", ["ink", "linen"])
 @pytest.mark.parametrize("size", [(140, 40), (80, 24)])
-def test_steered_chats(snap_compare, make_app, engine, theme, size):
+def test_controlled_chats(snap_compare, make_app, engine, theme, size):
     app = make_app(Settings(general=GeneralSettings(theme=theme)))
-    assert snap_compare(app, run_before=steered(engine), terminal_size=size)
+    assert snap_compare(app, run_before=controlled(engine), terminal_size=size)
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
