@@ -10,7 +10,7 @@ from app.models.torch_start import import_torch
 
 SCRIPT = """
 import gc, inspect, sys
-from app import torch_start
+from app.models import torch_start
 finders, getmodule = list(sys.meta_path), inspect.getmodule
 torch_start.map_torch_libraries()
 torch_start.map_torch_libraries()
