@@ -1,4 +1,4 @@
-"""Conversations and what happens to them: nodes, session, draft, pump of text. No widgets.
+"""Conversations and what happens to them: nodes, session, draft, pump of text.
 
-Plain data that any screen may show; knows models and settings, no Textual.
+Plain data that any screen may show and history keeps; knows models and settings, no widgets and no Textual.
 """

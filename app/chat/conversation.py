@@ -164,13 +164,6 @@ class Conversation:
             current = newest_child[current]
         self.leaf = current
 
-    def edit_user(self, node_id: str, text: str) -> MessageNode:
-        """Write a message differently: a new sibling that becomes the leaf; the old one stays."""
-        node = self.nodes[node_id]
-        if node.role is not Role.USER:
-            raise ValueError(f"message {node_id} is not a person's message and cannot be edited")
-        return self._add(Role.USER, node.parent, text=text)
-
     def regenerate(
         self, node_id: str, model: str | None = None, *, in_reasoning: bool = False
     ) -> MessageNode:
@@ -207,11 +200,6 @@ class Conversation:
     def last_user(self) -> MessageNode | None:
         """Return the last message of a person on the shown path."""
         return next((n for n in reversed(self.path()) if n.role is Role.USER), None)
-
-    @property
-    def streaming(self) -> bool:
-        """Whether any answer is being written."""
-        return bool(self._splitters)
 
     def _add(
         self,

@@ -9,7 +9,7 @@ from app.models.loader import EngineService, LoadJob
 from app.models.port import ModelPort
 
 
-class SessionModels:
+class ModelSlot:
     """Holds the tab's model; a switch keeps the present one until the new one is there.
 
     `opened` receives each new model; `unable` is called when there will be none to answer with;

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from app.chat.conversation import Conversation, MessageNode, Role, Status
 from app.models.builtin import model_title
 from app.models.port import ModelPort
+from app.settings.words import duration_text
 from engine.api.request import Finished, FinishReason
 
 _ANSWER_ROOM = 64
@@ -130,9 +131,5 @@ def answer_footer(conversation: Conversation, node: MessageNode, again_key: str)
         if node.stats.tok_s:
             parts.append(f"{node.stats.tok_s:.0f} tok/s")
         if node.stats.ttft_ms is not None:
-            parts.append(f"first after {_duration(node.stats.ttft_ms)}")
+            parts.append(f"first after {duration_text(node.stats.ttft_ms)}")
     return " · ".join(parts)
-
-
-def _duration(milliseconds: float) -> str:
-    return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"

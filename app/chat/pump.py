@@ -2,8 +2,9 @@
 
 Nothing ticks while nothing streams: the engine's thread wakes the pump once when events appear
 where none waited, and what comes after a rest is carried at once. While text flows the pump runs at up
-to 15 Hz, and slower when carrying it out (and painting it) would take more than a fifth of the user
-interface's time.
+to 15 Hz, the one place that says how often there is new text, and slower when carrying it out would take
+more than a fifth of the user interface's time: without that, conversations of many tabs would take all of
+it. Painting comes after a flush and is not seen here; the transcript leaves out what it has no time for.
 """
 
 import asyncio
@@ -47,11 +48,6 @@ class Pump:
     def closed(self) -> bool:
         """Whether it has delivered its last."""
         return self._closed
-
-    @property
-    def sleeping(self) -> bool:
-        """Whether no flush is planned."""
-        return self._timer is None
 
     def attach(self, generation: GenerationPort, sink: Sink) -> None:
         """Deliver a generation's events to `sink` until its `Finished` has been delivered."""

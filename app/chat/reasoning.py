@@ -120,12 +120,3 @@ def _held_back(text: str) -> int:
             break
     body = text[: len(text) - tail]
     return tail + len(body) - len(body.rstrip())
-
-
-def split_reasoning(text: str, opened: bool = False) -> tuple[str, str]:
-    """Split a whole answer into (reasoning, answer)."""
-    splitter = ReasoningSplitter(opened)
-    pieces = splitter.push(text) + splitter.flush()
-    reasoning = "".join(piece for part, piece in pieces if part is Part.REASONING)
-    answer = "".join(piece for part, piece in pieces if part is Part.ANSWER)
-    return reasoning, answer

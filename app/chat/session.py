@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.chat.conversation import AnswerStats, Conversation, Role, Status
-from app.chat.draft import Draft
+from app.chat.draft import Writing
 from app.chat.events import (
     AnswerFinished,
     Changed,
@@ -21,7 +21,7 @@ from app.chat.events import (
     TextReturned,
     TextStreamed,
 )
-from app.chat.model_slot import SessionModels
+from app.chat.model_slot import ModelSlot
 from app.chat.prompt import answer_limit, answer_outcome, chat_too_long, prompt_messages, prompt_too_long
 from app.chat.shared import Services
 from app.models.port import GenerationPort, ModelPort
@@ -55,15 +55,14 @@ class ChatSession:
     ) -> None:
         self.conversation = conversation
         self._services = services
-        self.models = SessionModels(
+        self.models = ModelSlot(
             services.engine,
             self._model_opened,
             self._return_queue,
             self._tell,
             choose_key=self.key("choose_model"),
         )
-        self.draft = Draft.folded(conversation.draft)
-        self.editing: str | None = None
+        self.writing = Writing(conversation, self._save)
         self.unread = False
         self.queued: list[str] = []
         self.stats: SequenceStats | None = None
@@ -226,8 +225,7 @@ class ChatSession:
             self.conversation.finish(self._answer, Status.STOPPED, stats=cost)
             self._generation = self._answer = None
         asking = self._asking.text if self._task is not None and self._asking is not None else None
-        waiting = [asking or "", *self.queued, self.conversation.draft]
-        self.conversation.draft = "\n\n".join(text for text in waiting if text.strip())
+        self.writing.put_in_front([asking or "", *self.queued])
         self._save()
 
     def close(self) -> None:

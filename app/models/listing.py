@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.models.builtin import builtin_model_path
-from app.widgets.lines import size_text
+from app.settings.words import size_text
 
 
 @dataclass(frozen=True, slots=True)

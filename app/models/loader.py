@@ -42,7 +42,7 @@ class LoadJob:
 
 
 class EngineService:
-    """Loads, shares and unloads models; public methods are for the UI's thread, the books for its own."""
+    """Loads, shares and unloads models; public methods are for the UI's thread, what it keeps for its own."""
 
     def __init__(self, factory: EngineFactory, deliver: Deliver) -> None:
         self._factory = factory
@@ -59,11 +59,6 @@ class EngineService:
     def start(self) -> None:
         """Begin to import and make the engine; call it after the first frame."""
         self._thread.start()
-
-    @property
-    def ready(self) -> bool:
-        """Whether the engine exists."""
-        return self._engine is not None
 
     def load(
         self,

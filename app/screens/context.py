@@ -8,7 +8,7 @@ from app.chat.conversation import Conversation
 from app.chat.shared import Services
 from app.history.store import HistoryStore
 from app.models.builtin import BUILTIN_NAME, builtin_model_path
-from app.models.choice import ModelChoiceError, resolve_model
+from app.models.choice import ModelChoiceError, model_folders, resolve_model
 from app.models.listing import ModelFile, find_models
 from app.models.loader import EngineService
 from app.settings.file import Settings
@@ -35,10 +35,9 @@ class AppContext:
     copy: Copy = field(default=copy_text)
     find_models: Finder = field(default=find_models)
 
-    def model_folders(self) -> list[Path]:
-        """Return where model files are looked for: the app's folder, then settings, then command line."""
-        own = [Path(folder).expanduser() for folder in self.settings.models.folders]
-        return list(dict.fromkeys([self.locations.models, *own, *self.folders]))
+    def model_folders(self) -> tuple[Path, ...]:
+        """Return where model files are looked for."""
+        return model_folders(self.settings, self.locations, self.folders)
 
     def default_model(self) -> Path:
         """Return the model of a new chat: the command line's, the settings', or the built-in one."""

@@ -7,8 +7,6 @@ which the settings file can give it other keys.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from textual.binding import Binding
-
 
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -81,22 +79,6 @@ _NAMES = {
     "end": "End",
     "tab": "Tab",
 }
-
-
-def bindings() -> list[Binding]:
-    """Return the chat screen's bindings; keys that text editing needs stay with the composer."""
-    plain = {"stop", "scroll_up", "scroll_down"}
-    made = [
-        Binding(
-            action.keys, action.id, action.title, show=False, priority=action.id not in plain, id=action.id
-        )
-        for action in ACTIONS
-    ]
-    numbers = [
-        Binding(f"alt+{number}", f"go_to_tab({number})", f"Chat {number}", show=False, priority=True)
-        for number in range(1, 10)
-    ]
-    return made + numbers
 
 
 def keys_of(action: Action, overrides: Mapping[str, str]) -> str:

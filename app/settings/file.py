@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from app.settings.reference import commented
 from app.settings.toml_text import TomlEditError, edit_toml
 from engine.api.request import SamplingParams
 
@@ -31,7 +32,9 @@ def _option(default: Any, help: str, **limits: Any) -> Any:
 class GeneralSettings:
     """How the app looks and behaves."""
 
-    theme: str = _option(DEFAULT_THEME, "name of a theme, see the command palette")
+    theme: str = _option(
+        DEFAULT_THEME, "ink, ember, moss, beacon (dark), linen, frost (light), or a theme of your own"
+    )
     panel: str = _option(
         "auto",
         "live panel: auto shows it from 120 columns",
@@ -47,19 +50,23 @@ class EngineSettings:
     """How the engine runs; a change takes effect at the next start."""
 
     device: str = _option("auto", "auto, cpu, cuda or cuda:N")
-    kv_budget: str = _option("auto", 'memory for keys and values: auto or a size like "2 GiB"', size=True)
+    kv_budget: str = _option(
+        "auto", 'memory for the context of all chats together: auto or a size such as "2 GiB"', size=True
+    )
     vram_limit: str = _option(
-        "auto", 'most memory of a GPU, weights and all: auto or a size like "12 GiB"', size=True
+        "auto",
+        "most memory of a GPU, weights and all: auto or a size; also tui-chat --vram-limit 12GiB",
+        size=True,
     )
     host_kv: str = _option(
         "auto",
-        "host memory for what a full GPU must put aside of each model's keys and values: auto or a size; "
+        "host memory, of each model, for contexts that a full GPU had to put aside: auto or a size; "
         '"0 GiB" for none',
         size=True,
     )
     kv_dtype: str = _option(
         "auto",
-        "type of stored keys and values; q8_0 on a GPU only",
+        "type of the context in memory; q8_0, on a GPU only, takes half of it",
         choices=("auto", "float32", "bfloat16", "float16", "q8_0"),
     )
     weight_dtype: str = _option(
@@ -132,7 +139,7 @@ class SamplingSettings:
 class ModelSettings:
     """Which models are found and which one opens."""
 
-    folders: tuple[str, ...] = _option((), "folders with .gguf files")
+    folders: tuple[str, ...] = _option((), "more folders with .gguf files")
     default: str = _option("builtin", "model of a new tab: builtin, a path, or a file's name")
 
 
@@ -181,19 +188,24 @@ def load_settings(path: Path) -> tuple[Settings, list[str]]:
 def save_settings(path: Path, settings: Settings) -> None:
     """Write what differs from the file, atomically; comments and unknown keys stay.
 
-    Raises `SettingsError` when the file is not valid TOML or cannot be written.
+    A new file says in comments what else can be set. Raises `SettingsError` when the file is not valid
+    TOML or cannot be written.
     """
     try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        current, _ = load_settings(path)
-        tomllib.loads(text)
-        for section, key, value in _differences(current, settings):
-            text = edit_toml(text, section, key, value)
-        _write_atomically(path, text)
+        _write_atomically(path, _edited(path, settings) if path.exists() else commented(settings))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TomlEditError) as error:
         raise SettingsError(f"{path}: not saved ({error}); correct the file first") from error
     except OSError as error:
         raise SettingsError(f"{path}: not saved ({_reason(error)})") from error
+
+
+def _edited(path: Path, settings: Settings) -> str:
+    text = path.read_text(encoding="utf-8")
+    current, _ = load_settings(path)
+    tomllib.loads(text)
+    for section, key, value in _differences(current, settings):
+        text = edit_toml(text, section, key, value)
+    return text
 
 
 def _read_sections(data: dict[str, Any], path: Path, warnings: list[str]) -> Settings:

@@ -3,7 +3,7 @@
 A theme file is TOML: `name`, `description`, `dark`, a table `colors` with the roles in `COLOR_ROLES`
 (each "#rrggbb"), a table `variables` that may replace any of `VARIABLE_DEFAULTS` or Textual's own
 variables, and `code.style`, the name of a pygments style. A broken file becomes a warning and is
-skipped. Textual is imported only where a theme is built for it.
+skipped.
 """
 
 import re
@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from textual.theme import Theme
+from typing import Any
 
 COLOR_ROLES = (
     "primary",
@@ -37,13 +34,9 @@ VARIABLE_DEFAULTS: Mapping[str, str] = {
     "tab-queued": "secondary",
     "tab-unread": "accent",
     "tab-error": "error",
-    "role-user": "primary",
-    "role-assistant": "success",
-    "role-reasoning": "secondary",
     "meter-used": "primary",
     "meter-shared": "accent",
     "meter-cached": "secondary",
-    "meter-free": "panel",
     "sparkline": "success",
 }
 """The app's own theme variables and the colour role each has unless a theme says otherwise."""
@@ -74,18 +67,6 @@ class ThemeFile:
         resolved = {name: self.colors[role] for name, role in VARIABLE_DEFAULTS.items()}
         return resolved | dict(self.variables) | {"code-style": self.code_style}
 
-    def to_textual(self) -> "Theme":
-        """Build Textual's theme."""
-        from textual.theme import Theme
-
-        return Theme(
-            name=self.name,
-            dark=self.dark,
-            variables=self.resolved_variables(),
-            text_alpha=1.0,
-            **self.colors,  # type: ignore[arg-type]
-        )
-
 
 def load_themes(user_folder: Path | None = None) -> tuple[list[ThemeFile], list[str]]:
     """Read all theme files, the person's own last; return themes and warnings.
@@ -102,12 +83,6 @@ def load_themes(user_folder: Path | None = None) -> tuple[list[ThemeFile], list[
             continue
         found[theme.name] = theme
     return list(found.values()), warnings
-
-
-def textual_themes(user_folder: Path | None = None) -> tuple[list["Theme"], list[str]]:
-    """Read all theme files as themes to register with Textual, and the warnings."""
-    themes, warnings = load_themes(user_folder)
-    return [theme.to_textual() for theme in themes], warnings
 
 
 def variable_defaults(colors: Mapping[str, str]) -> dict[str, str]:

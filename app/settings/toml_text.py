@@ -23,6 +23,11 @@ def toml_value(value: Any) -> str:
     return "[" + ", ".join(toml_value(item) for item in value) + "]"
 
 
+def toml_entry(key: str, value: Any) -> str:
+    """Write `key = value`."""
+    return f"{key if _BARE_KEY.fullmatch(key) else toml_value(key)} = {toml_value(value)}"
+
+
 def edit_toml(text: str, section: str, key: str, value: Any) -> str:
     """Return the text with `[section] key = value`; None removes the key.
 
@@ -30,7 +35,7 @@ def edit_toml(text: str, section: str, key: str, value: Any) -> str:
     """
     lines = text.splitlines()
     begin, end = _section_range(lines, section)
-    entry = [] if value is None else [f"{_key_text(key)} = {toml_value(value)}"]
+    entry = [] if value is None else [toml_entry(key, value)]
     if begin is None:
         lines += ([""] if lines and lines[-1].strip() else []) + [f"[{section}]", *entry]
     else:
@@ -95,10 +100,6 @@ def _verify(before: str, after: str, section: str, key: str, value: Any) -> None
         matches = False
     if not matches:
         raise TomlEditError(f"{section}.{key} is written in a form that cannot be changed automatically")
-
-
-def _key_text(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else toml_value(key)
 
 
 def _escaped(char: str) -> str:

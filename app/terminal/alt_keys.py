@@ -2,7 +2,8 @@
 
 Textual reads ESC 1 as "¡" (and so on), which macOS's Option key would type; ordinary terminals send
 ESC 1 for Alt+1, and "¡" typed on a keyboard arrives as itself, never as ESC 1. ESC Return it reads as
-Enter alone, which would send a message that the reader wants to go on with.
+Enter alone, which would send a message that the reader wants to go on with. Only Textual's own table can be
+corrected: it has no way to be given another, and by the time a key arrives the two are one.
 """
 
 from typing import Any, cast

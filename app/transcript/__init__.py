@@ -1,4 +1,4 @@
 """The visible chat: a view of the last screenfuls in which only the tail is laid out again.
 
-Knows markdown and chat; the engine's texts reach it through sessions.
+Knows markdown alone: messages are handed to it as `MessageView`s, text as it comes.
 """

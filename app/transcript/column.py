@@ -83,9 +83,9 @@ class Column:
             return None
         item, within = found
         if item.width == 0:
-            guess = max(1, item.height(self.width))
+            estimate = max(1, item.height(self.width))
             item.layout(self.width)
-            within = within * len(item.rows) // guess
+            within = within * len(item.rows) // estimate
         return Place(item.id, item.rows[min(within, len(item.rows) - 1)].mark)
 
     def row(self, place: Place) -> int:

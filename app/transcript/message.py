@@ -43,7 +43,7 @@ class MessageView:
 
 
 class MessageRows:
-    """A message's text and its rows. Rows exist once `layout` was called; before, heights are guesses."""
+    """A message's text and its rows. Rows exist once `layout` was called; before, heights are estimates."""
 
     def __init__(self, view: MessageView) -> None:
         self.id = view.id

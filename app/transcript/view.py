@@ -10,10 +10,8 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
-from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
-from textual.widget import Widget
 
 from app.markdown.code import spend
 from app.markdown.text import cells
@@ -21,19 +19,19 @@ from app.transcript.column import Column, Place, Shown
 from app.transcript.message import MessageRows, MessageView
 from app.transcript.paint import GUTTER, highlight, paint, with_chip
 from app.transcript.palette import Palette
+from app.transcript.scrolling import TallView
 from app.transcript.style import COMPONENTS, CSS
 
 __all__ = ["MessageView", "Transcript"]
 
 MAX_TEXT_WIDTH = 100
-# Frames: at most 20 a second, fewer when a frame costs more than 18 % of the time between two.
-FRAME_SECONDS = 0.05
+# A frame may cost 18 % of the time until the next.
 SLOWEST_FRAME_SECONDS = 0.5
 BUSY_SHARE = 0.18
 POLISH_SECONDS = 0.004
 
 
-class Transcript(ScrollView, can_focus=True):
+class Transcript(TallView):
     """Shows messages, streams text into them and follows the end unless the reader scrolled away.
 
     Only messages near the reading position are laid out. The reading position is a place in the source
@@ -55,13 +53,6 @@ class Transcript(ScrollView, can_focus=True):
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
-
-    class FollowChanged(Message):
-        """The transcript began or stopped following its end."""
-
-        def __init__(self, follow: bool) -> None:
-            super().__init__()
-            self.follow = follow
 
     def __init__(self, *, id: str | None = None, classes: str | None = None, name: str | None = None) -> None:
         super().__init__(id=id, classes=classes, name=name)
@@ -94,9 +85,7 @@ class Transcript(ScrollView, can_focus=True):
     def follow(self, value: bool) -> None:
         if value:
             self._new_lines = 0
-        if value != self._follow:
-            self._follow = value
-            self.post_message(self.FollowChanged(value))
+        self._follow = value
 
     def show(self, messages: Sequence[MessageView]) -> None:
         """Replace everything by `messages` and follow the end."""
@@ -150,14 +139,6 @@ class Transcript(ScrollView, can_focus=True):
             self.follow, place = True, None
         self._arrange(place)
 
-    def text_of(self, message_id: str) -> str:
-        """Return a message's source text, byte for byte."""
-        return self._column.item(message_id).text
-
-    def last_answer(self) -> str:
-        """Return the source text of the last assistant message, or an empty string."""
-        return next((item.text for item in reversed(self._column.items) if item.role == "assistant"), "")
-
     def code_blocks(self, message_id: str) -> list[str]:
         """Return the contents of a message's code blocks."""
         return self._column.item(message_id).code_blocks()
@@ -178,8 +159,12 @@ class Transcript(ScrollView, can_focus=True):
 
     @property
     def frame_seconds(self) -> float:
-        """Time between two frames, by what a frame costs."""
-        return min(SLOWEST_FRAME_SECONDS, max(FRAME_SECONDS, self._frame_cost / BUSY_SHARE))
+        """Time between two frames, by what painting one costs.
+
+        How often text comes is the pump's affair. This is for large screens, where a frame costs more than
+        the pump's pace allows: slowing the pump instead would hold back the text of every other tab too.
+        """
+        return min(SLOWEST_FRAME_SECONDS, self._frame_cost / BUSY_SHARE)
 
     # keys and mouse
 
@@ -289,10 +274,8 @@ class Transcript(ScrollView, can_focus=True):
     def _set_height(self, rows: int) -> None:
         size = Size(self._view_width, rows)
         if size != self.virtual_size:
-            # Assigning would lay out the whole screen; only the scroll bar depends on it.
-            self.set_reactive(Widget.virtual_size, size)
             self._placing = True
-            self._scroll_update(size)
+            self.set_virtual_size(size)
             self._placing = False
 
     def _scroll_rows(self, row: int) -> None:
@@ -311,10 +294,6 @@ class Transcript(ScrollView, can_focus=True):
             return
         self.follow = round(new_value) >= self.max_scroll_y
         self._arrange(self._place())
-
-    def _scroll_to(self, *args: object, **options: object) -> bool:
-        options["animate"] = False
-        return super()._scroll_to(*args, **options)  # type: ignore[arg-type]
 
     def on_resize(self) -> None:
         """Wrap to the new width around the reading position."""

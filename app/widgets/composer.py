@@ -64,8 +64,7 @@ class Composer(TextArea):
 
     def give_back(self, text: str) -> None:
         """Put text that could not be sent in front of what is written now."""
-        kept = self.draft.expanded
-        self.draft = Draft.folded(f"{text}\n\n{kept}" if kept.strip() else text)
+        self.draft = self.draft.after(text)
 
     def set_past(self, texts: Sequence[str]) -> None:
         """Set the messages that the up key goes through, oldest first."""
@@ -93,7 +92,8 @@ class Composer(TextArea):
         """Follow the width."""
         self.fit_height()
 
-    async def _on_key(self, event: events.Key) -> None:
+    def on_key(self, event: events.Key) -> None:
+        """Send, begin a line or recall; every other key is the text area's."""
         handled = True
         if event.key in _NEWLINE_KEYS and not (event.key == "ctrl+j" and not self._enter_sends):
             self.insert("\n")
@@ -108,10 +108,9 @@ class Composer(TextArea):
         if handled:
             event.stop()
             event.prevent_default()
-        else:
-            await super()._on_key(event)
 
-    async def _on_paste(self, event: events.Paste) -> None:
+    def on_paste(self, event: events.Paste) -> None:
+        """Put the text in, a big one as a chip."""
         event.stop()
         event.prevent_default()
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
@@ -119,7 +118,7 @@ class Composer(TextArea):
             number = max(self._pastes, default=0) + 1
             self._pastes[number] = text
             text = chip(number, text)
-        self._replace_via_keyboard(text, *self.selection)
+        self.replace(text, *self.selection, maintain_selection_offset=False)
 
     def _enter(self) -> None:
         row, column = self.cursor_location

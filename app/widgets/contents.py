@@ -109,7 +109,7 @@ def notice_rows(session: ChatSession, width: int, send_key: str) -> list[Row]:
         rows.append(_loading_row(session, session.models.loading_path, width))
     elif session.models.error is not None and session.model is None:
         rows.append(((fit_short(session.models.error, width), "error"),))
-    if session.editing is not None:
+    if session.writing.editing is not None:
         keys = f"{send_key} asks again, {stop} leaves it."
         rows.append((("Editing your last message. ", "accent"), (keys, "dim")))
     if session.models.warnings:

@@ -52,16 +52,6 @@ class LineWidget(Widget, can_focus=False):
         self._rows: tuple[Row, ...] = ()
         self._cached: dict[str, Style] = {}
 
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """What is drawn now."""
-        return self._rows
-
-    @property
-    def plain(self) -> str:
-        """What is drawn now, without styles."""
-        return "\n".join("".join(text for text, _ in row) for row in self._rows)
-
     def set_rows(self, rows: Sequence[Row]) -> None:
         """Draw these rows; a row equal to the one that is there costs nothing."""
         old, self._rows = self._rows, tuple(rows)
@@ -147,30 +137,3 @@ def bar(width: int, parts: Sequence[tuple[float, str]], rest: str = "free") -> R
     if left > 0:
         spans.append((FULL * left, rest))
     return tuple(spans)
-
-
-def wait_text(seconds: float | None) -> str:
-    """Write an estimate for people: `about 4 s`; nothing where it is not known or under half a second."""
-    if seconds is None or seconds < 0.5:
-        return ""
-    return f"about {seconds:.0f} s" if seconds < 100 else f"about {seconds / 60:.0f} min"
-
-
-def age_text(seconds: float) -> str:
-    """Write how long ago something was: `now`, `5 min`, `3 h`, `2 days`, `6 weeks`, `2 years`."""
-    for unit, length in (("year", 365 * 86_400), ("week", 7 * 86_400), ("day", 86_400)):
-        if seconds >= length:
-            count = int(seconds // length)
-            return f"{count} {unit}" + ("s" if count > 1 else "")
-    if seconds < 60:
-        return "now"
-    return f"{seconds // 3600:.0f} h" if seconds >= 3600 else f"{seconds // 60:.0f} min"
-
-
-def size_text(count: float) -> str:
-    """Write a number of bytes for people: `32 MB`, `1.2 GB`."""
-    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= factor:
-            value = count / factor
-            return f"{value:.1f} {unit}" if value < 10 and unit in ("GB", "TB") else f"{value:.0f} {unit}"
-    return f"{count:.0f} B"

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.chat.events import TabState
-from app.widgets.lines import LineWidget, Row, Span, bar, fit, pair, row_width, size_text, wait_text
+from app.settings.words import size_text, wait_text
+from app.widgets.lines import LineWidget, Row, Span, bar, fit, pair, row_width
 from app.widgets.sparkline import sparkline
 from app.widgets.tab_bar import TabItem, glyph
 from engine.api.request import Priority

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import contextvars
 import gc
-import logging
 import os
 import signal
 import sys
@@ -15,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -31,12 +30,12 @@ from app.screens.context import AppContext, Copy, Finder
 from app.settings import actions
 from app.settings.file import DEFAULT_THEME, EngineSettings, Settings, SettingsError, save_settings
 from app.settings.paths import Locations, locations, private_directory
-from app.settings.themes import textual_themes, variable_defaults
+from app.settings.themes import variable_defaults
 from app.terminal.alt_keys import read_alt_keys
 from app.terminal.log_file import logging_to
+from app.window.leaving import LeavingApp
+from app.window.themes import textual_themes
 from engine.api.request import Priority
-
-log = logging.getLogger(__name__)
 
 _STYLES = (
     "app.tcss",
@@ -53,7 +52,7 @@ _FIRST_KEY_SECONDS = 0.12
 _EXIT_SECONDS = 5.0
 
 
-class ChatApp(App[int]):
+class ChatApp(LeavingApp):
     """Makes the services on start and ends them on exit."""
 
     TITLE = "tui-chat"
@@ -76,12 +75,10 @@ class ChatApp(App[int]):
     ) -> None:
         """meanwhile: called once before the first frame, when the app's own threads run."""
         read_alt_keys()
-        super().__init__()
+        super().__init__(self.save_all)
         self.settings = settings
         self.places = places or locations()
         self.warnings = list(warnings)
-        self.signalled: int | None = None
-        self.crash: BaseException | None = None
         self._factory = engine_factory
         self._history = history
         self._choice = (model, tuple(folders))
@@ -168,7 +165,7 @@ class ChatApp(App[int]):
     def _after_flush(self) -> None:
         """Show the numbers in the frame that paints the text."""
         if (screen := self.chat_screen) is not None:
-            screen.beat_with_text()
+            screen.beat.with_text()
 
     @property
     def chat_screen(self) -> ChatScreen | None:
@@ -210,7 +207,6 @@ class ChatApp(App[int]):
                 loop.add_signal_handler(number, self._on_signal, number)
 
     def _on_signal(self, number: int) -> None:
-        self.signalled = number
         self.exit(128 + number)
 
     def action_command_palette(self) -> None:
@@ -221,11 +217,6 @@ class ChatApp(App[int]):
     async def action_quit(self) -> None:
         """Leave; everything is saved on the way out."""
         self.exit(0)
-
-    async def _shutdown(self) -> None:
-        # Every way out comes through here, and the widgets are still there: the draft can be read.
-        self.save_all()
-        await super()._shutdown()
 
     def save_all(self) -> None:
         """Carry the last text over and save every chat. Calling it again does nothing."""
@@ -240,12 +231,6 @@ class ChatApp(App[int]):
         if self.context is not None:
             self.context.engine.close(_EXIT_SECONDS)
             self.context.history.close(_EXIT_SECONDS)
-
-    def _fatal_error(self) -> None:
-        """Leave without a traceback on the screen; it goes to the log file."""
-        self.crash = sys.exc_info()[1]
-        log.exception("the app failed")
-        self._close_messages_no_wait()
 
 
 def _freeze_garbage() -> None:

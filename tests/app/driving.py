@@ -8,7 +8,11 @@ from typing import Any
 
 from textual.pilot import Pilot
 
+from app.chat.session import ChatSession
+from app.screens.chat.deck import message_view
 from app.screens.chat.screen import ChatScreen
+from app.transcript.view import Transcript
+from app.widgets.lines import LineWidget
 from app.widgets.tab_bar import TabBar
 from app.window.app import ChatApp
 
@@ -48,8 +52,22 @@ def chat(app: ChatApp) -> ChatScreen:
     return screen
 
 
+def plain(widget: LineWidget) -> str:
+    """What a widget of rows shows, without styles."""
+    return "\n".join("".join(text for text, _ in row) for row in widget._rows)
+
+
 def bar_text(app: ChatApp) -> str:
-    return chat(app).query_one(TabBar).plain
+    return plain(chat(app).query_one(TabBar))
+
+
+def shown_answer(transcript: Transcript) -> str:
+    """The source text of the last answer in a transcript."""
+    return next((item.text for item in reversed(transcript._column.items) if item.role == "assistant"), "")
+
+
+def footer_of(session: ChatSession, node_id: str) -> str:
+    return message_view(session, session.conversation.nodes[node_id]).footer
 
 
 async def ready(pilot: Pilot, seconds: float = 8.0) -> ChatScreen:
@@ -58,7 +76,7 @@ async def ready(pilot: Pilot, seconds: float = 8.0) -> ChatScreen:
     assert isinstance(app, ChatApp)
     await wait_until(pilot, lambda: app.chat_screen is not None)
     screen = chat(app)
-    await wait_until(pilot, lambda: all(s.model is not None for s in screen.sessions), seconds)
+    await wait_until(pilot, lambda: all(s.model is not None for s in screen.tabs.sessions), seconds)
     return screen
 
 

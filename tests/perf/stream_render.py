@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from textual.app import App, ComposeResult
 from textual.events import Resize
 from textual.geometry import Size
+from textual.selection import SELECT_ALL
 
 from app.transcript.view import MessageView, Transcript
 
@@ -110,7 +111,7 @@ async def stream(kind: str, rate: float, seconds: float, head: float = 0.0) -> C
         stop.set()
         await probe
         lags.sort()
-        identical = transcript.text_of("answer") == source[:start_at] + sent
+        identical = transcript.get_selection(SELECT_ALL) == (f"Write.\n\n{source[:start_at]}{sent}", "\n")
         return Cost(cpu / wall * 100, lags[int(len(lags) * 0.95)], lags[-1], identical)
 
 

@@ -37,7 +37,7 @@ async def measure(factory, tabs: int, seconds: float, size: tuple[int, int] = (1
                 await ready(pilot)
             screen.active.conversation.sampling = _endless(screen.active.model)
             await say(pilot, "Tell me a very long story about a fox.")
-        await wait_until(pilot, lambda: all(session.sequence_id for session in screen.sessions), 30)
+        await wait_until(pilot, lambda: all(session.sequence_id for session in screen.tabs.sessions), 30)
         streaming_cpu = await _share(seconds / 2)
         lags: list[float] = []
         echoes: list[float] = []
@@ -45,7 +45,7 @@ async def measure(factory, tabs: int, seconds: float, size: tuple[int, int] = (1
         tokens, cpu = _tokens(screen), time.thread_time()
         depth = tokens / tabs
         started = time.perf_counter()
-        while time.perf_counter() - started < seconds and all(s.busy for s in screen.sessions):
+        while time.perf_counter() - started < seconds and all(s.busy for s in screen.tabs.sessions):
             before = len(screen.composer.text)
             pressed = time.perf_counter()
             app.post_message(_key(app))
@@ -121,7 +121,7 @@ def _key(app: ChatApp):
 
 
 def _tokens(screen) -> int:
-    answers = [session.conversation.last_answer() for session in screen.sessions]
+    answers = [session.conversation.last_answer() for session in screen.tabs.sessions]
     return sum(len(answer.token_ids) for answer in answers if answer is not None)
 
 

@@ -1,26 +1,23 @@
 """The chat screen's actions on the answer and the transcript of the active chat."""
 
 import asyncio
+from functools import partial
 
-from app.chat.draft import Draft
 from app.screens.chat.base import ChatBase
+from app.terminal.driver import write_terminal
 from engine.api.request import Priority
 
 
 class AnswerActions(ChatBase):
     """Stop, pause, rank, ask again, edit, copy and scroll."""
 
-    code_block = 0
-    """Which code block of the last answer is copied next."""
-
     def action_stop(self) -> None:
         """Leave editing, stop the answer, or stop the loading: the first that applies."""
         session = self.active
-        if session.editing is not None:
-            session.editing = None
-            self.composer.remove_class("-editing")
-            self.composer.draft = Draft.folded(session.conversation.draft)
-            self.refresh_chrome()
+        if session.writing.editing is not None:
+            session.writing.leave_editing()
+            self.show_draft()
+            self.beat.draw()
         elif not session.stop():
             session.cancel_load()
 
@@ -47,11 +44,10 @@ class AnswerActions(ChatBase):
             self.say(stop if session.busy else "There is no message to edit yet.")
             return
         self.keep_draft()
-        session.editing = node.id
-        self.composer.add_class("-editing")
-        self.composer.draft = Draft.folded(node.text)
+        session.writing.edit(node.id, node.text)
+        self.show_draft()
         self.composer.focus()
-        self.refresh_chrome()
+        self.beat.draw()
 
     def action_previous_answer(self) -> None:
         """Show the alternative before this one."""
@@ -71,28 +67,20 @@ class AnswerActions(ChatBase):
 
     def action_copy_code(self) -> None:
         """Copy the last answer's next code block."""
-        node = self.active.conversation.last_answer()
-        transcript = self.deck.transcript
-        blocks = transcript.code_blocks(node.id) if transcript is not None and node is not None else []
-        if not blocks:
+        found = self.deck.next_code_block()
+        if found is None:
             self.say("The last answer has no code block.")
-            return
-        index = self.code_block % len(blocks)
-        self.code_block += 1
-        self.copy(blocks[index], f"Code block {index + 1} of {len(blocks)}. ")
+        else:
+            text, number, count = found
+            self.copy(text, f"Code block {number} of {count}. ")
 
     def copy(self, text: str, prefix: str = "") -> None:
         """Copy off the UI's thread and say what came of it."""
         self.run_worker(self._copy(text, prefix), group="copy", exit_on_error=False)
 
     async def _copy(self, text: str, prefix: str) -> None:
-        result = await asyncio.to_thread(self.context.copy, text, self._write_terminal)
+        result = await asyncio.to_thread(self.context.copy, text, partial(write_terminal, self.app))
         self.say(prefix + result.message, "information" if result.ok else "warning")
-
-    def _write_terminal(self, sequence: str) -> None:
-        driver = self.app._driver
-        if driver is not None:
-            self.app.call_from_thread(driver.write, sequence)
 
     def action_scroll_up(self) -> None:
         """Scroll the transcript up a page."""

@@ -1,13 +1,19 @@
-"""What every part of the chat screen stands on: the open chats, the way to the widgets, toasts."""
+"""What every part of the chat screen stands on: the open chats, the way to the widgets, toasts.
+
+The screen's actions are classes built on this one; each calls what it is built on and nothing else.
+"""
 
 from collections.abc import Callable
 from typing import TypeVar
 
 from textual.screen import Screen
 
-from app.chat.conversation import Conversation
+from app.chat.events import SessionEvent
 from app.chat.session import ChatSession
+from app.screens.chat.beat import Beat
+from app.screens.chat.compositor import paint_dirty_rows_only
 from app.screens.chat.deck import TranscriptDeck
+from app.screens.chat.tabs import Tabs
 from app.screens.context import AppContext
 from app.widgets.composer import Composer
 
@@ -17,17 +23,17 @@ _Answer = TypeVar("_Answer")
 class ChatBase(Screen[None]):
     """State and small services of the chat screen."""
 
-    def __init__(self, context: AppContext) -> None:
+    def __init__(self, context: AppContext, report: Callable[[ChatSession, SessionEvent], None]) -> None:
         super().__init__()
         self.context = context
-        self.sessions: list[ChatSession] = []
-        self._active = 0
-        self._focused: int | None = None
+        self.tabs = Tabs(context, report)
+        self.beat = Beat(self, context, self.tabs)
+        paint_dirty_rows_only(self)
 
     @property
     def active(self) -> ChatSession:
         """The chat in front."""
-        return self.sessions[self._active]
+        return self.tabs.active
 
     @property
     def composer(self) -> Composer:
@@ -39,26 +45,6 @@ class ChatBase(Screen[None]):
         """Where the transcript is."""
         return self.query_one("#deck", TranscriptDeck)
 
-    def index_of(self, conversation_id: str) -> int:
-        """Return which tab a chat has, -1 for none."""
-        ids = (session.conversation.id for session in self.sessions)
-        return next((index for index, known in enumerate(ids) if known == conversation_id), -1)
-
-    async def activate(self, index: int) -> None:
-        """Bring a tab to the front; the chat screen does."""
-        raise NotImplementedError
-
-    async def open_in_tab(self, conversation: Conversation, index: int) -> None:
-        """Give a chat a tab at a place, and go there; the chat screen does."""
-        raise NotImplementedError
-
-    async def close(self, session: ChatSession) -> None:
-        """Close a tab; the chat screen does."""
-        raise NotImplementedError
-
-    def refresh_chrome(self) -> None:
-        """Bring everything around the transcript up to date."""
-
     def say(self, text: str, severity: str = "information", title: str = "") -> None:
         """Show a toast; the text is never read as markup."""
         level = {"error": "error", "warning": "warning"}.get(severity, "information")
@@ -67,19 +53,17 @@ class ChatBase(Screen[None]):
 
     def keep_draft(self) -> None:
         """Remember and save what is being written in the active tab."""
-        session = self.active
-        session.draft = self.composer.draft
-        draft = "" if session.editing is not None else session.draft.expanded
-        if draft != session.conversation.draft:
-            session.conversation.draft = draft
-            self.context.history.save(session.conversation)
+        self.active.writing.keep(self.composer.draft)
 
-    def refocus(self) -> None:
-        """Have the engine serve the answer that is looked at first; asked only when that changes."""
-        focused = self.active.sequence_id
-        if focused != self._focused:
-            self._focused = focused
-            self.context.engine.focus(focused)
+    def show_draft(self) -> None:
+        """Let the active tab's draft be written on."""
+        session = self.active
+        self.composer.chat, self.composer.draft = session.conversation.id, session.writing.draft
+        self.show_editing()
+
+    def show_editing(self) -> None:
+        """Mark the composer while it holds another wording of a message."""
+        self.composer.set_class(self.active.writing.editing is not None, "-editing")
 
     def ask(self, screen: Screen[_Answer | None], use: Callable[[_Answer], object]) -> None:
         """Show a dialog and use its answer, if it gives one."""

@@ -1,12 +1,14 @@
 """What stands around the transcript and changes while tabs work: tab bar, panel, status line, notices."""
 
 import asyncio
+from collections import defaultdict
 
+from textual.screen import Screen
 from textual.timer import Timer
 
 from app.chat.events import TabState
-from app.screens.chat.base import ChatBase
-from app.screens.chat.compositor import DirtyCompositor
+from app.chat.session import ChatSession
+from app.screens.chat.tabs import Tabs
 from app.screens.context import AppContext
 from app.settings import actions
 from app.widgets import contents
@@ -26,62 +28,93 @@ _STILL = (TabState.IDLE, TabState.PAUSED, TabState.ERROR)
 _PANEL_FROM = 120
 
 
-class LiveChrome(ChatBase):
+class Beat:
     """Draws all of it from sessions and the engine's numbers: on events, and in beats while tabs work."""
 
-    def __init__(self, context: AppContext) -> None:
-        super().__init__(context)
-        self._compositor = DirtyCompositor()
+    def __init__(self, screen: Screen[None], context: AppContext, tabs: Tabs) -> None:
+        self._screen = screen
+        self._context = context
+        self._tabs = tabs
         self._frame = 0
         self._beats = self._linger = 0
         self._last_beat = 0.0
-        self._beat: Timer | None = None
+        self._timer: Timer | None = None
         self._panel_choice: bool | None = {"on": True, "off": False}.get(context.settings.general.panel)
-        self._speeds: dict[str, SpeedHistory] = {}
+        self._speeds: defaultdict[str, SpeedHistory] = defaultdict(SpeedHistory)
 
-    def start_beat(self) -> None:
-        """Make the beat's timer; it runs once something works."""
-        self._beat = self.set_interval(_BEAT / 2, self._on_beat_due, pause=True)
+    def start(self) -> None:
+        """Make the timer; it runs once something works."""
+        self._timer = self._screen.set_interval(_BEAT / 2, self._on_beat_due, pause=True)
 
-    def refresh_chrome(self) -> None:
+    def stop(self) -> None:
+        """Beat no more."""
+        if self._timer is not None:
+            self._timer.stop()
+
+    def forget(self, session: ChatSession) -> None:
+        """Drop the speeds of a closed chat."""
+        self._speeds.pop(session.conversation.id, None)
+
+    def draw(self) -> None:
         """Bring everything around the transcript up to date and keep the beat going while tabs work."""
-        if not self.is_mounted or not self.sessions:
+        if not self._drawable:
             return
-        stats = self.context.engine.stats()
-        contents.assign_stats(self.sessions, stats)
-        items = [contents.tab_item(session) for session in self.sessions]
-        self.query_one("#tabs", TabBar).show(items, self.active.conversation.id, self._frame)
-        keys, session = self.context.settings.keys, self.active
-        hints = actions.hints(keys, busy=session.busy, paused=session.paused)
-        self.query_one("#status", StatusLine).show(contents.status_item(session, stats), hints)
-        notices = self.query_one("#notices", NoticeBar)
-        send, _ = actions.writing_keys(enter_sends=self.context.settings.general.enter_sends)
-        notices.show(contents.notice_rows(session, self.size.width - 2, send))
+        settings, session = self._context.settings, self._tabs.active
+        stats = self._context.engine.stats()
+        contents.assign_stats(self._tabs.sessions, stats)
+        items = [contents.tab_item(session) for session in self._tabs.sessions]
+        find = self._screen.query_one
+        find("#tabs", TabBar).show(items, session.conversation.id, self._frame)
+        hints = actions.hints(settings.keys, busy=session.busy, paused=session.paused)
+        find("#status", StatusLine).show(contents.status_item(session, stats), hints)
+        send, _ = actions.writing_keys(enter_sends=settings.general.enter_sends)
+        rows = contents.notice_rows(session, self._screen.size.width - 2, send)
+        find("#notices", NoticeBar).show(rows)
         if self._beats % _PANEL_BEATS == 0:
-            self._show_panel(stats)
+            self._draw_panel(stats)
         working = any(item.state not in _STILL for item in items)
         self._linger = _LINGER if working else max(0, self._linger - 1)
-        if self._beat is not None:
-            (self._beat.resume if self._linger else self._beat.pause)()
+        if self._timer is not None:
+            (self._timer.resume if self._linger else self._timer.pause)()
 
-    def _show_panel(self, stats: EngineStats | None) -> None:
-        panel = self.query_one("#panel", LivePanel)
+    def with_text(self) -> None:
+        """Beat in the frame that paints new text, if a beat is due: two paints cost twice as much."""
+        if self._linger and asyncio.get_running_loop().time() - self._last_beat >= _BEAT:
+            self._screen.call_later(self._on_beat)
+
+    def fit_panel(self) -> None:
+        """Show the live panel where the reader wants it, or else where there is room for it."""
+        wide = self._screen.app.size.width >= _PANEL_FROM
+        panel = self._panel
+        panel.display = wide if self._panel_choice is None else self._panel_choice
+        panel.set_class(not wide, "-over")
+        self._screen.call_after_refresh(self._draw_all)
+
+    def toggle_panel(self) -> None:
+        """Show or hide the live panel."""
+        self._panel_choice = not self._panel.display
+        self.fit_panel()
+
+    @property
+    def _panel(self) -> LivePanel:
+        return self._screen.query_one("#panel", LivePanel)
+
+    @property
+    def _drawable(self) -> bool:
+        return self._screen.is_mounted and bool(self._tabs.sessions)
+
+    def _draw_panel(self, stats: EngineStats | None) -> None:
+        panel = self._panel
         if not panel.display:
             return
         now = asyncio.get_running_loop().time()
-        for session in self.sessions:
+        tabs = []
+        for session in self._tabs.sessions:
+            speeds = self._speeds[session.conversation.id]
             if session.state is TabState.GENERATING and session.stats is not None:
-                self._speeds[session.conversation.id].add(session.stats.tok_s, now)
-        tabs = [
-            contents.panel_tab(session, session is self.active, self._speeds[session.conversation.id])
-            for session in self.sessions
-        ]
+                speeds.add(session.stats.tok_s, now)
+            tabs.append(contents.panel_tab(session, session is self._tabs.active, speeds))
         panel.show(tabs, stats, self._frame)
-
-    def beat_with_text(self) -> None:
-        """Beat in the frame that paints new text, if a beat is due: two paints cost twice as much."""
-        if self._linger and asyncio.get_running_loop().time() - self._last_beat >= _BEAT:
-            self.call_later(self._on_beat)
 
     def _on_beat_due(self) -> None:
         # Late by half a beat: while text streams its frames carry the beats.
@@ -91,32 +124,15 @@ class LiveChrome(ChatBase):
     def _on_beat(self) -> None:
         self._last_beat = asyncio.get_running_loop().time()
         self._beats += 1
-        if self.app.animation_level != "none":
+        if self._screen.app.animation_level != "none":
             self._frame += 1
-        self.refresh_chrome()
+        self.draw()
         if not self._linger:
             self._beats = 0
-            self._show_panel(self.context.engine.stats())
+            self._draw_panel(self._context.engine.stats())
 
-    def on_resize(self) -> None:
-        """Show the live panel where there is room for it."""
-        self._apply_panel()
-
-    def _apply_panel(self) -> None:
-        wide = self.app.size.width >= _PANEL_FROM
-        shown = wide if self._panel_choice is None else self._panel_choice
-        panel = self.query_one("#panel", LivePanel)
-        panel.display = shown
-        panel.set_class(not wide, "-over")
-        self.call_after_refresh(self._show_all)
-
-    def _show_all(self) -> None:
+    def _draw_all(self) -> None:
         """Do not leave a panel that has just come up empty until its next beat."""
-        if self.is_mounted and self.sessions:
-            self.refresh_chrome()
-            self._show_panel(self.context.engine.stats())
-
-    def action_toggle_panel(self) -> None:
-        """Show or hide the live panel."""
-        self._panel_choice = not self.query_one("#panel", LivePanel).display
-        self._apply_panel()
+        if self._drawable:
+            self.draw()
+            self._draw_panel(self._context.engine.stats())

@@ -8,8 +8,14 @@ from collections.abc import Iterable
 
 from textual._compositor import ChopsUpdate, Compositor
 from textual.geometry import Region
+from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
+
+
+def paint_dirty_rows_only(screen: Screen[None]) -> None:
+    """Give a screen that is not shown yet this compositor."""
+    screen._compositor = DirtyCompositor()
 
 
 class DirtyCompositor(Compositor):

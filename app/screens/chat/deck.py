@@ -41,6 +41,7 @@ class TranscriptDeck(Container):
         super().__init__(id=id)
         self._cards: OrderedDict[str, _Card] = OrderedDict()
         self._active: ChatSession | None = None
+        self._next_code = 0
 
     def compose(self) -> ComposeResult:
         """The welcome; transcripts come as they are needed."""
@@ -52,14 +53,21 @@ class TranscriptDeck(Container):
         card = self._cards.get(self._active.conversation.id) if self._active else None
         return card.transcript if card else None
 
-    def footer_of(self, node_id: str) -> str:
-        """Return the line under a message of the active chat."""
-        assert self._active is not None
-        return message_view(self._active, self._active.conversation.nodes[node_id]).footer
+    def next_code_block(self) -> tuple[str, int, int] | None:
+        """Return the last answer's next code block, its number and how many there are."""
+        node = self._active.conversation.last_answer() if self._active is not None else None
+        transcript = self.transcript
+        blocks = transcript.code_blocks(node.id) if transcript is not None and node is not None else []
+        if not blocks:
+            return None
+        index = self._next_code % len(blocks)
+        self._next_code += 1
+        return blocks[index], index + 1, len(blocks)
 
     async def show(self, session: ChatSession, welcome: Content | None = None) -> None:
         """Bring a chat to the front; `welcome` is what an empty one says."""
         self._active = session
+        self._next_code = 0
         if welcome is not None:
             self.query_one("#welcome", Static).update(welcome)
         key = session.conversation.id
@@ -81,9 +89,9 @@ class TranscriptDeck(Container):
         """Drop a closed chat's transcript."""
         card = self._cards.pop(session.conversation.id, None)
         if card is not None:
-            self._remove(card)
+            self._take_out(card)
 
-    def _remove(self, card: _Card) -> None:
+    def _take_out(self, card: _Card) -> None:
         # A widget removed while the last layout still holds it would be painted without a screen.
         card.transcript.display = False
         self.call_after_refresh(card.transcript.remove)
@@ -120,7 +128,7 @@ class TranscriptDeck(Container):
 
     def _drop_oldest(self) -> None:
         while len(self._cards) > _KEPT:
-            self._remove(self._cards.popitem(last=False)[1])
+            self._take_out(self._cards.popitem(last=False)[1])
 
 
 def message_view(session: ChatSession, node: MessageNode) -> "MessageView":

@@ -3,41 +3,41 @@
 import asyncio
 
 from app.models.builtin import model_title
-from app.screens.chat.base import ChatBase
+from app.screens.chat.tab_actions import TabActions
 
 
-class KeptChats(ChatBase):
+class KeptChats(TabActions):
     """List, open and delete chats of the history; it is read and written off the UI's thread."""
 
     def action_chats(self) -> None:
         """Show all chats."""
         from app.screens.dialogs.chats import ChatsScreen
 
-        opened = {session.conversation.id for session in self.sessions}
+        opened = {session.conversation.id for session in self.tabs.sessions}
         self.ask(ChatsScreen(self.context.history, opened, self._delete_kept), self._open_kept)
 
     def _open_kept(self, conversation_id: str) -> None:
         self.run_worker(self._load_kept(conversation_id), group="open")
 
     async def _load_kept(self, conversation_id: str) -> None:
-        index = self.index_of(conversation_id)
+        index = self.tabs.index_of(conversation_id)
         if index >= 0:
             self.call_later(self.activate, index)
             return
         conversation = await asyncio.to_thread(self.context.history.load, conversation_id)
         if conversation is None:
             self.say("This chat is not there any more.", "warning")
-        elif self.index_of(conversation_id) < 0:
+        elif self.tabs.index_of(conversation_id) < 0:
             wanted = conversation.model_path
             found = self.context.model_path(conversation)
             if wanted and str(found) != wanted:
                 goes_on = f"it goes on with {model_title(found)}"
                 self.say(f"{model_title(wanted)} is not there any more; {goes_on}.", "warning")
-            self.call_later(self.open_in_tab, conversation, len(self.sessions))
+            self.call_later(self.open_in_tab, conversation, len(self.tabs.sessions))
 
     async def _delete_kept(self, conversation_id: str) -> bool:
-        index = self.index_of(conversation_id)
-        session = self.sessions[index] if index >= 0 else None
+        index = self.tabs.index_of(conversation_id)
+        session = self.tabs.sessions[index] if index >= 0 else None
         if not await asyncio.to_thread(self.context.history.delete, conversation_id):
             self.say("This chat is open in another window of tui-chat: close its tab there first.", "warning")
             return False

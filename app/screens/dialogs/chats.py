@@ -20,7 +20,8 @@ from app.history.store import HistoryStore
 from app.models.builtin import model_title
 from app.screens.dialogs.confirm import ConfirmScreen
 from app.screens.dialogs.list_keys import move_in
-from app.widgets.lines import age_text, fit
+from app.settings.words import age_text
+from app.widgets.lines import fit
 
 _MOST = 200
 """Chats that are listed; searching finds the others."""

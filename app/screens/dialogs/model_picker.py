@@ -18,7 +18,8 @@ from textual.widgets.option_list import Option
 from app.models.builtin import BUILTIN_TITLE, is_builtin
 from app.models.listing import ModelFile, read_model
 from app.screens.dialogs.list_keys import move_in
-from app.widgets.lines import fit, size_text
+from app.settings.words import size_text
+from app.widgets.lines import fit
 
 Finder = Callable[[Sequence[Path]], list[ModelFile]]
 

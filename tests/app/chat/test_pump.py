@@ -38,7 +38,7 @@ async def test_every_event_arrives_in_order_whichever_thread_feeds_it():
     for events in got.values():
         assert "".join(e.text for e in events if isinstance(e, TextDelta)) == wanted
     async with asyncio.timeout(2):
-        while not pump.sleeping:
+        while pump._timer is not None:
             await asyncio.sleep(0.01)
 
 

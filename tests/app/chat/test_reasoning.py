@@ -3,7 +3,7 @@ import re
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.chat.reasoning import Part, ReasoningSplitter, split_reasoning
+from app.chat.reasoning import Part, ReasoningSplitter
 
 PIECES = ["<think>", "</think>", "<", "</", "think>", "<thi", "</thin", " ", "\n\n", "a", "b c", "é", "x<y"]
 texts = st.lists(st.sampled_from(PIECES), max_size=10).map("".join)
@@ -20,7 +20,7 @@ def reference(text, opened):
     return (reasoning.rstrip(), answer.lstrip()) if tag else (rest, "")
 
 
-def split_in_pieces(text, cuts, opened):
+def split_in_pieces(text, cuts=(), opened=False):
     splitter = ReasoningSplitter(opened)
     parts = {Part.REASONING: "", Part.ANSWER: ""}
     at = 0
@@ -42,19 +42,19 @@ def split_in_pieces(text, cuts, opened):
 def test_any_split_gives_the_same_as_the_whole(text, cuts, opened):
     cuts = [cut for cut in cuts if cut <= len(text)]
     reasoning, answer = split_in_pieces(text, cuts, opened)
-    assert (reasoning, answer) == split_reasoning(text, opened)
+    assert (reasoning, answer) == split_in_pieces(text, opened=opened)
     expected_reasoning, expected_answer = reference(text, opened)
     assert (reasoning.rstrip(), answer) == (expected_reasoning.rstrip(), expected_answer)
 
 
 def test_examples():
-    assert split_reasoning("<think>\nhm\n</think>\n\nYes.") == ("hm", "Yes.")
-    assert split_reasoning("hm</think>Yes.", opened=True) == ("hm", "Yes.")
-    assert split_reasoning("<think>again</think>Yes.", opened=True) == ("again", "Yes.")
-    assert split_reasoning("Say <think> in words </think>") == ("", "Say <think> in words </think>")
-    assert split_reasoning("<think>never closed") == ("never closed", "")
-    assert split_reasoning("<thin") == ("", "<thin")
-    assert split_reasoning("<think></think>x") == ("", "x")
+    assert split_in_pieces("<think>\nhm\n</think>\n\nYes.") == ("hm", "Yes.")
+    assert split_in_pieces("hm</think>Yes.", opened=True) == ("hm", "Yes.")
+    assert split_in_pieces("<think>again</think>Yes.", opened=True) == ("again", "Yes.")
+    assert split_in_pieces("Say <think> in words </think>") == ("", "Say <think> in words </think>")
+    assert split_in_pieces("<think>never closed") == ("never closed", "")
+    assert split_in_pieces("<thin") == ("", "<thin")
+    assert split_in_pieces("<think></think>x") == ("", "x")
 
 
 def test_text_that_cannot_be_a_tag_is_not_held_back():

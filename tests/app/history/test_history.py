@@ -82,7 +82,8 @@ def test_changes_after_loading_are_saved(open_store):
     store = open_store()
     store.save(conversation)
     loaded = store.load(conversation.id)
-    loaded.edit_user(next(iter(loaded.nodes)), "again")
+    loaded.leaf = None
+    loaded.add_user("again")
     loaded.title = "two"
     store.save(loaded)
     same(store.load(conversation.id), loaded)

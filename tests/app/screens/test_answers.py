@@ -6,7 +6,16 @@ from app.chat.conversation import Status
 from app.widgets.contents import context_use
 from engine.api.errors import TemplateError
 from engine.api.request import FinishReason
-from tests.app.driving import chat, ready, say, say_to_a_slow_template, wait_until
+from tests.app.driving import (
+    chat,
+    footer_of,
+    plain,
+    ready,
+    say,
+    say_to_a_slow_template,
+    shown_answer,
+    wait_until,
+)
 
 
 async def ask(pilot, engine, text: str, answer: str = ""):
@@ -34,11 +43,11 @@ async def test_an_answer_streams_into_the_transcript(make_app, engine):
         generation = await ask(pilot, engine, "hello")
         for piece in ("Hel", "lo ", "there"):
             generation.feed(piece)
-        await wait_until(pilot, lambda: screen.deck.transcript.last_answer() == "Hello there")
+        await wait_until(pilot, lambda: shown_answer(screen.deck.transcript) == "Hello there")
         generation.feed("!")
         generation.finish()
         await wait_until(pilot, lambda: not screen.active.busy)
-        assert screen.deck.transcript.last_answer() == "Hello there!"
+        assert shown_answer(screen.deck.transcript) == "Hello there!"
         assert screen.active.conversation.title == "hello"
         assert generation.request.label == "New chat" or generation.request.label == "hello"
 
@@ -72,7 +81,7 @@ async def test_messages_written_while_it_answers_wait_their_turn(make_app, engin
         screen = await ready(pilot)
         first = await ask(pilot, engine, "one")
         await say(pilot, "two")
-        await wait_until(pilot, lambda: "Waits its turn: two" in screen.query_one("#notices").plain)
+        await wait_until(pilot, lambda: "Waits its turn: two" in plain(screen.query_one("#notices")))
         first.finish()
         await wait_until(pilot, lambda: len(engine.generations) == 2)
         await wait_until(pilot, lambda: texts(screen) == ["one", "", "two", ""])
@@ -101,10 +110,10 @@ async def test_regenerate_adds_an_alternative_and_keys_go_between_them(make_app,
         engine.generations[1].finish()
         await wait_until(pilot, lambda: not screen.active.busy)
         assert texts(screen) == ["one", "second"]
-        assert "2 of 2" in screen.deck.footer_of(screen.active.conversation.leaf)
+        assert "2 of 2" in footer_of(screen.active, screen.active.conversation.leaf)
         await pilot.press("alt+left")
         assert texts(screen) == ["one", "first"]
-        assert screen.deck.transcript.last_answer() == "first"
+        assert shown_answer(screen.deck.transcript) == "first"
 
 
 async def test_editing_the_last_message_asks_again_and_keeps_the_old_branch(make_app, engine):
@@ -131,7 +140,7 @@ async def test_an_error_is_shown_in_the_message_and_can_be_tried_again(make_app,
         generation.feed("some")
         generation.finish(FinishReason.ERROR, "The logits hold NaN at position 7.")
         await wait_until(pilot, lambda: not screen.active.busy)
-        footer = screen.deck.footer_of(screen.active.conversation.leaf)
+        footer = footer_of(screen.active, screen.active.conversation.leaf)
         assert "NaN at position 7" in footer and "Ctrl+R" in footer
         await pilot.press("ctrl+r")
         await wait_until(pilot, lambda: len(engine.generations) == 2)
@@ -159,7 +168,7 @@ async def test_an_answer_that_a_limit_cut_off_says_which(make_app, engine, limit
         await wait_until(pilot, lambda: not screen.active.busy)
         node = screen.active.conversation.last_answer()
         assert node.status is Status.COMPLETE
-        assert note in screen.deck.footer_of(node.id)
+        assert note in footer_of(screen.active, node.id)
         transcript = screen.deck.transcript
         rows = [transcript.render_line(y).text.strip() for y in range(transcript.size.height)]
         assert any(row.startswith("■ cut off") and note in row for row in rows)
@@ -229,7 +238,7 @@ async def test_another_wording_that_does_not_fit_stays_one(make_app, engine):
         await say(pilot, "word " * 60)
         await wait_until(pilot, lambda: screen.composer.text.startswith("word"))
         assert screen.composer.has_class("-editing")
-        assert screen.active.editing == screen.active.conversation.path()[0].id
+        assert screen.active.writing.editing == screen.active.conversation.path()[0].id
         screen.composer.clear()
         await ask(pilot, engine, "shorter", "better")
         assert texts(screen) == ["shorter", "better"]
@@ -245,8 +254,8 @@ async def test_what_a_hidden_tab_could_not_send_is_kept_with_it(make_app, engine
         await ready(pilot)
         engine.refuse = "max_tokens: 99 does not fit"
         first.finish()
-        hidden = screen.sessions[0]
-        await wait_until(pilot, lambda: hidden.draft.text == "two")
+        hidden = screen.tabs.sessions[0]
+        await wait_until(pilot, lambda: hidden.writing.draft.text == "two")
         assert hidden.conversation.draft == "two"
         await pilot.press("alt+1")
         await wait_until(pilot, lambda: screen.composer.text == "two")

@@ -7,7 +7,7 @@ from app.history.store import HistoryStore
 from app.screens.dialogs.chats import ChatsScreen
 from app.screens.dialogs.confirm import ConfirmScreen
 from app.settings.file import Settings
-from tests.app.driving import ready, wait_until
+from tests.app.driving import ready, shown_answer, wait_until
 from tests.app.screens.test_answers import ask, texts
 
 
@@ -52,25 +52,25 @@ async def test_a_closed_chat_is_listed_and_goes_on_in_a_new_tab(make_app, engine
         await ready(pilot)
         await ask(pilot, engine, "second question", "second answer")
         await pilot.press("alt+1", "ctrl+w")
-        await wait_until(pilot, lambda: len(screen.sessions) == 1)
+        await wait_until(pilot, lambda: len(screen.tabs.sessions) == 1)
         assert any("Ctrl+L lists all chats" in n.message for n in app._notifications)
         chats = await listed(pilot)
         assert titles(chats) == ["● second question", "first question"]
         await pilot.press("down", "enter")
-        await wait_until(pilot, lambda: len(screen.sessions) == 2)
+        await wait_until(pilot, lambda: len(screen.tabs.sessions) == 2)
         await ready(pilot)
-        assert screen.active is screen.sessions[1]
+        assert screen.active is screen.tabs.sessions[1]
         assert screen.active.conversation.id == closed
-        assert screen.active.model is screen.sessions[0].model
-        await wait_until(pilot, lambda: screen.deck.transcript.last_answer() == "first answer")
+        assert screen.active.model is screen.tabs.sessions[0].model
+        await wait_until(pilot, lambda: shown_answer(screen.deck.transcript) == "first answer")
         await ask(pilot, engine, "and then?", "third answer")
         assert texts(screen) == ["first question", "first answer", "and then?", "third answer"]
         assert engine.generations[-1].request.max_tokens == 7
         chats = await listed(pilot)
         assert titles(chats) == ["● first question", "● second question"]
         await pilot.press("down", "enter")
-        await wait_until(pilot, lambda: screen.active is screen.sessions[0])
-        assert len(screen.sessions) == 2
+        await wait_until(pilot, lambda: screen.active is screen.tabs.sessions[0])
+        assert len(screen.tabs.sessions) == 2
 
 
 async def test_typing_searches_titles_and_messages_and_enter_waits_for_what_is_found(make_app):
@@ -95,7 +95,7 @@ async def test_typing_searches_titles_and_messages_and_enter_waits_for_what_is_f
         await search(pilot, "")
         chats.query_one("Input").value = "cod"
         await pilot.press("enter")
-        await wait_until(pilot, lambda: len(screen.sessions) == 2)
+        await wait_until(pilot, lambda: len(screen.tabs.sessions) == 2)
         assert screen.active.conversation.title == "Arctic fish"
 
 
@@ -132,7 +132,7 @@ async def test_delete_asks_closes_the_tab_and_deletes_for_good(make_app, engine)
         await pilot.press("left", "enter")
         await wait_until(pilot, lambda: titles(chats) == ["Birds"])
         assert engine.generations[0].finished
-        assert [session.conversation.title for session in screen.sessions] == ["New chat"]
+        assert [session.conversation.title for session in screen.tabs.sessions] == ["New chat"]
         await pilot.press("escape")
         assert app.context.history.load(deleted) is None
         assert [chat.title for chat in app.context.history.recent()] == ["Birds"]
@@ -173,5 +173,5 @@ async def test_a_chat_whose_model_is_gone_says_what_it_goes_on_with(make_app):
         app.context.history.save(old)
         await listed(pilot)
         await pilot.press("enter")
-        await wait_until(pilot, lambda: len(screen.sessions) == 2)
+        await wait_until(pilot, lambda: len(screen.tabs.sessions) == 2)
         assert any("qwen3 is not there any more" in n.message for n in app._notifications)

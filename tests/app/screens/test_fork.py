@@ -2,18 +2,18 @@
 
 from app.chat.conversation import Status
 from app.screens.dialogs.fork import ForkScreen
-from tests.app.driving import ready, wait_until
+from tests.app.driving import ready, shown_answer, wait_until
 from tests.app.screens.test_answers import ask, texts
 
 
 async def forked(pilot, *keys: str):
     app = pilot.app
-    tabs = len(app.chat_screen.sessions)
+    tabs = len(app.chat_screen.tabs.sessions)
     await pilot.press("f9")
     await wait_until(pilot, lambda: isinstance(app.screen, ForkScreen))
     await wait_until(pilot, lambda: app.screen.query_one("#messages").highlighted is not None)
     await pilot.press(*keys)
-    await wait_until(pilot, lambda: len(app.chat_screen.sessions) == tabs + 1)
+    await wait_until(pilot, lambda: len(app.chat_screen.tabs.sessions) == tabs + 1)
     await wait_until(pilot, lambda: app.screen is app.chat_screen)
 
 
@@ -29,19 +29,19 @@ async def test_a_fork_opens_right_after_its_chat_with_everything_up_to_the_messa
         await ready(pilot)
         await pilot.press("alt+1")
         await forked(pilot, "up", "up", "enter")
-        assert [s.conversation.title for s in screen.sessions] == [
+        assert [s.conversation.title for s in screen.tabs.sessions] == [
             "first question",
             "first question (fork)",
             "New chat",
         ]
         fork = screen.active
-        assert fork is screen.sessions[1]
+        assert fork is screen.tabs.sessions[1]
         await wait_until(pilot, lambda: fork.model is first.model)
         assert texts(screen) == ["first question", "first answer"]
         assert (fork.conversation.system_prompt, fork.conversation.max_tokens) == ("Be brief.", 7)
         assert len(first.conversation.path()) == 4
         assert len(engine.generations) == 2
-        await wait_until(pilot, lambda: screen.deck.transcript.last_answer() == "first answer")
+        await wait_until(pilot, lambda: shown_answer(screen.deck.transcript) == "first answer")
         await ask(pilot, engine, "another way", "third answer")
         messages, kept = fork.model.template.calls[-1]
         assert messages[1:] == [
@@ -56,7 +56,7 @@ async def test_a_fork_opens_right_after_its_chat_with_everything_up_to_the_messa
     again = make_app()
     async with again.run_test(size=(130, 30)) as pilot:
         screen = await ready(pilot)
-        titles = [session.conversation.title for session in screen.sessions]
+        titles = [session.conversation.title for session in screen.tabs.sessions]
         assert titles[:3] == ["first question", "first question (fork)", "first question (fork 2)"]
         assert texts(screen)[-1] == "third answer"
     again.end_services()
@@ -73,7 +73,7 @@ async def test_a_fork_of_a_running_answer_keeps_what_is_there_and_the_answer_goe
         assert texts(screen) == ["question", "half"]
         assert screen.active.conversation.last_answer().status is Status.STOPPED
         running.feed(" and half")
-        first = screen.sessions[0].conversation
+        first = screen.tabs.sessions[0].conversation
         await wait_until(pilot, lambda: first.last_answer().text == "half and half")
         assert texts(screen) == ["question", "half"]
 
@@ -84,4 +84,4 @@ async def test_an_empty_chat_has_nothing_to_fork(make_app):
         screen = await ready(pilot)
         await pilot.press("f9")
         await wait_until(pilot, lambda: any("no message to fork" in n.message for n in app._notifications))
-        assert app.screen is screen and len(screen.sessions) == 1
+        assert app.screen is screen and len(screen.tabs.sessions) == 1

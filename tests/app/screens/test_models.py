@@ -5,7 +5,7 @@ from pathlib import Path
 
 from app.models.listing import ModelFile
 from app.screens.dialogs.model_picker import ModelPicker
-from tests.app.driving import ready, say, wait_until
+from tests.app.driving import plain, ready, say, wait_until
 
 SMALL = ModelFile(Path("/m/small-q4.gguf"), "small-q4", 400_000_000, "Q4_K_M", 8192)
 LARGE = ModelFile(Path("/m/large-q8.gguf"), "large-q8", 9_000_000_000, "Q8_0", 32768, caution="needs 70 GB")
@@ -78,8 +78,8 @@ async def test_switching_keeps_the_conversation_and_others_go_on(make_app, engin
         old = screen.active.model
         await open_picker(pilot)
         await pilot.press("enter")
-        await wait_until(pilot, lambda: "50%" in screen.query_one("#notices").plain)
-        assert "Opening small-q4" in screen.query_one("#notices").plain
+        await wait_until(pilot, lambda: "50%" in plain(screen.query_one("#notices")))
+        assert "Opening small-q4" in plain(screen.query_one("#notices"))
         engine.generations[1].feed("goes on")
         await wait_until(pilot, lambda: other.conversation.last_answer().text == "goes on")
         gate.set()
@@ -142,7 +142,7 @@ async def test_without_any_model_the_message_stays_with_its_writer(make_app, eng
         await wait_until(pilot, lambda: screen.active.models.error)
         await say(pilot, "hello?")
         await wait_until(pilot, lambda: screen.composer.text == "hello?")
-        assert "the file is broken" in screen.query_one("#notices").plain
+        assert "the file is broken" in plain(screen.query_one("#notices"))
 
 
 async def test_models_no_tab_uses_are_unloaded_but_for_the_last(make_app, engine):
@@ -163,7 +163,7 @@ async def test_template_warnings_are_shown(make_app, engine):
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
         screen = await ready(pilot)
-        await wait_until(pilot, lambda: "default is used" in screen.query_one("#notices").plain)
+        await wait_until(pilot, lambda: "default is used" in plain(screen.query_one("#notices")))
         assert any("default is used" in n.message for n in app._notifications)
 
 

@@ -12,7 +12,7 @@ from app.screens.dialogs.help import HelpScreen
 from app.settings.file import GeneralSettings, Settings
 from app.widgets.notice_bar import NoticeBar
 from engine.api.request import FinishReason
-from tests.app.driving import ready, wait_until
+from tests.app.driving import footer_of, plain, ready, wait_until
 from tests.app.screens.test_models import LARGE
 
 
@@ -42,9 +42,9 @@ async def test_messages_name_the_readers_own_keys(make_app, engine):
         await wait_until(pilot, lambda: engine.generations and screen.active.sequence_id)
         engine.generations[0].finish(FinishReason.ERROR, "The logits hold NaN.")
         await wait_until(pilot, lambda: not screen.active.busy)
-        assert "Press Ctrl+G to try again" in screen.deck.footer_of(screen.active.conversation.leaf)
+        assert "Press Ctrl+G to try again" in footer_of(screen.active, screen.active.conversation.leaf)
         await pilot.press("f4")
-        assert "Ctrl+J asks again, F12 leaves it." in screen.query_one(NoticeBar).plain
+        assert "Ctrl+J asks again, F12 leaves it." in plain(screen.query_one(NoticeBar))
 
 
 def _text(scroll: VerticalScroll) -> str:
@@ -59,9 +59,9 @@ async def test_what_is_opened_and_what_stays_fit_in_one_line(make_app, engine):
         screen = await ready(pilot)
         screen.active.open_model(LARGE.path)
         bar = screen.query_one(NoticeBar)
-        await wait_until(pilot, lambda: "50%" in bar.plain)
-        assert bar.plain.startswith(f"Opening {LARGE.path.stem} ")
-        assert bar.plain.endswith("Esc keeps Pocket 44M")
-        assert cell_len(bar.plain) <= bar.content_size.width
+        await wait_until(pilot, lambda: "50%" in plain(bar))
+        assert plain(bar).startswith(f"Opening {LARGE.path.stem} ")
+        assert plain(bar).endswith("Esc keeps Pocket 44M")
+        assert cell_len(plain(bar)) <= bar.content_size.width
         gate.set()
         await ready(pilot)

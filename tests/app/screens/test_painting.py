@@ -3,7 +3,7 @@
 from textual.geometry import Region
 
 from app.screens.chat.compositor import DirtyCompositor
-from tests.app.driving import ready, say, wait_until
+from tests.app.driving import ready, say, shown_answer, wait_until
 
 
 def drawn(strips) -> list[str]:
@@ -38,7 +38,7 @@ async def test_a_partial_update_paints_what_a_whole_one_would(make_app, engine):
         assert isinstance(screen._compositor, DirtyCompositor)
         await say(pilot, "question")
         await wait_until(pilot, lambda: engine.generations)
-        screen._beat.stop()
+        screen.beat.stop()
         terminal = Screenful(screen)
         engine.generations[0].feed("# An answer\n\nof some lines.")
         await wait_until(pilot, lambda: "of some lines" in str(drawn(screen._compositor.render_strips())))
@@ -57,9 +57,9 @@ async def test_new_text_at_the_end_renders_its_rows_and_no_other_widget(make_app
         await wait_until(pilot, lambda: engine.generations)
         engine.generations[0].feed("one\n\ntwo\n\nthree")
         transcript = screen.deck.transcript
-        await wait_until(pilot, lambda: transcript.last_answer().endswith("three"))
-        screen._beat.stop()
-        screen._linger = 0
+        await wait_until(pilot, lambda: shown_answer(transcript).endswith("three"))
+        screen.beat.stop()
+        screen.beat._linger = 0
         screen.composer.cursor_blink = False
         await pilot.pause()
         rendered: list[tuple[str, int]] = []
@@ -71,6 +71,6 @@ async def test_new_text_at_the_end_renders_its_rows_and_no_other_widget(make_app
 
             monkeypatch.setattr(widget, "render_lines", render_lines)
         engine.generations[0].feed(" more")
-        await wait_until(pilot, lambda: transcript.last_answer().endswith("more"))
+        await wait_until(pilot, lambda: shown_answer(transcript).endswith("more"))
         await wait_until(pilot, lambda: rendered)
         assert set(rendered) == {("Transcript", 1)}

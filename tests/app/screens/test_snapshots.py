@@ -11,7 +11,7 @@ from app.transcript.view import Transcript
 from app.widgets.sparkline import SpeedHistory
 from engine.api.request import Priority
 from engine.api.stats import SequenceState
-from tests.app.driving import chat, ready, say, wait_until
+from tests.app.driving import chat, plain, ready, say, shown_answer, wait_until
 from tests.app.screens.test_chats import listed, search, talk
 
 MODELS = [
@@ -38,9 +38,9 @@ def coloured(transcript: Transcript) -> bool:
 
 async def draw_last(pilot, screen):
     """Stop the beat and draw tabs, status and panel from one state: else the panel lags some beats."""
-    screen._beat.stop()
-    screen._beats = 0
-    screen.refresh_chrome()
+    screen.beat.stop()
+    screen.beat._beats = 0
+    screen.beat.draw()
     await pilot.pause()
 
 
@@ -61,7 +61,7 @@ def two_chats(engine):
         await wait_until(pilot, lambda: screen.active.sequence_id == 2)
         engine.generations[1].read(4)
         await pilot.press("alt+1")
-        await wait_until(pilot, lambda: "◔" in screen.query_one("#tabs").plain)
+        await wait_until(pilot, lambda: "◔" in plain(screen.query_one("#tabs")))
         await wait_until(pilot, lambda: all(coloured(view) for view in screen.query(Transcript)))
         await draw_last(pilot, screen)
 
@@ -71,7 +71,7 @@ def two_chats(engine):
 TITLES = ("Foxes", "A long report", "Rain in March", "Terns and gulls")
 
 
-def steered(engine):
+def controlled(engine):
     """One tab writes with high priority, one is paused, one waits for memory, one for its turn."""
 
     async def run(pilot):
@@ -89,16 +89,18 @@ def steered(engine):
         writing.feed(ANSWER)
         paused.feed("It begins ")
         evicted.feed("In March ")
-        screen.sessions[0].set_priority(Priority.HIGH)
+        screen.tabs.sessions[0].set_priority(Priority.HIGH)
         writing.more = {"drafted": 412, "accepted": 321}
         evicted.state = SequenceState.PAUSED
         evicted.more = {"blocks_own": 0, "blocks_host": 96, "note": "paused: the context memory is full"}
         engine.generations[3].more = {"queue_position": 2, "wait_s": 4.2}
         await pilot.press("alt+2", "f5")
-        await wait_until(pilot, lambda: all(s.conversation.last_answer().text for s in screen.sessions[:3]))
-        await wait_until(pilot, lambda: screen.deck.transcript.last_answer())
+        await wait_until(
+            pilot, lambda: all(s.conversation.last_answer().text for s in screen.tabs.sessions[:3])
+        )
+        await wait_until(pilot, lambda: shown_answer(screen.deck.transcript))
         await wait_until(pilot, lambda: all(coloured(view) for view in screen.query(Transcript)))
-        speeds = screen._speeds[screen.sessions[0].conversation.id] = SpeedHistory(float("inf"))
+        speeds = screen.beat._speeds[screen.tabs.sessions[0].conversation.id] = SpeedHistory(float("inf"))
         speeds.values.extend((12.0, 18.0, 27.0, 24.0, 29.0))
         speeds.add(30.0, 0.0)
         await draw_last(pilot, screen)
@@ -108,9 +110,9 @@ def steered(engine):
 
 @pytest.mark.parametrize("theme", ["ink", "linen"])
 @pytest.mark.parametrize("size", [(140, 40), (80, 24)])
-def test_steered_chats(snap_compare, make_app, engine, theme, size):
+def test_controlled_chats(snap_compare, make_app, engine, theme, size):
     app = make_app(Settings(general=GeneralSettings(theme=theme)))
-    assert snap_compare(app, run_before=steered(engine), terminal_size=size)
+    assert snap_compare(app, run_before=controlled(engine), terminal_size=size)
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])

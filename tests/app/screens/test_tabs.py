@@ -5,7 +5,7 @@ from textual.events import Key
 from app.chat.events import TabState
 from app.screens.dialogs.confirm import ConfirmScreen
 from app.screens.dialogs.rename import RenameScreen
-from tests.app.driving import bar_text, chat, ready, say, wait_until
+from tests.app.driving import bar_text, chat, ready, say, shown_answer, wait_until
 
 
 async def test_a_new_tab_opens_in_front_and_shares_the_model(make_app, engine):
@@ -14,8 +14,8 @@ async def test_a_new_tab_opens_in_front_and_shares_the_model(make_app, engine):
         screen = await ready(pilot)
         await pilot.press("ctrl+t")
         await ready(pilot)
-        assert len(screen.sessions) == 2 and screen.active is screen.sessions[1]
-        assert screen.sessions[0].model is screen.sessions[1].model
+        assert len(screen.tabs.sessions) == 2 and screen.active is screen.tabs.sessions[1]
+        assert screen.tabs.sessions[0].model is screen.tabs.sessions[1].model
         assert len(engine.models) == 1
 
 
@@ -30,11 +30,11 @@ async def test_keys_and_mouse_switch_tabs_and_keep_drafts(make_app):
         await pilot.press("ctrl+pageup")
         assert screen.composer.text == "half a thought"
         await pilot.press("alt+2")
-        assert screen.active is screen.sessions[1]
+        assert screen.active is screen.tabs.sessions[1]
         await pilot.click("#tabs", offset=(4, 0))
-        await wait_until(pilot, lambda: screen.active is screen.sessions[0])
+        await wait_until(pilot, lambda: screen.active is screen.tabs.sessions[0])
         await pilot.press("ctrl+pagedown", "ctrl+pagedown")
-        await wait_until(pilot, lambda: screen.active is screen.sessions[0])
+        await wait_until(pilot, lambda: screen.active is screen.tabs.sessions[0])
 
 
 async def test_the_plus_and_the_cross_are_buttons(make_app):
@@ -42,10 +42,10 @@ async def test_the_plus_and_the_cross_are_buttons(make_app):
     async with app.run_test(size=(100, 30)) as pilot:
         screen = await ready(pilot)
         await pilot.click("#tabs", offset=(bar_text(app).index("+"), 0))
-        await wait_until(pilot, lambda: len(screen.sessions) == 2)
+        await wait_until(pilot, lambda: len(screen.tabs.sessions) == 2)
         await ready(pilot)
         await pilot.click("#tabs", offset=(bar_text(app).index("×"), 0))
-        await wait_until(pilot, lambda: len(screen.sessions) == 1)
+        await wait_until(pilot, lambda: len(screen.tabs.sessions) == 1)
 
 
 async def test_closing_asks_while_the_tab_answers(make_app, engine):
@@ -59,11 +59,11 @@ async def test_closing_asks_while_the_tab_answers(make_app, engine):
         await pilot.press("ctrl+w")
         await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.press("escape")
-        assert len(screen.sessions) == 2 and engine.generations[0].finished is None
+        assert len(screen.tabs.sessions) == 2 and engine.generations[0].finished is None
         await pilot.press("ctrl+w")
         await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.click("#yes")
-        await wait_until(pilot, lambda: len(screen.sessions) == 1)
+        await wait_until(pilot, lambda: len(screen.tabs.sessions) == 1)
         assert engine.generations[0].finished is not None
 
 
@@ -73,8 +73,8 @@ async def test_closing_the_last_tab_opens_an_empty_one(make_app):
         screen = await ready(pilot)
         first = screen.active
         await pilot.press("ctrl+w")
-        await wait_until(pilot, lambda: screen.sessions != [first])
-        assert len(screen.sessions) == 1
+        await wait_until(pilot, lambda: screen.tabs.sessions != [first])
+        assert len(screen.tabs.sessions) == 1
 
 
 async def test_renaming(make_app):
@@ -98,7 +98,7 @@ async def test_all_tabs_generate_at_once_and_the_background_one_is_marked_unread
         await ready(pilot)
         await say(pilot, "second question")
         await wait_until(pilot, lambda: len(engine.generations) == 2)
-        back, front = screen.sessions
+        back, front = screen.tabs.sessions
         for generation in engine.generations:
             generation.feed("some words")
         await wait_until(pilot, lambda: back.state is front.state is TabState.GENERATING)
@@ -110,7 +110,7 @@ async def test_all_tabs_generate_at_once_and_the_background_one_is_marked_unread
         await wait_until(pilot, lambda: not back.unread)
         transcript = screen.deck.transcript
         assert transcript is not None
-        assert transcript.last_answer() == "some words"
+        assert shown_answer(transcript) == "some words"
 
 
 async def test_a_hidden_tab_touches_no_widget_while_it_streams(make_app, engine, monkeypatch):
@@ -125,7 +125,7 @@ async def test_a_hidden_tab_touches_no_widget_while_it_streams(make_app, engine,
         calls = []
         monkeypatch.setattr(hidden, "append_text", lambda *a, **k: calls.append(a))
         engine.generations[0].feed("unseen")
-        node = screen.sessions[0].conversation.last_answer()
+        node = screen.tabs.sessions[0].conversation.last_answer()
         await wait_until(pilot, lambda: node.text == "unseen")
         assert calls == []
 
@@ -163,8 +163,8 @@ async def test_chats_are_back_after_a_restart_in_order_with_the_active_one(make_
     again = make_app()
     async with again.run_test(size=(100, 30)) as pilot:
         screen = await ready(pilot)
-        assert [s.conversation.title for s in screen.sessions] == ["remember me", "other"]
-        assert screen.active is screen.sessions[0]
+        assert [s.conversation.title for s in screen.tabs.sessions] == ["remember me", "other"]
+        assert screen.active is screen.tabs.sessions[0]
         assert [node.text for node in screen.active.conversation.path()] == ["remember me", "I will"]
         await pilot.press("alt+2")
         await wait_until(pilot, lambda: screen.composer.text == "a draft")
@@ -177,12 +177,12 @@ async def test_keys_pressed_before_a_switch_belong_to_the_chat_they_were_pressed
         screen = await ready(pilot)
         await pilot.press("ctrl+t")
         await ready(pilot)
-        first, second = screen.sessions
+        first, second = screen.tabs.sessions
         screen.composer.insert("for the second")
         screen.composer.post_message(Key("enter", None))
         screen.composer.post_message(Key("x", "x"))
         await screen.action_previous_tab()
         await wait_until(pilot, lambda: engine.generations)
         assert [node.text for node in second.conversation.path()][:1] == ["for the second"]
-        assert second.draft.text == "x" and screen.active is first
+        assert second.writing.draft.text == "x" and screen.active is first
         assert not first.conversation.nodes and screen.composer.text == ""

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.settings.file import Settings, SettingsError, load_settings, parse_size, save_settings
+from app.settings.reference import commented
 from app.settings.toml_text import edit_toml, toml_value
 
 APP = Path(__file__).parents[3] / "app"
@@ -125,9 +126,27 @@ def test_save_keeps_comments_and_unknown_keys(tmp_path):
 def test_save_writes_only_what_differs(tmp_path):
     path = tmp_path / "new" / "settings.toml"
     save_settings(path, replace(Settings(), keys={"a": "b"}))
-    assert tomllib.loads(path.read_text()) == {"keys": {"a": "b"}}
+    written = tomllib.loads(path.read_text())
+    assert {name: section for name, section in written.items() if section} == {"keys": {"a": "b"}}
     save_settings(path, Settings())
     assert load_settings(path) == (Settings(), [])
+
+
+def test_a_new_file_explains_every_setting_and_reads_back(tmp_path):
+    path = tmp_path / "settings.toml"
+    changed = replace(Settings(), sampling=replace(Settings().sampling, top_k=7, system_prompt='a "b"\nc'))
+    save_settings(path, changed)
+    assert load_settings(path) == (changed, [])
+    everything = re.sub(r"(?m)^#(?=\w+ =)", "", commented(Settings()))
+    path.write_text(everything)
+    assert load_settings(path) == (replace(Settings(), keys={"new_tab": "ctrl+n"}), [])
+    for name, section in tomllib.loads(everything).items():
+        assert name == "keys" or set(section) == {f.name for f in fields(getattr(Settings(), name))}
+
+
+def test_the_readme_has_the_settings_as_they_are():
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    assert f"```toml\n{commented(Settings())}```" in readme
 
 
 def test_save_refuses_a_broken_file(tmp_path):

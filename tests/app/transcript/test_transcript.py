@@ -12,6 +12,7 @@ from textual.selection import Selection
 
 from app.transcript import message
 from app.transcript.view import MessageView, Transcript
+from tests.app.driving import shown_answer
 
 RICH = """# Batching
 
@@ -100,7 +101,7 @@ async def test_finish_draws_everything_at_once_and_keeps_every_byte() -> None:
         for character in source:
             transcript.append_text("a", character)
         transcript.finish("a", "stopped", "3 tokens")
-        assert transcript.text_of("a") == transcript.last_answer() == source
+        assert shown_answer(transcript) == source
         shown = "\n".join(screen_rows(transcript))
         assert "last **words" in shown
         assert "■ 3 tokens" in shown
@@ -277,11 +278,11 @@ async def test_remove_from_and_show_replace() -> None:
         transcript = await opened(pilot, history(9))
         transcript.remove_from("5")
         await settle(pilot)
-        assert transcript.last_answer().startswith("message 3")
+        assert shown_answer(transcript).startswith("message 3")
         with pytest.raises(KeyError):
-            transcript.text_of("5")
+            transcript.code_blocks("5")
         await opened(pilot, [])
-        assert transcript.last_answer() == ""
+        assert shown_answer(transcript) == ""
         assert not any(screen_rows(transcript))
 
 

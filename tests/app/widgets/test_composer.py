@@ -104,9 +104,9 @@ async def test_action_keys_reach_the_screen_though_the_composer_has_the_focus(ma
         await pilot.press("f3")
         assert screen.query_one("#panel").display is not shown
         await pilot.press("ctrl+t")
-        assert len(screen.sessions) == 2
+        assert len(screen.tabs.sessions) == 2
         await pilot.press("ctrl+w")
-        await wait_until(pilot, lambda: len(screen.sessions) == 1)
+        await wait_until(pilot, lambda: len(screen.tabs.sessions) == 1)
         await pilot.press("f1")
         await wait_until(pilot, lambda: type(app.screen).__name__ == "HelpScreen")
         await pilot.press("escape")

@@ -8,7 +8,7 @@ from app.widgets.sparkline import SpeedHistory, sparkline
 from app.widgets.tab_bar import TabItem
 from engine.api.request import Priority
 from engine.api.stats import SequenceState, SequenceStats
-from tests.app.driving import ready, say, wait_until
+from tests.app.driving import plain, ready, say, wait_until
 from tests.support.fakes import STATS
 
 SEQUENCE = SequenceStats(1, "m", "t", SequenceState.DECODE, 10, 60, 70, 2048, 5, 3, 31.25, 0)
@@ -53,10 +53,10 @@ async def test_a_panel_that_comes_up_between_its_beats_is_full_at_once(make_app,
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await ready(pilot)
         panel = screen.query_one(LivePanel)
-        screen._beats, screen._linger = 1, 0
+        screen.beat._beats, screen.beat._linger = 1, 0
         screen.action_toggle_panel()
-        await wait_until(pilot, lambda: panel.plain)
-        assert "New chat" in panel.plain and "starting" not in panel.plain
+        await wait_until(pilot, lambda: plain(panel))
+        assert "New chat" in plain(panel) and "starting" not in plain(panel)
 
 
 PAUSED = replace(SEQUENCE, state=SequenceState.PAUSED)
@@ -168,11 +168,11 @@ async def test_reading_and_writing_are_shown_and_nothing_ticks_when_idle(make_ap
         await wait_until(pilot, lambda: engine.generations)
         engine.generations[0].read(5)
         panel, status = screen.query_one("#panel"), screen.query_one("#status")
-        await wait_until(pilot, lambda: "reading 50%" in panel.plain and "reading 50%" in status.plain)
+        await wait_until(pilot, lambda: "reading 50%" in plain(panel) and "reading 50%" in plain(status))
         engine.generations[0].feed("word")
-        await wait_until(pilot, lambda: "30.0 tok/s" in panel.plain and "30.0 tok/s" in status.plain)
+        await wait_until(pilot, lambda: "30.0 tok/s" in plain(panel) and "30.0 tok/s" in plain(status))
         engine.generations[0].finish()
-        await wait_until(pilot, lambda: "idle" in panel.plain)
-        assert "30.0 tok/s" in status.plain
-        await wait_until(pilot, lambda: not screen._beat._active.is_set())
-        assert app.context.services.pump.sleeping
+        await wait_until(pilot, lambda: "idle" in plain(panel))
+        assert "30.0 tok/s" in plain(status)
+        await wait_until(pilot, lambda: not screen.beat._timer._active.is_set())
+        assert app.context.services.pump._timer is None

@@ -6,7 +6,7 @@ from app.screens.dialogs.confirm import ConfirmScreen
 from app.screens.dialogs.tab_settings import TabSettings
 from engine.api.request import FinishReason, Priority
 from engine.api.stats import SequenceState
-from tests.app.driving import bar_text, ready, say, say_to_a_slow_template, wait_until
+from tests.app.driving import bar_text, plain, ready, say, say_to_a_slow_template, wait_until
 from tests.app.screens.test_answers import ask, texts
 
 
@@ -53,7 +53,7 @@ async def test_the_answer_that_is_looked_at_has_the_focus_with_one_call_a_change
         await pilot.press("ctrl+w")
         await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.click("#yes")
-        await wait_until(pilot, lambda: len(screen.sessions) == 1)
+        await wait_until(pilot, lambda: len(screen.tabs.sessions) == 1)
         assert asked[6:] == [None]
 
 
@@ -65,17 +65,17 @@ async def test_a_key_pauses_an_answer_and_lets_it_go_on(make_app, engine, short_
         generation.feed("some words")
         notices, status, panel = (screen.query_one(f"#{name}") for name in ("notices", "status", "panel"))
         await wait_until(pilot, lambda: screen.active.state is TabState.GENERATING)
-        await wait_until(pilot, lambda: "F5 Pause" in status.plain)
+        await wait_until(pilot, lambda: "F5 Pause" in plain(status))
         await pilot.press("f5")
         assert generation.held and screen.active.state is TabState.PAUSED
-        await wait_until(pilot, lambda: "Paused. F5 goes on, Esc stops the answer here." in notices.plain)
+        await wait_until(pilot, lambda: "Paused. F5 goes on, Esc stops the answer here." in plain(notices))
         await wait_until(pilot, lambda: "‖" in bar_text(app))
-        await wait_until(pilot, lambda: "F5 Go on" in status.plain and "paused" in status.plain)
-        await wait_until(pilot, lambda: "you paused it" in panel.plain)
-        await wait_until(pilot, lambda: not screen._beat._active.is_set())
+        await wait_until(pilot, lambda: "F5 Go on" in plain(status) and "paused" in plain(status))
+        await wait_until(pilot, lambda: "you paused it" in plain(panel))
+        await wait_until(pilot, lambda: not screen.beat._timer._active.is_set())
         await pilot.press("f5")
         assert not generation.held
-        await wait_until(pilot, lambda: "Paused" not in notices.plain and "‖" not in bar_text(app))
+        await wait_until(pilot, lambda: "Paused" not in plain(notices) and "‖" not in bar_text(app))
         generation.feed(" more")
         generation.finish()
         await wait_until(pilot, lambda: texts(screen) == ["long", "some words more"])
@@ -95,12 +95,12 @@ async def test_an_answer_that_the_engine_paused_says_why_and_goes_on_by_itself(m
         generation.note = "paused: the context memory is full"
         notices, panel = screen.query_one("#notices"), screen.query_one("#panel")
         sentence = "Paused: the context memory is full; this answer goes on by itself."
-        await wait_until(pilot, lambda: sentence in notices.plain)
-        await wait_until(pilot, lambda: "paused: the context memory is full" in panel.plain)
+        await wait_until(pilot, lambda: sentence in plain(notices))
+        await wait_until(pilot, lambda: "paused: the context memory is full" in plain(panel))
         assert screen.active.state is TabState.QUEUED and not screen.active.paused
         generation.note = ""
         generation.feed(" more")
-        await wait_until(pilot, lambda: "Paused" not in notices.plain)
+        await wait_until(pilot, lambda: "Paused" not in plain(notices))
         await wait_until(pilot, lambda: screen.active.state is TabState.GENERATING)
 
 
@@ -111,7 +111,7 @@ async def test_what_is_written_while_paused_waits_its_turn(make_app, engine):
         first = await ask(pilot, engine, "one")
         await pilot.press("f5")
         await say(pilot, "two")
-        await wait_until(pilot, lambda: "Waits its turn: two" in screen.query_one("#notices").plain)
+        await wait_until(pilot, lambda: "Waits its turn: two" in plain(screen.query_one("#notices")))
         await pilot.press("f5")
         first.finish()
         await wait_until(pilot, lambda: len(engine.generations) == 2)
@@ -132,7 +132,7 @@ async def test_a_paused_answer_is_stopped_and_its_tab_closed(make_app, engine):
         await pilot.press("f5", "ctrl+w")
         await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.click("#yes")
-        await wait_until(pilot, lambda: len(screen.sessions) == 1)
+        await wait_until(pilot, lambda: len(screen.tabs.sessions) == 1)
         assert engine.generations[0].finished.reason is FinishReason.CANCELLED
 
 
@@ -193,7 +193,7 @@ async def test_a_priority_is_used_at_once_at_submit_and_after_a_restart(make_app
         await pilot.press("f8")
         await wait_until(pilot, lambda: running.priority is Priority.HIGH)
         panel = screen.query_one("#panel")
-        await wait_until(pilot, lambda: "high  " in panel.plain)
+        await wait_until(pilot, lambda: "high  " in plain(panel))
         running.finish()
         await wait_until(pilot, lambda: not screen.active.busy)
         second = await ask(pilot, engine, "two")
@@ -202,7 +202,7 @@ async def test_a_priority_is_used_at_once_at_submit_and_after_a_restart(make_app
         assert "as it is now" in commands["Priority high"].help
         commands["Priority low"].callback()
         assert second.priority is Priority.LOW
-        await wait_until(pilot, lambda: "low  " in panel.plain)
+        await wait_until(pilot, lambda: "low  " in plain(panel))
     app.end_services()
     again = make_app()
     async with again.run_test(size=(100, 30)) as pilot:

@@ -1,0 +1,127 @@
+"""The chat screen's actions on tabs: open, close, fork, rename, and go from one to another."""
+
+from app.chat.conversation import Conversation, Role
+from app.chat.session import ChatSession
+from app.screens.chat.base import ChatBase
+from app.screens.chat.welcome import welcome_text
+
+
+class TabActions(ChatBase):
+    """Opens and closes tabs and shows the one in front."""
+
+    async def _show_active(self) -> None:
+        session = self.active
+        session.unread = False
+        context, settings = self.context, self.context.settings
+        model = context.model_path(session.conversation)
+        sends = settings.general.enter_sends
+        welcome = welcome_text(context.locations.models, model, settings.keys, enter_sends=sends)
+        await self.deck.show(session, welcome)
+        self.show_draft()
+        self._refresh_past()
+        self.tabs.refocus()
+        self.beat.draw()
+
+    def _refresh_past(self) -> None:
+        path = self.active.conversation.path()
+        self.composer.set_past([node.text for node in path if node.role is Role.USER])
+
+    async def activate(self, index: int) -> None:
+        """Bring a tab to the front; nothing happens when it is there or gone."""
+        await self.composer.settle()
+        if index == self.tabs.position or not 0 <= index < len(self.tabs.sessions):
+            return
+        self.keep_draft()
+        self.tabs.position = index
+        self.tabs.save()
+        await self._show_active()
+
+    async def open_in_tab(self, conversation: Conversation, index: int) -> None:
+        """Give a chat a tab at a place, with its model, and go there."""
+        session = self.tabs.add(conversation, index)
+        self.context.history.save(conversation)
+        self.tabs.open_model(session)
+        await self.activate(index)
+
+    async def close(self, session: ChatSession) -> None:
+        """Close a tab; an empty chat is not kept, and after the last tab an empty one opens."""
+        await self.composer.settle()
+        if session not in self.tabs.sessions:
+            return
+        self.keep_draft()
+        session.close()
+        if len(self.tabs.sessions) == 1:
+            self.tabs.open_model(self.tabs.add(self.context.new_conversation()))
+        self.tabs.remove(session)
+        self.beat.forget(session)
+        if not session.conversation.nodes and not session.conversation.draft:
+            self.context.history.delete(session.conversation.id)
+        self.tabs.save()
+        self.deck.forget(session)
+        await self._show_active()
+
+    async def action_new_tab(self) -> None:
+        """Open an empty chat with the active tab's model."""
+        conversation = self.context.new_conversation()
+        if self.active.model is not None:
+            conversation.model_path = str(self.active.model.path)
+        await self.open_in_tab(conversation, len(self.tabs.sessions))
+
+    async def action_close_tab(self) -> None:
+        """Close the active tab."""
+        await self._ask_close(self.tabs.position)
+
+    async def _ask_close(self, index: int) -> None:
+        if not 0 <= index < len(self.tabs.sessions):
+            return
+        session = self.tabs.sessions[index]
+        if not session.busy or not self.context.settings.general.confirm_close:
+            await self._close_by_hand(session)
+            return
+        from app.screens.dialogs.confirm import ConfirmScreen
+
+        question = f"“{session.conversation.title}” is still answering. Stop it and close the tab?"
+        screen = ConfirmScreen(question, "Stop and close", "Keep it open")
+        self.ask(screen, lambda yes: self.call_later(self._close_by_hand, session) if yes else None)
+
+    async def _close_by_hand(self, session: ChatSession) -> None:
+        """Close a tab and say where its chat is."""
+        await self.close(session)
+        if session.conversation.nodes or session.conversation.draft:
+            self.say(f"“{session.conversation.title}” is kept; {session.key('chats')} lists all chats.")
+
+    def action_fork(self) -> None:
+        """Ask for a message and go on from it in a new tab."""
+        from app.screens.dialogs.fork import ForkScreen
+
+        session = self.active
+        path = session.conversation.path()
+        if not path:
+            self.say("There is no message to fork from yet.")
+            return
+        self.ask(ForkScreen(path), lambda node_id: self.call_later(self._fork, session, node_id))
+
+    async def _fork(self, session: ChatSession, node_id: str) -> None:
+        """Copy a chat up to a message into a new tab right after it; the KV is shared by its token ids."""
+        if session in self.tabs.sessions:
+            conversation = session.conversation.fork(node_id)
+            await self.open_in_tab(conversation, self.tabs.sessions.index(session) + 1)
+
+    def action_rename_tab(self) -> None:
+        """Ask for another title."""
+        from app.screens.dialogs.rename import RenameScreen
+
+        session = self.active
+        self.ask(RenameScreen(session.conversation.title), session.rename)
+
+    async def action_previous_tab(self) -> None:
+        """Go one tab left, round the end."""
+        await self.activate((self.tabs.position - 1) % len(self.tabs.sessions))
+
+    async def action_next_tab(self) -> None:
+        """Go one tab right, round the end."""
+        await self.activate((self.tabs.position + 1) % len(self.tabs.sessions))
+
+    async def action_go_to_tab(self, number: int) -> None:
+        """Go to the tab with this number, from 1."""
+        await self.activate(number - 1)

@@ -1,0 +1,12 @@
+"""Sending the terminal what no widget draws, past Textual, which keeps its driver to itself."""
+
+from typing import Any
+
+from textual.app import App
+
+
+def write_terminal(app: App[Any], sequence: str) -> None:
+    """Send an escape sequence, from any thread but the app's own; without a terminal nothing is sent."""
+    driver = app._driver
+    if driver is not None:
+        app.call_from_thread(driver.write, sequence)
