@@ -22,12 +22,10 @@ from app.bench.statistics import (
     tokens_per_second,
 )
 from app.bench.workload import Prompts, RandomPrompts, Rows, Workload
-from engine.api.errors import EngineError
-from engine.api.request import Finished, FinishReason, Request, SamplingParams
+from engine import EngineError, Finished, FinishReason, Request, SamplingParams
 
 if TYPE_CHECKING:
-    from engine.core.tick_log import TickRecord
-    from engine.engine import Generation, Model
+    from engine import Generation, Model, TickRecord
 
 GREEDY = SamplingParams(temperature=0.0)
 SLACK = 64

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from app.chat.reasoning import Part, ReasoningSplitter
-from engine.api.request import Priority, SamplingParams
+from engine import Priority, SamplingParams
 
 NEW_TITLE = "New chat"
 _TITLE_LENGTH = 40

@@ -7,20 +7,20 @@ from app.chat.conversation import Conversation, MessageNode, Role, Status
 from app.models.builtin import model_title
 from app.models.port import ModelPort
 from app.settings.words import duration_text
-from engine.api.request import Finished, FinishReason
+from engine import Finished, FinishReason
 
 _ANSWER_ROOM = 64
 """Tokens that a long context must have left for an answer."""
 
 if TYPE_CHECKING:
-    from engine.templates.chat_template import KeptAnswer, Message
+    from engine import KeptAnswer, Message
 
 
 def prompt_messages(
     system: str, path: Sequence[MessageNode], text: str | None, model: str
 ) -> "tuple[list[Message], Mapping[int, KeptAnswer]]":
     """Return the messages to encode and, by index, the answers whose token ids `model` produced."""
-    from engine.templates.chat_template import KeptAnswer, Message
+    from engine import KeptAnswer, Message
 
     messages = [Message("system", system)] if system.strip() else []
     kept: dict[int, KeptAnswer] = {}

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from app.models.port import GenerationPort
-from engine.api.request import Event, Finished
+from engine import Event, Finished
 
 Sink = Callable[[list[Event]], None]
 

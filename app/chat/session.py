@@ -26,9 +26,17 @@ from app.chat.prompt import answer_limit, answer_outcome, chat_too_long, prompt_
 from app.chat.shared import Services
 from app.models.port import GenerationPort, ModelPort
 from app.settings.actions import label_of
-from engine.api.errors import EngineError, RequestError
-from engine.api.request import Event, Finished, Priority, Request, TextDelta
-from engine.api.stats import SequenceState, SequenceStats
+from engine import (
+    EngineError,
+    Event,
+    Finished,
+    Priority,
+    Request,
+    RequestError,
+    SequenceState,
+    SequenceStats,
+    TextDelta,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,10 @@ from app.chat.reasoning import Part, ReasoningSplitter
 from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
 from app.models.make import make_engine
 from app.settings.file import Settings
-from engine.api.errors import RequestError
-from engine.api.request import Finished, FinishReason, Request, SamplingParams
+from engine import Finished, FinishReason, Request, RequestError, SamplingParams
 
 if TYPE_CHECKING:
-    from engine.engine import Model
+    from engine import Model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +82,7 @@ def _request(
     prompt: str,
 ) -> Request:
     from app.chat.prompt import answer_limit, prompt_too_long
-    from engine.templates.chat_template import Message
+    from engine import Message
 
     system = args.system if args.system is not None else settings.sampling.system_prompt
     messages = [Message("system", system)] if system else []

@@ -21,7 +21,7 @@ from app.settings.file import parse_size
 
 if TYPE_CHECKING:
     from app.bench.measure import Bench, Figures
-    from engine.engine import Engine, Model
+    from engine import Engine, Model
 
 _DEFAULT = Workload()
 _POLL_SECONDS = 0.05

@@ -11,7 +11,7 @@ from app.models.choice import available_models, model_folders
 from app.settings.paths import locations
 
 if TYPE_CHECKING:
-    from engine.catalog import ModelSummary
+    from engine import ModelSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

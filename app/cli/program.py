@@ -216,7 +216,7 @@ def _report(error: Exception) -> int:
     from app.cli.common import CommandError, say
     from app.models.choice import ModelChoiceError
     from app.settings.file import SettingsError
-    from engine.api.errors import EngineError
+    from engine import EngineError
 
     if isinstance(error, CommandError):
         say(str(error))

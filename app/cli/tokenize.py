@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings
 
 if TYPE_CHECKING:
-    from engine.tokenizer.tokenizer import Tokenizer
+    from engine import Tokenizer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,19 +26,17 @@ def run(args: argparse.Namespace) -> int:
     """Print the ids of the text on stdin, its bytes as they are."""
     path = chosen_model(args, read_settings())
     text = _read_text()
-    from engine.gguf.file import open_gguf
-    from engine.tokenizer.tokenizer import Tokenizer
+    from engine import Tokenizer
 
-    with open_gguf(path) as file:
-        tokenizer = Tokenizer.from_gguf(file)
-        ids = tokenizer.encode(text, special=args.special)
-        if args.special:
-            ids = _with_ends(ids, tokenizer)
-        if args.json:
-            print(json.dumps({"ids": ids}))
-            return 0
-        for token_id in ids:
-            print(f"{token_id:>7}  {json.dumps(tokenizer.token_text(token_id), ensure_ascii=False)}")
+    tokenizer = Tokenizer.from_file(path)
+    ids = tokenizer.encode(text, special=args.special)
+    if args.special:
+        ids = _with_ends(ids, tokenizer)
+    if args.json:
+        print(json.dumps({"ids": ids}))
+        return 0
+    for token_id in ids:
+        print(f"{token_id:>7}  {json.dumps(tokenizer.token_text(token_id), ensure_ascii=False)}")
     return 0
 
 

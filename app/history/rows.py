@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from app.chat.conversation import AnswerStats, Conversation, MessageNode, Role, Status
-from engine.api.errors import RequestError
-from engine.api.request import Priority, SamplingParams
+from engine import Priority, RequestError, SamplingParams
 
 _SAMPLING_FIELDS = tuple(f.name for f in fields(SamplingParams) if f.name != "logit_bias")
 

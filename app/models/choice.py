@@ -9,7 +9,7 @@ from app.settings.file import Settings
 from app.settings.paths import Locations
 
 if TYPE_CHECKING:
-    from engine.catalog import ModelSummary
+    from engine import ModelSummary
 
 _SHOWN = 5
 
@@ -28,7 +28,7 @@ def model_folders(
 
 def available_models(folders: Iterable[Path]) -> list["ModelSummary"]:
     """Describe the built-in model and all that the folders hold."""
-    from engine.catalog import list_models
+    from engine import list_models
 
     return list_models(folders, [builtin_model_path()])
 
@@ -65,7 +65,7 @@ def _by_name(name: str, candidates: list[Path], folders: Sequence[Path]) -> Path
 
 def _model_files(folders: Iterable[Path]) -> list[Path]:
     """All model files of the folders, only the first part of a split one, the built-in one last."""
-    from engine.catalog import list_models
+    from engine import list_models
 
     return [model.path for model in list_models(folders)] + [builtin_model_path()]
 

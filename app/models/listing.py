@@ -27,7 +27,7 @@ def find_models(folders: Sequence[Path]) -> list[ModelFile]:
 
     Reads files: call off the UI.
     """
-    from engine.catalog import list_models
+    from engine import list_models
 
     free = _free_memory()
     found = [_from_summary(summary, free) for summary in list_models(folders, [builtin_model_path()])]
@@ -36,7 +36,7 @@ def find_models(folders: Sequence[Path]) -> list[ModelFile]:
 
 def read_model(path: Path, free: int | None = None) -> ModelFile:
     """Return one file, whatever is wrong with it."""
-    from engine.catalog import summarize
+    from engine import summarize
 
     if not path.is_file():
         what = "is a folder; name a .gguf file in it" if path.is_dir() else "does not exist"
@@ -45,7 +45,7 @@ def read_model(path: Path, free: int | None = None) -> ModelFile:
 
 
 def _from_summary(summary: object, free: int) -> ModelFile:
-    from engine.catalog import ModelSummary
+    from engine import ModelSummary
 
     assert isinstance(summary, ModelSummary)
     problem = None if summary.supported else summary.problem or "This file is not supported."

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.models.port import EngineFactory, EnginePort, ModelPort
-from engine.api.errors import EngineError
-from engine.api.stats import EngineStats
+from engine import EngineError, EngineStats
 
 log = logging.getLogger(__name__)
 

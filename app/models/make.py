@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from app.settings.file import EngineSettings
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
+    from engine import Engine
 
 
 _SWITCH_SECONDS = 0.00005
@@ -32,7 +32,7 @@ def make_engine(settings: EngineSettings, **overrides: Any) -> "Engine":
 
     switch_often()
     import_torch()
-    from engine.engine import Engine
+    from engine import Engine
 
     options: dict[str, Any] = {
         "device": settings.device,

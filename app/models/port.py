@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine.api.request import Event, Finished, Priority, Request
-from engine.api.stats import EngineStats
+from engine import EngineStats, Event, Finished, Priority, Request
 
 Progress = Callable[[float, str], None]
 """Called with the fraction done (0 to 1) and what is being done."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from app.settings.reference import commented
 from app.settings.toml_text import TomlEditError, edit_toml
-from engine.api.request import SamplingParams
+from engine import SamplingParams
 
 DEFAULT_THEME = "ink"
 _SIZE_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}

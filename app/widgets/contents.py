@@ -13,7 +13,7 @@ from app.widgets.live_panel import PanelTab, line_text, made_to_wait
 from app.widgets.sparkline import SpeedHistory
 from app.widgets.status_line import StatusItem
 from app.widgets.tab_bar import TabItem
-from engine.api.stats import EngineStats
+from engine import EngineStats
 
 _BAR, _NAME = 20, 32
 

@@ -8,8 +8,7 @@ from app.settings.words import size_text, wait_text
 from app.widgets.lines import LineWidget, Row, Span, bar, fit, pair, row_width
 from app.widgets.sparkline import sparkline
 from app.widgets.tab_bar import TabItem, glyph
-from engine.api.request import Priority
-from engine.api.stats import EngineStats, SequenceState, SequenceStats
+from engine import EngineStats, Priority, SequenceState, SequenceStats
 
 _WORDS = {
     TabState.IDLE: "idle",

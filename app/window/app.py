@@ -35,7 +35,7 @@ from app.terminal.alt_keys import read_alt_keys
 from app.terminal.log_file import logging_to
 from app.window.leaving import LeavingApp
 from app.window.themes import textual_themes
-from engine.api.request import Priority
+from engine import Priority
 
 _STYLES = (
     "app.tcss",

@@ -5,7 +5,7 @@ from functools import partial
 
 from app.screens.chat.base import ChatBase
 from app.terminal.driver import write_terminal
-from engine.api.request import Priority
+from engine import Priority
 
 
 class AnswerActions(ChatBase):

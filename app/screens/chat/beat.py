@@ -17,7 +17,7 @@ from app.widgets.notice_bar import NoticeBar
 from app.widgets.sparkline import SpeedHistory
 from app.widgets.status_line import StatusLine
 from app.widgets.tab_bar import TabBar
-from engine.api.stats import EngineStats
+from engine import EngineStats
 
 _BEAT = 0.2
 _PANEL_BEATS = 2

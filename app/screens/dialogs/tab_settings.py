@@ -10,8 +10,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static, TextArea
 
 from app.chat.conversation import Conversation
-from engine.api.errors import RequestError
-from engine.api.request import Priority, SamplingParams
+from engine import Priority, RequestError, SamplingParams
 
 _FIELDS: tuple[tuple[str, str, Callable[[str], float | int]], ...] = (
     ("temperature", "0 is greedy, higher is more varied", float),

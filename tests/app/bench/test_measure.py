@@ -17,10 +17,7 @@ from app.bench.report import render
 from app.bench.workload import Prompts, RandomPrompts, Rows, Workload, default_workload, row_counts
 from app.cli import bench as command
 from app.cli.common import CommandError
-from engine.api.errors import EngineError
-from engine.api.generation import Generation
-from engine.api.request import Finished, FinishReason, Request, TextDelta
-from engine.core.tick_log import TickRecord
+from engine import EngineError, Finished, FinishReason, Generation, Request, TextDelta, TickRecord
 
 
 @dataclass

@@ -2,7 +2,7 @@ import pytest
 
 from app.chat.conversation import NEW_TITLE, AnswerStats, Conversation, Role, Status, title_from
 from app.chat.reasoning import Part
-from engine.api.request import Priority, SamplingParams
+from engine import Priority, SamplingParams
 
 
 def talk(conversation, question, answer, ids=(1, 2)):

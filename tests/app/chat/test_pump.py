@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 from app.chat.pump import FASTEST, SLOWEST, Pump
-from engine.api.request import Finished, Request, TextDelta
+from engine import Finished, Request, TextDelta
 from tests.support.fakes import FakeEngine, FakeGeneration, FakeModel
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.cli import ask, program
-from engine.api.errors import ModelFileError
-from engine.api.request import Finished, FinishReason, TextDelta
+from engine import Finished, FinishReason, ModelFileError, TextDelta
 from tests.support.tiny_gguf import make_tiny
 from tests.support.tiny_vocab import bpe_vocabulary
 

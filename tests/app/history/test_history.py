@@ -14,7 +14,7 @@ from app.chat.conversation import AnswerStats, Conversation, Status
 from app.history import opening
 from app.history.schema import STEPS, create_search_index
 from app.history.store import HistoryStore, OpenTabs
-from engine.api.request import Priority, SamplingParams
+from engine import Priority, SamplingParams
 
 ROOT = Path(__file__).parents[3]
 

@@ -4,8 +4,7 @@ import pytest
 
 from app.chat.conversation import Status
 from app.widgets.contents import context_use
-from engine.api.errors import TemplateError
-from engine.api.request import FinishReason
+from engine import FinishReason, TemplateError
 from tests.app.driving import (
     chat,
     footer_of,

@@ -4,8 +4,7 @@ from app.chat.conversation import Status
 from app.chat.events import TabState
 from app.screens.dialogs.confirm import ConfirmScreen
 from app.screens.dialogs.tab_settings import TabSettings
-from engine.api.request import FinishReason, Priority
-from engine.api.stats import SequenceState
+from engine import FinishReason, Priority, SequenceState
 from tests.app.driving import bar_text, plain, ready, say, say_to_a_slow_template, wait_until
 from tests.app.screens.test_answers import ask, texts
 

@@ -11,7 +11,7 @@ from textual.widgets import Static
 from app.screens.dialogs.help import HelpScreen
 from app.settings.file import GeneralSettings, Settings
 from app.widgets.notice_bar import NoticeBar
-from engine.api.request import FinishReason
+from engine import FinishReason
 from tests.app.driving import footer_of, plain, ready, wait_until
 from tests.app.screens.test_models import LARGE
 

@@ -9,8 +9,7 @@ from app.models.listing import ModelFile
 from app.settings.file import GeneralSettings, Settings
 from app.transcript.view import Transcript
 from app.widgets.sparkline import SpeedHistory
-from engine.api.request import Priority
-from engine.api.stats import SequenceState
+from engine import Priority, SequenceState
 from tests.app.driving import chat, plain, ready, say, shown_answer, wait_until
 from tests.app.screens.test_chats import listed, search, talk
 

@@ -6,8 +6,7 @@ from app.chat.events import TabState
 from app.widgets.live_panel import LivePanel, PanelTab, panel_rows, tab_rows, total_rows
 from app.widgets.sparkline import SpeedHistory, sparkline
 from app.widgets.tab_bar import TabItem
-from engine.api.request import Priority
-from engine.api.stats import SequenceState, SequenceStats
+from engine import Priority, SequenceState, SequenceStats
 from tests.app.driving import plain, ready, say, wait_until
 from tests.support.fakes import STATS
 
