@@ -20,6 +20,7 @@ from kernels.contract import Pairing, PassLayout, QuantizedMatrix
 from kernels.cuda.activations import Activations, PassTables
 from kernels.cuda.compile import begin_to_read_compilers
 from kernels.cuda.launchers import load_one_at_a_time
+from kernels.cuda.link_probe import host_gb_s
 from kernels.cuda.streams import CAPTURE_LOCK
 from kernels.kv import pages
 from kernels.kv.slab_kv import SlabKV
@@ -28,7 +29,6 @@ from kernels.linear.norm import add_norm
 from kernels.planes.embedding import embed_rows
 from kernels.planes.layout import LAYOUTS
 from kernels.quant.formats import FORMATS, GGMLType
-from kernels.reference.weight_probe import host_gb_s
 
 BLOCK_SIZE = 64
 """Tokens of a KV block: one tile of the attention loop, so one page number is read for each."""

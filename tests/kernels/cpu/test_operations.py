@@ -12,13 +12,14 @@ pytest.importorskip("llvmlite")
 from gguf import GGMLQuantizationType, quants
 
 from app.models.builtin import builtin_model_path
-from kernels.contract import PassLayout, QuantizedMatrix, operations_for
+from kernels.contract import PassLayout, QuantizedMatrix
 from kernels.cpu.coded_linear import apply_coded
 from kernels.cpu.coded_weights import coded_bytes, make_coded
 from kernels.cpu.operations import CPUOperations
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
 from kernels.reference.operations import TorchOperations
+from kernels.select import operations_for
 from tests.support.passes import Passes, load_decoder
 
 CPU = torch.device("cpu")
