@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kernels.attention.shape import AttentionShape, Rotation, padded_dim
 from kernels.cuda.activations import PassTables
-from kernels.kv.pages import LayerKV, quantize_q8
+from kernels.kv.pages import LayerKV
 from kernels.kv.tiles import store_heads
 
 HEADS = 8
@@ -67,57 +67,6 @@ def rope_append(
         num_warps=4,
     )
     return q
-
-
-def rope_append_torch(
-    qkv: Tensor,
-    tables: PassTables,
-    layer: LayerKV,
-    shape: AttentionShape,
-    rotation: Rotation,
-    qk_norm: Tensor | None = None,
-    eps: float = 0.0,
-    dtype: torch.dtype = torch.float32,
-) -> Tensor:
-    """Plain torch twin of `rope_append`, computed in `dtype` until q, k and v are rounded."""
-    summed = qkv[0].to(dtype)
-    for part in qkv[1:]:
-        summed = summed + part.to(dtype)
-    heads = summed.unflatten(-1, (-1, shape.head_dim))
-    rotated = heads[:, : shape.q_heads + shape.kv_heads]
-    if qk_norm is not None:
-        root = (rotated.square().mean(-1, keepdim=True) + eps).sqrt()
-        rotated = rotated / root * qk_norm.to(dtype)
-    rotated = _rotate_torch(rotated, tables.positions, rotation)
-    keys = rotated[:, shape.q_heads :]
-    values = heads[:, shape.q_heads + shape.kv_heads :]
-    block = tables.slots // shape.block_size
-    offset = tables.slots % shape.block_size
-    for plane, x in enumerate((keys, values)):
-        if layer.scales is None:
-            layer.values[block, plane, :, offset] = x.to(layer.values.dtype)
-        else:
-            codes, scales = quantize_q8(x.float())
-            layer.values[block, plane, :, offset] = codes
-            layer.scales[block, plane, :, offset] = scales
-    return (rotated[:, : shape.q_heads] * shape.q_scale).to(torch.float16)
-
-
-def _rotate_torch(x: Tensor, positions: Tensor, rotation: Rotation) -> Tensor:
-    """x [T, heads, head_dim] → same, angles in float64."""
-    pairs = rotation.inv_freq.shape[0]
-    angles = positions.to(torch.float64)[:, None] * rotation.inv_freq
-    cos = (angles.cos() * rotation.magnitude).to(x.dtype)[:, None]
-    sin = (angles.sin() * rotation.magnitude).to(x.dtype)[:, None]
-    out = x.clone()
-    if rotation.pairing == "adjacent":
-        first, second = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
-    else:
-        first, second = slice(0, pairs), slice(pairs, 2 * pairs)
-    a, b = x[..., first], x[..., second]
-    out[..., first] = a * cos - b * sin
-    out[..., second] = a * sin + b * cos
-    return out
 
 
 TWO_PI = tl.constexpr(2 * math.pi)

@@ -90,23 +90,6 @@ def copy_blocks_torch(kv: TritonKV, pairs: Tensor) -> None:
         kv.scales[:, destination] = kv.scales[:, source]
 
 
-def dequantize_kv(layer: LayerKV, dtype: torch.dtype) -> Tensor:
-    """What the pages of a layer stand for, [num_blocks, 2, kv_heads, block_size, head_dim]."""
-    if layer.scales is None:
-        return layer.values.to(dtype)
-    blocks = layer.values.unflatten(-1, (-1, QUANT_WIDTH)).to(dtype)
-    return (blocks * layer.scales[..., None].to(dtype)).flatten(-2)
-
-
-def quantize_q8(x: Tensor) -> tuple[Tensor, Tensor]:
-    """float32 [..., dim] → q8_0 codes int8 [..., dim] and scales float16 [..., dim / 32]."""
-    blocks = x.unflatten(-1, (-1, QUANT_WIDTH))
-    scales = (blocks.abs().amax(-1) / 127).to(torch.float16)
-    divisor = scales.float()[..., None]
-    codes = torch.where(divisor > 0, blocks / divisor, 0).add(0.5).floor().clamp(-127, 127)
-    return codes.to(torch.int8).flatten(-2), scales
-
-
 def _copy_plane(plane: Tensor, pairs: Tensor) -> None:
     words = plane.flatten(2).view(torch.int32)
     count = words.shape[2]

@@ -55,26 +55,6 @@ def add_norm(
     return Activations(values, sums)
 
 
-def add_norm_torch(
-    residual: Tensor, delta: Tensor | None, weight: Tensor, eps: float, rows: Tensor | None = None
-) -> Activations:
-    """Plain torch twin of `add_norm`."""
-    x = residual
-    if delta is not None:
-        added = delta[0].float()
-        for part in delta[1:]:
-            added = added + part.float()
-        x = residual + added
-        if rows is None:
-            residual.copy_(x)
-    if rows is not None:
-        x = x[rows.long()]
-    variance = x.square().mean(dim=-1, keepdim=True)
-    values = (x / torch.sqrt(variance + eps) * weight).to(torch.float16)
-    padded = torch.nn.functional.pad(values.float(), (0, -values.shape[1] % SUM_WIDTH))
-    return Activations(values, padded.unflatten(1, (-1, SUM_WIDTH)).sum(-1))
-
-
 def _warps(block: int, count: int) -> int:
     """8 values a thread where rows wait for memory, 16 where many rows hide it."""
     per_thread = 8 if count <= FEW_ROWS else 16

@@ -15,17 +15,14 @@ from kernels.cuda.activations import SUM_WIDTH, Activations, has_ptx
 from kernels.linear.rows_float import float_kernel
 from kernels.linear.rows_kernels import gated_kernel, planes_kernel
 from kernels.linear.rows_plan import MAX_ROWS, RowsPlan, multiprocessors, rows_plan
-from kernels.planes.layout import COLUMNS, PlanesMatrix, unpack
-from kernels.quant.dequant import dequantize
+from kernels.planes.layout import COLUMNS, PlanesMatrix
 
 __all__ = [
     "MAX_ROWS",
     "gated_rows",
-    "gated_rows_torch",
     "linear_fixed",
     "linear_rows",
     "linear_rows_parts",
-    "linear_rows_torch",
 ]
 
 Activation = Literal["silu", "gelu"]
@@ -91,28 +88,6 @@ def gated_rows(
         GELU=activation == "gelu", **_constants(w, plan),
     )  # fmt: skip
     return Activations(values, sums)
-
-
-def linear_rows_torch(x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None = None) -> Tensor:
-    """Plain torch twin of `linear_rows`, with one split."""
-    out = x.values.float() @ _rows(w).T
-    return (out if bias is None else out + bias)[None]
-
-
-def gated_rows_torch(x: Activations, w: PlanesMatrix, activation: Activation = "silu") -> Activations:
-    """Plain torch twin of `gated_rows`."""
-    gate, up = (x.values.float() @ _rows(w).T).unflatten(1, (-1, 2)).unbind(2)
-    if activation == "gelu":
-        gate = torch.nn.functional.gelu(gate, approximate="tanh")
-    else:
-        gate = torch.nn.functional.silu(gate)
-    values = (gate * up).half()
-    padded = torch.nn.functional.pad(values.float(), (0, -values.shape[1] % SUM_WIDTH))
-    return Activations(values, padded.unflatten(1, (-1, SUM_WIDTH)).sum(-1))
-
-
-def _rows(w: PlanesMatrix | Tensor) -> Tensor:
-    return w.float() if isinstance(w, Tensor) else dequantize(unpack(w), w.type, w.shape)
 
 
 def _constants(w: PlanesMatrix, plan: RowsPlan) -> dict[str, object]:

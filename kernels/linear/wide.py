@@ -132,12 +132,6 @@ def linear_dense(x: Activations, parts: Sequence[PlanesPart], dtype: torch.dtype
     return out
 
 
-def linear_wide_torch(x: Activations, w: Tensor, bias: Tensor | None) -> Tensor:
-    """Plain torch twin over dense weights [N, K]."""
-    product = x.values.float() @ w.float().T
-    return (product if bias is None else product + bias)[None]
-
-
 def _matmul(values: Tensor, w: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """values float16 [M, K] @ wᵀ → [1, M, N]."""
     if w.dtype == torch.float32 or not values.is_cuda:

@@ -8,9 +8,8 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.cuda.activations import has_ptx
-from kernels.planes.layout import ROWS, PlanesMatrix, unpack
+from kernels.planes.layout import ROWS, PlanesMatrix
 from kernels.planes.unpack import HALF, chunk_float16, half_operands, row_pointers
-from kernels.quant.dequant import dequantize
 
 _ROWS = tl.constexpr(ROWS)
 _HALF = tl.constexpr(HALF)
@@ -39,12 +38,6 @@ def dequantize_planes(w: PlanesMatrix, out: Tensor, first_row: int = 0) -> None:
         EVEN=w.shape[1] % HALF == 0,
         num_warps=4,
     )
-
-
-def dequantize_planes_torch(w: PlanesMatrix, out: Tensor, first_row: int = 0) -> None:
-    """Plain torch twin of `dequantize_planes`, with weights rounded once."""
-    rows = dequantize(unpack(w), w.type, w.shape)
-    out.copy_(rows[first_row : first_row + out.shape[0]])
 
 
 def parity(device: torch.device) -> Tensor:

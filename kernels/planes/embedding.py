@@ -5,9 +5,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.planes.layout import COLUMNS, ROWS, WIDTH, PlanesMatrix, unpack
+from kernels.planes.layout import COLUMNS, ROWS, WIDTH, PlanesMatrix
 from kernels.planes.unpack import half_operands, plane_float32, row_pointers
-from kernels.quant.dequant import dequantize
 
 _ROWS = tl.constexpr(ROWS)
 _COLUMNS = tl.constexpr(COLUMNS)
@@ -29,11 +28,6 @@ def embed_rows(ids: Tensor, w: PlanesMatrix | Tensor) -> Tensor:
             ids, w.codes, w.high, w.meta, out, hidden, w.codes.shape[1], FORM=w.format, num_warps=1
         )
     return out
-
-
-def embed_rows_torch(ids: Tensor, w: PlanesMatrix) -> Tensor:
-    """Plain torch twin of `embed_rows`; unpacks the whole matrix."""
-    return dequantize(unpack(w), w.type, w.shape)[ids.long()]
 
 
 @triton.jit

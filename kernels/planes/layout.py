@@ -32,7 +32,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kernels.planes.repack import BLOCKS
+from kernels.planes.repack import SPLITS
 from kernels.quant.formats import FORMATS, GGMLType
 
 ROWS = 64
@@ -143,26 +143,9 @@ def repack(
             part = blocks[start : start + step]
         else:
             part = blocks[row_order[start : start + step]]
-        codes, meta = BLOCKS[type].split(part.reshape(-1, block.nbytes))
+        codes, meta = SPLITS[type](part.reshape(-1, block.nbytes))
         _store(matrix, start, codes.view(len(part), -1), meta.view(len(part), -1))
     return matrix
-
-
-def unpack(matrix: PlanesMatrix) -> Tensor:
-    """The file's bytes, uint8 [nbytes]: the inverse of `repack` (rows in their repacked order)."""
-    rows, columns = matrix.shape
-    block = FORMATS[matrix.type]
-    per_row = columns // block.elements
-    out = torch.empty((rows, per_row * block.nbytes), dtype=torch.uint8, device=matrix.codes.device)
-    step = _slab_rows(matrix)
-    for start in range(0, rows, step):
-        count = min(step, rows - start)
-        codes, meta = _load(matrix, start, count)
-        codes = codes.view(count, -1)[:, :columns].reshape(-1, block.elements)
-        meta = meta.reshape(count, -1)[:, : per_row * _block_words(matrix.type)]
-        joined = BLOCKS[matrix.type].join(codes, meta.reshape(len(codes), -1))
-        out[start : start + count] = joined.view(count, -1)
-    return out.view(-1)
 
 
 def gate_up_order(ffn: int, device: torch.device | None = None) -> Tensor:
@@ -210,20 +193,6 @@ def _store(matrix: PlanesMatrix, start: int, codes: Tensor, meta: Tensor) -> Non
     matrix.meta[where] = _fold(meta, form).view(tiles, ROWS, blocks, form.words).permute(0, 2, 3, 1)
 
 
-def _load(matrix: PlanesMatrix, start: int, rows: int) -> tuple[Tensor, Tensor]:
-    """The inverse of `_store`, with the padded columns still there."""
-    form = matrix.format
-    tiles = -(-rows // ROWS)
-    where = slice(start // ROWS, start // ROWS + tiles)
-    planes = _spread(matrix.codes[where], tuple(range(0, 16, form.bits)), (1 << form.bits) - 1)
-    if form.high_bits:
-        high = _spread(matrix.high[where], form.high_places, (1 << form.high_bits) - 1)
-        planes = planes | (high << form.bits)
-    codes = planes.permute(0, 3, 1, 2, 4).reshape(tiles * ROWS, -1)[:rows]
-    meta = matrix.meta[where].permute(0, 3, 1, 2).reshape(tiles * ROWS, -1, form.words)[:rows]
-    return codes, _unfold(meta, form)
-
-
 def _pad(values: Tensor, rows: int, columns: int) -> Tensor:
     if values.shape == (rows, columns):
         return values
@@ -241,12 +210,6 @@ def _pack(planes: Tensor, places: tuple[int, ...], mask: int) -> Tensor:
     return out.to(torch.int16)
 
 
-def _spread(words: Tensor, places: tuple[int, ...], mask: int) -> Tensor:
-    """The inverse of `_pack`."""
-    fields = [((words.to(torch.int32) >> place) & mask).to(torch.uint8) for place in places]
-    return torch.stack(fields, dim=3).flatten(2, 3)
-
-
 def _block_words(type: GGMLType) -> int:
     """Words that one block of the file gives."""
     return LAYOUTS[type].words if FORMATS[type].elements == COLUMNS else 1
@@ -258,11 +221,3 @@ def _fold(meta: Tensor, form: PlanesFormat) -> Tensor:
         return meta
     size = torch.int16 if form.scales == "half" else torch.uint8
     return meta.contiguous().view(size).unflatten(2, (8, -1))[..., 0].contiguous().view(torch.int32)
-
-
-def _unfold(meta: Tensor, form: PlanesFormat) -> Tensor:
-    """The inverse of `_fold`; bits above the scale are zero."""
-    if form.scales not in ("half", "e8m0"):
-        return meta
-    size, mask = (torch.int16, 0xFFFF) if form.scales == "half" else (torch.uint8, 0xFF)
-    return meta.contiguous().view(size).to(torch.int32) & mask

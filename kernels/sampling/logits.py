@@ -4,7 +4,7 @@ Edited logits are computed again by each kernel from the same parts: few tokens 
 looked at twice, so no kernel writes them.
 
 `source` is (logits, stride of a part, row of the logits, row of the state, `SamplerState.rows`,
-`.counts`, `.bias`); SHAPE is (vocab, stride of a row, parts, plain), where plain rows have no state.
+`.counts`, `.bias`); SHAPE is (vocab, stride of a row, parts).
 """
 
 import triton
@@ -42,18 +42,17 @@ def edit_logits(
     x: tl.tensor, source: tl.tuple, column: tl.tensor, inside: tl.tensor, SHAPE: tl.constexpr
 ) -> tl.tensor:
     """Penalties and bias of an edited row; -inf outside the vocabulary."""
-    if not SHAPE[3]:
-        slot = source[3]
-        rows = source[4]
-        if tl.load(rows + slot * FIELDS + EDITED) != 0:
-            seen = tl.load(source[5] + slot * SHAPE[0] + column, mask=inside, other=0).to(tl.int32)
-            answered = seen & 0x7FFF
-            factor = float_field(rows, slot, REPETITION)
-            x = tl.where(seen != 0, tl.where(x > 0, tl.div_rn(x, factor + 0.0 * x), x * factor), x)
-            offset = tl.load(source[6] + slot * SHAPE[0] + column, mask=inside, other=0.0)
-            offset -= tl.where(answered > 0, float_field(rows, slot, PRESENCE), 0.0)
-            offset -= float_field(rows, slot, FREQUENCY) * answered.to(tl.float32)
-            x += offset
+    slot = source[3]
+    rows = source[4]
+    if tl.load(rows + slot * FIELDS + EDITED) != 0:
+        seen = tl.load(source[5] + slot * SHAPE[0] + column, mask=inside, other=0).to(tl.int32)
+        answered = seen & 0x7FFF
+        factor = float_field(rows, slot, REPETITION)
+        x = tl.where(seen != 0, tl.where(x > 0, tl.div_rn(x, factor + 0.0 * x), x * factor), x)
+        offset = tl.load(source[6] + slot * SHAPE[0] + column, mask=inside, other=0.0)
+        offset -= tl.where(answered > 0, float_field(rows, slot, PRESENCE), 0.0)
+        offset -= float_field(rows, slot, FREQUENCY) * answered.to(tl.float32)
+        x += offset
     return tl.where(inside, x, float("-inf"))
 
 
@@ -129,18 +128,14 @@ def group_statistics(
 
     Plane 0 is the maximum, NaN where an unedited logit is NaN or infinite. For rows that keep more
     than MOST tokens plane 1 is the sum of exp((x - maximum) / temperature) and plane 2 the least
-    logit that is not forbidden. The temperature of plain rows is 1, and their plane 2 is not written.
+    logit that is not forbidden.
     Reads 4 bytes per token and part, and 6 more in edited rows.
     """
     row = tl.program_id(1)
     group = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    slot = row.to(tl.int64)
-    temperature = 1.0
-    wide = True
-    if not SHAPE[3]:
-        slot = tl.load(slots + row).to(tl.int64)
-        temperature = float_field(rows, tl.maximum(slot, 0), TEMPERATURE)
-        wide = looks_wide(rows, tl.maximum(slot, 0), SHAPE[0], MOST)
+    slot = tl.load(slots + row).to(tl.int64)
+    temperature = float_field(rows, tl.maximum(slot, 0), TEMPERATURE)
+    wide = looks_wide(rows, tl.maximum(slot, 0), SHAPE[0], MOST)
     if slot >= 0:
         source = (logits, split_stride, row, slot, rows, counts, bias)
         column = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
@@ -155,6 +150,5 @@ def group_statistics(
         if wide:
             weight = weigh(x, tl.maximum(best, LOWEST)[:, None], sharpness(temperature))
             tl.store(place + plane, tl.sum(weight, axis=1), mask=written)
-            if not SHAPE[3]:
-                least = tl.min(tl.where(x >= LOWEST, x, -LOWEST), axis=1)
-                tl.store(place + 2 * plane, least, mask=written)
+            least = tl.min(tl.where(x >= LOWEST, x, -LOWEST), axis=1)
+            tl.store(place + 2 * plane, least, mask=written)

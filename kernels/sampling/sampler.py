@@ -91,7 +91,7 @@ class _Draw:
         self.row, self.lengths, self.shape = row, lengths, shape
         self.groups = triton.cdiv(self.vocab, shape.group)
         self.padded = triton.next_power_of_2(self.groups)
-        self.kind = (self.vocab, logits.stride(1), splits, False)
+        self.kind = (self.vocab, logits.stride(1), splits)
         self.entries = max(2 * shape.bins + 8, self.padded)
         empty = partial(torch.empty, device=logits.device)
         self.statistics = empty((3, self.count, self.groups), dtype=torch.float32)

@@ -23,7 +23,6 @@ from kernels.planes.dequant import dequantize_planes
 from kernels.planes.embedding import embed_rows
 from kernels.planes.layout import LAYOUTS, PlanesMatrix
 from kernels.quant.formats import GGMLType
-from kernels.sampler_logprobs import log_probabilities
 from kernels.sampling.sampler import sample
 from kernels.state.decode_state import DecodeState, PassBuffers, advance, fill_pass
 from kernels.state.draft_rows import set_guess_rows
@@ -101,7 +100,6 @@ def _ticks() -> Iterator[Launch]:
     yield Launch("tables of a mixed pass", partial(_tick, 7, 8, 256))
     yield Launch("rows of guesses", _guess_rows)
     yield Launch("sampler 1 row", partial(_sample, 1), slow=True)
-    yield Launch("log-probabilities", _log_probabilities)
     yield Launch("sampler 32 rows", partial(_sample, 32), slow=True, target="gfx942")
 
 
@@ -240,7 +238,3 @@ def _sample(rows: int) -> object:
     state = SamplerState.create(64, VOCAB, META)
     slots, lengths = _empty(rows, dtype=torch.int32), _empty(64, 8, dtype=torch.int32)[:, 1]
     return sample(_empty(1, rows, VOCAB), state, slots, lengths)
-
-
-def _log_probabilities() -> object:
-    return log_probabilities(_empty(1, 32, VOCAB), _empty(32, dtype=torch.int32), 20)

@@ -7,7 +7,6 @@ import torch
 
 from kernels.attention.decode import attend_decode, attention_decode, plan_decode
 from kernels.attention.rope_append import rope_append
-from kernels.attention_twin import attention_torch
 from kernels.kv.pages import TritonKV
 from tests.kernels.attention.attention_cases import (
     REAL,
@@ -21,6 +20,7 @@ from tests.kernels.attention.attention_cases import (
     random_queries,
     relative,
 )
+from tests.kernels.attention.twins import attention_torch
 
 LIMITS = {"float16": 6e-4, "bfloat16": 6e-4, "q8_0": 1e-3}
 

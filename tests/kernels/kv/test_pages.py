@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kernels.kv.pages import block_nbytes, copy_blocks, copy_blocks_torch, dequantize_kv, quantize_q8
-from tests.kernels.kv_cases import make_kv
+from kernels.kv.pages import block_nbytes, copy_blocks, copy_blocks_torch
+from tests.kernels.kv_cases import dequantize_kv, make_kv, quantize_q8
 
 FORMATS = ["float16", "bfloat16", "q8_0"]
 

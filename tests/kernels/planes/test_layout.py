@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from kernels.planes.layout import LAYOUTS, PlanesMatrix, gate_up_order, repack, unpack
+from kernels.planes.layout import LAYOUTS, PlanesMatrix, gate_up_order, repack
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
+from tests.kernels.planes.inverse import unpack
 
 SHAPES = [(64, 256), (70, 768), (130, 512), (65, 160)]
 
