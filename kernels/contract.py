@@ -160,10 +160,6 @@ class Operations(Protocol):
         """What `linear` gave with the output matrix → float32 [R, vocab]."""
         ...
 
-    def copy_blocks(self, kv: Any, pairs: Sequence[tuple[int, int]]) -> None:
-        """Copy whole KV blocks (source, destination) in every layer."""
-        ...
-
     def block_pieces(self, kv: Any, block: int) -> list[Tensor]:
         """Views of the memory of one KV block in all layers."""
         ...

@@ -218,13 +218,6 @@ class TritonOperations:
         """Partial sums [splits, R, vocab] added up."""
         return output.sum(0, dtype=torch.float32)
 
-    def copy_blocks(self, kv: SlabKV, pairs: Sequence[tuple[int, int]]) -> None:
-        """One kernel for all pairs, or in order where a pair reads what another wrote."""
-        blocks = [block for pair in pairs for block in pair]
-        together = [pairs] if len(set(blocks)) == len(blocks) else [[pair] for pair in pairs]
-        for group in together:
-            pages.copy_blocks(kv.pages, torch.tensor(group, dtype=torch.int32, device=self.device))
-
     def block_pieces(self, kv: SlabKV, block: int) -> list[Tensor]:
         """Each a run of memory: values, then q8_0's scales."""
         planes = [kv.pages.values] if kv.pages.scales is None else [kv.pages.values, kv.pages.scales]

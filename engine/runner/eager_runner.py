@@ -128,8 +128,6 @@ class ModelRunner:
     @torch.inference_mode()
     def run(self, batch: ModelBatch) -> Sampled:
         """Run one pass; returns an id or a cause for every sequence that reached its target."""
-        if batch.copies:
-            self.decoder.ops.copy_blocks(self.kv, batch.copies)
         few = self.decoder.ops.few_tokens
         if few is None or not batch.decode or not batch.prefill or batch.num_tokens <= few:
             return self._pass(batch)

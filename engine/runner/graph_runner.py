@@ -153,9 +153,6 @@ class GraphRunner:
         try:
             with self._queue.current():
                 slots = self._rows.place(batch.sequences, batch.drafts)
-                if batch.copies:
-                    self.notes.add(f"{len(batch.copies)} blocks copied")
-                    self._ops.copy_blocks(self.kv, batch.copies)
                 size = captured_size(batch)
                 one = (
                     CapturedPass(self._state, loose_size(batch), self._queue)

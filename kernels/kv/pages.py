@@ -10,17 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
 KVFormat = Literal["float16", "bfloat16", "q8_0"]
 
 QUANT_WIDTH = 32
 """Consecutive values that share a q8_0 scale."""
-
-COPY_BYTES = 16384
-"""What one program of a block copy moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,51 +64,3 @@ def page_planes(kv_format: KVFormat, head_dim: int) -> list[tuple[torch.dtype, i
     if head_dim % QUANT_WIDTH:
         raise ValueError(f"q8_0 KV needs heads of a multiple of {QUANT_WIDTH} values, not {head_dim}")
     return [(torch.int8, head_dim), (torch.float16, head_dim // QUANT_WIDTH)]
-
-
-def copy_blocks(kv: TritonKV, pairs: Tensor) -> None:
-    """Copy whole blocks in every layer: pairs int32 or int64 [P, 2] of (source, destination).
-
-    The copies run at once: no destination may be the source or destination of another pair.
-    """
-    if pairs.shape[0]:
-        _copy_plane(kv.values, pairs)
-        if kv.scales is not None:
-            _copy_plane(kv.scales, pairs)
-
-
-def copy_blocks_torch(kv: TritonKV, pairs: Tensor) -> None:
-    """Plain torch twin of `copy_blocks`."""
-    source, destination = pairs.long().unbind(1)
-    kv.values[:, destination] = kv.values[:, source]
-    if kv.scales is not None:
-        kv.scales[:, destination] = kv.scales[:, source]
-
-
-def _copy_plane(plane: Tensor, pairs: Tensor) -> None:
-    words = plane.flatten(2).view(torch.int32)
-    count = words.shape[2]
-    tile = COPY_BYTES // 4
-    _copy_blocks[(pairs.shape[0], words.shape[0], triton.cdiv(count, tile))](
-        words, pairs, words.stride(0), words.stride(1), WORDS=count, TILE=tile
-    )
-
-
-@triton.jit
-def _copy_blocks(
-    plane: tl.tensor,
-    pairs: tl.tensor,
-    layer_stride: tl.tensor,
-    block_stride: tl.tensor,
-    WORDS: tl.constexpr,
-    TILE: tl.constexpr,
-) -> None:
-    """Grid (pairs, layers, tiles of a block): reads and writes every byte of a block once."""
-    pair = tl.program_id(0)
-    source = tl.load(pairs + 2 * pair).to(tl.int64)
-    destination = tl.load(pairs + 2 * pair + 1).to(tl.int64)
-    base = plane + tl.program_id(1).to(tl.int64) * layer_stride
-    word = tl.program_id(2) * TILE + tl.arange(0, TILE)
-    inside = word < WORDS
-    copied = tl.load(base + source * block_stride + word, mask=inside)
-    tl.store(base + destination * block_stride + word, copied, mask=inside)

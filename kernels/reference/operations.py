@@ -218,10 +218,6 @@ class TorchOperations:
         kv.layers[layer].index_copy_(1, prepared.slots, new.to(self.kv_dtype))
         return heads[:, :q_heads]
 
-    def copy_blocks(self, kv: paged_kv.PagedKV, pairs: Sequence[tuple[int, int]]) -> None:
-        """Copy whole blocks."""
-        paged_kv.copy_blocks(kv, pairs)
-
     def block_pieces(self, kv: paged_kv.PagedKV, block: int) -> list[Tensor]:
         """One of each layer."""
         slots = slice(block * kv.block_size, (block + 1) * kv.block_size)

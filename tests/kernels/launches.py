@@ -13,7 +13,6 @@ from kernels.attention.prefill import attention_prefill
 from kernels.attention.rope_append import rope_append
 from kernels.attention.shape import AttentionShape, Rotation, make_output
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables
-from kernels.kv.pages import copy_blocks
 from kernels.linear.gate import gate_activations
 from kernels.linear.norm import add_norm
 from kernels.linear.rows import MAX_ROWS, gated_rows, linear_rows
@@ -92,7 +91,6 @@ def _attention() -> Iterator[Launch]:
             name = f"prefill attention {kv_format}, {tokens} tokens"
             alike = other or tokens == 2048
             yield Launch(name, partial(_prefill, kv_format, tokens), slow=True, sibling=alike)
-        yield Launch(f"block copy {kv_format}", partial(_copy, kv_format))
 
 
 def _ticks() -> Iterator[Launch]:
@@ -172,10 +170,6 @@ def _tables(decode: int, tokens: int) -> PassTables:
         num_decode=decode,
         num_tokens=tokens,
     )
-
-
-def _copy(kv_format: str) -> None:
-    copy_blocks(_kv(kv_format), _empty(4, 2, dtype=torch.int32))
 
 
 def _rotation() -> Rotation:

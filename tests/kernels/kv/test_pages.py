@@ -1,32 +1,12 @@
-"""The paged KV tensors: sizes, block copies, q8_0 codes."""
+"""The paged KV tensors: sizes, q8_0 codes."""
 
 import pytest
 import torch
 
-from kernels.kv.pages import block_nbytes, copy_blocks, copy_blocks_torch
+from kernels.kv.pages import block_nbytes
 from tests.kernels.kv_cases import dequantize_kv, make_kv, quantize_q8
 
 FORMATS = ["float16", "bfloat16", "q8_0"]
-
-
-def random_kv(kv_format, device, layers=3, blocks=7, heads=2, dim=32, size=16):
-    kv = make_kv(layers, blocks, heads, dim, size, kv_format, device)
-    kv.values.copy_(torch.randint(-100, 100, kv.values.shape).to(kv.values.dtype))
-    if kv.scales is not None:
-        kv.scales.copy_(torch.rand(kv.scales.shape))
-    return kv
-
-
-@pytest.mark.parametrize("kv_format", FORMATS)
-@pytest.mark.parametrize("pairs", [[], [(1, 4)], [(5, 2), (5, 3), (0, 6)]])
-def test_blocks_are_copied_in_every_layer_and_no_other_changes(kv_format, pairs, device, full):
-    kv = random_kv(kv_format, device, **({"heads": 8, "dim": 128, "size": 64} if full else {}))
-    table = torch.tensor(pairs, dtype=torch.int32, device=device).reshape(-1, 2)
-    twin = type(kv)(kv.values.clone(), None if kv.scales is None else kv.scales.clone())
-    copy_blocks_torch(twin, table)
-    copy_blocks(kv, table)
-    assert torch.equal(kv.values, twin.values)
-    assert kv.scales is None or torch.equal(kv.scales, twin.scales)
 
 
 @pytest.mark.parametrize("kv_format", FORMATS)
