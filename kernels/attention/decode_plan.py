@@ -24,9 +24,6 @@ FEW_ROWS, FEW_ROWS_SPLITS = 8, 64
 MIN_TILES = 2
 """Blocks below which an item is not cut further."""
 
-FIXED_TILES = 4
-"""Blocks of an item in the mode where a row's result does not depend on its batch."""
-
 ITEM_FIELDS = tl.constexpr(8)
 """int32 fields of a work item: sequence (-1: none), the sequence's first item and how many it has, the
 item's first and end block, the context's tokens, the page of the first block, unused."""
@@ -59,20 +56,14 @@ class DecodePlan:
         return self.rotation is not None and self.rotation.pairing == "adjacent"
 
 
-def plan_decode(
-    tables: PassTables,
-    shape: AttentionShape,
-    batch_independent: bool = False,
-    rotation: Rotation | None = None,
-) -> DecodePlan:
+def plan_decode(tables: PassTables, shape: AttentionShape, rotation: Rotation | None = None) -> DecodePlan:
     """Cut the contexts of a pass's decode rows into items, on the device.
 
-    W is at most num_decode + 64, or 32 num_decode when `batch_independent`: then a row is cut by its
-    own length alone, and its result is bit-equal beside any other rows. `attend_decode` needs `rotation`.
+    W is at most num_decode + 64. `attend_decode` needs `rotation`.
     """
     rows, device = tables.num_decode, tables.context_lens.device
-    splits = FEW_ROWS_SPLITS if 1 < rows <= FEW_ROWS and not batch_independent else SPLITS
-    work = rows * splits if batch_independent else rows + splits
+    splits = FEW_ROWS_SPLITS if 1 < rows <= FEW_ROWS else SPLITS
+    work = rows + splits
     dim = padded_dim(shape.head_dim)
     plan = DecodePlan(
         torch.empty((work, ITEM_FIELDS.value), dtype=torch.int32, device=device),
@@ -101,8 +92,7 @@ def plan_decode(
             BLOCK_SIZE=shape.block_size,
             WINDOW=shape.window,
             SPLITS=splits,
-            MIN_TILES=FIXED_TILES if batch_independent else MIN_TILES,
-            SHARED=not batch_independent,
+            MIN_TILES=MIN_TILES,
             PAIRS=plan.pairs,
             ADJACENT=plan.adjacent,
             DIM=dim,
@@ -157,7 +147,6 @@ def _plan_decode(
     WINDOW: tl.constexpr,
     SPLITS: tl.constexpr,
     MIN_TILES: tl.constexpr,
-    SHARED: tl.constexpr,
     PAIRS: tl.constexpr,
     ADJACENT: tl.constexpr,
     DIM: tl.constexpr,
@@ -182,10 +171,7 @@ def _plan_decode(
     if WINDOW > 0:
         first = tl.maximum(context - WINDOW, 0) // BLOCK_SIZE
     tiles = end - first
-    if SHARED:
-        length = tl.maximum(tl.cdiv(tl.sum(tiles, axis=0), SPLITS), MIN_TILES)
-    else:
-        length = tl.maximum(tl.cdiv(tiles, SPLITS), MIN_TILES)
+    length = tl.maximum(tl.cdiv(tl.sum(tiles, axis=0), SPLITS), MIN_TILES)
     count = tl.where(real, tl.maximum(tl.cdiv(tiles, length), 1), 0)
     start = tl.cumsum(count, axis=0) - count
     table = block_tables + row.to(tl.int64) * table_width
