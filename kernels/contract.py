@@ -40,7 +40,7 @@ class PassLayout:
 
     `context_lens[i]` counts sequence i's tokens up to and including its last one of this pass;
     its new tokens are the last `query_lens[i]` of them. The first `num_decode` sequences decode:
-    they have one new token each, and where guesses are verified (`verify_rows`) a few behind it.
+    they have one new token each, and where drafts are verified (`verify_rows`) a few behind it.
     `block_tables[i]` covers the whole context.
     """
 
@@ -73,7 +73,7 @@ class Operations(Protocol):
     tick_extra_ms: float
     """How much longer than one without prompts a tick may always be while answers run."""
     verify_rows: int
-    """Most tokens of a pass of decode rows with guesses behind them; 0: it can have none."""
+    """Most tokens of a pass of decode rows with drafts behind them; 0: it can have none."""
     runs_ahead: bool
     """Whether passes can be captured as graphs and queued ahead of their results."""
     fallbacks: list[str]

@@ -108,7 +108,7 @@ class CapturedPass:
         self.buffers = PassBuffers.create(
             state, size.num_decode, size.num_chunks, size.num_tokens, size.num_sampled, size.verifies
         )
-        self._first_guess_row = state.first_guess_row
+        self._first_guess_row = state.first_draft_row
         self._host = queue.host_tensor(self.buffers.inputs.numel())
         self._replay: Callable[[], None] | None = None
         self.has_run = False
@@ -120,7 +120,7 @@ class CapturedPass:
         self._ids = self._mirror(parts.ids)
         self._logit_rows = self._mirror(parts.logit_rows)
         self._sampled_slots = self._mirror(parts.sampled_slots)
-        self._guesses = self._mirror(parts.guesses)
+        self._guesses = self._mirror(parts.drafts)
 
     def capture(self, compute: Callable[[PassBuffers], None]) -> None:
         """Record `compute`; it must have run once, so that it is compiled."""

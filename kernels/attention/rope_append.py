@@ -98,11 +98,11 @@ def rotation_of(
 ) -> tuple:
     """float32 [DIM] cosines and signed sines of a position: x · cos + partner · sin rotates."""
     _, pair, sign = partner_of(PAIRS, ADJACENT, DIM)
-    turning = tl.arange(0, DIM) < 2 * PAIRS
+    rotating = tl.arange(0, DIM) < 2 * PAIRS
     # Positions in the tens of thousands leave float32 no digits of an angle's fraction.
-    angle = position.to(tl.float64) * tl.load(inv_freq + pair, mask=turning, other=0.0)
+    angle = position.to(tl.float64) * tl.load(inv_freq + pair, mask=rotating, other=0.0)
     angle = (angle - tl.floor(angle / TWO_PI + 0.5) * TWO_PI).to(tl.float32)
-    length = tl.where(turning, magnitude, 1.0)
+    length = tl.where(rotating, magnitude, 1.0)
     return tl.cos(angle) * length, tl.sin(angle) * length * sign
 
 
@@ -141,16 +141,16 @@ def rotate_heads(
         step = split * split_stride
         x += tl.load(row + step + d[None, :], mask=kept, other=0.0).to(tl.float32)
         y += tl.load(row + step + partner[None, :], mask=kept, other=0.0).to(tl.float32)
-    turned = (head < rotated_heads)[:, None]
+    rotates = (head < rotated_heads)[:, None]
     if NORM:
         weight = norm + head[:, None] * HEAD_DIM
-        own = tl.load(weight + d[None, :], mask=kept & turned, other=1.0)
-        other = tl.load(weight + partner[None, :], mask=kept & turned, other=1.0)
+        own = tl.load(weight + d[None, :], mask=kept & rotates, other=1.0)
+        other = tl.load(weight + partner[None, :], mask=kept & rotates, other=1.0)
         root = tl.sqrt_rn(tl.sum(x * x, axis=1) / HEAD_DIM + eps)[:, None]
-        root = tl.where(turned & inside[:, None], root, 1.0)
+        root = tl.where(rotates & inside[:, None], root, 1.0)
         x = x / root * own
         y = y / root * other
-    return tl.where(turned, x * cos[None, :] + y * sin[None, :], x)
+    return tl.where(rotates, x * cos[None, :] + y * sin[None, :], x)
 
 
 @triton.jit(do_not_specialize=["num_tokens"])

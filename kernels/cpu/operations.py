@@ -41,7 +41,7 @@ class CPULinear:
 
 @dataclass(slots=True)
 class DecodeTables:
-    """Where the S sequences of a decode pass lie, each with its token and the guesses behind it."""
+    """Where the S sequences of a decode pass lie, each with its token and the drafts behind it."""
 
     tables: Tensor
     """int64 [S, W]."""

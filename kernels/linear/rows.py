@@ -20,7 +20,7 @@ from kernels.planes.layout import COLUMNS, PlanesMatrix
 __all__ = [
     "MAX_ROWS",
     "gated_rows",
-    "linear_fixed",
+    "linear_batch_invariant",
     "linear_rows",
     "linear_rows_parts",
 ]
@@ -104,13 +104,13 @@ def _constants(w: PlanesMatrix, plan: RowsPlan) -> dict[str, object]:
     }
 
 
-def linear_fixed(x: Activations, w: Tensor, bias: Tensor | None) -> Tensor:
+def linear_batch_invariant(x: Activations, w: Tensor, bias: Tensor | None) -> Tensor:
     """x of any number of rows times float rows of w, → [splits, M, N]: a row's result is its own alone."""
-    slices = [_linear_float(part, w, bias, fixed=True) for part in x.values.split(MAX_ROWS)]
+    slices = [_linear_float(part, w, bias, batch_invariant=True) for part in x.values.split(MAX_ROWS)]
     return slices[0] if len(slices) == 1 else torch.cat(slices, dim=1)
 
 
-def _linear_float(x: Tensor, w: Tensor, bias: Tensor | None, fixed: bool = False) -> Tensor:
+def _linear_float(x: Tensor, w: Tensor, bias: Tensor | None, batch_invariant: bool = False) -> Tensor:
     rows, (outputs, columns) = x.shape[0], w.shape
     tokens = 8 if rows <= 8 else 16 if rows <= 16 else 32
     weights, depth = 64, 128 if w.dtype != torch.float32 else 64
@@ -121,7 +121,7 @@ def _linear_float(x: Tensor, w: Tensor, bias: Tensor | None, fixed: bool = False
     precision = fast if fast == "none" or has_ptx(w) else "ieee"
     float_kernel[(tiles, splits)](
         w, x, x if bias is None else bias, out, outputs, columns, rows, splits,
-        BN=weights, BM=32 if fixed else tokens, BK=depth, STAGES=3,
+        BN=weights, BM=32 if batch_invariant else tokens, BK=depth, STAGES=3,
         PRECISION=precision, EVEN=columns % depth == 0, BIAS=bias is not None, num_warps=4,
     )  # fmt: skip
     return out

@@ -123,7 +123,9 @@ def _gpu(multiprocessors: int, major: int, minor: int) -> Gpu:
 
 
 @cache
-def fixed_plan(type: GGMLType, count: int, columns: int, gpu: Gpu, max_splits: int = MAX_SPLITS) -> TilePlan:
+def batch_invariant_plan(
+    type: GGMLType, count: int, columns: int, gpu: Gpu, max_splits: int = MAX_SPLITS
+) -> TilePlan:
     """One plan for any number of rows of x: that of a tile of few tokens."""
     return replace(plan_tiles(type, FEW[0].tokens, count, columns, gpu, max_splits), tma=False)
 

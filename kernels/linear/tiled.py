@@ -18,7 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernels.cuda.activations import SUM_WIDTH, Activations, has_ptx
 from kernels.cuda.streams import owner_of
 from kernels.linear.gate import Activation, gated_product
-from kernels.linear.tile_plan import MAX_SPLITS, TilePlan, fixed_plan, gpu_of, plan_tiles
+from kernels.linear.tile_plan import MAX_SPLITS, TilePlan, batch_invariant_plan, gpu_of, plan_tiles
 from kernels.planes.dequant import parity
 from kernels.planes.layout import ROWS, PlanesMatrix
 from kernels.planes.unpack import CHUNK, HALF, chunk_float16, half_operands, row_pointers
@@ -34,29 +34,33 @@ _CHUNK = tl.constexpr(CHUNK)
 
 
 def plan_for(
-    x: Activations, type: GGMLType, count: int, max_splits: int = MAX_SPLITS, fixed: bool = False
+    x: Activations, type: GGMLType, count: int, max_splits: int = MAX_SPLITS, batch_invariant: bool = False
 ) -> TilePlan:
-    """The plan for x times a matrix of `count` rows; fixed: the same however many rows x has."""
+    """The plan for x times a matrix of `count` rows; batch_invariant: the same however many rows x has."""
     rows, columns = x.values.shape
-    if fixed:
-        return fixed_plan(type, count, columns, gpu_of(x.values), max_splits)
+    if batch_invariant:
+        return batch_invariant_plan(type, count, columns, gpu_of(x.values), max_splits)
     return plan_tiles(type, rows, count, columns, gpu_of(x.values), max_splits)
 
 
-def linear_tiled(x: Activations, parts: Sequence[PlanesPart], plan: TilePlan, fixed: bool = False) -> Tensor:
+def linear_tiled(
+    x: Activations, parts: Sequence[PlanesPart], plan: TilePlan, batch_invariant: bool = False
+) -> Tensor:
     """x @ wᵀ + bias of all parts side by side, without dense copies: → float32 [splits, M, N of all].
 
     Grid: weight tiles × token tiles (those of one weight tile side by side, so that the second finds
     the weights in the L2) by slices of K. Reads the planes once per token tile and x once per weight
     tile. Weights as in `kernels.planes.unpack`: relative error 4e-4. The plan is that of the
-    largest part; other parts use their own tile, and run beside it. fixed: as for `plan_for`.
+    largest part; other parts use their own tile, and run beside it. batch_invariant: as for `plan_for`.
     """
     total = sum(w.shape[0] for w, _ in parts)
     out = torch.empty((plan.splits, x.values.shape[0], total), dtype=torch.float32, device=x.values.device)
     launches = []
     for (w, bias), column in zip(parts, starts(parts), strict=True):
-        one = len(parts) == 1
-        own = plan if one else replace(plan_for(x, w.type, total, fixed=fixed), splits=plan.splits)
+        own = plan
+        if len(parts) > 1:
+            own = plan_for(x, w.type, total, batch_invariant=batch_invariant)
+            own = replace(own, splits=plan.splits)
         launches.append(partial(_launch, x, w, bias, out[:, :, column:], out, own, ""))
     _together(launches, out.device)
     return out

@@ -38,8 +38,8 @@ def check(shape, contexts, device, kv_format="float16", sinks=None):
     tables, kv, q = prepare(shape, contexts, device, kv_format)
     out = poisoned_output(len(contexts), shape, device)
     plan = plan_decode(tables, shape)
-    plan.parts.fill_(float("nan"))
-    plan.tops.fill_(float("nan"))
+    plan.partials.fill_(float("nan"))
+    plan.row_stats.fill_(float("nan"))
     attention_decode(q, tables, kv.layer(1), shape, plan, out, sinks)
     expected = attention_torch(q, tables, kv.layer(1), shape, sinks, torch.float64)
     assert torch.isfinite(out.values).all()
@@ -96,10 +96,10 @@ def test_odd_shapes(shape, device):
 
 def test_a_long_row_is_cut_and_short_ones_are_not(device):
     tables, _, _ = prepare(SMALL, [1600, 30, 0, 30], device)
-    items = plan_decode(tables, SMALL).items
-    assert items[:, 0].tolist().count(0) > 20
-    assert [items[:, 0].tolist().count(row) for row in (1, 2, 3)] == [1, 1, 1]
-    length = (items[:, 4] - items[:, 3])[items[:, 0] >= 0]
+    splits = plan_decode(tables, SMALL).splits
+    assert splits[:, 0].tolist().count(0) > 20
+    assert [splits[:, 0].tolist().count(row) for row in (1, 2, 3)] == [1, 1, 1]
+    length = (splits[:, 4] - splits[:, 3])[splits[:, 0] >= 0]
     assert length.sum() == 100 + 2 + 2 and length.max() <= 5
 
 
@@ -138,7 +138,7 @@ def check_fused(shape, contexts, device, kv_format="float16", pairing="halves", 
     twin = TritonKV(kv.values.clone(), None if kv.scales is None else kv.scales.clone())
     out = poisoned_output(rows, shape, device)
     plan = plan_decode(tables, shape, rotation)
-    plan.parts.fill_(float("nan"))
+    plan.partials.fill_(float("nan"))
     attend_decode(qkv, tables, kv.layer(1), shape, plan, out, weight, 1e-6, sinks)
     q = rope_append(qkv, tables, twin.layer(1), shape, rotation, weight, 1e-6)
     expected = attention_torch(q, tables, twin.layer(1), shape, sinks, torch.float64)

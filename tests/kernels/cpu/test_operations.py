@@ -154,7 +154,7 @@ def test_attention_equals_definition(kv_dtype: str, dim: int, normed: bool):
 @pytest.mark.parametrize("kv_dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kind", [CPUOperations, TorchOperations])
 def test_tokens_of_one_pass_attend_as_one_by_one(kind: type[TorchOperations], kv_dtype: str):
-    """A sequence's guesses, beside rows without any; block borders at 16 and 32."""
+    """A sequence's drafts, beside rows without any; block borders at 16 and 32."""
     torch.manual_seed(3)
     dim, kv_heads, q_heads, lens, ends = 64, 2, 4, [1, 6, 1, 4], [20, 35, 230, 16]
     tables = [[4 * i + j + 1 for j in range(3)] for i in range(4)]
