@@ -190,6 +190,7 @@ def _attention_decode(
     end = tl.load(fields + 4)
     context = tl.load(fields + 5)
     block = tl.load(fields + 6)
+    row = tl.arange(0, ROWS)
     d = tl.arange(0, DIM)
     place = (seq.to(tl.int64) * KV_HEADS + head) * GROUPS
     row_max = tl.full((COLUMNS,), NO_SCORE, tl.float32)
@@ -208,7 +209,6 @@ def _attention_decode(
         row_sum = tl.where(newest, row_sum + 1.0, row_sum)
         acc = tl.where(newest, acc + own_value[:, None], acc)
     else:
-        row = tl.arange(0, ROWS)
         inside = (row < GROUPS)[:, None] & (d < HEAD_DIM)[None, :]
         query = tl.load(source + (place + row[:, None]) * HEAD_DIM + d[None, :], mask=inside, other=0.0)
     queries = repeated_columns(query, COLUMNS)

@@ -1,7 +1,7 @@
 """The paged KV tensors of one model as the Triton kernels lay them out, and how kernels read them.
 
 Per layer [num_blocks, 2, kv_heads, block_size, head_dim], keys 0 and values 1: a block of one head is
-one contiguous tile. float16 or bfloat16; q8_0 keeps int8 codes and a float16 scale for every 32
+one contiguous tile. float16 or bfloat16; q8_0 keeps int8 quants and a float16 scale for every 32
 consecutive values in a tensor of its own. Kernels take the stride between blocks as an argument, so
 blocks of one layer need not be adjacent.
 """
@@ -53,7 +53,7 @@ def block_nbytes(num_layers: int, kv_heads: int, head_dim: int, block_size: int,
 
 
 def page_planes(kv_format: KVFormat, head_dim: int) -> list[tuple[torch.dtype, int]]:
-    """Element type and values per slot of each tensor of pages: codes or floats, then q8_0's scales.
+    """Element type and values per slot of each tensor of pages: quants or floats, then q8_0's scales.
 
     Raises ValueError for heads that q8_0 cannot divide.
     """

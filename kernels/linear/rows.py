@@ -55,15 +55,15 @@ def linear_rows_parts(
     The first one's plan says how many splits all have.
     """
     rows, first = x.values.shape[0], parts[0][0]
-    width, device = sum(w.shape[0] for w, _ in parts), first.codes.device
+    width, device = sum(w.shape[0] for w, _ in parts), first.quants.device
     splits = (plan or rows_plan(first.type, rows, first.shape, multiprocessors(device))).splits
     out = torch.empty((splits, rows, width), dtype=torch.float32, device=device)
     column = 0
     for w, bias in parts:
         own = plan or rows_plan(w.type, rows, w.shape, multiprocessors(device))
         planes_kernel[(triton.cdiv(w.shape[0], own.weights), splits)](
-            w.codes, w.high, w.meta, x.values, x.sums, x.sums if bias is None else bias, out[:, :, column:],
-            width, w.shape[0], w.codes.shape[1], w.shape[1], rows, splits, w.codes.shape[0],
+            w.quants, w.high, w.meta, x.values, x.sums, x.sums if bias is None else bias, out[:, :, column:],
+            width, w.shape[0], w.quants.shape[1], w.shape[1], rows, splits, w.quants.shape[0],
             BIAS=bias is not None, **_constants(w, own),
         )  # fmt: skip
         column += w.shape[0]
@@ -78,13 +78,13 @@ def gated_rows(
     w [N, K] holds gate and up rows in pairs (`planes.gate_up_order`). gelu is its tanh form.
     """
     rows, half = x.values.shape[0], w.shape[0] // 2
-    device = w.codes.device
+    device = w.quants.device
     plan = plan or rows_plan(w.type, rows, w.shape, multiprocessors(device), gated=True)
     values = torch.empty((rows, half), dtype=torch.float16, device=device)
     sums = torch.empty((rows, triton.cdiv(half, SUM_WIDTH)), dtype=torch.float32, device=device)
     gated_kernel[(triton.cdiv(w.shape[0], plan.weights), 1)](
-        w.codes, w.high, w.meta, x.values, x.sums, values, sums,
-        w.shape[0], w.codes.shape[1], w.shape[1], rows, 1, w.codes.shape[0],
+        w.quants, w.high, w.meta, x.values, x.sums, values, sums,
+        w.shape[0], w.quants.shape[1], w.shape[1], rows, 1, w.quants.shape[0],
         GELU=activation == "gelu", **_constants(w, plan),
     )  # fmt: skip
     return Activations(values, sums)
@@ -98,7 +98,7 @@ def _constants(w: PlanesMatrix, plan: RowsPlan) -> dict[str, object]:
         "STAGES": plan.stages,
         "RAGGED": w.shape[1] % COLUMNS != 0,
         "BEFORE": plan.before,
-        "FAST": has_ptx(w.codes),
+        "FAST": has_ptx(w.quants),
         "WARPS": plan.warps,
         "num_warps": plan.warps,
     }

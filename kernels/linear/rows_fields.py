@@ -1,9 +1,9 @@
 """What `linear_rows` kernels take from planes before a dot product: evaluated when a kernel compiles.
 
-On NVIDIA a masked code already is a float16, a subnormal one: u * 2^-24 for a field at bit 0, sixteen
-times that at bit 4. Tensor cores multiply such numbers exactly, so a code costs half an instruction and
+On NVIDIA a masked quant already is a float16, a subnormal one: u * 2^-24 for a field at bit 0, sixteen
+times that at bit 4. Tensor cores multiply such numbers exactly, so a quant costs half an instruction and
 its power of two goes into the scale that follows (`factor`). Bytes and tables go under the exponent
-0x6400 (1024 + u) and lose 1152 again. Elsewhere codes are converted and every factor is 1.
+0x6400 (1024 + u) and lose 1152 again. Elsewhere quants are converted and every factor is 1.
 """
 
 import triton
@@ -12,8 +12,8 @@ from kernels.planes.layout import WIDTH, PlanesFormat
 
 
 @triton.constexpr_function
-def code_words(form: PlanesFormat) -> int:
-    """Code words of one super-block."""
+def word_count(form: PlanesFormat) -> int:
+    """Words of quants of one super-block."""
     return form.bits // 2
 
 
@@ -58,14 +58,14 @@ def last_word(form: PlanesFormat) -> int:
 
 
 @triton.constexpr_function
-def entry(form: PlanesFormat, code: int) -> int:
-    """The value of a code of a table."""
-    return form.table[code]
+def entry(form: PlanesFormat, quant: int) -> int:
+    """The value of a quant of a table."""
+    return form.table[quant]
 
 
 @triton.constexpr_function
 def has_table(form: PlanesFormat) -> bool:
-    """Whether codes stand for entries of a table."""
+    """Whether quants stand for entries of a table."""
     return len(form.table) > 0
 
 
@@ -76,8 +76,8 @@ def high_place(form: PlanesFormat, plane: int) -> int:
 
 
 @triton.constexpr_function
-def codes_ptx(form: PlanesFormat, group: int) -> str:
-    """$0 to $3 = planes of a group as float16 pairs, from words $4, $5 (8-bit codes) and upper bits $6."""
+def quants_ptx(form: PlanesFormat, group: int) -> str:
+    """$0 to $3 = planes of a group as float16 pairs, from words $4, $5 (8-bit quants) and upper bits $6."""
     if form.table:
         return _table_ptx(form.table)
     if form.bits == 8:
@@ -115,7 +115,7 @@ def scale_ptx(byte: int) -> str:
 
 @triton.constexpr_function
 def _place(form: PlanesFormat, index: int) -> int:
-    """Bit at which a plane's code lies once its word was shifted."""
+    """Bit at which a plane's quant lies once its word was shifted."""
     return 2 * index if form.bits == 2 else index % 2 * 4
 
 
@@ -127,7 +127,7 @@ def _both(field: int) -> str:
 
 @triton.constexpr_function
 def _shift_ptx(register: str, left: int) -> str:
-    """The word of upper bits shifted, so that they stand above their codes."""
+    """The word of upper bits shifted, so that they stand above their quants."""
     return f"shl.b32 {register}, $6, {left};" if left >= 0 else f"shr.u32 {register}, $6, {-left};"
 
 

@@ -1,4 +1,4 @@
-"""Operands of the products in `rows_kernels`: codes and scales of planes in registers.
+"""Operands of the products in `rows_kernels`: quants and scales of planes in registers.
 
 A lane of a warp reads 8 (or 2 times 4) consecutive columns and hands them to the matrix instruction as
 they lie: `fragment` renames the columns of both operands alike, which leaves the product as it is.
@@ -8,11 +8,11 @@ import triton
 import triton.language as tl
 
 from kernels.linear.rows_fields import (
-    codes_ptx,
     entry,
     factor,
     has_table,
     high_place,
+    quants_ptx,
     scale_byte,
     scale_kind,
     scale_ptx,
@@ -46,7 +46,7 @@ def four_planes(
     """Planes 4 GROUP to 4 GROUP + 3 as float16, `value - offset` over `factor`, of the words' shape."""
     if FAST:
         return tl.inline_asm_elementwise(
-            codes_ptx(FORM, GROUP),
+            quants_ptx(FORM, GROUP),
             "=&r,=&r,=&r,=&r,r,r,r",
             [first, second, high],
             dtype=(tl.float16, tl.float16, tl.float16, tl.float16),
@@ -76,16 +76,16 @@ def _plane(
         word = first >> (4 * INDEX)
     else:
         word = first >> (8 * GROUP + 2 * INDEX)
-    code = word.to(tl.int32) & ((1 << FORM.bits) - 1)
+    quant = word.to(tl.int32) & ((1 << FORM.bits) - 1)
     if FORM.high_bits > 0:
         upper = high.to(tl.int32) >> high_place(FORM, 4 * GROUP + INDEX)
-        code |= (upper & ((1 << FORM.high_bits) - 1)) << FORM.bits
+        quant |= (upper & ((1 << FORM.high_bits) - 1)) << FORM.bits
     if has_table(FORM):
-        value = tl.zeros_like(code)
+        value = tl.zeros_like(quant)
         for index in tl.static_range(16):
-            value += tl.where(code == index, entry(FORM, index), 0)
+            value += tl.where(quant == index, entry(FORM, index), 0)
         return value.to(tl.float16)
-    return (code - FORM.offset).to(tl.float16)
+    return (quant - FORM.offset).to(tl.float16)
 
 
 @triton.jit

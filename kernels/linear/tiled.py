@@ -113,10 +113,10 @@ def _launch(
     tile = plan.tile
     tiles = triton.cdiv(w.shape[0], tile.weights) * triton.cdiv(rows, tile.tokens)
     _tiled[(tiles, plan.splits)](
-        w.codes,
+        w.quants,
         w.high,
         w.meta,
-        parity(w.codes.device),
+        parity(w.quants.device),
         TensorDescriptor.from_tensor(x.values, [tile.tokens, CHUNK]) if plan.tma else x.values,
         x.values if bias is None else bias,
         out,
@@ -125,8 +125,8 @@ def _launch(
         w.shape[0],
         columns,
         out.stride(-2),
-        w.codes.shape[1],
-        w.codes.shape[0],
+        w.quants.shape[1],
+        w.quants.shape[0],
         triton.cdiv(columns, HALF),
         FORM=w.format,
         BN=tile.weights,
@@ -135,7 +135,7 @@ def _launch(
         EVEN=columns % HALF == 0,
         TMA=plan.tma,
         GATE=gate,
-        FAST=has_ptx(w.codes),
+        FAST=has_ptx(w.quants),
         STAGES=tile.stages,
         num_warps=tile.warps,
     )
@@ -148,7 +148,7 @@ def starts(parts: Sequence[PlanesPart]) -> list[int]:
 
 @triton.jit(do_not_specialize=["m_count", "S", "tile_count", "halves"])
 def _tiled(
-    codes: tl.tensor,
+    quants: tl.tensor,
     high: tl.tensor,
     meta: tl.tensor,
     index: tl.tensor,
@@ -180,7 +180,7 @@ def _tiled(
     n = tl.arange(0, BN)
     row = n % _ROWS
     tile = tl.minimum(weight_tile * (BN // _ROWS) + n // _ROWS, tile_count - 1).to(tl.int64)
-    pc, ph, pm = row_pointers(codes, high, meta, tile, row, S, FORM)
+    pq, ph, pm = row_pointers(quants, high, meta, tile, row, S, FORM)
     first = tl.program_id(0) % token_tiles * BM
     if TMA:
         # The last tile ends with the last token: columns that two tiles share get the same sums twice.
@@ -194,7 +194,7 @@ def _tiled(
     start = split * halves // splits
     stop = (split + 1) * halves // splits
     for half in tl.range(start, stop, num_stages=STAGES):
-        ops = half_operands(pc, ph, pm, index + row, half, FORM, FAST)
+        ops = half_operands(pq, ph, pm, index + row, half, FORM, FAST)
         for chunk in tl.static_range(2):
             weights = chunk_float16(ops, chunk, FORM, FAST)
             column = half * _HALF + chunk * _CHUNK

@@ -24,8 +24,8 @@ def embed_rows(ids: Tensor, w: PlanesMatrix | Tensor) -> Tensor:
     hidden = w.shape[1]
     out = torch.empty((ids.shape[0], hidden), dtype=torch.float32, device=ids.device)
     if ids.shape[0]:
-        _embed[(ids.shape[0], w.codes.shape[1])](
-            ids, w.codes, w.high, w.meta, out, hidden, w.codes.shape[1], FORM=w.format, num_warps=1
+        _embed[(ids.shape[0], w.quants.shape[1])](
+            ids, w.quants, w.high, w.meta, out, hidden, w.quants.shape[1], FORM=w.format, num_warps=1
         )
     return out
 
@@ -33,7 +33,7 @@ def embed_rows(ids: Tensor, w: PlanesMatrix | Tensor) -> Tensor:
 @triton.jit
 def _embed(
     ids: tl.tensor,
-    codes: tl.tensor,
+    quants: tl.tensor,
     high: tl.tensor,
     meta: tl.tensor,
     out: tl.tensor,
@@ -46,9 +46,9 @@ def _embed(
     source = tl.load(ids + token).to(tl.int64)
     only = tl.arange(0, 1)
     row = (source % _ROWS).to(tl.int32) + only
-    pc, ph, pm = row_pointers(codes, high, meta, source // _ROWS, row, S, FORM)
+    pq, ph, pm = row_pointers(quants, high, meta, source // _ROWS, row, S, FORM)
     for side in tl.static_range(2):
-        ops = half_operands(pc, ph, pm, meta + row, block * 2 + side, FORM, False)
+        ops = half_operands(pq, ph, pm, meta + row, block * 2 + side, FORM, False)
         for plane in tl.static_range(4):
             column = block * _COLUMNS + (side * 4 + plane) * _WIDTH + tl.arange(0, _WIDTH)
             target = out + token.to(tl.int64) * hidden + only[:, None] + column[None, :]

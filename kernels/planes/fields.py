@@ -13,25 +13,25 @@ from kernels.planes.layout import IQ4_TABLE, PLANES, WIDTH, PlanesFormat
 
 @triton.constexpr_function
 def word_step(form: PlanesFormat) -> int:
-    """How much higher the second half's codes lie in a word that both halves share."""
+    """How much higher the second half's quants lie in a word that both halves share."""
     return 8 if form.bits == 2 else 0
 
 
 @triton.constexpr_function
 def word_count(form: PlanesFormat) -> int:
-    """Code words of one super-block."""
+    """Words of quants of one super-block."""
     return PLANES * form.bits // 16
 
 
 @triton.constexpr_function
 def word_index(form: PlanesFormat, plane: int) -> int:
-    """Which of the half's code words holds one of its planes."""
+    """Which of the half's quant words holds one of its planes."""
     return plane // (16 // form.bits)
 
 
 @triton.constexpr_function
 def word_place(form: PlanesFormat, plane: int) -> int:
-    """Lowest bit of a plane of the first half in its code word."""
+    """Lowest bit of a plane of the first half in its quant word."""
     return plane % (16 // form.bits) * form.bits
 
 
@@ -55,13 +55,13 @@ def low_mask(bits: int) -> int:
 
 @triton.constexpr_function
 def table_entry(form: PlanesFormat, index: int) -> int:
-    """The value of a code."""
+    """The value of a quant."""
     return form.table[index]
 
 
 @triton.constexpr_function
 def has_table(form: PlanesFormat) -> bool:
-    """Whether codes stand for entries of a table."""
+    """Whether quants stand for entries of a table."""
     return bool(form.table)
 
 
@@ -119,7 +119,7 @@ def scale_ptx(form: PlanesFormat, byte: int) -> str:
 
 @triton.constexpr_function
 def weights_ptx(form: PlanesFormat, plane: int) -> str:
-    """$0 = two weights from code words $1, {s, m} in $2, the half's index $4, upper bits $6."""
+    """$0 = two weights from quant words $1, {s, m} in $2, the half's index $4, upper bits $6."""
     place = word_place(form, plane)
     lines = [".reg .b32 t, u, s, m, k, c;", "mov.b32 t, $1;"]
     if form.bits == 2:

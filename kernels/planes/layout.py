@@ -5,12 +5,12 @@ of COLUMNS = 256 (a super-block), NT tiles and S super-blocks; padding has zero 
 of a row is P = 8 planes of W = 32 consecutive columns: column 256 s + 32 p + j is element j of plane
 p of super-block s. A scale serves one plane, or half of one (Q2_K, Q3_K, Q6_K: `scale_width` 16).
 
-A weight is `scale * (value(u) - offset) - minimum`, u its unsigned code; `value` is the identity or a
+A weight is `scale * (value(u) - offset) - minimum`, u its unsigned quant; `value` is the identity or a
 table of 16 (`PlanesFormat.table`). Three tensors hold everything, each tile-major:
 
-- `codes`, int16 [NT, S, 8 / F, 64, 32]: the low `bits` bits of u, F = 16 / bits planes to a word;
+- `quants`, int16 [NT, S, 8 / F, 64, 32]: the low `bits` bits of u, F = 16 / bits planes to a word;
   plane p = F g + i lies in word g at bits `bits * i` upwards.
-- `high`, [NT, S, 1, 64, 32], for codes of 5, 6 and 3 bits: their upper bits, those of plane p at bit
+- `high`, [NT, S, 1, 64, 32], for quants of 5, 6 and 3 bits: their upper bits, those of plane p at bit
   `high_places[p]`. Q5 and Q3_K: uint8, one bit a plane; Q6_K: int16, two. The places are such that
   one shift of the word brings the upper bits of several planes just above their lower bits: to bits
   4 and 8 for the nibbles at bits 0 and 4, to bits 2, 4, 6, 8 for pairs. Empty otherwise: [NT, S, 0, …].
@@ -97,12 +97,12 @@ LAYOUTS: dict[GGMLType, PlanesFormat] = {
 
 @dataclass(frozen=True, slots=True)
 class PlanesMatrix:
-    """A repacked matrix; the module's docstring defines `codes`, `high` and `meta`."""
+    """A repacked matrix; the module's docstring defines `quants`, `high` and `meta`."""
 
     type: GGMLType
     shape: tuple[int, int]
     """(N, K) without padding."""
-    codes: Tensor
+    quants: Tensor
     high: Tensor
     meta: Tensor
 
@@ -114,12 +114,12 @@ class PlanesMatrix:
     @property
     def padded(self) -> tuple[int, int]:
         """(N, K) rounded up to whole tiles and super-blocks."""
-        return self.codes.shape[0] * ROWS, self.codes.shape[1] * COLUMNS
+        return self.quants.shape[0] * ROWS, self.quants.shape[1] * COLUMNS
 
     @property
     def nbytes(self) -> int:
         """Bytes that the three tensors hold."""
-        return self.codes.nbytes + self.high.nbytes + self.meta.nbytes
+        return self.quants.nbytes + self.high.nbytes + self.meta.nbytes
 
 
 def repack(
@@ -143,8 +143,8 @@ def repack(
             part = blocks[start : start + step]
         else:
             part = blocks[row_order[start : start + step]]
-        codes, meta = SPLITS[type](part.reshape(-1, block.nbytes))
-        _store(matrix, start, codes.view(len(part), -1), meta.view(len(part), -1))
+        quants, meta = SPLITS[type](part.reshape(-1, block.nbytes))
+        _store(matrix, start, quants.view(len(part), -1), meta.view(len(part), -1))
     return matrix
 
 
@@ -172,19 +172,19 @@ def _empty(type: GGMLType, shape: tuple[int, int], device: torch.device) -> Plan
 
 
 def _slab_rows(matrix: PlanesMatrix) -> int:
-    weights = _CPU_SLAB if matrix.codes.device.type == "cpu" else _SLAB
+    weights = _CPU_SLAB if matrix.quants.device.type == "cpu" else _SLAB
     return max(1, weights // (ROWS * matrix.padded[1])) * ROWS
 
 
-def _store(matrix: PlanesMatrix, start: int, codes: Tensor, meta: Tensor) -> None:
-    """Packs codes uint8 [rows, K] and block words int32 [rows, words] into the planes."""
+def _store(matrix: PlanesMatrix, start: int, quants: Tensor, meta: Tensor) -> None:
+    """Packs quants uint8 [rows, K] and block words int32 [rows, words] into the planes."""
     form = matrix.format
-    tiles, blocks = -(-len(codes) // ROWS), matrix.codes.shape[1]
+    tiles, blocks = -(-len(quants) // ROWS), matrix.quants.shape[1]
     where = slice(start // ROWS, start // ROWS + tiles)
-    codes = _pad(codes, tiles * ROWS, matrix.padded[1])
-    planes = codes.view(tiles, ROWS, blocks, PLANES, WIDTH).permute(0, 2, 3, 1, 4)
+    quants = _pad(quants, tiles * ROWS, matrix.padded[1])
+    planes = quants.view(tiles, ROWS, blocks, PLANES, WIDTH).permute(0, 2, 3, 1, 4)
     places = tuple(range(0, 16, form.bits))
-    matrix.codes[where] = _pack(planes, places, (1 << form.bits) - 1)
+    matrix.quants[where] = _pack(planes, places, (1 << form.bits) - 1)
     if form.high_bits:
         high = _pack(planes >> form.bits, form.high_places, (1 << form.high_bits) - 1)
         matrix.high[where] = high.to(form.high_dtype)

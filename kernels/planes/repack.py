@@ -1,6 +1,6 @@
-"""Blocks of a file taken apart into codes and scale words.
+"""Blocks of a file taken apart into quants and scale words.
 
-`SPLITS[type](blocks)` turns uint8 [n, block bytes] into `codes`, uint8 [n, block elements] in the
+`SPLITS[type](blocks)` turns uint8 [n, block bytes] into `quants`, uint8 [n, block elements] in the
 order of the columns, and `meta`, int32 [n, words], the block's scales as `planes.layout` describes them.
 """
 
@@ -47,13 +47,13 @@ def _legacy(meta_bytes: int, high: bool) -> Split:
     start = meta_bytes + 4 * high
 
     def split(blocks: Tensor) -> tuple[Tensor, Tensor]:
-        codes = _split_halves(blocks[:, start:], 16)
+        quants = _split_halves(blocks[:, start:], 16)
         if high:
             places = torch.arange(8, dtype=torch.uint8, device=blocks.device)
             bits = (blocks[:, meta_bytes:start].unsqueeze(-1) >> places) & 1
-            codes |= bits.flatten(1) << 4
+            quants |= bits.flatten(1) << 4
         meta = blocks[:, :meta_bytes]
-        return codes, _words(torch.cat([meta, _zeros_like(meta, 4 - meta_bytes)], dim=1))
+        return quants, _words(torch.cat([meta, _zeros_like(meta, 4 - meta_bytes)], dim=1))
 
     return split
 
@@ -82,12 +82,12 @@ def _split_q5_k(blocks: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _split_q6_k(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    codes = _split_halves(blocks[:, :128], 64)
-    codes = codes.view(-1, 2, 2, 64)
-    codes = codes | (_split_pairs(blocks[:, 128:192], 32) << 4).view_as(codes)
+    quants = _split_halves(blocks[:, :128], 64)
+    quants = quants.view(-1, 2, 2, 64)
+    quants = quants | (_split_pairs(blocks[:, 128:192], 32) << 4).view_as(quants)
     scale = blocks[:, 208:]
     meta = torch.cat([blocks[:, 192:208], scale, _zeros_like(scale, 2)], dim=1)
-    return codes.flatten(1), _words(meta)
+    return quants.flatten(1), _words(meta)
 
 
 def _split_q2_k(blocks: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,13 +96,13 @@ def _split_q2_k(blocks: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _split_q3_k(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    codes = _split_pairs(blocks[:, 32:96], 32) | (_split_bits(blocks[:, :32]) << 2)
+    quants = _split_pairs(blocks[:, 32:96], 32) | (_split_bits(blocks[:, :32]) << 2)
     packed = blocks[:, 96:108]
     low = torch.cat([packed[:, :8] & 15, packed[:, :8] >> 4], dim=1)
     high = torch.cat([(packed[:, 8:] >> shift) & 3 for shift in (0, 2, 4, 6)], dim=1)
     scales = (low | (high << 4)) - 32
     scale = blocks[:, 108:]
-    return codes, _words(torch.cat([scales, scale, _zeros_like(scale, 2)], dim=1))
+    return quants, _words(torch.cat([scales, scale, _zeros_like(scale, 2)], dim=1))
 
 
 def _split_iq4_xs(blocks: Tensor) -> tuple[Tensor, Tensor]:

@@ -41,7 +41,7 @@ _WIDTH = tl.constexpr(WIDTH)
 
 @triton.jit
 def row_pointers(
-    codes: tl.tensor,
+    quants: tl.tensor,
     high: tl.tensor,
     meta: tl.tensor,
     tile: tl.tensor,
@@ -49,7 +49,7 @@ def row_pointers(
     S: int,
     FORM: tl.constexpr,
 ) -> tl.tuple:
-    """The first words of codes and upper bits [R, 32] and of scales [R] of rows of tiles.
+    """The first words of quants and upper bits [R, 32] and of scales [R] of rows of tiles.
 
     tile int64, a scalar or [R]; row [R], the row within its tile; S, super-blocks of one row.
     """
@@ -59,27 +59,27 @@ def row_pointers(
         wide = tile[:, None]
     else:
         wide = tile
-    pc = codes + (wide * S * (word_count(FORM) * WORD) + within)
+    pq = quants + (wide * S * (word_count(FORM) * WORD) + within)
     ph = high + (wide * S * WORD + within)
-    return pc, ph, meta + (tile * S * (FORM.words * _ROWS) + row)
+    return pq, ph, meta + (tile * S * (FORM.words * _ROWS) + row)
 
 
 @triton.jit
-def _half_codes(
-    pc: tl.tensor, half: tl.tensor, block: tl.tensor, FORM: tl.constexpr
+def _half_quants(
+    pq: tl.tensor, half: tl.tensor, block: tl.tensor, FORM: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Two words of codes of half `half`, the same twice where it has one."""
+    """Two words of quants of half `half`, the same twice where it has one."""
     WORD: tl.constexpr = _ROWS * _WIDTH
     WORDS: tl.constexpr = word_count(FORM)
     if WORDS == 1:
-        w0 = tl.load(pc + block * WORD)
+        w0 = tl.load(pq + block * WORD)
         w1 = w0
     elif WORDS == 2:
-        w0 = tl.load(pc + half * WORD)
+        w0 = tl.load(pq + half * WORD)
         w1 = w0
     else:
-        w0 = tl.load(pc + half * (2 * WORD))
-        w1 = tl.load(pc + half * (2 * WORD) + WORD)
+        w0 = tl.load(pq + half * (2 * WORD))
+        w1 = tl.load(pq + half * (2 * WORD) + WORD)
     return w0, w1
 
 
@@ -117,7 +117,7 @@ def _half_scales(pm: tl.tensor, h: tl.tensor, FORM: tl.constexpr) -> tl.tuple:
 
 @triton.jit
 def half_operands(
-    pc: tl.tensor,
+    pq: tl.tensor,
     ph: tl.tensor,
     pm: tl.tensor,
     pi: tl.tensor,
@@ -127,14 +127,14 @@ def half_operands(
 ) -> tl.tuple:
     """Load what the weights of half `half` (of the whole row) are made of.
 
-    pc and ph [R, 32] point at the rows' first words of codes and upper bits, pm [R] at their first
-    word of scales. → two words of codes, one of upper bits, four of scales, which half of its
+    pq and ph [R, 32] point at the rows' first words of quants and upper bits, pm [R] at their first
+    word of scales. → two words of quants, one of upper bits, four of scales, which half of its
     super-block.
     """
     h = half % 2
     block = half // 2
     pm += block * (FORM.words * _ROWS)
-    w0, w1 = _half_codes(pc, half, block, FORM)
+    w0, w1 = _half_quants(pq, half, block, FORM)
     high = w0
     if FORM.high_bits > 0:
         high = tl.load(ph + block * (_ROWS * _WIDTH)).to(tl.int16)
@@ -199,16 +199,16 @@ def _scale_float32(ops: tl.tuple, PLANE: tl.constexpr, SIDE: tl.constexpr, FORM:
 def plane_float32(ops: tl.tuple, PLANE: tl.constexpr, FORM: tl.constexpr) -> tl.tensor:
     """Plane PLANE of the half: float32 [R, 32]."""
     word = ops[word_index(FORM, PLANE)]
-    code = (word.to(tl.int32) >> (word_place(FORM, PLANE) + ops[7] * word_step(FORM))) & low_mask(FORM.bits)
+    quant = (word.to(tl.int32) >> (word_place(FORM, PLANE) + ops[7] * word_step(FORM))) & low_mask(FORM.bits)
     if FORM.high_bits > 0:
         upper = ops[2].to(tl.int32) >> (high_place(FORM, PLANE) + ops[7] * high_step(FORM))
-        code |= (upper & low_mask(FORM.high_bits)) << FORM.bits
+        quant |= (upper & low_mask(FORM.high_bits)) << FORM.bits
     if has_table(FORM):
-        value = code.to(tl.float32)
+        value = quant.to(tl.float32)
         for index in tl.static_range(16):
-            value = tl.where(code == index, 1.0 * table_entry(FORM, index), value)
+            value = tl.where(quant == index, 1.0 * table_entry(FORM, index), value)
     else:
-        value = (code - FORM.offset).to(tl.float32)
+        value = (quant - FORM.offset).to(tl.float32)
     scale, minimum = _scale_float32(ops, PLANE, 0, FORM)
     scale = tl.broadcast_to(scale[:, None], value.shape)
     minimum = tl.broadcast_to(minimum[:, None], value.shape)

@@ -33,9 +33,9 @@ def dequantize_kv(layer: LayerKV, dtype: torch.dtype) -> Tensor:
 
 
 def quantize_q8(x: Tensor) -> tuple[Tensor, Tensor]:
-    """float32 [..., dim] → q8_0 codes int8 [..., dim] and scales float16 [..., dim / 32]."""
+    """float32 [..., dim] → q8_0 quants int8 [..., dim] and scales float16 [..., dim / 32]."""
     blocks = x.unflatten(-1, (-1, QUANT_WIDTH))
     scales = (blocks.abs().amax(-1) / 127).to(torch.float16)
     divisor = scales.float()[..., None]
-    codes = torch.where(divisor > 0, blocks / divisor, 0).add(0.5).floor().clamp(-127, 127)
-    return codes.to(torch.int8).flatten(-2), scales
+    quants = torch.where(divisor > 0, blocks / divisor, 0).add(0.5).floor().clamp(-127, 127)
+    return quants.to(torch.int8).flatten(-2), scales

@@ -85,8 +85,8 @@ def rope_append_torch(
         if layer.scales is None:
             layer.values[block, plane, :, offset] = x.to(layer.values.dtype)
         else:
-            codes, scales = quantize_q8(x.float())
-            layer.values[block, plane, :, offset] = codes
+            quants, scales = quantize_q8(x.float())
+            layer.values[block, plane, :, offset] = quants
             layer.scales[block, plane, :, offset] = scales
     return (rotated[:, : shape.q_heads] * shape.q_scale).to(torch.float16)
 

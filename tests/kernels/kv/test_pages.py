@@ -1,4 +1,4 @@
-"""The paged KV tensors: sizes, q8_0 codes."""
+"""The paged KV tensors: sizes, q8_0 quants."""
 
 import pytest
 import torch
@@ -24,9 +24,9 @@ def test_heads_that_q8_0_cannot_hold_are_refused(device):
 def test_q8_0_keeps_values_to_half_a_step():
     x = torch.randn(4, 96) * torch.logspace(-3, 2, 4)[:, None]
     x[0, :32] = 0
-    codes, scales = quantize_q8(x)
+    quants, scales = quantize_q8(x)
     kv = make_kv(1, 4, 1, 96, 16, "q8_0", "cpu")
-    kv.values[0, :, 0, 0, 0] = codes
+    kv.values[0, :, 0, 0, 0] = quants
     kv.scales[0, :, 0, 0, 0] = scales
     back = dequantize_kv(kv.layer(0), torch.float32)[:, 0, 0, 0]
     error = (back - x).abs().unflatten(-1, (-1, 32)).amax(-1)
