@@ -8,9 +8,11 @@ of 16 activations as a pair of float16 (the second holds what rounding the first
 import triton
 import triton.language as tl
 
-from kernels.linear.rows_fields import factor, last_word, scale_word, word_count
-from kernels.linear.rows_operands import four_planes, fragment, half, scale, scaled_plane, sides
+from kernels.linear.rows_fields import factor, last_word, meta_word
+from kernels.linear.rows_operands import four_planes, fragment, scale, scaled_plane, sides
+from kernels.planes.fields import word_count
 from kernels.planes.layout import ROWS, WIDTH
+from kernels.planes.unpack import float16_in
 
 _ROWS = tl.constexpr(ROWS)
 _WIDTH = tl.constexpr(WIDTH)
@@ -95,7 +97,7 @@ def _minima(
         acc += part * 16.0
     else:
         whole: tl.constexpr = 16.0 * (16777216.0 if FAST else 1.0)
-        acc -= part * (half(d, True) * whole)[:, None]
+        acc -= part * (float16_in(d, True) * whole)[:, None]
     return acc
 
 
@@ -136,7 +138,7 @@ def _group(
             at = (4 * GROUP + index) * _WIDTH
             x = _columns(px + at, column + at, K, RAGGED)
             xa, xb = sides(x, BM)
-            word = _word(pm, scale_word(FORM, GROUP, index) * _ROWS, WARPS, BN)
+            word = _word(pm, meta_word(FORM, GROUP, index) * _ROWS, WARPS, BN)
             acc += tl.dot(left[index], tl.trans(xa)) * scale(word, d, FORM, index, 0, FAST)[:, None]
             acc += tl.dot(right[index], tl.trans(xb)) * scale(word, d, FORM, index, 1, FAST)[:, None]
     else:
@@ -146,7 +148,7 @@ def _group(
         for index in tl.static_range(4):
             at = (4 * GROUP + index) * _WIDTH
             x = tl.trans(fragment(_columns(px + at, column + at, K, RAGGED), BM, _WIDTH))
-            word = _word(pm, scale_word(FORM, GROUP, index) * _ROWS, WARPS, BN)
+            word = _word(pm, meta_word(FORM, GROUP, index) * _ROWS, WARPS, BN)
             if BEFORE:
                 plane = scaled_plane(planes[index], word, FORM, index, FAST)
                 if index % 2 == 0:
@@ -217,7 +219,7 @@ def _products(
         d, factor_d = 0, 0.0
         if FORM.scales == "k":
             d = _word(scales, last_word(FORM) * _ROWS, WARPS, BN)
-            factor_d = half(d, False)
+            factor_d = float16_in(d, False)
         part, odd = acc, acc
         if BEFORE:
             part = tl.zeros((BN, BM), tl.float32)

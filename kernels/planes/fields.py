@@ -4,6 +4,7 @@ A field put under the float16 exponent 0x6400 reads as 1024 + u * 2^place, from 
 subtraction or fused multiply-add makes u - offset; so a register of two weights costs a mask, that
 operation and the scaling. `plane` counts from the first of a half (128 columns); the second half of a
 super-block is addressed by shifting further, by its index, where both halves share a word.
+Products of few rows have PTX of their own (`kernels.linear.rows_fields`), which leaves the scale out.
 """
 
 import triton
@@ -72,7 +73,7 @@ def scale_byte(form: PlanesFormat, plane: int, side: int) -> int:
 
 
 @triton.constexpr_function
-def scale_word(form: PlanesFormat, plane: int) -> int:
+def scale_operand(form: PlanesFormat, plane: int) -> int:
     """Which of `half_operands`' values holds the scale of a plane of the half."""
     if form.scales == "pair":
         return 3 + plane
@@ -100,7 +101,7 @@ def _twice(value: float) -> str:
 
 
 @triton.constexpr_function
-def scale_ptx(form: PlanesFormat, byte: int) -> str:
+def scale_pair_ptx(form: PlanesFormat, byte: int) -> str:
     """$0 = {s, m} (or {s, s}) from one byte of the words $1, $2 and the word $3 of d and dmin."""
     kind = byte_scales(form)
     if kind == "minima":

@@ -5,7 +5,7 @@ columns of a super-block. `half_operands` loads what one needs; `plane_float32` 
 file's reference defines it; `chunk_float16` gives 64 columns as a dot operand, which stays in registers.
 
 float16 weights are `(value - offset) * s - m` in one fused operation, s and m rounded to float16 first:
-relative error 4e-4 of a product's length. With FAST they come from inline PTX (`plane_fields`), two
+relative error 4e-4 of a product's length. With FAST they come from inline PTX (`planes.fields`), two
 weights per 32-bit register. Without it plain operations round the float32 weight.
 """
 
@@ -19,8 +19,8 @@ from kernels.planes.fields import (
     high_step,
     low_mask,
     scale_byte,
-    scale_ptx,
-    scale_word,
+    scale_operand,
+    scale_pair_ptx,
     table_entry,
     weights_ptx,
     word_count,
@@ -146,13 +146,10 @@ def half_operands(
 
 
 @triton.jit
-def _low_half(word: tl.tensor) -> tl.tensor:
-    return (word & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
-
-
-@triton.jit
-def _high_half(word: tl.tensor) -> tl.tensor:
-    return _low_half(word >> 16)
+def float16_in(word: tl.tensor, UPPER: tl.constexpr) -> tl.tensor:
+    """One of the two float16 of a word, as float32."""
+    part = (word >> 16) if UPPER else word
+    return (part & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
 
 
 @triton.jit
@@ -164,7 +161,7 @@ def _power(byte: tl.tensor) -> tl.tensor:
 @triton.jit
 def _scale_word(ops: tl.tuple, PLANE: tl.constexpr, FORM: tl.constexpr) -> tl.tensor:
     """The word of scales [R] that plane PLANE of the half needs."""
-    return ops[scale_word(FORM, PLANE)]
+    return ops[scale_operand(FORM, PLANE)]
 
 
 @triton.jit
@@ -175,23 +172,23 @@ def _scale_float32(ops: tl.tuple, PLANE: tl.constexpr, SIDE: tl.constexpr, FORM:
         KIND: tl.constexpr = byte_scales(FORM)
         SHIFT: tl.constexpr = 8 * scale_byte(FORM, PLANE, SIDE)
         if KIND == "signed":
-            scale = _low_half(ops[5]) * ((word << (24 - SHIFT)) >> 24).to(tl.float32)
+            scale = float16_in(ops[5], False) * ((word << (24 - SHIFT)) >> 24).to(tl.float32)
             minimum = scale * 0
         elif KIND == "nibbles":
-            scale = _low_half(ops[5]) * ((word >> SHIFT) & 15).to(tl.float32)
-            minimum = _high_half(ops[5]) * ((word >> (SHIFT + 4)) & 15).to(tl.float32)
+            scale = float16_in(ops[5], False) * ((word >> SHIFT) & 15).to(tl.float32)
+            minimum = float16_in(ops[5], True) * ((word >> (SHIFT + 4)) & 15).to(tl.float32)
         else:
-            scale = _low_half(ops[5]) * ((word >> SHIFT) & 255).to(tl.float32)
-            minimum = _high_half(ops[5]) * ((ops[4] >> SHIFT) & 255).to(tl.float32)
+            scale = float16_in(ops[5], False) * ((word >> SHIFT) & 255).to(tl.float32)
+            minimum = float16_in(ops[5], True) * ((ops[4] >> SHIFT) & 255).to(tl.float32)
     elif FORM.scales == "e8m0":
         scale = _power((word >> (8 * PLANE)) & 255)
         minimum = scale * 0
     elif FORM.scales == "half":
-        scale = _low_half(word >> (16 * (PLANE % 2)))
+        scale = float16_in(word, PLANE % 2 == 1)
         minimum = scale * 0
     else:
-        scale = _low_half(word)
-        minimum = -_high_half(word)
+        scale = float16_in(word, False)
+        minimum = -float16_in(word, True)
     return scale, minimum
 
 
@@ -229,7 +226,7 @@ def _scale_pair(ops: tl.tuple, PLANE: tl.constexpr, SIDE: tl.constexpr, FORM: tl
     word = _scale_word(ops, PLANE, FORM)
     if FORM.scales == "k":
         pair = tl.inline_asm_elementwise(
-            scale_ptx(FORM, scale_byte(FORM, PLANE, SIDE)),
+            scale_pair_ptx(FORM, scale_byte(FORM, PLANE, SIDE)),
             "=r,r,r,r",
             [word, ops[4], ops[5]],
             dtype=tl.int32,

@@ -90,5 +90,5 @@ def pair(elements: np.ndarray) -> int:
 
 def test_scale_bytes_become_pairs() -> None:
     for byte in range(4):
-        registers = execute(rows_fields.scale_ptx.fn(byte), {"$1": 0x3F00112F})
+        registers = execute(rows_fields.scale_byte_ptx.fn(byte), {"$1": 0x3F00112F})
         assert halves(registers["$0"]) == [float(0x3F00112F >> 8 * byte & 255)] * 2
