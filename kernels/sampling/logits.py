@@ -63,15 +63,15 @@ def edited_logits(source: tl.tuple, column: tl.tensor, inside: tl.tensor, SHAPE:
 
 
 @triton.jit
-def sharpness(temperature: tl.tensor) -> tl.tensor:
+def inverse_temperature(temperature: tl.tensor) -> tl.tensor:
     """log2(e) / temperature, finite for every positive temperature."""
     return tl.minimum(1.4426950408889634 / temperature, 1e38)
 
 
 @triton.jit
-def weigh(x: tl.tensor, best: tl.tensor, sharp: tl.tensor) -> tl.tensor:
+def weigh(x: tl.tensor, best: tl.tensor, inv_temp: tl.tensor) -> tl.tensor:
     """exp((x - best) / temperature) in (0, 1] as float32; 0 for -inf."""
-    return tl.exp2((x - best) * sharp)
+    return tl.exp2((x - best) * inv_temp)
 
 
 @triton.jit
@@ -102,7 +102,7 @@ def token_of(packed: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def looks_wide(rows: tl.tensor, slot: tl.tensor, VOCAB: tl.constexpr, MOST: tl.constexpr) -> tl.tensor:
+def keeps_many(rows: tl.tensor, slot: tl.tensor, VOCAB: tl.constexpr, MOST: tl.constexpr) -> tl.tensor:
     """Whether a row is drawn, and its top-k keeps all tokens or more than MOST."""
     top_k = tl.load(rows + slot * FIELDS + TOP_K)
     return (float_field(rows, slot, TEMPERATURE) > 0) & ((top_k <= 0) | (top_k > MOST) | (top_k >= VOCAB))
@@ -135,7 +135,7 @@ def group_statistics(
     group = tl.program_id(0) * TILE + tl.arange(0, TILE)
     slot = tl.load(slots + row).to(tl.int64)
     temperature = float_field(rows, tl.maximum(slot, 0), TEMPERATURE)
-    wide = looks_wide(rows, tl.maximum(slot, 0), SHAPE[0], MOST)
+    wide = keeps_many(rows, tl.maximum(slot, 0), SHAPE[0], MOST)
     if slot >= 0:
         source = (logits, split_stride, row, slot, rows, counts, bias)
         column = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
@@ -148,7 +148,7 @@ def group_statistics(
         written = group < GROUPS
         tl.store(place, tl.where(bad, float("nan"), best), mask=written)
         if wide:
-            weight = weigh(x, tl.maximum(best, LOWEST)[:, None], sharpness(temperature))
+            weight = weigh(x, tl.maximum(best, LOWEST)[:, None], inverse_temperature(temperature))
             tl.store(place + plane, tl.sum(weight, axis=1), mask=written)
             least = tl.min(tl.where(x >= LOWEST, x, -LOWEST), axis=1)
             tl.store(place + 2 * plane, least, mask=written)
