@@ -75,7 +75,7 @@ def gated_rows(
 ) -> Activations:
     """activation(gate) * up → values float16 [M, N / 2] and their sums.
 
-    w [N, K] holds gate and up rows in pairs (`planes.gate_up_order`). gelu is its tanh form.
+    w [N, K] holds gate and up rows in pairs (`kernels.planes.layout.gate_up_order`). gelu is its tanh form.
     """
     rows, half = x.values.shape[0], w.shape[0] // 2
     device = w.quants.device

@@ -52,7 +52,7 @@ def _minimum_operand(
     WARPS: tl.constexpr,
     FAST: tl.constexpr,
 ) -> tl.tensor:
-    """Minima as exact float16 [BN, 16], for the 16 sums of a super-block in the order of `_fragment`."""
+    """Minima as exact float16 [BN, 16], for the 16 sums of a super-block in the order of `fragment`."""
     place = tl.arange(0, 16)
     group = 4 * (place % 8 // 2) + place // 8 * 2 + place % 2
     if FORM.scales == "pair":

@@ -22,7 +22,7 @@ def fragment(values: tl.tensor, R: tl.constexpr, W: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def sides(values: tl.tensor, R: tl.constexpr) -> tl.tuple:
-    """The halves [R, 16] of planes whose scales serve 16 columns, each as `_fragment` gives it."""
+    """The halves [R, 16] of planes whose scales serve 16 columns, each as `fragment` gives it."""
     parts = tl.permute(tl.reshape(values, (R, 2, 4, 2, 2)), (0, 3, 2, 4, 1))
     first, second = tl.split(parts)
     return tl.reshape(first, (R, 16)), tl.reshape(second, (R, 16))

@@ -1,10 +1,10 @@
-"""What every sampling kernel does with a row of logits: add up the parts, edit, order and weigh them.
+"""What every sampling kernel does with a row of logits: add up the partial sums, edit, order and weigh them.
 
-Edited logits are computed again by each kernel from the same parts: few tokens of a row are ever
+Edited logits are computed again by each kernel from the same partial sums: few tokens of a row are ever
 looked at twice, so no kernel writes them.
 
-`source` is (logits, stride of a part, row of the logits, row of the state, `SamplerState.rows`,
-`.counts`, `.bias`); SHAPE is (vocab, stride of a row, parts).
+`source` is (logits, stride of a split, row of the logits, row of the state, `SamplerState.rows`,
+`.counts`, `.bias`); SHAPE is (vocab, stride of a row, splits).
 """
 
 import triton
@@ -28,11 +28,11 @@ UNIT = tl.constexpr(float(1 << 42))
 
 @triton.jit
 def raw_logits(source: tl.tuple, column: tl.tensor, inside: tl.tensor, SHAPE: tl.constexpr) -> tl.tensor:
-    """Sum over the parts of the head's linear, in index order; 0 outside."""
+    """Sum over the splits of the head's linear, in index order; 0 outside."""
     place = source[0] + source[2].to(tl.int64) * SHAPE[1] + column
     x = tl.load(place, mask=inside, other=0.0)
-    PARTS: tl.constexpr = SHAPE[2]
-    for split in tl.static_range(1, PARTS):
+    SPLITS: tl.constexpr = SHAPE[2]
+    for split in tl.static_range(1, SPLITS):
         x += tl.load(place + split * source[1].to(tl.int64), mask=inside, other=0.0)
     return x
 
@@ -129,7 +129,7 @@ def group_statistics(
     Plane 0 is the maximum, NaN where an unedited logit is NaN or infinite. For rows that keep more
     than MOST tokens plane 1 is the sum of exp((x - maximum) / temperature) and plane 2 the least
     logit that is not forbidden.
-    Reads 4 bytes per token and part, and 6 more in edited rows.
+    Reads 4 bytes per token and split, and 6 more in edited rows.
     """
     row = tl.program_id(1)
     group = tl.program_id(0) * TILE + tl.arange(0, TILE)
