@@ -54,8 +54,8 @@ from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.sequence import Sequence
 from engine.templates.chat_template import ChatTemplate
 from engine.tokenizer.tokenizer import Tokenizer
-from kernels.contract import operations_for
 from kernels.cpu import object_cache
+from kernels.select import operations_for
 
 
 class Engine:

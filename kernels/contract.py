@@ -1,4 +1,4 @@
-"""The table of operations: what a device can be asked to compute, and who serves it.
+"""The table of operations: what a device can be asked to compute.
 
 `Operations` is the only thing the model runner knows of a device. Every implementation computes
 what the plain torch one (`kernels.reference.operations`) defines, under the same signatures and tests.
@@ -40,7 +40,7 @@ class PassLayout:
 
     `context_lens[i]` counts sequence i's tokens up to and including its last one of this pass;
     its new tokens are the last `query_lens[i]` of them. The first `num_decode` sequences decode:
-    they have one new token each, and where guesses are verified (`verify_rows`) a few behind it.
+    they have one new token each, and where drafts are verified (`verify_rows`) a few behind it.
     `block_tables[i]` covers the whole context.
     """
 
@@ -73,9 +73,9 @@ class Operations(Protocol):
     tick_extra_ms: float
     """How much longer than one without prompts a tick may always be while answers run."""
     verify_rows: int
-    """Most tokens of a pass of decode rows with guesses behind them; 0: it can have none."""
+    """Most tokens of a pass of decode rows with drafts behind them; 0: it can have none."""
     runs_ahead: bool
-    """Whether passes can be captured and queued (see `engine.runner.graph_runner`)."""
+    """Whether passes can be captured as graphs and queued ahead of their results."""
     fallbacks: list[str]
     host_gb_s: float | None
     """Speed of copies between pinned host memory and this device, in its slower direction; None where
@@ -160,66 +160,6 @@ class Operations(Protocol):
         """What `linear` gave with the output matrix → float32 [R, vocab]."""
         ...
 
-    def copy_blocks(self, kv: Any, pairs: Sequence[tuple[int, int]]) -> None:
-        """Copy whole KV blocks (source, destination) in every layer."""
-        ...
-
     def block_pieces(self, kv: Any, block: int) -> list[Tensor]:
         """Views of the memory of one KV block in all layers."""
         ...
-
-
-MIN_CAPABILITY = 8
-"""Compute capability (major) with the matrix instructions and asynchronous copies that kernels use."""
-
-CPU_BLOCK_SIZE = 32
-"""Tokens of a KV block where torch computes: a partly filled block costs memory, a long gather time."""
-
-
-def operations_for(
-    device: str, weight_dtype: str = "auto", kv_dtype: str = "auto", batch_independent: bool = False
-) -> Operations:
-    """The implementation that serves a device.
-
-    device: "cpu", "cuda", … ; weight_dtype: "auto", "float32" or "bfloat16" (auto is probed on a CPU
-    and keeps a file's own types on a GPU; the others compute in torch everywhere); kv_dtype: "auto",
-    "float32", "float16" or "bfloat16", and "q8_0" with a GPU's kernels; batch_independent: results that
-    no other row changes, which only a GPU's kernels give. Raises ValueError naming a bad option.
-    """
-    from kernels.reference.operations import TorchOperations
-
-    place = torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else torch.device(device)
-    missing = ""
-    if place.type == "cuda" and weight_dtype == "auto" and kv_dtype != "float32":
-        try:
-            _check_gpu(place)
-            from kernels.triton_operations import TritonOperations
-
-            return TritonOperations(place, kv_dtype, batch_independent)
-        except ImportError as error:
-            missing = f"every operation runs in torch: Triton cannot be used here ({error})"
-    if batch_independent:
-        raise ValueError(
-            "batch_independent: only a GPU's own kernels have it, with weight_dtype auto and no float32 KV"
-            f"{'; ' + missing if missing else ''}"
-        )
-    if place.type == "cpu":
-        try:
-            from kernels.cpu.operations import CPUOperations
-
-            return CPUOperations(place, weight_dtype, kv_dtype, CPU_BLOCK_SIZE)
-        except (ImportError, OSError) as error:
-            missing = f"passes of few rows run in torch: kernels cannot be compiled here ({error})"
-    ops = TorchOperations(place, weight_dtype, kv_dtype, CPU_BLOCK_SIZE)
-    if missing:
-        ops.fallbacks.append(missing)
-    return ops
-
-
-def _check_gpu(device: torch.device) -> None:
-    """Raise ImportError, saying why, for a GPU that the kernels were not made for."""
-    if torch.version.cuda is None:
-        raise ImportError("the kernels need an NVIDIA GPU")
-    major, minor = torch.cuda.get_device_capability(device)
-    if major < MIN_CAPABILITY:
-        raise ImportError(f"the GPU has compute capability {major}.{minor}, at least 8.0 is needed")

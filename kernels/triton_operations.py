@@ -20,6 +20,7 @@ from kernels.contract import Pairing, PassLayout, QuantizedMatrix
 from kernels.cuda.activations import Activations, PassTables
 from kernels.cuda.compile import begin_to_read_compilers
 from kernels.cuda.launchers import load_one_at_a_time
+from kernels.cuda.link_probe import host_gb_s
 from kernels.cuda.streams import CAPTURE_LOCK
 from kernels.kv import pages
 from kernels.kv.slab_kv import SlabKV
@@ -28,7 +29,6 @@ from kernels.linear.norm import add_norm
 from kernels.planes.embedding import embed_rows
 from kernels.planes.layout import LAYOUTS
 from kernels.quant.formats import FORMATS, GGMLType
-from kernels.reference.weight_probe import host_gb_s
 
 BLOCK_SIZE = 64
 """Tokens of a KV block: one tile of the attention loop, so one page number is read for each."""
@@ -104,7 +104,7 @@ class TritonOperations:
         self.device = device
         self._kv_format = KV_FORMATS[kv_dtype]
         self.kv_format: str = self._kv_format
-        self._fixed = batch_independent
+        self._batch_invariant = batch_independent
         self.name = "triton, batch-independent" if batch_independent else "triton"
         self.fallbacks: list[str] = []
         self.host_gb_s: float | None = None
@@ -183,47 +183,40 @@ class TritonOperations:
         self, residual: Tensor, delta: Tensor | None, norm: TritonNorm, rows: Tensor | None = None
     ) -> Activations:
         """One kernel."""
-        return add_norm(residual, delta, norm.weight, norm.eps, rows, self._fixed)
+        return add_norm(residual, delta, norm.weight, norm.eps, rows, self._batch_invariant)
 
     def linear(self, x: Activations, handle: TritonLinear) -> Tensor:
         """Partial sums [splits, T, out] for the next kernel to add up."""
-        return apply_linear(x, handle, self._fixed)
+        return apply_linear(x, handle, self._batch_invariant)
 
     def gated_linear(self, x: Activations, handle: TritonLinear) -> Activations:
         """The gate in the product's epilogue where rows are few."""
-        return apply_gated(x, handle, self._fixed)
+        return apply_gated(x, handle, self._batch_invariant)
 
     def attend(
         self, qkv: Tensor, prepared: TritonPass, layer: int, qk_norm: TritonNorm | None, scale: float
     ) -> Activations:
         """Decode rows split by context length, chunks as packed tiles."""
         tables, kv = prepared.tables, prepared.kv.layer(layer)
-        if self._fixed:
+        if self._batch_invariant:
             tables = replace(tables, num_decode=0)
         kv_heads, head_dim = kv.values.shape[2], kv.values.shape[4]
         q_heads = qkv.shape[-1] // head_dim - 2 * kv_heads
         shape = AttentionShape(q_heads, kv_heads, head_dim, BLOCK_SIZE, scale)
         weight, eps = (None, 0.0) if qk_norm is None else (qk_norm.weight, qk_norm.eps)
         out = make_output(tables.num_tokens, shape, qkv.device)
-        if tables.num_tokens == tables.num_decode and not tables.shares_kv and not self._fixed:
+        if tables.num_tokens == tables.num_decode and not tables.shares_kv and not self._batch_invariant:
             attend_decode(qkv, tables, kv, shape, prepared.plan(shape), out, weight, eps)
             return out
         q = rope_append(qkv, tables, kv, shape, prepared.rotation, weight, eps)
         if tables.num_decode:
             attention_decode(q, tables, kv, shape, prepared.plan(shape), out)
-        attention_prefill(q, tables, kv, shape, out, fixed=self._fixed)
+        attention_prefill(q, tables, kv, shape, out, batch_invariant=self._batch_invariant)
         return out
 
     def logits(self, output: Tensor) -> Tensor:
         """Partial sums [splits, R, vocab] added up."""
         return output.sum(0, dtype=torch.float32)
-
-    def copy_blocks(self, kv: SlabKV, pairs: Sequence[tuple[int, int]]) -> None:
-        """One kernel for all pairs, or in order where a pair reads what another wrote."""
-        blocks = [block for pair in pairs for block in pair]
-        together = [pairs] if len(set(blocks)) == len(blocks) else [[pair] for pair in pairs]
-        for group in together:
-            pages.copy_blocks(kv.pages, torch.tensor(group, dtype=torch.int32, device=self.device))
 
     def block_pieces(self, kv: SlabKV, block: int) -> list[Tensor]:
         """Each a run of memory: values, then q8_0's scales."""

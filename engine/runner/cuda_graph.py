@@ -108,7 +108,7 @@ class CUDAGraphPass:
         self.buffers = PassBuffers.create(
             state, size.num_decode, size.num_chunks, size.num_tokens, size.num_sampled, size.verifies
         )
-        self._first_guess_row = state.first_guess_row
+        self._first_draft_row = state.first_draft_row
         self._host = queue.host_tensor(self.buffers.inputs.numel())
         self._replay: Callable[[], None] | None = None
         self.has_run = False
@@ -120,7 +120,7 @@ class CUDAGraphPass:
         self._ids = self._mirror(parts.ids)
         self._logit_rows = self._mirror(parts.logit_rows)
         self._sampled_slots = self._mirror(parts.sampled_slots)
-        self._guesses = self._mirror(parts.guesses)
+        self._drafts = self._mirror(parts.drafts)
 
     def capture(self, compute: Callable[[PassBuffers], None]) -> None:
         """Record `compute`; it must have run once, so that it is compiled."""
@@ -164,7 +164,7 @@ class CUDAGraphPass:
 
     def _fill_rows(self, batch: ModelBatch, slots: list[int]) -> None:
         """Decode rows with draft tokens behind them: these, and the token before them, get draft rows."""
-        sources, ids, lengths = self._guesses.reshape(3, -1)
+        sources, ids, lengths = self._drafts.reshape(3, -1)
         sources[:] = -1
         token = 0
         for sequence, slot in zip(batch.decode, slots, strict=True):
@@ -176,7 +176,7 @@ class CUDAGraphPass:
                 sources[token:end] = slot
                 ids[token:end] = (sequence.token_ids[-1], *draft)
                 lengths[token:end] = np.arange(known, known + end - token)
-                self._slots[token:end] = self._first_guess_row + np.arange(token, end)
+                self._slots[token:end] = self._first_draft_row + np.arange(token, end)
             token = end
         self._sampled_slots[:] = self._slots
 

@@ -38,7 +38,7 @@ from engine.scheduler.sequence import Sequence
 from kernels.cuda.compile import compile_together
 from kernels.sampling.sampler import sample
 from kernels.state.decode_state import LENGTH, DecodeState, PassBuffers, advance, fill_pass
-from kernels.state.draft_rows import set_guess_rows
+from kernels.state.draft_rows import set_draft_rows
 from kernels.state.sampler_state import SamplerState
 from kernels.triton_operations import TritonOperations
 
@@ -309,10 +309,10 @@ class GraphRunner:
     def _make_state(self, sampler_rows: int) -> tuple[DecodeState, SamplerState]:
         """sampler_rows: 1 is enough for padding, and tens of megabytes less."""
         device = self._ops.device
-        guesses = VERIFY_SIZES[-1].num_tokens
+        drafts = VERIFY_SIZES[-1].num_tokens
         blocks = self._max_blocks, self.block_size
-        state = DecodeState.create(MAX_ROWS, *blocks, self._end_ids, DEPTH, device, guesses)
-        return state, SamplerState.create(sampler_rows, self.decoder.config.vocab_size, device, guesses)
+        state = DecodeState.create(MAX_ROWS, *blocks, self._end_ids, DEPTH, device, drafts)
+        return state, SamplerState.create(sampler_rows, self.decoder.config.vocab_size, device, drafts)
 
     def _tick(self, buffers: PassBuffers) -> None:
         self._compute(buffers, self._state, self._sampler)
@@ -320,7 +320,7 @@ class GraphRunner:
     def _compute(self, buffers: PassBuffers, state: DecodeState, sampler: SamplerState) -> None:
         """The whole tick: tables, model, sampling, and the rows one token further."""
         decoder, weights = self.decoder, self.decoder.weights
-        set_guess_rows(state, sampler, buffers)
+        set_draft_rows(state, sampler, buffers)
         fill_pass(state, buffers)
         prepared = self._ops.prepare_tables(buffers.tables, self.kv, weights.inv_freq, weights.rope_magnitude)
         logits = decoder.run(buffers.ids, prepared, buffers.logit_rows)

@@ -40,7 +40,7 @@ class PersistentBatch:
         """By row number."""
         self._slots: dict[int, int] = {}
         """Row numbers by sequence id."""
-        self._free = list(range(state.first_guess_row - 1, -1, -1))
+        self._free = list(range(state.first_draft_row - 1, -1, -1))
         self._clock = 0
 
     def place(self, sequences: list[Sequence], drafted: Container[int] = ()) -> list[int]:

@@ -1,4 +1,4 @@
 """Attention over paged KV: rotation and append, decode with KV splits, packed prefill.
 
-Knows contract, kv and the numbers of a pass; no model and no sequence.
+Knows contract, cuda and kv; no model and no sequence.
 """

@@ -1,6 +1,6 @@
 """Attention of decode rows over paged KV, each context split among programs by its length.
 
-The items of a plan run side by side; the last program of a row and head to finish adds up the parts
+The splits of a plan run side by side; the last program of a row and head to finish adds up the partials
 of all of them, in their order. `attend_decode` is the whole attention of a decode layer in one
 kernel: it also sums, normalises, rotates and appends.
 """
@@ -10,10 +10,10 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.attention.decode_append import append_token, repeated, repeated_columns
-from kernels.attention.decode_item import attend_blocks, store_part, write_whole
-from kernels.attention.decode_plan import ITEM_FIELDS, DecodePlan, plan_decode
+from kernels.attention.decode_plan import SPLIT_FIELDS, DecodePlan, plan_decode
+from kernels.attention.decode_split import attend_blocks, store_partial, write_unsplit
 from kernels.attention.shape import AttentionShape, padded_dim
-from kernels.attention.softmax_parts import NO_SCORE, combine_parts
+from kernels.attention.softmax import NO_SCORE, combine_partials
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables, has_ptx
 from kernels.kv.pages import LayerKV
 
@@ -85,17 +85,17 @@ def _launch(
     scales = layer.values if layer.scales is None else layer.scales
     source = q if qkv is None else qkv
     padded = triton.next_power_of_2(shape.groups)
-    _attention_decode[(plan.items.shape[0], shape.kv_heads)](
+    _attention_decode[(plan.splits.shape[0], shape.kv_heads)](
         source,
         layer.values,
         scales,
         tables.block_tables,
         tables.slots,
-        plan.items,
+        plan.splits,
         plan.counters,
-        plan.parts,
-        plan.tops,
-        plan.turns,
+        plan.partials,
+        plan.row_stats,
+        plan.cos_sin,
         source if qk_norm is None else qk_norm,
         source if sinks is None else sinks,
         out.values,
@@ -118,7 +118,7 @@ def _launch(
         SINKS=sinks is not None,
         QUANTIZED=layer.scales is not None,
         APPEND=qkv is not None,
-        PARTIALS=0 if qkv is None else qkv.shape[0],
+        QKV_SPLITS=0 if qkv is None else qkv.shape[0],
         NORM=qk_norm is not None,
         PAIRS=plan.pairs,
         ADJACENT=plan.adjacent,
@@ -137,11 +137,11 @@ def _attention_decode(
     scales: tl.tensor,
     block_tables: tl.tensor,
     slots: tl.tensor,
-    items: tl.tensor,
+    splits: tl.tensor,
     counters: tl.tensor,
-    parts: tl.tensor,
-    tops: tl.tensor,
-    turns: tl.tensor,
+    partials: tl.tensor,
+    row_stats: tl.tensor,
+    cos_sin: tl.tensor,
     norm: tl.tensor,
     sinks: tl.tensor,
     out: tl.tensor,
@@ -164,7 +164,7 @@ def _attention_decode(
     SINKS: tl.constexpr,
     QUANTIZED: tl.constexpr,
     APPEND: tl.constexpr,
-    PARTIALS: tl.constexpr,
+    QKV_SPLITS: tl.constexpr,
     NORM: tl.constexpr,
     PAIRS: tl.constexpr,
     ADJACENT: tl.constexpr,
@@ -172,20 +172,19 @@ def _attention_decode(
     FAST: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Grid (W, KV heads): one item's blocks of one KV head for its GROUPS query heads.
+    """Grid (W, KV heads): one split's blocks of one KV head for its GROUPS query heads.
 
-    Keys and values are the rows of a matrix product and queries its columns, which pads the queries
-    to 8 and no further. Bytes: the item's keys and values once, 4 · blocks · BLOCK_SIZE · D for float16.
-    With APPEND the source is the projections' partial sums, and the item of the newest block starts from
-    the new token's own key and value, which no program reads from the page.
+    Keys and values are the rows of a matrix product, queries its columns: those are padded to 8 alone.
+    Bytes: the split's keys and values once, 4 · blocks · BLOCK_SIZE · D for float16. With APPEND the source
+    is the projections' partial sums, and who has the newest block starts from the new token's own values.
     """
-    item = tl.program_id(0)
+    split = tl.program_id(0)
     head = tl.program_id(1)
-    fields = items + item * ITEM_FIELDS
+    fields = splits + split * SPLIT_FIELDS
     seq = tl.load(fields)
     if seq < 0:
         return
-    first_item = tl.load(fields + 1)
+    first_split = tl.load(fields + 1)
     count = tl.load(fields + 2)
     first = tl.load(fields + 3)
     end = tl.load(fields + 4)
@@ -194,40 +193,40 @@ def _attention_decode(
     row = tl.arange(0, ROWS)
     d = tl.arange(0, DIM)
     place = (seq.to(tl.int64) * KV_HEADS + head) * GROUPS
-    top = tl.full((COLUMNS,), NO_SCORE, tl.float32)
-    total = tl.zeros((COLUMNS,), tl.float32)
+    row_max = tl.full((COLUMNS,), NO_SCORE, tl.float32)
+    row_sum = tl.zeros((COLUMNS,), tl.float32)
     acc = tl.zeros((DIM, COLUMNS), tl.float32)
     written = context
     if APPEND:
         newest = (end * BLOCK_SIZE >= context) & (context > 0)
         query, own_score, own_value = append_token(
-            source, values, scales, slots, turns, norm, seq, head, newest, block_stride, scale_stride,
+            source, values, scales, slots, cos_sin, norm, seq, head, newest, block_stride, scale_stride,
             num_tokens, eps, q_scale, KV_HEADS, GROUPS, ROWS, HEAD_DIM, DIM, BLOCK_SIZE, CAP, QUANTIZED,
-            PARTIALS, NORM, PAIRS, ADJACENT,
+            QKV_SPLITS, NORM, PAIRS, ADJACENT,
         )  # fmt: skip
         written = context - 1
-        top = tl.where(newest, repeated(own_score, COLUMNS), top)
-        total = tl.where(newest, total + 1.0, total)
+        row_max = tl.where(newest, repeated(own_score, COLUMNS), row_max)
+        row_sum = tl.where(newest, row_sum + 1.0, row_sum)
         acc = tl.where(newest, acc + own_value[:, None], acc)
     else:
         inside = (row < GROUPS)[:, None] & (d < HEAD_DIM)[None, :]
         query = tl.load(source + (place + row[:, None]) * HEAD_DIM + d[None, :], mask=inside, other=0.0)
     queries = repeated_columns(query, COLUMNS)
     table = block_tables + seq.to(tl.int64) * table_width
-    top, total, acc = attend_blocks(
-        queries, top, total, acc, values, scales, table, block, first, end, context, written, head,
+    row_max, row_sum, acc = attend_blocks(
+        queries, row_max, row_sum, acc, values, scales, table, block, first, end, context, written, head,
         block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, FAST,
     )  # fmt: skip
     if count == 1:
-        write_whole(top, total, acc, sinks, out, sums, head, place, GROUPS, HEAD_DIM, COLUMNS, SINKS, WIDTH)
+        write_unsplit(row_max, row_sum, acc, sinks, out, sums, head, place, GROUPS, HEAD_DIM, SINKS, WIDTH)
     else:
         counter = counters + seq * KV_HEADS + head
-        earlier = store_part(
-            top, total, acc, parts, tops, counter, item, head, KV_HEADS, GROUPS, HEAD_DIM, DIM, COLUMNS
+        earlier = store_partial(
+            row_max, row_sum, acc, partials, row_stats, counter, split, head, KV_HEADS, GROUPS, HEAD_DIM
         )
         if earlier == count - 1:
             tl.store(counter, 0)
-            combine_parts(
-                parts, tops, sinks, out, sums, first_item, count, head, place,
+            combine_partials(
+                partials, row_stats, sinks, out, sums, first_split, count, head, place,
                 KV_HEADS, GROUPS, HEAD_DIM, DIM, SINKS, STEP, ROWS, WIDTH,
             )  # fmt: skip

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from kernels.attention.rope_append import rotate_heads
-from kernels.attention.softmax_parts import capped
+from kernels.attention.softmax import capped
 from kernels.kv.tiles import store_heads
 
 
@@ -45,7 +45,7 @@ def append_token(
     values: tl.tensor,
     scales: tl.tensor,
     slots: tl.tensor,
-    turns: tl.tensor,
+    cos_sin: tl.tensor,
     norm: tl.tensor,
     seq: tl.tensor,
     head: tl.tensor,
@@ -63,7 +63,7 @@ def append_token(
     BLOCK_SIZE: tl.constexpr,
     CAP: tl.constexpr,
     QUANTIZED: tl.constexpr,
-    PARTIALS: tl.constexpr,
+    QKV_SPLITS: tl.constexpr,
     NORM: tl.constexpr,
     PAIRS: tl.constexpr,
     ADJACENT: tl.constexpr,
@@ -79,12 +79,12 @@ def append_token(
     width: tl.constexpr = (heads + 2 * KV_HEADS) * HEAD_DIM
     place = seq.to(tl.int64) * width
     stride = num_tokens.to(tl.int64) * width
-    cos = tl.load(turns + seq * (2 * DIM) + d)
-    sin = tl.load(turns + seq * (2 * DIM) + DIM + d)
+    cos = tl.load(cos_sin + seq * (2 * DIM) + d)
+    sin = tl.load(cos_sin + seq * (2 * DIM) + DIM + d)
     slot = tl.load(slots + seq)
     query = rotate_heads(
         qkv, place, head * GROUPS + row, row < GROUPS, cos, sin, norm, stride, eps, heads + KV_HEADS,
-        PARTIALS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM,
+        QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM,
     )  # fmt: skip
     query = (query * q_scale).to(tl.float16)
     # A tensor of one row each: picking rows of a larger one is a sum across threads.
@@ -92,11 +92,11 @@ def append_token(
     wanted = one < tl.where(newest, 1, 0)
     key = rotate_heads(
         qkv, place, heads + head + one, wanted, cos, sin, norm, stride, eps, heads + KV_HEADS,
-        PARTIALS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM,
+        QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM,
     )  # fmt: skip
     value = rotate_heads(
         qkv, place, heads + KV_HEADS + head + one, wanted, cos, sin, norm, stride, eps, 0,
-        PARTIALS, HEAD_DIM, DIM, PAIRS, ADJACENT, False,
+        QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, False,
     )  # fmt: skip
     key, value = _store_token(
         values, scales, key, value, slot, head, wanted, block_stride, scale_stride,

@@ -1,6 +1,6 @@
 """How a pass's decode rows are cut into work, decided on the device once for all layers of a kind.
 
-Contexts are cut into items of whole blocks, so that a long row beside short ones is many items and a
+Contexts are cut into KV splits of whole blocks, so that a long row beside short ones is many splits and a
 short row one.
 """
 
@@ -15,42 +15,39 @@ from kernels.attention.rope_append import rotation_of
 from kernels.attention.shape import AttentionShape, Rotation, padded_dim
 from kernels.cuda.activations import PassTables
 
-SPLITS = 32
-"""The most items that a single row is cut into."""
+MAX_SPLITS = 32
+"""The most splits that a single row is cut into."""
 
 FEW_ROWS, FEW_ROWS_SPLITS = 8, 64
-"""From 2 rows to so many, they share more items than `SPLITS`: alone they would not fill a device."""
+"""From 2 rows to so many, they share more splits than `MAX_SPLITS`: alone they would not fill a device."""
 
 MIN_TILES = 2
-"""Blocks below which an item is not cut further."""
+"""Blocks below which a split is not cut further."""
 
-FIXED_TILES = 4
-"""Blocks of an item in the mode where a row's result does not depend on its batch."""
-
-ITEM_FIELDS = tl.constexpr(8)
-"""int32 fields of a work item: sequence (-1: none), the sequence's first item and how many it has, the
-item's first and end block, the context's tokens, the page of the first block, unused."""
+SPLIT_FIELDS = tl.constexpr(8)
+"""int32 fields of a split: sequence (-1: none), the sequence's first split and how many it has, the
+split's first and end block, the context's tokens, the page of the first block, unused."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodePlan:
     """The work of one pass's decode rows, and where its programs meet."""
 
-    items: Tensor
-    """int32 [W, 8], see `ITEM_FIELDS`; the items of a row are adjacent."""
+    splits: Tensor
+    """int32 [W, 8], see `SPLIT_FIELDS`; the splits of a row are adjacent."""
     counters: Tensor
-    """int32 [num_decode, kv_heads], 0 between launches: how many items of a row have finished."""
-    parts: Tensor
+    """int32 [num_decode, kv_heads], 0 between launches: how many splits of a row have finished."""
+    partials: Tensor
     """float32 [W, kv_heads, groups, head_dim], weighted sums of values."""
-    tops: Tensor
+    row_stats: Tensor
     """float32 [W, kv_heads, groups, 2], maximum of the scores and sum of the weights."""
     rotation: Rotation | None
-    turns: Tensor
+    cos_sin: Tensor
     """float32 [num_decode, 2, padded head_dim], cosine and signed sine of each value; [1] if no rotation."""
 
     @property
     def pairs(self) -> int:
-        """Pairs of values that turn in every head; 1 without rotation."""
+        """Pairs of values that rotate in every head; 1 without rotation."""
         return 1 if self.rotation is None else self.rotation.inv_freq.shape[0]
 
     @property
@@ -59,23 +56,17 @@ class DecodePlan:
         return self.rotation is not None and self.rotation.pairing == "adjacent"
 
 
-def plan_decode(
-    tables: PassTables,
-    shape: AttentionShape,
-    batch_independent: bool = False,
-    rotation: Rotation | None = None,
-) -> DecodePlan:
-    """Cut the contexts of a pass's decode rows into items, on the device.
+def plan_decode(tables: PassTables, shape: AttentionShape, rotation: Rotation | None = None) -> DecodePlan:
+    """Cut the contexts of a pass's decode rows into splits, on the device.
 
-    W is at most num_decode + 64, or 32 num_decode when `batch_independent`: then a row is cut by its
-    own length alone, and its result is bit-equal beside any other rows. `attend_decode` needs `rotation`.
+    W is at most num_decode + 64. `attend_decode` needs `rotation`.
     """
     rows, device = tables.num_decode, tables.context_lens.device
-    splits = FEW_ROWS_SPLITS if 1 < rows <= FEW_ROWS and not batch_independent else SPLITS
-    work = rows * splits if batch_independent else rows + splits
+    most = FEW_ROWS_SPLITS if 1 < rows <= FEW_ROWS else MAX_SPLITS
+    work = rows + most
     dim = padded_dim(shape.head_dim)
     plan = DecodePlan(
-        torch.empty((work, ITEM_FIELDS.value), dtype=torch.int32, device=device),
+        torch.empty((work, SPLIT_FIELDS.value), dtype=torch.int32, device=device),
         torch.empty((rows, shape.kv_heads), dtype=torch.int32, device=device),
         torch.empty((work, shape.kv_heads, shape.groups, shape.head_dim), device=device),
         torch.empty((work, shape.kv_heads, shape.groups, 2), device=device),
@@ -87,10 +78,10 @@ def plan_decode(
             tables.context_lens,
             tables.block_tables,
             tables.positions,
-            plan.turns if rotation is None else rotation.inv_freq,
-            plan.items,
+            plan.cos_sin if rotation is None else rotation.inv_freq,
+            plan.splits,
             plan.counters,
-            plan.turns,
+            plan.cos_sin,
             tables.block_tables.stride(0),
             1.0 if rotation is None else rotation.magnitude,
             ROWS=rows,
@@ -100,9 +91,8 @@ def plan_decode(
             KV_HEADS=shape.kv_heads,
             BLOCK_SIZE=shape.block_size,
             WINDOW=shape.window,
-            SPLITS=splits,
-            MIN_TILES=FIXED_TILES if batch_independent else MIN_TILES,
-            SHARED=not batch_independent,
+            MAX_SPLITS=most,
+            MIN_TILES=MIN_TILES,
             PAIRS=plan.pairs,
             ADJACENT=plan.adjacent,
             DIM=dim,
@@ -112,10 +102,10 @@ def plan_decode(
 
 
 @triton.jit
-def _write_items(
-    items: tl.tensor,
+def _write_splits(
+    splits: tl.tensor,
     table: tl.tensor,
-    part: tl.tensor,
+    number: tl.tensor,
     row: tl.tensor,
     start: tl.tensor,
     count: tl.tensor,
@@ -123,15 +113,15 @@ def _write_items(
     tiles: tl.tensor,
     context: tl.tensor,
 ) -> None:
-    """Item number `part` of every row that has so many."""
-    place = items + (start + part) * ITEM_FIELDS
-    wanted = part < count
-    begin = first + part * tiles // tl.maximum(count, 1)
+    """Split number `number` of every row that has so many."""
+    place = splits + (start + number) * SPLIT_FIELDS
+    wanted = number < count
+    begin = first + number * tiles // tl.maximum(count, 1)
     tl.store(place, row, mask=wanted)
     tl.store(place + 1, start, mask=wanted)
     tl.store(place + 2, count, mask=wanted)
     tl.store(place + 3, begin, mask=wanted)
-    tl.store(place + 4, first + (part + 1) * tiles // tl.maximum(count, 1), mask=wanted)
+    tl.store(place + 4, first + (number + 1) * tiles // tl.maximum(count, 1), mask=wanted)
     tl.store(place + 5, context, mask=wanted)
     page = tl.load(table + begin, mask=wanted & (tiles > 0), other=0)
     tl.store(place + 6, page, mask=wanted)
@@ -143,9 +133,9 @@ def _plan_decode(
     block_tables: tl.tensor,
     positions: tl.tensor,
     inv_freq: tl.tensor,
-    items: tl.tensor,
+    splits: tl.tensor,
     counters: tl.tensor,
-    turns: tl.tensor,
+    cos_sin: tl.tensor,
     table_width: tl.tensor,
     magnitude: tl.tensor,
     ROWS: tl.constexpr,
@@ -155,24 +145,23 @@ def _plan_decode(
     KV_HEADS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     WINDOW: tl.constexpr,
-    SPLITS: tl.constexpr,
+    MAX_SPLITS: tl.constexpr,
     MIN_TILES: tl.constexpr,
-    SHARED: tl.constexpr,
     PAIRS: tl.constexpr,
     ADJACENT: tl.constexpr,
     DIM: tl.constexpr,
 ) -> None:
     """Grid (1 + rows or 1,): program 0 cuts, a vector over rows; program 1 + r rotates row r's position.
 
-    Writes all 32 W bytes of items and clears the counters. With items of ceil(all blocks / SPLITS)
-    blocks the rows need at most one item each beyond SPLITS.
+    Writes all 32 W bytes of splits and clears the counters. With splits of ceil(all blocks / MAX_SPLITS)
+    blocks the rows need at most one split each beyond MAX_SPLITS.
     """
     if tl.program_id(0) > 0:
         token = tl.program_id(0) - 1
         cos, sin = rotation_of(tl.load(positions + token), inv_freq, magnitude, PAIRS, ADJACENT, DIM)
         d = tl.arange(0, DIM)
-        tl.store(turns + token * (2 * DIM) + d, cos)
-        tl.store(turns + token * (2 * DIM) + DIM + d, sin)
+        tl.store(cos_sin + token * (2 * DIM) + d, cos)
+        tl.store(cos_sin + token * (2 * DIM) + DIM + d, sin)
         return
     row = tl.arange(0, ROWS_PADDED)
     real = row < ROWS
@@ -182,17 +171,14 @@ def _plan_decode(
     if WINDOW > 0:
         first = tl.maximum(context - WINDOW, 0) // BLOCK_SIZE
     tiles = end - first
-    if SHARED:
-        length = tl.maximum(tl.cdiv(tl.sum(tiles, axis=0), SPLITS), MIN_TILES)
-    else:
-        length = tl.maximum(tl.cdiv(tiles, SPLITS), MIN_TILES)
+    length = tl.maximum(tl.cdiv(tl.sum(tiles, axis=0), MAX_SPLITS), MIN_TILES)
     count = tl.where(real, tl.maximum(tl.cdiv(tiles, length), 1), 0)
     start = tl.cumsum(count, axis=0) - count
     table = block_tables + row.to(tl.int64) * table_width
-    for part in range(tl.max(count, axis=0)):
-        _write_items(items, table, part, row, start, count, first, tiles, context)
+    for number in range(tl.max(count, axis=0)):
+        _write_splits(splits, table, number, row, start, count, first, tiles, context)
     work = tl.arange(0, WORK_PADDED)
     unused = (work >= tl.sum(count, axis=0)) & (work < WORK)
-    tl.store(items + work * ITEM_FIELDS, -1, mask=unused)
+    tl.store(splits + work * SPLIT_FIELDS, -1, mask=unused)
     for head in range(KV_HEADS):
         tl.store(counters + row * KV_HEADS + head, 0, mask=real)

@@ -7,9 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.attention.prefill_tiles import add_chunk_parts, find_tile, parts_of
+from kernels.attention.prefill_tiles import combine_splits, find_tile, splits_of
 from kernels.attention.shape import AttentionShape, padded_dim
-from kernels.attention.softmax_parts import LOG2_E, NO_SCORE, capped, write_heads
+from kernels.attention.softmax import LOG2_E, NO_SCORE, capped, write_heads
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables, has_ptx
 from kernels.kv.pages import LayerKV
 from kernels.kv.tiles import load_tile
@@ -19,10 +19,10 @@ LONG = 1024
 query head. Other GPUs hold a tile's operands in registers: they take 64 rows, 8 warps and 2 stages."""
 
 PROGRAMS = 264
-"""Tiles are cut into parts while their programs are no more than this: two for each of 132 processors."""
+"""Tiles are cut into splits while their programs are no more than this: two for each of 132 processors."""
 
-MAX_PARTS, MIN_BLOCKS = 8, 8
-"""The most parts of a tile, and the fewest blocks of a part."""
+MAX_SPLITS, MIN_BLOCKS = 8, 8
+"""The most splits of a tile, and the fewest blocks of a split."""
 
 
 def attention_prefill(
@@ -32,28 +32,28 @@ def attention_prefill(
     shape: AttentionShape,
     out: Activations,
     sinks: Tensor | None = None,
-    fixed: bool = False,
+    batch_invariant: bool = False,
 ) -> None:
     """Attend with the tokens behind the decode rows, and write their rows of `out`.
 
     q float16 [T, q_heads, head_dim] from `rope_append`; sinks float32 [q_heads], scores that take
     weight and give no value. Keys and values of the tokens are already in their pages. The host
-    knows T and the number of sequences alone; tokens behind the last sequence give zeros. fixed: in
-    tiles of one size that are never cut, so that a token's result depends on its context alone.
+    knows T and the number of sequences alone; tokens behind the last sequence give zeros. With
+    batch_invariant in tiles of one size that are never cut: a token's result depends on its context alone.
     """
     tokens = tables.num_tokens - tables.num_decode
     chunks = tables.context_lens.shape[0] - tables.num_decode
     if tokens <= 0 or chunks <= 0:
         return
-    large = tokens >= LONG and _is_hopper(q) and not fixed
+    large = tokens >= LONG and _is_hopper(q) and not batch_invariant
     rows = max(128 if large else 64, triton.next_power_of_2(shape.groups))
     per_tile = rows // shape.groups
     # Every sequence, and the padding behind them, may have one tile that is not full.
     tiles = triton.cdiv(tokens, per_tile) + chunks
     programs = triton.cdiv(tokens, per_tile) * shape.kv_heads
     visible = shape.window or tables.block_tables.shape[1] * shape.block_size
-    parts = min(MAX_PARTS, PROGRAMS // programs, visible // (MIN_BLOCKS * shape.block_size))
-    _launch(q, tables, layer, shape, out, sinks, rows, tiles, 1 if fixed else max(1, parts))
+    splits = min(MAX_SPLITS, PROGRAMS // programs, visible // (MIN_BLOCKS * shape.block_size))
+    _launch(q, tables, layer, shape, out, sinks, rows, tiles, 1 if batch_invariant else max(1, splits))
 
 
 def _launch(
@@ -65,18 +65,18 @@ def _launch(
     sinks: Tensor | None,
     rows: int,
     tiles: int,
-    parts: int,
+    splits: int,
 ) -> None:
     hopper = _is_hopper(q)
     scales = layer.values if layer.scales is None else layer.scales
-    held = tiles * shape.kv_heads * parts * rows if parts > 1 else 0
+    held = tiles * shape.kv_heads * splits * rows if splits > 1 else 0
     acc = torch.empty(held * padded_dim(shape.head_dim), device=q.device) if held else out.sums
-    tops = torch.empty(held * 2, device=q.device) if held else out.sums
+    row_stats = torch.empty(held * 2, device=q.device) if held else out.sums
     extra = q if sinks is None else sinks
     chunks = tables.context_lens.shape[0] - tables.num_decode
     counts = (tables.num_decode, chunks, tables.num_tokens)
-    options = _options(shape, chunks, rows, parts, sinks is not None)
-    _attention_prefill[(shape.kv_heads, tiles, parts)](
+    options = _options(shape, chunks, rows, splits, sinks is not None)
+    _attention_prefill[(shape.kv_heads, tiles, splits)](
         q,
         layer.values,
         scales,
@@ -87,7 +87,7 @@ def _launch(
         out.values,
         out.sums,
         acc,
-        tops,
+        row_stats,
         layer.values.stride(0),
         scales.stride(0),
         tables.block_tables.stride(0),
@@ -99,11 +99,11 @@ def _launch(
         num_stages=3 if hopper else 2,
         **options,
     )
-    if parts > 1:
+    if splits > 1:
         step = min(16, rows)
-        add_chunk_parts[(shape.kv_heads, tiles, rows // step)](
+        combine_splits[(shape.kv_heads, tiles, rows // step)](
             acc,
-            tops,
+            row_stats,
             tables.context_lens,
             tables.query_starts,
             extra,
@@ -122,7 +122,7 @@ def _is_hopper(tensor: Tensor) -> bool:
     return torch.cuda.get_device_capability(tensor.device)[0] == 9
 
 
-def _options(shape: AttentionShape, chunks: int, rows: int, parts: int, with_sinks: bool) -> dict[str, Any]:
+def _options(shape: AttentionShape, chunks: int, rows: int, splits: int, with_sinks: bool) -> dict[str, Any]:
     """What both kernels of a prefill are compiled for."""
     return {
         "CHUNKS": triton.next_power_of_2(chunks + 1),
@@ -130,7 +130,7 @@ def _options(shape: AttentionShape, chunks: int, rows: int, parts: int, with_sin
         "GROUPS": shape.groups,
         "ROWS": rows,
         "TOKENS": rows // shape.groups,
-        "PARTS": parts,
+        "SPLITS": splits,
         "MIN_BLOCKS": MIN_BLOCKS,
         "HEAD_DIM": shape.head_dim,
         "DIM": padded_dim(shape.head_dim),
@@ -144,8 +144,8 @@ def _options(shape: AttentionShape, chunks: int, rows: int, parts: int, with_sin
 @triton.jit
 def _attend_tiles(
     query: tl.tensor,
-    top: tl.tensor,
-    total: tl.tensor,
+    row_max: tl.tensor,
+    row_sum: tl.tensor,
     acc: tl.tensor,
     position: tl.tensor,
     context: tl.tensor,
@@ -190,13 +190,13 @@ def _attend_tiles(
             scores = tl.where(place[None, :] <= position[:, None], scores, NO_SCORE)
         if WINDOW > 0:
             scores = tl.where(place[None, :] > position[:, None] - WINDOW, scores, NO_SCORE)
-        highest = tl.maximum(top, tl.max(scores, axis=1))
-        fade = tl.exp2(top - highest)
-        weight = tl.exp2(scores - highest[:, None])
-        total = total * fade + tl.sum(weight, axis=1)
-        acc = tl.dot(weight.to(tl.float16), value, acc * fade[:, None])
-        top = highest
-    return top, total, acc
+        new_max = tl.maximum(row_max, tl.max(scores, axis=1))
+        rescale = tl.exp2(row_max - new_max)
+        weight = tl.exp2(scores - new_max[:, None])
+        row_sum = row_sum * rescale + tl.sum(weight, axis=1)
+        acc = tl.dot(weight.to(tl.float16), value, acc * rescale[:, None])
+        row_max = new_max
+    return row_max, row_sum, acc
 
 
 @triton.jit(do_not_specialize=["table_width", "num_decode", "num_chunks", "num_tokens"])
@@ -210,8 +210,8 @@ def _attention_prefill(
     sinks: tl.tensor,
     out: tl.tensor,
     sums: tl.tensor,
-    parts: tl.tensor,
-    tops: tl.tensor,
+    partials: tl.tensor,
+    row_stats: tl.tensor,
     block_stride: tl.tensor,
     scale_stride: tl.tensor,
     table_width: tl.tensor,
@@ -223,7 +223,7 @@ def _attention_prefill(
     GROUPS: tl.constexpr,
     ROWS: tl.constexpr,
     TOKENS: tl.constexpr,
-    PARTS: tl.constexpr,
+    SPLITS: tl.constexpr,
     MIN_BLOCKS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     DIM: tl.constexpr,
@@ -235,10 +235,10 @@ def _attention_prefill(
     FAST: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Grid (KV heads, query tiles, PARTS): TOKENS tokens by GROUPS heads in ROWS rows, latest tiles first.
+    """Grid (KV heads, query tiles, SPLITS): TOKENS tokens by GROUPS heads in ROWS rows, latest tiles first.
 
     A program finds its sequence among the chunks' query lengths. Few tiles over long contexts are cut
-    into parts, which `add_chunk_parts` adds up. Operations: 4 D for every visible (query head, key);
+    into splits, which `combine_splits` adds up. Operations: 4 D for every visible (query head, key);
     bytes: the KV of a context once per tile, mostly out of the L2.
     """
     tile = tl.num_programs(1) - 1 - tl.program_id(1)
@@ -247,9 +247,9 @@ def _attention_prefill(
         query_starts, context_lens, tile, num_decode, num_chunks, num_tokens,
         CHUNKS, TOKENS, BLOCK_SIZE, WINDOW,
     )  # fmt: skip
-    count = parts_of(first, end, PARTS, MIN_BLOCKS)
-    part = tl.program_id(2)
-    if (query_end == 0) | (part >= count):
+    count = splits_of(first, end, SPLITS, MIN_BLOCKS)
+    split = tl.program_id(2)
+    if (query_end == 0) | (split >= count):
         return
     row = tl.arange(0, ROWS)
     d = tl.arange(0, DIM)
@@ -260,36 +260,37 @@ def _attention_prefill(
     query = tl.load(q + place[:, None] * HEAD_DIM + d[None, :], mask=kept, other=0.0)
     position = oldest + row // GROUPS
     whole = tl.maximum(oldest + 1, 0) // BLOCK_SIZE
-    if PARTS > 1:
+    if SPLITS > 1:
         blocks = end - first
-        end = first + blocks * (part + 1) // count
-        first += blocks * part // count
+        end = first + blocks * (split + 1) // count
+        first += blocks * split // count
         whole = tl.minimum(whole, end)
 
-    top = tl.full((ROWS,), NO_SCORE, tl.float32)
-    total = tl.zeros((ROWS,), tl.float32)
+    row_max = tl.full((ROWS,), NO_SCORE, tl.float32)
+    row_sum = tl.zeros((ROWS,), tl.float32)
     acc = tl.zeros((ROWS, DIM), tl.float32)
     table = block_tables + (num_decode + found).to(tl.int64) * table_width
-    top, total, acc = _attend_tiles(
-        query, top, total, acc, position, context, first, whole, values, scales, table, head,
+    row_max, row_sum, acc = _attend_tiles(
+        query, row_max, row_sum, acc, position, context, first, whole, values, scales, table, head,
         block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, False, FAST,
     )  # fmt: skip
-    top, total, acc = _attend_tiles(
-        query, top, total, acc, position, context, tl.maximum(first, whole), end, values, scales, table, head,
-        block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, True, FAST,
+    row_max, row_sum, acc = _attend_tiles(
+        query, row_max, row_sum, acc, position, context, tl.maximum(first, whole), end, values, scales,
+        table, head, block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED,
+        True, FAST,
     )  # fmt: skip
     if count == 1:
         if SINKS:
             sink = tl.load(sinks + head * GROUPS + row % GROUPS) * LOG2_E
-            highest = tl.maximum(top, sink)
-            total = total * tl.exp2(top - highest) + tl.exp2(sink - highest)
-            acc = acc * tl.exp2(top - highest)[:, None]
+            new_max = tl.maximum(row_max, sink)
+            row_sum = row_sum * tl.exp2(row_max - new_max) + tl.exp2(sink - new_max)
+            acc = acc * tl.exp2(row_max - new_max)[:, None]
         # Scores of rows without any key are all NO_SCORE, which weighs 1: their values were read as 0.
-        acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+        acc = acc / tl.where(row_sum > 0, row_sum, 1.0)[:, None]
         write_heads(acc, out, sums, place, inside, HEAD_DIM, WIDTH)
     else:
-        if PARTS > 1:
-            at = ((tile * KV_HEADS + head).to(tl.int64) * PARTS + part) * ROWS + row
-            tl.store(parts + at[:, None] * DIM + d[None, :], acc)
-            tl.store(tops + at * 2, top)
-            tl.store(tops + at * 2 + 1, total)
+        if SPLITS > 1:
+            at = ((tile * KV_HEADS + head).to(tl.int64) * SPLITS + split) * ROWS + row
+            tl.store(partials + at[:, None] * DIM + d[None, :], acc)
+            tl.store(row_stats + at * 2, row_max)
+            tl.store(row_stats + at * 2 + 1, row_sum)

@@ -1,9 +1,9 @@
-"""How programs of prefill attention find their tile of queries, and how parts of a tile are added up."""
+"""How programs of prefill attention find their tile of queries, and how splits of a tile are added up."""
 
 import triton
 import triton.language as tl
 
-from kernels.attention.softmax_parts import LOG2_E, write_heads
+from kernels.attention.softmax import LOG2_E, write_heads
 
 
 @triton.jit
@@ -45,15 +45,15 @@ def find_tile(
 
 
 @triton.jit
-def parts_of(first: tl.tensor, end: tl.tensor, PARTS: tl.constexpr, MIN_BLOCKS: tl.constexpr) -> tl.tensor:
-    """How many parts the blocks of a tile are cut into."""
-    return tl.minimum(tl.maximum((end - first) // MIN_BLOCKS, 1), PARTS)
+def splits_of(first: tl.tensor, end: tl.tensor, SPLITS: tl.constexpr, MIN_BLOCKS: tl.constexpr) -> tl.tensor:
+    """How many splits the blocks of a tile are cut into."""
+    return tl.minimum(tl.maximum((end - first) // MIN_BLOCKS, 1), SPLITS)
 
 
 @triton.jit
-def _sum_of_parts(
-    parts: tl.tensor,
-    tops: tl.tensor,
+def _combined(
+    partials: tl.tensor,
+    row_stats: tl.tensor,
     sinks: tl.tensor,
     place: tl.tensor,
     row: tl.tensor,
@@ -62,40 +62,42 @@ def _sum_of_parts(
     GROUPS: tl.constexpr,
     ROWS: tl.constexpr,
     STEP: tl.constexpr,
-    PARTS: tl.constexpr,
+    SPLITS: tl.constexpr,
     DIM: tl.constexpr,
     SINKS: tl.constexpr,
 ) -> tl.tensor:
-    """float32 [STEP, DIM]: what `count` parts of rows make together; `place` is where the first ones are."""
+    """float32 [STEP, DIM]: what `count` splits of rows make together; `place` is where the first ones are."""
     d = tl.arange(0, DIM)
     # A row of padding may hold anything, NaN too: it is not written.
-    highest = tl.load(tops + place * 2)
-    for part in tl.static_range(1, PARTS):
-        top = tl.load(
-            tops + (place + part * ROWS) * 2, mask=row < tl.where(part < count, ROWS, 0), other=-1e30
+    all_max = tl.load(row_stats + place * 2)
+    for split in tl.static_range(1, SPLITS):
+        row_max = tl.load(
+            row_stats + (place + split * ROWS) * 2,
+            mask=row < tl.where(split < count, ROWS, 0),
+            other=-1e30,
         )
-        highest = tl.maximum(highest, top)
+        all_max = tl.maximum(all_max, row_max)
     divisor = tl.zeros((STEP,), tl.float32)
     if SINKS:
         sink = tl.load(sinks + head * GROUPS + row % GROUPS) * LOG2_E
-        highest = tl.maximum(highest, sink)
-        divisor += tl.exp2(sink - highest)
+        all_max = tl.maximum(all_max, sink)
+        divisor += tl.exp2(sink - all_max)
     y = tl.zeros((STEP, DIM), tl.float32)
-    for part in tl.static_range(PARTS):
-        there = row < tl.where(part < count, ROWS, 0)
-        top = tl.load(tops + (place + part * ROWS) * 2, mask=there, other=-1e30)
-        total = tl.load(tops + (place + part * ROWS) * 2 + 1, mask=there, other=0.0)
-        at = parts + (place + part * ROWS)[:, None] * DIM + d[None, :]
-        weight = tl.exp2(top - highest)
-        divisor += weight * total
+    for split in tl.static_range(SPLITS):
+        there = row < tl.where(split < count, ROWS, 0)
+        row_max = tl.load(row_stats + (place + split * ROWS) * 2, mask=there, other=-1e30)
+        row_sum = tl.load(row_stats + (place + split * ROWS) * 2 + 1, mask=there, other=0.0)
+        at = partials + (place + split * ROWS)[:, None] * DIM + d[None, :]
+        weight = tl.exp2(row_max - all_max)
+        divisor += weight * row_sum
         y += tl.load(at, mask=there[:, None], other=0.0) * weight[:, None]
     return y / divisor[:, None]
 
 
 @triton.jit(do_not_specialize=["num_decode", "num_chunks", "num_tokens"])
-def add_chunk_parts(
-    parts: tl.tensor,
-    tops: tl.tensor,
+def combine_splits(
+    partials: tl.tensor,
+    row_stats: tl.tensor,
     context_lens: tl.tensor,
     query_starts: tl.tensor,
     sinks: tl.tensor,
@@ -110,7 +112,7 @@ def add_chunk_parts(
     ROWS: tl.constexpr,
     STEP: tl.constexpr,
     TOKENS: tl.constexpr,
-    PARTS: tl.constexpr,
+    SPLITS: tl.constexpr,
     MIN_BLOCKS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     DIM: tl.constexpr,
@@ -119,9 +121,9 @@ def add_chunk_parts(
     SINKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Grid (KV heads, query tiles, ROWS / STEP): STEP rows of a tile that was cut into parts, in order.
+    """Grid (KV heads, query tiles, ROWS / STEP): STEP rows of a tile that was cut into splits, in order.
 
-    Bytes per row: 4 D for every part read, 2 D written.
+    Bytes per row: 4 D for every split read, 2 D written.
     """
     tile = tl.num_programs(1) - 1 - tl.program_id(1)
     head = tl.program_id(0)
@@ -129,13 +131,13 @@ def add_chunk_parts(
         query_starts, context_lens, tile, num_decode, num_chunks, num_tokens,
         CHUNKS, TOKENS, BLOCK_SIZE, WINDOW,
     )  # fmt: skip
-    count = parts_of(first, end, PARTS, MIN_BLOCKS)
+    count = splits_of(first, end, SPLITS, MIN_BLOCKS)
     row = tl.program_id(2) * STEP + tl.arange(0, STEP)
     token += row // GROUPS
     inside = (row < TOKENS * GROUPS) & (token < query_end)
     if (count == 1) | (query_end == 0):
         return
-    place = (tile * KV_HEADS + head).to(tl.int64) * (PARTS * ROWS) + row
-    y = _sum_of_parts(parts, tops, sinks, place, row, head, count, GROUPS, ROWS, STEP, PARTS, DIM, SINKS)
+    place = (tile * KV_HEADS + head).to(tl.int64) * (SPLITS * ROWS) + row
+    y = _combined(partials, row_stats, sinks, place, row, head, count, GROUPS, ROWS, STEP, SPLITS, DIM, SINKS)
     heads = (token.to(tl.int64) * KV_HEADS + head) * GROUPS + row % GROUPS
     write_heads(y, out, sums, heads, inside, HEAD_DIM, WIDTH)

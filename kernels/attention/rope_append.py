@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kernels.attention.shape import AttentionShape, Rotation, padded_dim
 from kernels.cuda.activations import PassTables
-from kernels.kv.pages import LayerKV, quantize_q8
+from kernels.kv.pages import LayerKV
 from kernels.kv.tiles import store_heads
 
 HEADS = 8
@@ -69,57 +69,6 @@ def rope_append(
     return q
 
 
-def rope_append_torch(
-    qkv: Tensor,
-    tables: PassTables,
-    layer: LayerKV,
-    shape: AttentionShape,
-    rotation: Rotation,
-    qk_norm: Tensor | None = None,
-    eps: float = 0.0,
-    dtype: torch.dtype = torch.float32,
-) -> Tensor:
-    """Plain torch twin of `rope_append`, computed in `dtype` until q, k and v are rounded."""
-    summed = qkv[0].to(dtype)
-    for part in qkv[1:]:
-        summed = summed + part.to(dtype)
-    heads = summed.unflatten(-1, (-1, shape.head_dim))
-    rotated = heads[:, : shape.q_heads + shape.kv_heads]
-    if qk_norm is not None:
-        root = (rotated.square().mean(-1, keepdim=True) + eps).sqrt()
-        rotated = rotated / root * qk_norm.to(dtype)
-    rotated = _rotate_torch(rotated, tables.positions, rotation)
-    keys = rotated[:, shape.q_heads :]
-    values = heads[:, shape.q_heads + shape.kv_heads :]
-    block = tables.slots // shape.block_size
-    offset = tables.slots % shape.block_size
-    for plane, x in enumerate((keys, values)):
-        if layer.scales is None:
-            layer.values[block, plane, :, offset] = x.to(layer.values.dtype)
-        else:
-            codes, scales = quantize_q8(x.float())
-            layer.values[block, plane, :, offset] = codes
-            layer.scales[block, plane, :, offset] = scales
-    return (rotated[:, : shape.q_heads] * shape.q_scale).to(torch.float16)
-
-
-def _rotate_torch(x: Tensor, positions: Tensor, rotation: Rotation) -> Tensor:
-    """x [T, heads, head_dim] → same, angles in float64."""
-    pairs = rotation.inv_freq.shape[0]
-    angles = positions.to(torch.float64)[:, None] * rotation.inv_freq
-    cos = (angles.cos() * rotation.magnitude).to(x.dtype)[:, None]
-    sin = (angles.sin() * rotation.magnitude).to(x.dtype)[:, None]
-    out = x.clone()
-    if rotation.pairing == "adjacent":
-        first, second = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
-    else:
-        first, second = slice(0, pairs), slice(pairs, 2 * pairs)
-    a, b = x[..., first], x[..., second]
-    out[..., first] = a * cos - b * sin
-    out[..., second] = a * sin + b * cos
-    return out
-
-
 TWO_PI = tl.constexpr(2 * math.pi)
 
 
@@ -149,11 +98,11 @@ def rotation_of(
 ) -> tuple:
     """float32 [DIM] cosines and signed sines of a position: x · cos + partner · sin rotates."""
     _, pair, sign = partner_of(PAIRS, ADJACENT, DIM)
-    turning = tl.arange(0, DIM) < 2 * PAIRS
+    rotating = tl.arange(0, DIM) < 2 * PAIRS
     # Positions in the tens of thousands leave float32 no digits of an angle's fraction.
-    angle = position.to(tl.float64) * tl.load(inv_freq + pair, mask=turning, other=0.0)
+    angle = position.to(tl.float64) * tl.load(inv_freq + pair, mask=rotating, other=0.0)
     angle = (angle - tl.floor(angle / TWO_PI + 0.5) * TWO_PI).to(tl.float32)
-    length = tl.where(turning, magnitude, 1.0)
+    length = tl.where(rotating, magnitude, 1.0)
     return tl.cos(angle) * length, tl.sin(angle) * length * sign
 
 
@@ -192,16 +141,16 @@ def rotate_heads(
         step = split * split_stride
         x += tl.load(row + step + d[None, :], mask=kept, other=0.0).to(tl.float32)
         y += tl.load(row + step + partner[None, :], mask=kept, other=0.0).to(tl.float32)
-    turned = (head < rotated_heads)[:, None]
+    rotates = (head < rotated_heads)[:, None]
     if NORM:
         weight = norm + head[:, None] * HEAD_DIM
-        own = tl.load(weight + d[None, :], mask=kept & turned, other=1.0)
-        other = tl.load(weight + partner[None, :], mask=kept & turned, other=1.0)
+        own = tl.load(weight + d[None, :], mask=kept & rotates, other=1.0)
+        other = tl.load(weight + partner[None, :], mask=kept & rotates, other=1.0)
         root = tl.sqrt_rn(tl.sum(x * x, axis=1) / HEAD_DIM + eps)[:, None]
-        root = tl.where(turned & inside[:, None], root, 1.0)
+        root = tl.where(rotates & inside[:, None], root, 1.0)
         x = x / root * own
         y = y / root * other
-    return tl.where(turned, x * cos[None, :] + y * sin[None, :], x)
+    return tl.where(rotates, x * cos[None, :] + y * sin[None, :], x)
 
 
 @triton.jit(do_not_specialize=["num_tokens"])

@@ -55,11 +55,11 @@ class Rotation:
     """Rotary position embedding of one kind of layer."""
 
     inv_freq: Tensor
-    """float64 [R]: pair i turns by position · inv_freq[i]; R < head_dim / 2 rotates the leading 2R only."""
+    """float64 [R]: pair i rotates by position · inv_freq[i]; R < head_dim / 2 rotates the leading 2R only."""
     magnitude: float
     """Multiplies the rotated values (YaRN's attention factor)."""
     pairing: Pairing
-    """Which values turn together: (2i, 2i + 1) or (i, i + R)."""
+    """Which values rotate together: (2i, 2i + 1) or (i, i + R)."""
 
 
 def make_output(tokens: int, shape: AttentionShape, device: torch.device) -> Activations:

@@ -1,4 +1,4 @@
-"""What a processor runs beside torch: kernels built with LLVM for coded weights, norms and decode attention.
+"""What a processor runs beside torch: LLVM kernels for quantised weights, norms and decode attention.
 
 Knows contract, quant and reference, whose results it must give.
 """

@@ -1,7 +1,7 @@
-"""A file's quantised blocks read by compiled code: codes, and the scale and offset of each group.
+"""A file's quantised blocks read by compiled code: quants, and the scale and offset of each group.
 
-Every value of these types is code · scale + offset with one rounding: scales are products of few bits,
-exact in float32, and so are their products with a code. What is read here is the file's own.
+Every value of these types is quant · scale + offset with one rounding: scales are products of few bits,
+exact in float32, and so are their products with a quant. What is read here is the file's own.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from kernels.quant.formats import GGMLType
 BYTES = ir.VectorType(I8, LANES)
 
 Group = tuple[Value, Value, list[Value]]
-"""(scale, offset, codes: int32 vectors of 16 columns each)."""
+"""(scale, offset, quants: int32 vectors of 16 columns each)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,29 +87,29 @@ def _sum(e: Emitter, start: int, *terms: tuple[int, Value]) -> Value:
 
 
 def _legacy(start: int, high: bool, middle: float | None) -> BlockReader:
-    """16-bit scale, then a 16-bit offset unless codes count from `middle`; nibbles from byte `start`."""
+    """16-bit scale, then a 16-bit offset unless quants count from `middle`; nibbles from byte `start`."""
 
     def read(e: Emitter, block: Value, _number: Value) -> Group:
         scale = _half(e, block, 0)
         offset = _half(e, block, 2) if middle is None else _times(e, scale, -middle)
         packed = _vector(e, block, e.const(start))
-        codes = [_bits(e, packed, e.const(shift), 15) for shift in (0, 4)]
+        quants = [_bits(e, packed, e.const(shift), 15) for shift in (0, 4)]
         if high:
             word = e.ir.load(e.address(block, e.const(start - 4), I8), typ=I32, align=1)
             fifths = _spread(e, word)
             for half in range(2):
                 places = ir.Constant(INTS, [LANES * half + lane for lane in range(LANES)])
                 bits = e.ir.and_(e.ir.lshr(fifths, places), _all(1))
-                codes[half] = _raised(e, bits, 4, codes[half])
-        return scale, offset, codes
+                quants[half] = _raised(e, bits, 4, quants[half])
+        return scale, offset, quants
 
     return BlockReader(32, read)
 
 
 def _read_q8_0(e: Emitter, block: Value, _number: Value) -> Group:
     scale = _half(e, block, 0)
-    codes = [e.ir.xor(_vector(e, block, e.const(2 + LANES * half)), _all(128)) for half in range(2)]
-    return scale, _times(e, scale, -128.0), codes
+    quants = [e.ir.xor(_vector(e, block, e.const(2 + LANES * half)), _all(128)) for half in range(2)]
+    return scale, _times(e, scale, -128.0), quants
 
 
 def _six_bits(e: Emitter, block: Value, number: Value) -> list[Value]:
@@ -134,15 +134,15 @@ def _nibbles_of_32(start: int, fifths: int | None) -> BlockReader:
         scale = _product(e, block, 0, sixes[0])
         offset = e.ir.fneg(_product(e, block, 2, sixes[1]))
         pair, shift = e.ir.lshr(number, e.const(1)), e.ir.mul(e.const(4), e.ir.and_(number, e.const(1)))
-        codes = []
+        quants = []
         for half in range(2):
             packed = _vector(e, block, _sum(e, start + LANES * half, (32, pair)))
-            code = _bits(e, packed, shift, 15)
+            quant = _bits(e, packed, shift, 15)
             if fifths is not None:
                 bits = _bits(e, _vector(e, block, e.const(fifths + LANES * half)), number, 1)
-                code = _raised(e, bits, 4, code)
-            codes.append(code)
-        return scale, offset, codes
+                quant = _raised(e, bits, 4, quant)
+            quants.append(quant)
+        return scale, offset, quants
 
     return BlockReader(32, read)
 
@@ -207,4 +207,4 @@ READERS: dict[GGMLType, BlockReader] = {
     GGMLType.Q5_K: _nibbles_of_32(48, 16),
     GGMLType.Q6_K: BlockReader(16, _read_q6_k),
 }
-"""The types whose values are affine in their codes."""
+"""The types whose values are affine in their quants."""

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from kernels.contract import PassLayout, QuantizedMatrix
-from kernels.cpu.coded_linear import MOST_ROWS, apply_coded, product_kernel
-from kernels.cpu.coded_weights import CodedLinear, coded_bytes, make_coded
 from kernels.cpu.compiler import LANES, wide_registers
 from kernels.cpu.decode import add_norm, attend_decode, attention_kernel
+from kernels.cpu.quant_linear import MOST_ROWS, apply_quant_linear, product_kernel
+from kernels.cpu.quant_weights import QuantLinear, make_quant_linear, quant_bytes
 from kernels.quant.formats import GGMLType
 from kernels.reference.dense_linear import DenseLinear, make_dense
 from kernels.reference.operations import (
@@ -28,20 +28,20 @@ from kernels.reference.paged_kv import PagedKV
 
 _FEW_TOKENS = {torch.float32: 16, torch.bfloat16: 8} if wide_registers() else {}
 _FEWEST_TOKENS = 2
-"""By the dense weights' type: passes of at most so many rows multiply by codes, faster up to there."""
+"""By the dense weights' type: passes of at most so many rows multiply by quants, faster up to there."""
 
 
 @dataclass(slots=True)
 class CPULinear:
-    """A weight as the dense one, and as codes for few rows where its type and shape allow it."""
+    """A weight as the dense one, and as quants for few rows where its type and shape allow it."""
 
     dense: DenseLinear
-    coded: CodedLinear | None
+    quantised: QuantLinear | None
 
 
 @dataclass(slots=True)
 class DecodeTables:
-    """Where the S sequences of a decode pass lie, each with its token and the guesses behind it."""
+    """Where the S sequences of a decode pass lie, each with its token and the drafts behind it."""
 
     tables: Tensor
     """int64 [S, W]."""
@@ -69,8 +69,8 @@ class CPUOperations(TorchOperations):
         self.name = f"LLVM for few rows, {self.name}"
 
     def matrix_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
-        """Dense and as codes."""
-        return super().matrix_bytes(type, shape) + coded_bytes(type, shape)
+        """Dense and as quants."""
+        return super().matrix_bytes(type, shape) + quant_bytes(type, shape)
 
     @contextmanager
     def loading(self) -> Iterator[None]:
@@ -99,18 +99,18 @@ class CPUOperations(TorchOperations):
         shape = sum(part.shape[0] for part in parts), parts[0].shape[1]
         weight = torch.empty(shape, dtype=self.weight_dtype)
         added = None if bias is None else self.make_vector(bias)
-        coded = make_coded(parts, added, gated, weight)
-        if coded is None:
+        quantised = make_quant_linear(parts, added, gated, weight)
+        if quantised is None:
             del weight
             return CPULinear(super().make_linear(parts, bias), None)
-        return CPULinear(make_dense(weight, added), coded)
+        return CPULinear(make_dense(weight, added), quantised)
 
     def make_embedding(self, matrix: QuantizedMatrix, _tied: Any = None, /) -> Embedding:
         """As the definition's; small ones are read from the file's blocks by the compiled kernel."""
         vocab, hidden = matrix.shape
         if matrix.row_order is None and vocab * hidden * 4 <= DENSE_EMBEDDING_BYTES:
             dense = torch.empty(vocab, hidden)
-            if make_coded([matrix], None, False, dense) is not None:
+            if make_quant_linear([matrix], None, False, dense) is not None:
                 return Embedding(dense, None, matrix.type, hidden)
         return super().make_embedding(matrix)
 
@@ -118,7 +118,7 @@ class CPUOperations(TorchOperations):
         """Memory held by a handle."""
         if not isinstance(handle, CPULinear):
             return super().weight_bytes(handle)
-        return handle.dense.nbytes + (0 if handle.coded is None else handle.coded.nbytes)
+        return handle.dense.nbytes + (0 if handle.quantised is None else handle.quantised.nbytes)
 
     def prepare(self, layout: PassLayout, kv: PagedKV, inv_freq: Tensor, magnitude: float) -> CPUPass:
         """As the definition's, and the tables of a pass of few tokens or of decode rows alone."""
@@ -141,15 +141,15 @@ class CPUOperations(TorchOperations):
         return add_norm(residual, delta, norm.scaled, norm.eps_length)
 
     def linear(self, x: Tensor, handle: Any) -> Tensor:
-        """By codes for few rows."""
-        if handle.coded is not None and x.shape[0] <= self.few_tokens:
-            return apply_coded(x, handle.coded)
+        """By quants for few rows."""
+        if handle.quantised is not None and x.shape[0] <= self.few_tokens:
+            return apply_quant_linear(x, handle.quantised)
         return super().linear(x, handle.dense)
 
     def gated_linear(self, x: Tensor, handle: Any) -> Tensor:
-        """By codes for few rows."""
-        if handle.coded is not None and x.shape[0] <= self.few_tokens:
-            return apply_coded(x, handle.coded)
+        """By quants for few rows."""
+        if handle.quantised is not None and x.shape[0] <= self.few_tokens:
+            return apply_quant_linear(x, handle.quantised)
         return super().gated_linear(x, handle.dense)
 
     def attend(

@@ -1,4 +1,4 @@
-"""What CUDA asks of a process: streams, upload, compilation of kernels, the libraries' workspaces.
+"""What CUDA asks of a process: streams, upload, compilation, workspaces, what travels between kernels.
 
 Knows no operation and no other room.
 """

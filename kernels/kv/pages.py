@@ -1,7 +1,7 @@
 """The paged KV tensors of one model as the Triton kernels lay them out, and how kernels read them.
 
 Per layer [num_blocks, 2, kv_heads, block_size, head_dim], keys 0 and values 1: a block of one head is
-one contiguous tile. float16 or bfloat16; q8_0 keeps int8 codes and a float16 scale for every 32
+one contiguous tile. float16 or bfloat16; q8_0 keeps int8 quants and a float16 scale for every 32
 consecutive values in a tensor of its own. Kernels take the stride between blocks as an argument, so
 blocks of one layer need not be adjacent.
 """
@@ -10,17 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
 KVFormat = Literal["float16", "bfloat16", "q8_0"]
 
 QUANT_WIDTH = 32
 """Consecutive values that share a q8_0 scale."""
-
-COPY_BYTES = 16384
-"""What one program of a block copy moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +53,7 @@ def block_nbytes(num_layers: int, kv_heads: int, head_dim: int, block_size: int,
 
 
 def page_planes(kv_format: KVFormat, head_dim: int) -> list[tuple[torch.dtype, int]]:
-    """Element type and values per slot of each tensor of pages: codes or floats, then q8_0's scales.
+    """Element type and values per slot of each tensor of pages: quants or floats, then q8_0's scales.
 
     Raises ValueError for heads that q8_0 cannot divide.
     """
@@ -69,68 +64,3 @@ def page_planes(kv_format: KVFormat, head_dim: int) -> list[tuple[torch.dtype, i
     if head_dim % QUANT_WIDTH:
         raise ValueError(f"q8_0 KV needs heads of a multiple of {QUANT_WIDTH} values, not {head_dim}")
     return [(torch.int8, head_dim), (torch.float16, head_dim // QUANT_WIDTH)]
-
-
-def copy_blocks(kv: TritonKV, pairs: Tensor) -> None:
-    """Copy whole blocks in every layer: pairs int32 or int64 [P, 2] of (source, destination).
-
-    The copies run at once: no destination may be the source or destination of another pair.
-    """
-    if pairs.shape[0]:
-        _copy_plane(kv.values, pairs)
-        if kv.scales is not None:
-            _copy_plane(kv.scales, pairs)
-
-
-def copy_blocks_torch(kv: TritonKV, pairs: Tensor) -> None:
-    """Plain torch twin of `copy_blocks`."""
-    source, destination = pairs.long().unbind(1)
-    kv.values[:, destination] = kv.values[:, source]
-    if kv.scales is not None:
-        kv.scales[:, destination] = kv.scales[:, source]
-
-
-def dequantize_kv(layer: LayerKV, dtype: torch.dtype) -> Tensor:
-    """What the pages of a layer stand for, [num_blocks, 2, kv_heads, block_size, head_dim]."""
-    if layer.scales is None:
-        return layer.values.to(dtype)
-    blocks = layer.values.unflatten(-1, (-1, QUANT_WIDTH)).to(dtype)
-    return (blocks * layer.scales[..., None].to(dtype)).flatten(-2)
-
-
-def quantize_q8(x: Tensor) -> tuple[Tensor, Tensor]:
-    """float32 [..., dim] → q8_0 codes int8 [..., dim] and scales float16 [..., dim / 32]."""
-    blocks = x.unflatten(-1, (-1, QUANT_WIDTH))
-    scales = (blocks.abs().amax(-1) / 127).to(torch.float16)
-    divisor = scales.float()[..., None]
-    codes = torch.where(divisor > 0, blocks / divisor, 0).add(0.5).floor().clamp(-127, 127)
-    return codes.to(torch.int8).flatten(-2), scales
-
-
-def _copy_plane(plane: Tensor, pairs: Tensor) -> None:
-    words = plane.flatten(2).view(torch.int32)
-    count = words.shape[2]
-    tile = COPY_BYTES // 4
-    _copy_blocks[(pairs.shape[0], words.shape[0], triton.cdiv(count, tile))](
-        words, pairs, words.stride(0), words.stride(1), WORDS=count, TILE=tile
-    )
-
-
-@triton.jit
-def _copy_blocks(
-    plane: tl.tensor,
-    pairs: tl.tensor,
-    layer_stride: tl.tensor,
-    block_stride: tl.tensor,
-    WORDS: tl.constexpr,
-    TILE: tl.constexpr,
-) -> None:
-    """Grid (pairs, layers, tiles of a block): reads and writes every byte of a block once."""
-    pair = tl.program_id(0)
-    source = tl.load(pairs + 2 * pair).to(tl.int64)
-    destination = tl.load(pairs + 2 * pair + 1).to(tl.int64)
-    base = plane + tl.program_id(1).to(tl.int64) * layer_stride
-    word = tl.program_id(2) * TILE + tl.arange(0, TILE)
-    inside = word < WORDS
-    copied = tl.load(base + source * block_stride + word, mask=inside)
-    tl.store(base + destination * block_stride + word, copied, mask=inside)

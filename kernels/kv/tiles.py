@@ -65,14 +65,14 @@ def _dequantize(
     group = tl.arange(0, DIM // 32)
     inside = written[:, None] & (group[None, :] < HEAD_DIM // 32)
     d = group[None, :, None] * 32 + tl.arange(0, 32)[None, None, :]
-    codes = tl.load(values + page + slot[:, None, None] * HEAD_DIM + d, mask=inside[:, :, None], other=0)
+    quants = tl.load(values + page + slot[:, None, None] * HEAD_DIM + d, mask=inside[:, :, None], other=0)
     scale_place = scales + scale_page + slot[:, None] * (HEAD_DIM // 32) + group[None, :]
     scale = tl.load(scale_place, mask=inside, other=0.0)
-    return tl.reshape(_to_float16(codes, FAST) * scale[:, :, None], (count, DIM))
+    return tl.reshape(_to_float16(quants, FAST) * scale[:, :, None], (count, DIM))
 
 
 @triton.jit
-def _to_float16(codes: tl.tensor, FAST: tl.constexpr) -> tl.tensor:
+def _to_float16(quants: tl.tensor, FAST: tl.constexpr) -> tl.tensor:
     """int8 → float16, exactly."""
     if FAST:
         # A byte c + 128 below the exponent byte 0x64 is the half 1024 + c + 128.
@@ -88,13 +88,13 @@ def _to_float16(codes: tl.tensor, FAST: tl.constexpr) -> tl.tensor:
             sub.f16x2 $1, $1, b;
             }""",
             "=r,=r,r",
-            [codes],
+            [quants],
             dtype=tl.float16,
             is_pure=True,
             pack=4,
         )
     else:
-        halves = codes.to(tl.float16)
+        halves = quants.to(tl.float16)
     return halves
 
 
@@ -125,13 +125,13 @@ def store_heads(
         blocks = tl.reshape(x, (ROWS, groups, 32))
         scale = (tl.max(tl.abs(blocks), axis=2) / 127.0).to(tl.float16)
         divisor = scale.to(tl.float32)[:, :, None]
-        codes = tl.floor(tl.where(divisor > 0, blocks / tl.where(divisor > 0, divisor, 1.0), 0.0) + 0.5)
-        codes = tl.clamp(codes, -127.0, 127.0)
-        tl.store(place, tl.reshape(codes, (ROWS, DIM)).to(tl.int8), mask=kept)
+        quants = tl.floor(tl.where(divisor > 0, blocks / tl.where(divisor > 0, divisor, 1.0), 0.0) + 0.5)
+        quants = tl.clamp(quants, -127.0, 127.0)
+        tl.store(place, tl.reshape(quants, (ROWS, DIM)).to(tl.int8), mask=kept)
         group = tl.arange(0, groups)
         scale_place = scales + scale_page + row[:, None] * (HEAD_DIM // 32) + group[None, :]
         tl.store(scale_place, scale, mask=inside[:, None] & (group[None, :] < HEAD_DIM // 32))
-        stored = tl.reshape(tl.reshape(codes, (ROWS, groups, 32)) * divisor, (ROWS, DIM))
+        stored = tl.reshape(tl.reshape(quants, (ROWS, groups, 32)) * divisor, (ROWS, DIM))
     else:
         rounded = x.to(values.dtype.element_ty)
         tl.store(place, rounded, mask=kept)

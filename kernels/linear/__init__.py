@@ -1,4 +1,4 @@
 """Products with quantised weights, for few rows, tiles and many rows, with the norms and gates around them.
 
-Knows planes, the layout of weights on a GPU, and cuda.
+Knows contract, planes (the layout of weights on a GPU), quant and cuda; no attention and no KV.
 """

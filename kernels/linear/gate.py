@@ -45,21 +45,6 @@ def gate_activations(gate_up: Tensor, activation: Activation = "silu") -> Activa
     return Activations(values, sums)
 
 
-def gate_activations_torch(gate_up: Tensor, activation: Activation = "silu") -> Activations:
-    """Plain torch twin of `gate_activations`."""
-    total = gate_up[0].float()
-    for part in gate_up[1:]:
-        total = total + part.float()
-    gate, up = total.clamp(-65504, 65504).unflatten(1, (-1, 2)).unbind(-1)
-    if activation == "gelu":
-        gate = torch.nn.functional.gelu(gate, approximate="tanh")
-    else:
-        gate = torch.nn.functional.silu(gate)
-    values = (gate * up).clamp(-65504, 65504).to(torch.float16)
-    padded = torch.nn.functional.pad(values.float(), (0, -values.shape[1] % SUM_WIDTH))
-    return Activations(values, padded.unflatten(1, (-1, SUM_WIDTH)).sum(-1))
-
-
 @triton.jit
 def gated_product(gate: tl.tensor, up: tl.tensor, GELU: tl.constexpr) -> tl.tensor:
     """activation(gate) * up in float32, held to float16's range."""

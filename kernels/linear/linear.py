@@ -15,7 +15,12 @@ from kernels.cuda.activations import Activations
 from kernels.cuda.upload import Uploader
 from kernels.linear.gate import gate_activations
 from kernels.linear.rows import MAX_ROWS, gated_rows, linear_rows, linear_rows_parts
-from kernels.linear.wide import gated_fixed, gated_wide, linear_fixed_parts, linear_wide_parts
+from kernels.linear.wide import (
+    gated_batch_invariant,
+    gated_wide,
+    linear_batch_invariant_parts,
+    linear_wide_parts,
+)
 from kernels.planes.dequant import parity
 from kernels.planes.layout import LAYOUTS, PlanesMatrix, gate_up_order, repack
 from kernels.quant.dequant import dequantize
@@ -125,13 +130,15 @@ def _joined_order(parts: Sequence[QuantizedMatrix]) -> Tensor:
     return torch.cat(orders)
 
 
-def apply_linear(x: Activations, linear: TritonLinear, fixed: bool = False) -> Tensor:
+def apply_linear(x: Activations, linear: TritonLinear, batch_invariant: bool = False) -> Tensor:
     """→ [splits, M, N], to be added up over the splits by who reads it.
 
-    fixed: a row's result is the same, bit by bit, whatever other rows there are.
+    batch_invariant: a row's result is the same, bit by bit, whatever other rows there are.
     """
-    if fixed:
-        return linear_fixed_parts(x, [(segment.weight, segment.bias) for segment in linear.segments])
+    if batch_invariant:
+        return linear_batch_invariant_parts(
+            x, [(segment.weight, segment.bias) for segment in linear.segments]
+        )
     if x.values.shape[0] > MAX_ROWS:
         return linear_wide_parts(x, [(segment.weight, segment.bias) for segment in linear.segments])
     planes = [(part.weight, part.bias) for part in linear.segments if isinstance(part.weight, PlanesMatrix)]
@@ -143,11 +150,11 @@ def apply_linear(x: Activations, linear: TritonLinear, fixed: bool = False) -> T
     return torch.cat([part.sum(0, dtype=torch.float32) for part in outputs], dim=1)[None]
 
 
-def apply_gated(x: Activations, linear: TritonLinear, fixed: bool = False) -> Activations:
-    """silu(gate) * up → activations [M, ffn]; fixed as for `apply_linear`."""
+def apply_gated(x: Activations, linear: TritonLinear, batch_invariant: bool = False) -> Activations:
+    """silu(gate) * up → activations [M, ffn]; batch_invariant as for `apply_linear`."""
     (segment,) = linear.segments
-    if fixed:
-        return gated_fixed(x, segment.weight, segment.bias)
+    if batch_invariant:
+        return gated_batch_invariant(x, segment.weight, segment.bias)
     if x.values.shape[0] > MAX_ROWS:
         return gated_wide(x, segment.weight, segment.bias)
     if segment.bias is None and isinstance(segment.weight, PlanesMatrix):

@@ -17,14 +17,14 @@ def add_norm(
     weight: Tensor,
     eps: float,
     rows: Tensor | None = None,
-    fixed: bool = False,
+    batch_invariant: bool = False,
 ) -> Activations:
     """Add the partial sums of a linear to the residual stream, and normalise the result.
 
     residual float32 [T, H], updated in place; delta float32 or float16 [S, T, H], added up over S in
     index order and then to the residual; weight float32 [H]. With `rows` int32 [R] only those rows
-    are normalised, the residual keeps its old values, and the result has R rows. fixed: by as many
-    threads whatever the number of rows, so that a row's sums are always added up in one order.
+    are normalised, the residual keeps its old values, and the result has R rows. With
+    batch_invariant by as many threads whatever the number of rows: a row's sums have one order.
 
     → values float16 [T or R, H] = x / sqrt(mean(x²) + eps) * weight, and their sums of 16.
     """
@@ -50,29 +50,9 @@ def add_norm(
             BLOCK=block,
             SPLITS=0 if delta is None else delta.shape[0],
             PICKED=rows is not None,
-            num_warps=_warps(block, 1 if fixed else count),
+            num_warps=_warps(block, 1 if batch_invariant else count),
         )
     return Activations(values, sums)
-
-
-def add_norm_torch(
-    residual: Tensor, delta: Tensor | None, weight: Tensor, eps: float, rows: Tensor | None = None
-) -> Activations:
-    """Plain torch twin of `add_norm`."""
-    x = residual
-    if delta is not None:
-        added = delta[0].float()
-        for part in delta[1:]:
-            added = added + part.float()
-        x = residual + added
-        if rows is None:
-            residual.copy_(x)
-    if rows is not None:
-        x = x[rows.long()]
-    variance = x.square().mean(dim=-1, keepdim=True)
-    values = (x / torch.sqrt(variance + eps) * weight).to(torch.float16)
-    padded = torch.nn.functional.pad(values.float(), (0, -values.shape[1] % SUM_WIDTH))
-    return Activations(values, padded.unflatten(1, (-1, SUM_WIDTH)).sum(-1))
 
 
 def _warps(block: int, count: int) -> int:

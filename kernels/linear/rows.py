@@ -15,17 +15,14 @@ from kernels.cuda.activations import SUM_WIDTH, Activations, has_ptx
 from kernels.linear.rows_float import float_kernel
 from kernels.linear.rows_kernels import gated_kernel, planes_kernel
 from kernels.linear.rows_plan import MAX_ROWS, RowsPlan, multiprocessors, rows_plan
-from kernels.planes.layout import COLUMNS, PlanesMatrix, unpack
-from kernels.quant.dequant import dequantize
+from kernels.planes.layout import COLUMNS, PlanesMatrix
 
 __all__ = [
     "MAX_ROWS",
     "gated_rows",
-    "gated_rows_torch",
-    "linear_fixed",
+    "linear_batch_invariant",
     "linear_rows",
     "linear_rows_parts",
-    "linear_rows_torch",
 ]
 
 Activation = Literal["silu", "gelu"]
@@ -58,15 +55,15 @@ def linear_rows_parts(
     The first one's plan says how many splits all have.
     """
     rows, first = x.values.shape[0], parts[0][0]
-    width, device = sum(w.shape[0] for w, _ in parts), first.codes.device
+    width, device = sum(w.shape[0] for w, _ in parts), first.quants.device
     splits = (plan or rows_plan(first.type, rows, first.shape, multiprocessors(device))).splits
     out = torch.empty((splits, rows, width), dtype=torch.float32, device=device)
     column = 0
     for w, bias in parts:
         own = plan or rows_plan(w.type, rows, w.shape, multiprocessors(device))
         planes_kernel[(triton.cdiv(w.shape[0], own.weights), splits)](
-            w.codes, w.high, w.meta, x.values, x.sums, x.sums if bias is None else bias, out[:, :, column:],
-            width, w.shape[0], w.codes.shape[1], w.shape[1], rows, splits, w.codes.shape[0],
+            w.quants, w.high, w.meta, x.values, x.sums, x.sums if bias is None else bias, out[:, :, column:],
+            width, w.shape[0], w.quants.shape[1], w.shape[1], rows, splits, w.quants.shape[0],
             BIAS=bias is not None, **_constants(w, own),
         )  # fmt: skip
         column += w.shape[0]
@@ -78,41 +75,19 @@ def gated_rows(
 ) -> Activations:
     """activation(gate) * up → values float16 [M, N / 2] and their sums.
 
-    w [N, K] holds gate and up rows in pairs (`planes.gate_up_order`). gelu is its tanh form.
+    w [N, K] holds gate and up rows in pairs (`kernels.planes.layout.gate_up_order`). gelu is its tanh form.
     """
     rows, half = x.values.shape[0], w.shape[0] // 2
-    device = w.codes.device
+    device = w.quants.device
     plan = plan or rows_plan(w.type, rows, w.shape, multiprocessors(device), gated=True)
     values = torch.empty((rows, half), dtype=torch.float16, device=device)
     sums = torch.empty((rows, triton.cdiv(half, SUM_WIDTH)), dtype=torch.float32, device=device)
     gated_kernel[(triton.cdiv(w.shape[0], plan.weights), 1)](
-        w.codes, w.high, w.meta, x.values, x.sums, values, sums,
-        w.shape[0], w.codes.shape[1], w.shape[1], rows, 1, w.codes.shape[0],
+        w.quants, w.high, w.meta, x.values, x.sums, values, sums,
+        w.shape[0], w.quants.shape[1], w.shape[1], rows, 1, w.quants.shape[0],
         GELU=activation == "gelu", **_constants(w, plan),
     )  # fmt: skip
     return Activations(values, sums)
-
-
-def linear_rows_torch(x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None = None) -> Tensor:
-    """Plain torch twin of `linear_rows`, with one split."""
-    out = x.values.float() @ _rows(w).T
-    return (out if bias is None else out + bias)[None]
-
-
-def gated_rows_torch(x: Activations, w: PlanesMatrix, activation: Activation = "silu") -> Activations:
-    """Plain torch twin of `gated_rows`."""
-    gate, up = (x.values.float() @ _rows(w).T).unflatten(1, (-1, 2)).unbind(2)
-    if activation == "gelu":
-        gate = torch.nn.functional.gelu(gate, approximate="tanh")
-    else:
-        gate = torch.nn.functional.silu(gate)
-    values = (gate * up).half()
-    padded = torch.nn.functional.pad(values.float(), (0, -values.shape[1] % SUM_WIDTH))
-    return Activations(values, padded.unflatten(1, (-1, SUM_WIDTH)).sum(-1))
-
-
-def _rows(w: PlanesMatrix | Tensor) -> Tensor:
-    return w.float() if isinstance(w, Tensor) else dequantize(unpack(w), w.type, w.shape)
 
 
 def _constants(w: PlanesMatrix, plan: RowsPlan) -> dict[str, object]:
@@ -123,19 +98,19 @@ def _constants(w: PlanesMatrix, plan: RowsPlan) -> dict[str, object]:
         "STAGES": plan.stages,
         "RAGGED": w.shape[1] % COLUMNS != 0,
         "BEFORE": plan.before,
-        "FAST": has_ptx(w.codes),
+        "FAST": has_ptx(w.quants),
         "WARPS": plan.warps,
         "num_warps": plan.warps,
     }
 
 
-def linear_fixed(x: Activations, w: Tensor, bias: Tensor | None) -> Tensor:
+def linear_batch_invariant(x: Activations, w: Tensor, bias: Tensor | None) -> Tensor:
     """x of any number of rows times float rows of w, → [splits, M, N]: a row's result is its own alone."""
-    slices = [_linear_float(part, w, bias, fixed=True) for part in x.values.split(MAX_ROWS)]
+    slices = [_linear_float(part, w, bias, batch_invariant=True) for part in x.values.split(MAX_ROWS)]
     return slices[0] if len(slices) == 1 else torch.cat(slices, dim=1)
 
 
-def _linear_float(x: Tensor, w: Tensor, bias: Tensor | None, fixed: bool = False) -> Tensor:
+def _linear_float(x: Tensor, w: Tensor, bias: Tensor | None, batch_invariant: bool = False) -> Tensor:
     rows, (outputs, columns) = x.shape[0], w.shape
     tokens = 8 if rows <= 8 else 16 if rows <= 16 else 32
     weights, depth = 64, 128 if w.dtype != torch.float32 else 64
@@ -146,7 +121,7 @@ def _linear_float(x: Tensor, w: Tensor, bias: Tensor | None, fixed: bool = False
     precision = fast if fast == "none" or has_ptx(w) else "ieee"
     float_kernel[(tiles, splits)](
         w, x, x if bias is None else bias, out, outputs, columns, rows, splits,
-        BN=weights, BM=32 if fixed else tokens, BK=depth, STAGES=3,
+        BN=weights, BM=32 if batch_invariant else tokens, BK=depth, STAGES=3,
         PRECISION=precision, EVEN=columns % depth == 0, BIAS=bias is not None, num_warps=4,
     )  # fmt: skip
     return out

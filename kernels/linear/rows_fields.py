@@ -1,20 +1,18 @@
 """What `linear_rows` kernels take from planes before a dot product: evaluated when a kernel compiles.
 
-On NVIDIA a masked code already is a float16, a subnormal one: u * 2^-24 for a field at bit 0, sixteen
-times that at bit 4. Tensor cores multiply such numbers exactly, so a code costs half an instruction and
+On NVIDIA a masked quant already is a float16, a subnormal one: u * 2^-24 for a field at bit 0, sixteen
+times that at bit 4. Tensor cores multiply such numbers exactly, so a quant costs half an instruction and
 its power of two goes into the scale that follows (`factor`). Bytes and tables go under the exponent
-0x6400 (1024 + u) and lose 1152 again. Elsewhere codes are converted and every factor is 1.
+0x6400 (1024 + u) and lose 1152 again. Elsewhere quants are converted and every factor is 1.
+
+Where a field lies is asked of `kernels.planes.fields`. The PTX there serves a tile of any kernel and
+scales every weight; here four planes are taken at once for a matrix instruction, and scaled after it.
 """
 
 import triton
 
+from kernels.planes.fields import byte_scales, word_place
 from kernels.planes.layout import WIDTH, PlanesFormat
-
-
-@triton.constexpr_function
-def code_words(form: PlanesFormat) -> int:
-    """Code words of one super-block."""
-    return form.bits // 2
 
 
 @triton.constexpr_function
@@ -26,7 +24,7 @@ def factor(form: PlanesFormat, index: int, fast: bool) -> float:
 
 
 @triton.constexpr_function
-def scale_word(form: PlanesFormat, group: int, index: int) -> int:
+def meta_word(form: PlanesFormat, group: int, index: int) -> int:
     """Word of `meta` that holds the scale of plane `index` of a group of four."""
     if form.scales == "pair":
         return 4 * group + index
@@ -36,19 +34,9 @@ def scale_word(form: PlanesFormat, group: int, index: int) -> int:
 
 
 @triton.constexpr_function
-def scale_byte(form: PlanesFormat, index: int, side: int) -> int:
-    """Byte of that word."""
-    return index % 2 * 2 + side if form.scale_width < WIDTH else index
-
-
-@triton.constexpr_function
 def scale_kind(form: PlanesFormat) -> str:
-    """How a scale is read: "bytes", "signed", "nibbles", "half", "pair" or "e8m0"."""
-    if form.scales != "k":
-        return form.scales
-    if not form.minima:
-        return "signed"
-    return "bytes" if form.scale_width == WIDTH else "nibbles"
+    """How a scale is read: "half", "pair", "e8m0" or as `byte_scales` says."""
+    return byte_scales(form) if form.scales == "k" else form.scales
 
 
 @triton.constexpr_function
@@ -58,26 +46,8 @@ def last_word(form: PlanesFormat) -> int:
 
 
 @triton.constexpr_function
-def entry(form: PlanesFormat, code: int) -> int:
-    """The value of a code of a table."""
-    return form.table[code]
-
-
-@triton.constexpr_function
-def has_table(form: PlanesFormat) -> bool:
-    """Whether codes stand for entries of a table."""
-    return len(form.table) > 0
-
-
-@triton.constexpr_function
-def high_place(form: PlanesFormat, plane: int) -> int:
-    """Lowest bit of a plane in the word of upper bits."""
-    return form.high_places[plane]
-
-
-@triton.constexpr_function
-def codes_ptx(form: PlanesFormat, group: int) -> str:
-    """$0 to $3 = planes of a group as float16 pairs, from words $4, $5 (8-bit codes) and upper bits $6."""
+def quants_ptx(form: PlanesFormat, group: int) -> str:
+    """$0 to $3 = planes of a group as float16 pairs, from words $4, $5 (8-bit quants) and upper bits $6."""
     if form.table:
         return _table_ptx(form.table)
     if form.bits == 8:
@@ -107,7 +77,7 @@ def codes_ptx(form: PlanesFormat, group: int) -> str:
 
 
 @triton.constexpr_function
-def scale_ptx(byte: int) -> str:
+def scale_byte_ptx(byte: int) -> str:
     """$0 = an unsigned scale byte of the word $1 as a pair of equal float16."""
     take = f"prmt.b32 $0, $1, 0x64646464, 0x4{byte}4{byte}; mov.b32 k, 0x64006400;"
     return "{.reg .b32 k;" + take + "sub.rn.f16x2 $0, $0, k;}"
@@ -115,8 +85,8 @@ def scale_ptx(byte: int) -> str:
 
 @triton.constexpr_function
 def _place(form: PlanesFormat, index: int) -> int:
-    """Bit at which a plane's code lies once its word was shifted."""
-    return 2 * index if form.bits == 2 else index % 2 * 4
+    """Bit at which a plane's quant lies once its word was shifted."""
+    return word_place(form, index) % 8
 
 
 @triton.constexpr_function
@@ -127,7 +97,7 @@ def _both(field: int) -> str:
 
 @triton.constexpr_function
 def _shift_ptx(register: str, left: int) -> str:
-    """The word of upper bits shifted, so that they stand above their codes."""
+    """The word of upper bits shifted, so that they stand above their quants."""
     return f"shl.b32 {register}, $6, {left};" if left >= 0 else f"shr.u32 {register}, $6, {-left};"
 
 

@@ -8,9 +8,11 @@ of 16 activations as a pair of float16 (the second holds what rounding the first
 import triton
 import triton.language as tl
 
-from kernels.linear.rows_fields import code_words, factor, last_word, scale_word
-from kernels.linear.rows_operands import four_planes, fragment, half, scale, scaled_plane, sides
+from kernels.linear.rows_fields import factor, last_word, meta_word
+from kernels.linear.rows_operands import four_planes, fragment, scale, scaled_plane, sides
+from kernels.planes.fields import word_count
 from kernels.planes.layout import ROWS, WIDTH
+from kernels.planes.unpack import float16_in
 
 _ROWS = tl.constexpr(ROWS)
 _WIDTH = tl.constexpr(WIDTH)
@@ -34,11 +36,11 @@ def _word(pm: tl.tensor, at: tl.tensor, WARPS: tl.constexpr, BN: tl.constexpr) -
 
 
 @triton.jit
-def _small(code: tl.tensor, FAST: tl.constexpr) -> tl.tensor:
+def _small(quant: tl.tensor, FAST: tl.constexpr) -> tl.tensor:
     """A small integer as float16, with FAST 2^24 times smaller."""
     if FAST:
-        return code.to(tl.int16).to(tl.float16, bitcast=True)
-    return code.to(tl.float16)
+        return quant.to(tl.int16).to(tl.float16, bitcast=True)
+    return quant.to(tl.float16)
 
 
 @triton.jit
@@ -50,7 +52,7 @@ def _minimum_operand(
     WARPS: tl.constexpr,
     FAST: tl.constexpr,
 ) -> tl.tensor:
-    """Minima as exact float16 [BN, 16], for the 16 sums of a super-block in the order of `_fragment`."""
+    """Minima as exact float16 [BN, 16], for the 16 sums of a super-block in the order of `fragment`."""
     place = tl.arange(0, 16)
     group = 4 * (place % 8 // 2) + place // 8 * 2 + place % 2
     if FORM.scales == "pair":
@@ -95,7 +97,7 @@ def _minima(
         acc += part * 16.0
     else:
         whole: tl.constexpr = 16.0 * (16777216.0 if FAST else 1.0)
-        acc -= part * (half(d, True) * whole)[:, None]
+        acc -= part * (float16_in(d, True) * whole)[:, None]
     return acc
 
 
@@ -103,7 +105,7 @@ def _minima(
 def _group(
     acc: tl.tensor,
     odd: tl.tensor,
-    pc: tl.tensor,
+    pq: tl.tensor,
     high: tl.tensor,
     pm: tl.tensor,
     d: tl.tensor,
@@ -120,11 +122,11 @@ def _group(
     WARPS: tl.constexpr,
 ) -> tl.tuple:
     """Adds the products with four planes; with BEFORE planes 1 and 3 go to `odd`, and d waits."""
-    words: tl.constexpr = code_words(FORM) // 2
-    first = tl.load(pc + (GROUP * words) * _WORD)
+    words: tl.constexpr = word_count(FORM) // 2
+    first = tl.load(pq + (GROUP * words) * _WORD)
     second = first
     if FORM.bits == 8:
-        second = tl.load(pc + (GROUP * words + 1) * _WORD)
+        second = tl.load(pq + (GROUP * words + 1) * _WORD)
     if FORM.scale_width < _WIDTH:
         first_a, first_b = sides(first, BN)
         high_a, high_b = first_a, first_b
@@ -136,7 +138,7 @@ def _group(
             at = (4 * GROUP + index) * _WIDTH
             x = _columns(px + at, column + at, K, RAGGED)
             xa, xb = sides(x, BM)
-            word = _word(pm, scale_word(FORM, GROUP, index) * _ROWS, WARPS, BN)
+            word = _word(pm, meta_word(FORM, GROUP, index) * _ROWS, WARPS, BN)
             acc += tl.dot(left[index], tl.trans(xa)) * scale(word, d, FORM, index, 0, FAST)[:, None]
             acc += tl.dot(right[index], tl.trans(xb)) * scale(word, d, FORM, index, 1, FAST)[:, None]
     else:
@@ -146,7 +148,7 @@ def _group(
         for index in tl.static_range(4):
             at = (4 * GROUP + index) * _WIDTH
             x = tl.trans(fragment(_columns(px + at, column + at, K, RAGGED), BM, _WIDTH))
-            word = _word(pm, scale_word(FORM, GROUP, index) * _ROWS, WARPS, BN)
+            word = _word(pm, meta_word(FORM, GROUP, index) * _ROWS, WARPS, BN)
             if BEFORE:
                 plane = scaled_plane(planes[index], word, FORM, index, FAST)
                 if index % 2 == 0:
@@ -160,7 +162,7 @@ def _group(
 
 @triton.jit
 def _products(
-    codes: tl.tensor,
+    quants: tl.tensor,
     high: tl.tensor,
     meta: tl.tensor,
     x: tl.tensor,
@@ -194,9 +196,9 @@ def _products(
     ahead = tl.minimum(first + owned // _ROWS, TILES - 1) - first
     ahead *= S
     within = owned % _ROWS
-    words: tl.constexpr = code_words(FORM)
-    pc = (
-        codes
+    words: tl.constexpr = word_count(FORM)
+    pq = (
+        quants
         + base * (words * _WORD)
         + ((ahead * (words * _WORD) + within * _WIDTH)[:, None] + column[None, :])
     )
@@ -217,7 +219,7 @@ def _products(
         d, factor_d = 0, 0.0
         if FORM.scales == "k":
             d = _word(scales, last_word(FORM) * _ROWS, WARPS, BN)
-            factor_d = half(d, False)
+            factor_d = float16_in(d, False)
         part, odd = acc, acc
         if BEFORE:
             part = tl.zeros((BN, BM), tl.float32)
@@ -225,7 +227,7 @@ def _products(
         at = s * (8 * _WIDTH)
         for group in tl.static_range(2):
             part, odd = _group(
-                part, odd, pc + here, upper, scales, factor_d, px + at, at, K,
+                part, odd, pq + here, upper, scales, factor_d, px + at, at, K,
                 FORM, group, BN, BM, RAGGED, BEFORE, FAST, WARPS,
             )  # fmt: skip
         if BEFORE:
@@ -247,7 +249,7 @@ def _products(
 
 @triton.jit(do_not_specialize=["S", "K", "M", "SPLITS", "TILES"])
 def planes_kernel(
-    codes: tl.tensor,
+    quants: tl.tensor,
     high: tl.tensor,
     meta: tl.tensor,
     x: tl.tensor,
@@ -278,7 +280,7 @@ def planes_kernel(
     activations of the same columns: bytes = weights + ⌈N / BN⌉ · M · K · 2 (from L2) + SPLITS · M · N · 4.
     """
     acc = _products(
-        codes, high, meta, x, sums, S, K, M, SPLITS,
+        quants, high, meta, x, sums, S, K, M, SPLITS,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
     row = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -292,7 +294,7 @@ def planes_kernel(
 
 @triton.jit(do_not_specialize=["S", "K", "M", "SPLITS", "TILES"])
 def gated_kernel(
-    codes: tl.tensor,
+    quants: tl.tensor,
     high: tl.tensor,
     meta: tl.tensor,
     x: tl.tensor,
@@ -320,7 +322,7 @@ def gated_kernel(
     grid: (⌈N / BN⌉, 1), BN a multiple of 32; bytes as `planes_kernel`, with M · N for the result.
     """
     acc = _products(
-        codes, high, meta, x, sums, S, K, M, SPLITS,
+        quants, high, meta, x, sums, S, K, M, SPLITS,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
     gate, up = tl.split(tl.permute(tl.reshape(acc, (BN // 2, 2, BM)), (0, 2, 1)))

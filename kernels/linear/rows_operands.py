@@ -1,22 +1,16 @@
-"""Operands of the products in `rows_kernels`: codes and scales of planes in registers.
+"""Operands of the products in `rows_kernels`: quants and scales of planes in registers.
 
 A lane of a warp reads 8 (or 2 times 4) consecutive columns and hands them to the matrix instruction as
-they lie: `fragment` renames the columns of both operands alike, which leaves the product as it is.
+they lie: `fragment` renames the columns of both operands alike, which leaves the product as it is. Other
+kernels take their weights from `kernels.planes.unpack`, scaled in float16 and for any tile.
 """
 
 import triton
 import triton.language as tl
 
-from kernels.linear.rows_fields import (
-    codes_ptx,
-    entry,
-    factor,
-    has_table,
-    high_place,
-    scale_byte,
-    scale_kind,
-    scale_ptx,
-)
+from kernels.linear.rows_fields import factor, quants_ptx, scale_byte_ptx, scale_kind
+from kernels.planes.fields import has_table, high_place, scale_byte, table_entry
+from kernels.planes.unpack import float16_in
 
 
 @triton.jit
@@ -28,7 +22,7 @@ def fragment(values: tl.tensor, R: tl.constexpr, W: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def sides(values: tl.tensor, R: tl.constexpr) -> tl.tuple:
-    """The halves [R, 16] of planes whose scales serve 16 columns, each as `_fragment` gives it."""
+    """The halves [R, 16] of planes whose scales serve 16 columns, each as `fragment` gives it."""
     parts = tl.permute(tl.reshape(values, (R, 2, 4, 2, 2)), (0, 3, 2, 4, 1))
     first, second = tl.split(parts)
     return tl.reshape(first, (R, 16)), tl.reshape(second, (R, 16))
@@ -46,7 +40,7 @@ def four_planes(
     """Planes 4 GROUP to 4 GROUP + 3 as float16, `value - offset` over `factor`, of the words' shape."""
     if FAST:
         return tl.inline_asm_elementwise(
-            codes_ptx(FORM, GROUP),
+            quants_ptx(FORM, GROUP),
             "=&r,=&r,=&r,=&r,r,r,r",
             [first, second, high],
             dtype=(tl.float16, tl.float16, tl.float16, tl.float16),
@@ -76,23 +70,16 @@ def _plane(
         word = first >> (4 * INDEX)
     else:
         word = first >> (8 * GROUP + 2 * INDEX)
-    code = word.to(tl.int32) & ((1 << FORM.bits) - 1)
+    quant = word.to(tl.int32) & ((1 << FORM.bits) - 1)
     if FORM.high_bits > 0:
         upper = high.to(tl.int32) >> high_place(FORM, 4 * GROUP + INDEX)
-        code |= (upper & ((1 << FORM.high_bits) - 1)) << FORM.bits
+        quant |= (upper & ((1 << FORM.high_bits) - 1)) << FORM.bits
     if has_table(FORM):
-        value = tl.zeros_like(code)
+        value = tl.zeros_like(quant)
         for index in tl.static_range(16):
-            value += tl.where(code == index, entry(FORM, index), 0)
+            value += tl.where(quant == index, table_entry(FORM, index), 0)
         return value.to(tl.float16)
-    return (code - FORM.offset).to(tl.float16)
-
-
-@triton.jit
-def half(word: tl.tensor, UPPER: tl.constexpr) -> tl.tensor:
-    """One of the two float16 of a word, as float32."""
-    part = (word >> 16) if UPPER else word
-    return (part & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+    return (quant - FORM.offset).to(tl.float16)
 
 
 @triton.jit
@@ -109,9 +96,9 @@ def scale(
     times: tl.constexpr = factor(FORM, INDEX, FAST)
     byte: tl.constexpr = 8 * scale_byte(FORM, INDEX, SIDE)
     if kind == "half":
-        return half(word, INDEX % 2 == 1) * times
+        return float16_in(word, INDEX % 2 == 1) * times
     if kind == "pair":
-        return half(word, False) * times
+        return float16_in(word, False) * times
     if kind == "e8m0":
         power = (word >> byte) & 0xFF
         tiny = 0x00200000 << tl.minimum(power, 1)
@@ -134,7 +121,7 @@ def scaled_plane(
     byte: tl.constexpr = scale_byte(FORM, INDEX, 0)
     if FAST:
         twice = tl.inline_asm_elementwise(
-            scale_ptx(byte), "=&r,r", [word], dtype=tl.int32, is_pure=True, pack=1
+            scale_byte_ptx(byte), "=&r,r", [word], dtype=tl.int32, is_pure=True, pack=1
         )
         return tl.inline_asm_elementwise(
             "mul.rn.f16x2 $0, $1, $2;",

@@ -34,7 +34,7 @@ class RowsPlan:
     stages: int
     splits: int
     before: bool
-    """Whether integer scales multiply the codes instead of the products."""
+    """Whether integer scales multiply the quants instead of the products."""
 
 
 @cache

@@ -50,11 +50,11 @@ class Tile:
     def shared(self, type: GGMLType) -> int:
         """Bytes of shared memory: `stages` tiles of x, one fewer of words and scales."""
         form = LAYOUTS[type]
-        codes = max(HALF * form.bits // 8, 2 * WIDTH)
+        quants = max(HALF * form.bits // 8, 2 * WIDTH)
         high = WIDTH * form.high_dtype.itemsize if form.high_bits else 0
         scales = {"pair": 4, "half": 2, "e8m0": 1, "k": 3 if form.minima or form.scale_width < WIDTH else 2}
         index = form.high_bits > 0 or form.bits == 2
-        row = codes + high + 4 * (scales[form.scales] + index)
+        row = quants + high + 4 * (scales[form.scales] + index)
         barriers = 64
         return barriers + self.stages * HALF * self.tokens * 2 + (self.stages - 1) * self.weights * row
 
@@ -123,7 +123,9 @@ def _gpu(multiprocessors: int, major: int, minor: int) -> Gpu:
 
 
 @cache
-def fixed_plan(type: GGMLType, count: int, columns: int, gpu: Gpu, max_splits: int = MAX_SPLITS) -> TilePlan:
+def batch_invariant_plan(
+    type: GGMLType, count: int, columns: int, gpu: Gpu, max_splits: int = MAX_SPLITS
+) -> TilePlan:
     """One plan for any number of rows of x: that of a tile of few tokens."""
     return replace(plan_tiles(type, FEW[0].tokens, count, columns, gpu, max_splits), tma=False)
 

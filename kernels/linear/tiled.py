@@ -18,7 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernels.cuda.activations import SUM_WIDTH, Activations, has_ptx
 from kernels.cuda.streams import owner_of
 from kernels.linear.gate import Activation, gated_product
-from kernels.linear.tile_plan import MAX_SPLITS, TilePlan, fixed_plan, gpu_of, plan_tiles
+from kernels.linear.tile_plan import MAX_SPLITS, TilePlan, batch_invariant_plan, gpu_of, plan_tiles
 from kernels.planes.dequant import parity
 from kernels.planes.layout import ROWS, PlanesMatrix
 from kernels.planes.unpack import CHUNK, HALF, chunk_float16, half_operands, row_pointers
@@ -34,29 +34,33 @@ _CHUNK = tl.constexpr(CHUNK)
 
 
 def plan_for(
-    x: Activations, type: GGMLType, count: int, max_splits: int = MAX_SPLITS, fixed: bool = False
+    x: Activations, type: GGMLType, count: int, max_splits: int = MAX_SPLITS, batch_invariant: bool = False
 ) -> TilePlan:
-    """The plan for x times a matrix of `count` rows; fixed: the same however many rows x has."""
+    """The plan for x times a matrix of `count` rows; batch_invariant: the same however many rows x has."""
     rows, columns = x.values.shape
-    if fixed:
-        return fixed_plan(type, count, columns, gpu_of(x.values), max_splits)
+    if batch_invariant:
+        return batch_invariant_plan(type, count, columns, gpu_of(x.values), max_splits)
     return plan_tiles(type, rows, count, columns, gpu_of(x.values), max_splits)
 
 
-def linear_tiled(x: Activations, parts: Sequence[PlanesPart], plan: TilePlan, fixed: bool = False) -> Tensor:
+def linear_tiled(
+    x: Activations, parts: Sequence[PlanesPart], plan: TilePlan, batch_invariant: bool = False
+) -> Tensor:
     """x @ wᵀ + bias of all parts side by side, without dense copies: → float32 [splits, M, N of all].
 
     Grid: weight tiles × token tiles (those of one weight tile side by side, so that the second finds
     the weights in the L2) by slices of K. Reads the planes once per token tile and x once per weight
     tile. Weights as in `kernels.planes.unpack`: relative error 4e-4. The plan is that of the
-    largest part; other parts use their own tile, and run beside it. fixed: as for `plan_for`.
+    largest part; other parts use their own tile, and run beside it. batch_invariant: as for `plan_for`.
     """
     total = sum(w.shape[0] for w, _ in parts)
     out = torch.empty((plan.splits, x.values.shape[0], total), dtype=torch.float32, device=x.values.device)
     launches = []
     for (w, bias), column in zip(parts, starts(parts), strict=True):
-        one = len(parts) == 1
-        own = plan if one else replace(plan_for(x, w.type, total, fixed=fixed), splits=plan.splits)
+        own = plan
+        if len(parts) > 1:
+            own = plan_for(x, w.type, total, batch_invariant=batch_invariant)
+            own = replace(own, splits=plan.splits)
         launches.append(partial(_launch, x, w, bias, out[:, :, column:], out, own, ""))
     _together(launches, out.device)
     return out
@@ -109,10 +113,10 @@ def _launch(
     tile = plan.tile
     tiles = triton.cdiv(w.shape[0], tile.weights) * triton.cdiv(rows, tile.tokens)
     _tiled[(tiles, plan.splits)](
-        w.codes,
+        w.quants,
         w.high,
         w.meta,
-        parity(w.codes.device),
+        parity(w.quants.device),
         TensorDescriptor.from_tensor(x.values, [tile.tokens, CHUNK]) if plan.tma else x.values,
         x.values if bias is None else bias,
         out,
@@ -121,8 +125,8 @@ def _launch(
         w.shape[0],
         columns,
         out.stride(-2),
-        w.codes.shape[1],
-        w.codes.shape[0],
+        w.quants.shape[1],
+        w.quants.shape[0],
         triton.cdiv(columns, HALF),
         FORM=w.format,
         BN=tile.weights,
@@ -131,7 +135,7 @@ def _launch(
         EVEN=columns % HALF == 0,
         TMA=plan.tma,
         GATE=gate,
-        FAST=has_ptx(w.codes),
+        FAST=has_ptx(w.quants),
         STAGES=tile.stages,
         num_warps=tile.warps,
     )
@@ -144,7 +148,7 @@ def starts(parts: Sequence[PlanesPart]) -> list[int]:
 
 @triton.jit(do_not_specialize=["m_count", "S", "tile_count", "halves"])
 def _tiled(
-    codes: tl.tensor,
+    quants: tl.tensor,
     high: tl.tensor,
     meta: tl.tensor,
     index: tl.tensor,
@@ -176,7 +180,7 @@ def _tiled(
     n = tl.arange(0, BN)
     row = n % _ROWS
     tile = tl.minimum(weight_tile * (BN // _ROWS) + n // _ROWS, tile_count - 1).to(tl.int64)
-    pc, ph, pm = row_pointers(codes, high, meta, tile, row, S, FORM)
+    pq, ph, pm = row_pointers(quants, high, meta, tile, row, S, FORM)
     first = tl.program_id(0) % token_tiles * BM
     if TMA:
         # The last tile ends with the last token: columns that two tiles share get the same sums twice.
@@ -190,7 +194,7 @@ def _tiled(
     start = split * halves // splits
     stop = (split + 1) * halves // splits
     for half in tl.range(start, stop, num_stages=STAGES):
-        ops = half_operands(pc, ph, pm, index + row, half, FORM, FAST)
+        ops = half_operands(pq, ph, pm, index + row, half, FORM, FAST)
         for chunk in tl.static_range(2):
             weights = chunk_float16(ops, chunk, FORM, FAST)
             column = half * _HALF + chunk * _CHUNK

@@ -13,7 +13,7 @@ from torch import Tensor
 from kernels.cuda.activations import Activations
 from kernels.cuda.cublas import matmul
 from kernels.linear.gate import Activation, gate_activations
-from kernels.linear.rows import linear_fixed
+from kernels.linear.rows import linear_batch_invariant
 from kernels.linear.tile_plan import FEW, MAX_SPLITS, linear_plan
 from kernels.linear.tiled import PlanesPart, gated_tiled, linear_tiled, plan_for, starts
 from kernels.planes.dequant import dequantize_planes
@@ -49,7 +49,7 @@ def linear_wide_parts(x: Activations, parts: Sequence[Part]) -> Tensor:
     return linear_tiled(x, planes, plan_for(x, largest.type, sum(w.shape[0] for w, _ in planes)))
 
 
-def linear_fixed_parts(x: Activations, parts: Sequence[Part]) -> Tensor:
+def linear_batch_invariant_parts(x: Activations, parts: Sequence[Part]) -> Tensor:
     """`linear_wide_parts` for any number of rows, and a row's result does not depend on how many.
 
     Every product is one kernel's with tiles and slices of K that only the matrix decides.
@@ -58,16 +58,22 @@ def linear_fixed_parts(x: Activations, parts: Sequence[Part]) -> Tensor:
     total = sum(w.shape[0] for w, _ in parts)
     largest = max((w for w, _ in parts), key=lambda w: w.shape[0])
     if len(planes) == len(parts) and isinstance(largest, PlanesMatrix):
-        return linear_tiled(x, planes, plan_for(x, largest.type, total, fixed=True), fixed=True)
-    products = [_fixed_product(x, w, bias, len(parts) > 1) for w, bias in parts]
+        return linear_tiled(
+            x, planes, plan_for(x, largest.type, total, batch_invariant=True), batch_invariant=True
+        )
+    products = [_batch_invariant_product(x, w, bias, len(parts) > 1) for w, bias in parts]
     return products[0] if len(products) == 1 else torch.cat(products, dim=2)
 
 
-def _fixed_product(x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None, whole: bool) -> Tensor:
+def _batch_invariant_product(
+    x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None, whole: bool
+) -> Tensor:
     """[splits, M, N]; whole: [1, M, N]."""
     if isinstance(w, PlanesMatrix):
-        return linear_tiled(x, [(w, bias)], plan_for(x, w.type, w.shape[0], 1, fixed=True), fixed=True)
-    product = linear_fixed(x, w, bias)
+        return linear_tiled(
+            x, [(w, bias)], plan_for(x, w.type, w.shape[0], 1, batch_invariant=True), batch_invariant=True
+        )
+    product = linear_batch_invariant(x, w, bias)
     return product if not whole else _in_order(product)
 
 
@@ -79,11 +85,11 @@ def _in_order(product: Tensor) -> Tensor:
     return total
 
 
-def gated_fixed(
+def gated_batch_invariant(
     x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None, activation: Activation = "silu"
 ) -> Activations:
-    """`gated_wide` for any number of rows, as `linear_fixed_parts`."""
-    return gate_activations(linear_fixed_parts(x, [(w, bias)]), activation)
+    """`gated_wide` for any number of rows, as `linear_batch_invariant_parts`."""
+    return gate_activations(linear_batch_invariant_parts(x, [(w, bias)]), activation)
 
 
 def _any_product(x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None) -> Tensor:
@@ -130,12 +136,6 @@ def linear_dense(x: Activations, parts: Sequence[PlanesPart], dtype: torch.dtype
     for (w, bias), start in zip(parts, starts(parts), strict=True):
         _with_bias(out[..., start : start + w.shape[0]], bias)
     return out
-
-
-def linear_wide_torch(x: Activations, w: Tensor, bias: Tensor | None) -> Tensor:
-    """Plain torch twin over dense weights [N, K]."""
-    product = x.values.float() @ w.float().T
-    return (product if bias is None else product + bias)[None]
 
 
 def _matmul(values: Tensor, w: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -1,4 +1,4 @@
 """The GPU's layout of quantised weights: repacking, reading fields, dequantising, embedding rows.
 
-Knows quant alone; lossless, so a file's numbers can always be had back.
+Lossless: a file's bytes can be had back. Knows quant and cuda; no product, which reads it.
 """

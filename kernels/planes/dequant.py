@@ -8,9 +8,8 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.cuda.activations import has_ptx
-from kernels.planes.layout import ROWS, PlanesMatrix, unpack
+from kernels.planes.layout import ROWS, PlanesMatrix
 from kernels.planes.unpack import HALF, chunk_float16, half_operands, row_pointers
-from kernels.quant.dequant import dequantize
 
 _ROWS = tl.constexpr(ROWS)
 _HALF = tl.constexpr(HALF)
@@ -25,26 +24,20 @@ def dequantize_planes(w: PlanesMatrix, out: Tensor, first_row: int = 0) -> None:
     if first_row % ROWS or out.dtype != torch.float16 or out.shape[1] != w.shape[1]:
         raise ValueError(f"{out.dtype} {tuple(out.shape)} from row {first_row} does not fit {w.shape}")
     _dequantize[(triton.cdiv(w.shape[1], HALF), triton.cdiv(out.shape[0], ROWS))](
-        w.codes,
+        w.quants,
         w.high,
         w.meta,
-        parity(w.codes.device),
+        parity(w.quants.device),
         out,
         first_row // ROWS,
         out.shape[0],
         w.shape[1],
-        w.codes.shape[1],
+        w.quants.shape[1],
         FORM=w.format,
-        FAST=has_ptx(w.codes),
+        FAST=has_ptx(w.quants),
         EVEN=w.shape[1] % HALF == 0,
         num_warps=4,
     )
-
-
-def dequantize_planes_torch(w: PlanesMatrix, out: Tensor, first_row: int = 0) -> None:
-    """Plain torch twin of `dequantize_planes`, with weights rounded once."""
-    rows = dequantize(unpack(w), w.type, w.shape)
-    out.copy_(rows[first_row : first_row + out.shape[0]])
 
 
 def parity(device: torch.device) -> Tensor:
@@ -63,7 +56,7 @@ def _parity(device: torch.device) -> Tensor:
 
 @triton.jit(do_not_specialize=["first_tile", "rows"])
 def _dequantize(
-    codes: tl.tensor,
+    quants: tl.tensor,
     high: tl.tensor,
     meta: tl.tensor,
     index: tl.tensor,
@@ -79,9 +72,9 @@ def _dequantize(
     half = tl.program_id(0)
     row = tl.arange(0, _ROWS)
     tile = (first_tile + tl.program_id(1)).to(tl.int64)
-    pc, ph, pm = row_pointers(codes, high, meta, tile, row, S, FORM)
+    pq, ph, pm = row_pointers(quants, high, meta, tile, row, S, FORM)
     target = tl.program_id(1).to(tl.int64) * _ROWS + row
-    ops = half_operands(pc, ph, pm, index + row, half, FORM, FAST)
+    ops = half_operands(pq, ph, pm, index + row, half, FORM, FAST)
     for chunk in tl.static_range(2):
         column = half * _HALF + chunk * 64 + tl.arange(0, 64)
         mask = (target < rows)[:, None]

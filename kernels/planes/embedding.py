@@ -5,9 +5,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.planes.layout import COLUMNS, ROWS, WIDTH, PlanesMatrix, unpack
+from kernels.planes.layout import COLUMNS, ROWS, WIDTH, PlanesMatrix
 from kernels.planes.unpack import half_operands, plane_float32, row_pointers
-from kernels.quant.dequant import dequantize
 
 _ROWS = tl.constexpr(ROWS)
 _COLUMNS = tl.constexpr(COLUMNS)
@@ -25,21 +24,16 @@ def embed_rows(ids: Tensor, w: PlanesMatrix | Tensor) -> Tensor:
     hidden = w.shape[1]
     out = torch.empty((ids.shape[0], hidden), dtype=torch.float32, device=ids.device)
     if ids.shape[0]:
-        _embed[(ids.shape[0], w.codes.shape[1])](
-            ids, w.codes, w.high, w.meta, out, hidden, w.codes.shape[1], FORM=w.format, num_warps=1
+        _embed[(ids.shape[0], w.quants.shape[1])](
+            ids, w.quants, w.high, w.meta, out, hidden, w.quants.shape[1], FORM=w.format, num_warps=1
         )
     return out
-
-
-def embed_rows_torch(ids: Tensor, w: PlanesMatrix) -> Tensor:
-    """Plain torch twin of `embed_rows`; unpacks the whole matrix."""
-    return dequantize(unpack(w), w.type, w.shape)[ids.long()]
 
 
 @triton.jit
 def _embed(
     ids: tl.tensor,
-    codes: tl.tensor,
+    quants: tl.tensor,
     high: tl.tensor,
     meta: tl.tensor,
     out: tl.tensor,
@@ -52,9 +46,9 @@ def _embed(
     source = tl.load(ids + token).to(tl.int64)
     only = tl.arange(0, 1)
     row = (source % _ROWS).to(tl.int32) + only
-    pc, ph, pm = row_pointers(codes, high, meta, source // _ROWS, row, S, FORM)
+    pq, ph, pm = row_pointers(quants, high, meta, source // _ROWS, row, S, FORM)
     for side in tl.static_range(2):
-        ops = half_operands(pc, ph, pm, meta + row, block * 2 + side, FORM, False)
+        ops = half_operands(pq, ph, pm, meta + row, block * 2 + side, FORM, False)
         for plane in tl.static_range(4):
             column = block * _COLUMNS + (side * 4 + plane) * _WIDTH + tl.arange(0, _WIDTH)
             target = out + token.to(tl.int64) * hidden + only[:, None] + column[None, :]

@@ -4,6 +4,7 @@ A field put under the float16 exponent 0x6400 reads as 1024 + u * 2^place, from 
 subtraction or fused multiply-add makes u - offset; so a register of two weights costs a mask, that
 operation and the scaling. `plane` counts from the first of a half (128 columns); the second half of a
 super-block is addressed by shifting further, by its index, where both halves share a word.
+Products of few rows have PTX of their own (`kernels.linear.rows_fields`), which leaves the scale out.
 """
 
 import triton
@@ -13,25 +14,25 @@ from kernels.planes.layout import IQ4_TABLE, PLANES, WIDTH, PlanesFormat
 
 @triton.constexpr_function
 def word_step(form: PlanesFormat) -> int:
-    """How much higher the second half's codes lie in a word that both halves share."""
+    """How much higher the second half's quants lie in a word that both halves share."""
     return 8 if form.bits == 2 else 0
 
 
 @triton.constexpr_function
 def word_count(form: PlanesFormat) -> int:
-    """Code words of one super-block."""
+    """Words of quants of one super-block."""
     return PLANES * form.bits // 16
 
 
 @triton.constexpr_function
 def word_index(form: PlanesFormat, plane: int) -> int:
-    """Which of the half's code words holds one of its planes."""
+    """Which of the half's quant words holds one of its planes."""
     return plane // (16 // form.bits)
 
 
 @triton.constexpr_function
 def word_place(form: PlanesFormat, plane: int) -> int:
-    """Lowest bit of a plane of the first half in its code word."""
+    """Lowest bit of a plane of the first half in its quant word."""
     return plane % (16 // form.bits) * form.bits
 
 
@@ -55,13 +56,13 @@ def low_mask(bits: int) -> int:
 
 @triton.constexpr_function
 def table_entry(form: PlanesFormat, index: int) -> int:
-    """The value of a code."""
+    """The value of a quant."""
     return form.table[index]
 
 
 @triton.constexpr_function
 def has_table(form: PlanesFormat) -> bool:
-    """Whether codes stand for entries of a table."""
+    """Whether quants stand for entries of a table."""
     return bool(form.table)
 
 
@@ -72,7 +73,7 @@ def scale_byte(form: PlanesFormat, plane: int, side: int) -> int:
 
 
 @triton.constexpr_function
-def scale_word(form: PlanesFormat, plane: int) -> int:
+def scale_operand(form: PlanesFormat, plane: int) -> int:
     """Which of `half_operands`' values holds the scale of a plane of the half."""
     if form.scales == "pair":
         return 3 + plane
@@ -100,7 +101,7 @@ def _twice(value: float) -> str:
 
 
 @triton.constexpr_function
-def scale_ptx(form: PlanesFormat, byte: int) -> str:
+def scale_pair_ptx(form: PlanesFormat, byte: int) -> str:
     """$0 = {s, m} (or {s, s}) from one byte of the words $1, $2 and the word $3 of d and dmin."""
     kind = byte_scales(form)
     if kind == "minima":
@@ -119,7 +120,7 @@ def scale_ptx(form: PlanesFormat, byte: int) -> str:
 
 @triton.constexpr_function
 def weights_ptx(form: PlanesFormat, plane: int) -> str:
-    """$0 = two weights from code words $1, {s, m} in $2, the half's index $4, upper bits $6."""
+    """$0 = two weights from quant words $1, {s, m} in $2, the half's index $4, upper bits $6."""
     place = word_place(form, plane)
     lines = [".reg .b32 t, u, s, m, k, c;", "mov.b32 t, $1;"]
     if form.bits == 2:

@@ -5,12 +5,12 @@ of COLUMNS = 256 (a super-block), NT tiles and S super-blocks; padding has zero 
 of a row is P = 8 planes of W = 32 consecutive columns: column 256 s + 32 p + j is element j of plane
 p of super-block s. A scale serves one plane, or half of one (Q2_K, Q3_K, Q6_K: `scale_width` 16).
 
-A weight is `scale * (value(u) - offset) - minimum`, u its unsigned code; `value` is the identity or a
+A weight is `scale * (value(u) - offset) - minimum`, u its unsigned quant; `value` is the identity or a
 table of 16 (`PlanesFormat.table`). Three tensors hold everything, each tile-major:
 
-- `codes`, int16 [NT, S, 8 / F, 64, 32]: the low `bits` bits of u, F = 16 / bits planes to a word;
+- `quants`, int16 [NT, S, 8 / F, 64, 32]: the low `bits` bits of u, F = 16 / bits planes to a word;
   plane p = F g + i lies in word g at bits `bits * i` upwards.
-- `high`, [NT, S, 1, 64, 32], for codes of 5, 6 and 3 bits: their upper bits, those of plane p at bit
+- `high`, [NT, S, 1, 64, 32], for quants of 5, 6 and 3 bits: their upper bits, those of plane p at bit
   `high_places[p]`. Q5 and Q3_K: uint8, one bit a plane; Q6_K: int16, two. The places are such that
   one shift of the word brings the upper bits of several planes just above their lower bits: to bits
   4 and 8 for the nibbles at bits 0 and 4, to bits 2, 4, 6, 8 for pairs. Empty otherwise: [NT, S, 0, …].
@@ -32,7 +32,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kernels.planes.repack import BLOCKS
+from kernels.planes.repack import SPLITS
 from kernels.quant.formats import FORMATS, GGMLType
 
 ROWS = 64
@@ -97,12 +97,12 @@ LAYOUTS: dict[GGMLType, PlanesFormat] = {
 
 @dataclass(frozen=True, slots=True)
 class PlanesMatrix:
-    """A repacked matrix; the module's docstring defines `codes`, `high` and `meta`."""
+    """A repacked matrix; the module's docstring defines `quants`, `high` and `meta`."""
 
     type: GGMLType
     shape: tuple[int, int]
     """(N, K) without padding."""
-    codes: Tensor
+    quants: Tensor
     high: Tensor
     meta: Tensor
 
@@ -114,12 +114,12 @@ class PlanesMatrix:
     @property
     def padded(self) -> tuple[int, int]:
         """(N, K) rounded up to whole tiles and super-blocks."""
-        return self.codes.shape[0] * ROWS, self.codes.shape[1] * COLUMNS
+        return self.quants.shape[0] * ROWS, self.quants.shape[1] * COLUMNS
 
     @property
     def nbytes(self) -> int:
         """Bytes that the three tensors hold."""
-        return self.codes.nbytes + self.high.nbytes + self.meta.nbytes
+        return self.quants.nbytes + self.high.nbytes + self.meta.nbytes
 
 
 def repack(
@@ -143,26 +143,9 @@ def repack(
             part = blocks[start : start + step]
         else:
             part = blocks[row_order[start : start + step]]
-        codes, meta = BLOCKS[type].split(part.reshape(-1, block.nbytes))
-        _store(matrix, start, codes.view(len(part), -1), meta.view(len(part), -1))
+        quants, meta = SPLITS[type](part.reshape(-1, block.nbytes))
+        _store(matrix, start, quants.view(len(part), -1), meta.view(len(part), -1))
     return matrix
-
-
-def unpack(matrix: PlanesMatrix) -> Tensor:
-    """The file's bytes, uint8 [nbytes]: the inverse of `repack` (rows in their repacked order)."""
-    rows, columns = matrix.shape
-    block = FORMATS[matrix.type]
-    per_row = columns // block.elements
-    out = torch.empty((rows, per_row * block.nbytes), dtype=torch.uint8, device=matrix.codes.device)
-    step = _slab_rows(matrix)
-    for start in range(0, rows, step):
-        count = min(step, rows - start)
-        codes, meta = _load(matrix, start, count)
-        codes = codes.view(count, -1)[:, :columns].reshape(-1, block.elements)
-        meta = meta.reshape(count, -1)[:, : per_row * _block_words(matrix.type)]
-        joined = BLOCKS[matrix.type].join(codes, meta.reshape(len(codes), -1))
-        out[start : start + count] = joined.view(count, -1)
-    return out.view(-1)
 
 
 def gate_up_order(ffn: int, device: torch.device | None = None) -> Tensor:
@@ -189,39 +172,25 @@ def _empty(type: GGMLType, shape: tuple[int, int], device: torch.device) -> Plan
 
 
 def _slab_rows(matrix: PlanesMatrix) -> int:
-    weights = _CPU_SLAB if matrix.codes.device.type == "cpu" else _SLAB
+    weights = _CPU_SLAB if matrix.quants.device.type == "cpu" else _SLAB
     return max(1, weights // (ROWS * matrix.padded[1])) * ROWS
 
 
-def _store(matrix: PlanesMatrix, start: int, codes: Tensor, meta: Tensor) -> None:
-    """Packs codes uint8 [rows, K] and block words int32 [rows, words] into the planes."""
+def _store(matrix: PlanesMatrix, start: int, quants: Tensor, meta: Tensor) -> None:
+    """Packs quants uint8 [rows, K] and block words int32 [rows, words] into the planes."""
     form = matrix.format
-    tiles, blocks = -(-len(codes) // ROWS), matrix.codes.shape[1]
+    tiles, blocks = -(-len(quants) // ROWS), matrix.quants.shape[1]
     where = slice(start // ROWS, start // ROWS + tiles)
-    codes = _pad(codes, tiles * ROWS, matrix.padded[1])
-    planes = codes.view(tiles, ROWS, blocks, PLANES, WIDTH).permute(0, 2, 3, 1, 4)
+    quants = _pad(quants, tiles * ROWS, matrix.padded[1])
+    planes = quants.view(tiles, ROWS, blocks, PLANES, WIDTH).permute(0, 2, 3, 1, 4)
     places = tuple(range(0, 16, form.bits))
-    matrix.codes[where] = _pack(planes, places, (1 << form.bits) - 1)
+    matrix.quants[where] = _pack(planes, places, (1 << form.bits) - 1)
     if form.high_bits:
         high = _pack(planes >> form.bits, form.high_places, (1 << form.high_bits) - 1)
         matrix.high[where] = high.to(form.high_dtype)
     words = COLUMNS // FORMATS[matrix.type].elements * _block_words(matrix.type)
     meta = _pad(meta, tiles * ROWS, blocks * words).view(-1, blocks, words)
     matrix.meta[where] = _fold(meta, form).view(tiles, ROWS, blocks, form.words).permute(0, 2, 3, 1)
-
-
-def _load(matrix: PlanesMatrix, start: int, rows: int) -> tuple[Tensor, Tensor]:
-    """The inverse of `_store`, with the padded columns still there."""
-    form = matrix.format
-    tiles = -(-rows // ROWS)
-    where = slice(start // ROWS, start // ROWS + tiles)
-    planes = _spread(matrix.codes[where], tuple(range(0, 16, form.bits)), (1 << form.bits) - 1)
-    if form.high_bits:
-        high = _spread(matrix.high[where], form.high_places, (1 << form.high_bits) - 1)
-        planes = planes | (high << form.bits)
-    codes = planes.permute(0, 3, 1, 2, 4).reshape(tiles * ROWS, -1)[:rows]
-    meta = matrix.meta[where].permute(0, 3, 1, 2).reshape(tiles * ROWS, -1, form.words)[:rows]
-    return codes, _unfold(meta, form)
 
 
 def _pad(values: Tensor, rows: int, columns: int) -> Tensor:
@@ -241,12 +210,6 @@ def _pack(planes: Tensor, places: tuple[int, ...], mask: int) -> Tensor:
     return out.to(torch.int16)
 
 
-def _spread(words: Tensor, places: tuple[int, ...], mask: int) -> Tensor:
-    """The inverse of `_pack`."""
-    fields = [((words.to(torch.int32) >> place) & mask).to(torch.uint8) for place in places]
-    return torch.stack(fields, dim=3).flatten(2, 3)
-
-
 def _block_words(type: GGMLType) -> int:
     """Words that one block of the file gives."""
     return LAYOUTS[type].words if FORMATS[type].elements == COLUMNS else 1
@@ -258,11 +221,3 @@ def _fold(meta: Tensor, form: PlanesFormat) -> Tensor:
         return meta
     size = torch.int16 if form.scales == "half" else torch.uint8
     return meta.contiguous().view(size).unflatten(2, (8, -1))[..., 0].contiguous().view(torch.int32)
-
-
-def _unfold(meta: Tensor, form: PlanesFormat) -> Tensor:
-    """The inverse of `_fold`; bits above the scale are zero."""
-    if form.scales not in ("half", "e8m0"):
-        return meta
-    size, mask = (torch.int16, 0xFFFF) if form.scales == "half" else (torch.uint8, 0xFF)
-    return meta.contiguous().view(size).to(torch.int32) & mask

@@ -1,12 +1,10 @@
-"""Blocks of a file taken apart into codes and scale words, and put together again.
+"""Blocks of a file taken apart into quants and scale words.
 
-`Block.split(blocks)` turns uint8 [n, block bytes] into `codes`, uint8 [n, block elements] in the
-order of the columns, and `meta`, int32 [n, words], the block's scales as `planes` describes them.
-`Block.join` is its exact inverse.
+`SPLITS[type](blocks)` turns uint8 [n, block bytes] into `quants`, uint8 [n, block elements] in the
+order of the columns, and `meta`, int32 [n, words], the block's scales as `planes.layout` describes them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,23 +12,13 @@ from torch import Tensor
 from kernels.quant.formats import GGMLType
 from kernels.quant.legacy import aligned
 
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """How one block type comes apart."""
-
-    split: Callable[[Tensor], tuple[Tensor, Tensor]]
-    join: Callable[[Tensor, Tensor], Tensor]
+Split = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""How one block type comes apart."""
 
 
 def _words(parts: Tensor) -> Tensor:
     """Bytes uint8 [n, 4 w] as int32 [n, w], little-endian."""
     return aligned(parts).view(torch.int32)
-
-
-def _bytes(words: Tensor) -> Tensor:
-    """int32 [n, w] as uint8 [n, 4 w]."""
-    return aligned(words).view(torch.uint8)
 
 
 def _zeros_like(part: Tensor, width: int) -> Tensor:
@@ -43,21 +31,10 @@ def _split_halves(packed: Tensor, group: int) -> Tensor:
     return torch.stack([grouped & 15, grouped >> 4], dim=2).flatten(1)
 
 
-def _join_halves(codes: Tensor, group: int) -> Tensor:
-    grouped = codes.reshape(codes.shape[0], -1, 2, group)
-    return ((grouped[:, :, 0] & 15) | (grouped[:, :, 1] << 4)).flatten(1)
-
-
 def _split_pairs(packed: Tensor, group: int) -> Tensor:
     """2-bit fields of groups of `group` bytes: first all lowest fields of a group, and so on."""
     grouped = packed.reshape(packed.shape[0], -1, group)
     return torch.stack([(grouped >> shift) & 3 for shift in (0, 2, 4, 6)], dim=2).flatten(1)
-
-
-def _join_pairs(codes: Tensor, group: int) -> Tensor:
-    fields = (codes & 3).reshape(codes.shape[0], -1, 4, group)
-    low = fields[:, :, 0] | (fields[:, :, 1] << 2)
-    return (low | (fields[:, :, 2] << 4) | (fields[:, :, 3] << 6)).flatten(1)
 
 
 def _split_bits(packed: Tensor) -> Tensor:
@@ -65,45 +42,25 @@ def _split_bits(packed: Tensor) -> Tensor:
     return torch.stack([(packed >> shift) & 1 for shift in range(8)], dim=1).flatten(1)
 
 
-def _join_bits(bits: Tensor) -> Tensor:
-    fields = bits.reshape(bits.shape[0], 8, 32)
-    out = fields[:, 0].clone()
-    for shift in range(1, 8):
-        out |= fields[:, shift] << shift
-    return out
-
-
-def _legacy(meta_bytes: int, high: bool) -> Block:
+def _legacy(meta_bytes: int, high: bool) -> Split:
     """Blocks of 32: scale bytes, perhaps 4 bytes of fifth bits, 16 bytes of nibbles."""
     start = meta_bytes + 4 * high
 
     def split(blocks: Tensor) -> tuple[Tensor, Tensor]:
-        codes = _split_halves(blocks[:, start:], 16)
+        quants = _split_halves(blocks[:, start:], 16)
         if high:
             places = torch.arange(8, dtype=torch.uint8, device=blocks.device)
             bits = (blocks[:, meta_bytes:start].unsqueeze(-1) >> places) & 1
-            codes |= bits.flatten(1) << 4
+            quants |= bits.flatten(1) << 4
         meta = blocks[:, :meta_bytes]
-        return codes, _words(torch.cat([meta, _zeros_like(meta, 4 - meta_bytes)], dim=1))
+        return quants, _words(torch.cat([meta, _zeros_like(meta, 4 - meta_bytes)], dim=1))
 
-    def join(codes: Tensor, meta: Tensor) -> Tensor:
-        parts = [_bytes(meta)[:, :meta_bytes]]
-        if high:
-            bits = (codes >> 4).reshape(codes.shape[0], 4, 8)
-            places = 1 << torch.arange(8, device=codes.device)
-            parts.append((bits * places).sum(-1).to(torch.uint8))
-        return torch.cat([*parts, _join_halves(codes, 16)], dim=1)
-
-    return Block(split, join)
+    return split
 
 
 def _split_q8_0(blocks: Tensor) -> tuple[Tensor, Tensor]:
     scale = blocks[:, :2]
     return blocks[:, 2:] ^ 128, _words(torch.cat([scale, _zeros_like(scale, 2)], dim=1))
-
-
-def _join_q8_0(codes: Tensor, meta: Tensor) -> Tensor:
-    return torch.cat([_bytes(meta)[:, :2], codes ^ 128], dim=1)
 
 
 def _split_six_bit(packed: Tensor) -> Tensor:
@@ -114,20 +71,9 @@ def _split_six_bit(packed: Tensor) -> Tensor:
     return torch.cat([*low, *high], dim=1)
 
 
-def _join_six_bit(parts: Tensor) -> Tensor:
-    first, upper, second, higher = parts.split(4, dim=1)
-    both = (upper & 15) | (higher << 4)
-    return torch.cat([first | ((upper >> 4) << 6), second | ((higher >> 4) << 6), both], dim=1)
-
-
 def _split_q4_k(blocks: Tensor) -> tuple[Tensor, Tensor]:
     meta = torch.cat([_split_six_bit(blocks[:, 4:16]), blocks[:, :4]], dim=1)
     return _split_halves(blocks[:, 16:], 32), _words(meta)
-
-
-def _join_q4_k(codes: Tensor, meta: Tensor) -> Tensor:
-    parts = _bytes(meta)
-    return torch.cat([parts[:, 16:], _join_six_bit(parts[:, :16]), _join_halves(codes, 32)], dim=1)
 
 
 def _split_q5_k(blocks: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,24 +81,13 @@ def _split_q5_k(blocks: Tensor) -> tuple[Tensor, Tensor]:
     return _split_halves(blocks[:, 48:], 32) | (_split_bits(blocks[:, 16:48]) << 4), _words(meta)
 
 
-def _join_q5_k(codes: Tensor, meta: Tensor) -> Tensor:
-    parts = _bytes(meta)
-    head = [parts[:, 16:], _join_six_bit(parts[:, :16]), _join_bits(codes >> 4)]
-    return torch.cat([*head, _join_halves(codes, 32)], dim=1)
-
-
 def _split_q6_k(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    codes = _split_halves(blocks[:, :128], 64)
-    codes = codes.view(-1, 2, 2, 64)
-    codes = codes | (_split_pairs(blocks[:, 128:192], 32) << 4).view_as(codes)
+    quants = _split_halves(blocks[:, :128], 64)
+    quants = quants.view(-1, 2, 2, 64)
+    quants = quants | (_split_pairs(blocks[:, 128:192], 32) << 4).view_as(quants)
     scale = blocks[:, 208:]
     meta = torch.cat([blocks[:, 192:208], scale, _zeros_like(scale, 2)], dim=1)
-    return codes.flatten(1), _words(meta)
-
-
-def _join_q6_k(codes: Tensor, meta: Tensor) -> Tensor:
-    parts = _bytes(meta)
-    return torch.cat([_join_halves(codes, 64), _join_pairs(codes >> 4, 32), parts[:, :18]], dim=1)
+    return quants.flatten(1), _words(meta)
 
 
 def _split_q2_k(blocks: Tensor) -> tuple[Tensor, Tensor]:
@@ -160,28 +95,14 @@ def _split_q2_k(blocks: Tensor) -> tuple[Tensor, Tensor]:
     return _split_pairs(blocks[:, 16:80], 32), _words(meta)
 
 
-def _join_q2_k(codes: Tensor, meta: Tensor) -> Tensor:
-    parts = _bytes(meta)
-    return torch.cat([parts[:, :16], _join_pairs(codes, 32), parts[:, 16:]], dim=1)
-
-
 def _split_q3_k(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    codes = _split_pairs(blocks[:, 32:96], 32) | (_split_bits(blocks[:, :32]) << 2)
+    quants = _split_pairs(blocks[:, 32:96], 32) | (_split_bits(blocks[:, :32]) << 2)
     packed = blocks[:, 96:108]
     low = torch.cat([packed[:, :8] & 15, packed[:, :8] >> 4], dim=1)
     high = torch.cat([(packed[:, 8:] >> shift) & 3 for shift in (0, 2, 4, 6)], dim=1)
     scales = (low | (high << 4)) - 32
     scale = blocks[:, 108:]
-    return codes, _words(torch.cat([scales, scale, _zeros_like(scale, 2)], dim=1))
-
-
-def _join_q3_k(codes: Tensor, meta: Tensor) -> Tensor:
-    parts = _bytes(meta)
-    scales = parts[:, :16] + 32
-    low = (scales[:, :8] & 15) | (scales[:, 8:] << 4)
-    high = _join_pairs(scales >> 4, 4)
-    head = [_join_bits((codes >> 2) & 1), _join_pairs(codes, 32)]
-    return torch.cat([*head, low, high, parts[:, 16:18]], dim=1)
+    return quants, _words(torch.cat([scales, scale, _zeros_like(scale, 2)], dim=1))
 
 
 def _split_iq4_xs(blocks: Tensor) -> tuple[Tensor, Tensor]:
@@ -194,38 +115,24 @@ def _split_iq4_xs(blocks: Tensor) -> tuple[Tensor, Tensor]:
     return _split_halves(blocks[:, 8:], 16), _words(meta)
 
 
-def _join_iq4_xs(codes: Tensor, meta: Tensor) -> Tensor:
-    parts = _bytes(meta)
-    scales = (parts[:, :8] + 32).view(-1, 4, 2)
-    low = (scales[:, :, 0] & 15) | (scales[:, :, 1] << 4)
-    fields = (scales.flatten(1) >> 4).view(-1, 2, 4)
-    places = (1 << torch.arange(0, 8, 2, device=codes.device)).to(torch.uint8)
-    high = (fields * places).sum(-1).to(torch.uint8)
-    return torch.cat([parts[:, 8:10], high, low, _join_halves(codes, 16)], dim=1)
-
-
 def _split_mxfp4(blocks: Tensor) -> tuple[Tensor, Tensor]:
     scale = blocks[:, :1]
     return _split_halves(blocks[:, 1:], 16), _words(torch.cat([scale, _zeros_like(scale, 3)], dim=1))
 
 
-def _join_mxfp4(codes: Tensor, meta: Tensor) -> Tensor:
-    return torch.cat([_bytes(meta)[:, :1], _join_halves(codes, 16)], dim=1)
-
-
-BLOCKS: dict[GGMLType, Block] = {
+SPLITS: dict[GGMLType, Split] = {
     GGMLType.Q4_0: _legacy(2, high=False),
     GGMLType.Q4_1: _legacy(4, high=False),
     GGMLType.Q5_0: _legacy(2, high=True),
     GGMLType.Q5_1: _legacy(4, high=True),
-    GGMLType.Q8_0: Block(_split_q8_0, _join_q8_0),
-    GGMLType.Q2_K: Block(_split_q2_k, _join_q2_k),
-    GGMLType.Q3_K: Block(_split_q3_k, _join_q3_k),
-    GGMLType.Q4_K: Block(_split_q4_k, _join_q4_k),
-    GGMLType.Q5_K: Block(_split_q5_k, _join_q5_k),
-    GGMLType.Q6_K: Block(_split_q6_k, _join_q6_k),
+    GGMLType.Q8_0: _split_q8_0,
+    GGMLType.Q2_K: _split_q2_k,
+    GGMLType.Q3_K: _split_q3_k,
+    GGMLType.Q4_K: _split_q4_k,
+    GGMLType.Q5_K: _split_q5_k,
+    GGMLType.Q6_K: _split_q6_k,
     GGMLType.IQ4_NL: _legacy(2, high=False),
-    GGMLType.IQ4_XS: Block(_split_iq4_xs, _join_iq4_xs),
-    GGMLType.MXFP4: Block(_split_mxfp4, _join_mxfp4),
+    GGMLType.IQ4_XS: _split_iq4_xs,
+    GGMLType.MXFP4: _split_mxfp4,
 }
 """How each type's blocks come apart. Legacy blocks of 32 give one word: the file's scale bytes."""

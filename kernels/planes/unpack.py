@@ -5,7 +5,7 @@ columns of a super-block. `half_operands` loads what one needs; `plane_float32` 
 file's reference defines it; `chunk_float16` gives 64 columns as a dot operand, which stays in registers.
 
 float16 weights are `(value - offset) * s - m` in one fused operation, s and m rounded to float16 first:
-relative error 4e-4 of a product's length. With FAST they come from inline PTX (`plane_fields`), two
+relative error 4e-4 of a product's length. With FAST they come from inline PTX (`planes.fields`), two
 weights per 32-bit register. Without it plain operations round the float32 weight.
 """
 
@@ -19,8 +19,8 @@ from kernels.planes.fields import (
     high_step,
     low_mask,
     scale_byte,
-    scale_ptx,
-    scale_word,
+    scale_operand,
+    scale_pair_ptx,
     table_entry,
     weights_ptx,
     word_count,
@@ -41,7 +41,7 @@ _WIDTH = tl.constexpr(WIDTH)
 
 @triton.jit
 def row_pointers(
-    codes: tl.tensor,
+    quants: tl.tensor,
     high: tl.tensor,
     meta: tl.tensor,
     tile: tl.tensor,
@@ -49,7 +49,7 @@ def row_pointers(
     S: int,
     FORM: tl.constexpr,
 ) -> tl.tuple:
-    """The first words of codes and upper bits [R, 32] and of scales [R] of rows of tiles.
+    """The first words of quants and upper bits [R, 32] and of scales [R] of rows of tiles.
 
     tile int64, a scalar or [R]; row [R], the row within its tile; S, super-blocks of one row.
     """
@@ -59,27 +59,27 @@ def row_pointers(
         wide = tile[:, None]
     else:
         wide = tile
-    pc = codes + (wide * S * (word_count(FORM) * WORD) + within)
+    pq = quants + (wide * S * (word_count(FORM) * WORD) + within)
     ph = high + (wide * S * WORD + within)
-    return pc, ph, meta + (tile * S * (FORM.words * _ROWS) + row)
+    return pq, ph, meta + (tile * S * (FORM.words * _ROWS) + row)
 
 
 @triton.jit
-def _half_codes(
-    pc: tl.tensor, half: tl.tensor, block: tl.tensor, FORM: tl.constexpr
+def _half_quants(
+    pq: tl.tensor, half: tl.tensor, block: tl.tensor, FORM: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Two words of codes of half `half`, the same twice where it has one."""
+    """Two words of quants of half `half`, the same twice where it has one."""
     WORD: tl.constexpr = _ROWS * _WIDTH
     WORDS: tl.constexpr = word_count(FORM)
     if WORDS == 1:
-        w0 = tl.load(pc + block * WORD)
+        w0 = tl.load(pq + block * WORD)
         w1 = w0
     elif WORDS == 2:
-        w0 = tl.load(pc + half * WORD)
+        w0 = tl.load(pq + half * WORD)
         w1 = w0
     else:
-        w0 = tl.load(pc + half * (2 * WORD))
-        w1 = tl.load(pc + half * (2 * WORD) + WORD)
+        w0 = tl.load(pq + half * (2 * WORD))
+        w1 = tl.load(pq + half * (2 * WORD) + WORD)
     return w0, w1
 
 
@@ -117,7 +117,7 @@ def _half_scales(pm: tl.tensor, h: tl.tensor, FORM: tl.constexpr) -> tl.tuple:
 
 @triton.jit
 def half_operands(
-    pc: tl.tensor,
+    pq: tl.tensor,
     ph: tl.tensor,
     pm: tl.tensor,
     pi: tl.tensor,
@@ -127,14 +127,14 @@ def half_operands(
 ) -> tl.tuple:
     """Load what the weights of half `half` (of the whole row) are made of.
 
-    pc and ph [R, 32] point at the rows' first words of codes and upper bits, pm [R] at their first
-    word of scales. → two words of codes, one of upper bits, four of scales, which half of its
+    pq and ph [R, 32] point at the rows' first words of quants and upper bits, pm [R] at their first
+    word of scales. → two words of quants, one of upper bits, four of scales, which half of its
     super-block.
     """
     h = half % 2
     block = half // 2
     pm += block * (FORM.words * _ROWS)
-    w0, w1 = _half_codes(pc, half, block, FORM)
+    w0, w1 = _half_quants(pq, half, block, FORM)
     high = w0
     if FORM.high_bits > 0:
         high = tl.load(ph + block * (_ROWS * _WIDTH)).to(tl.int16)
@@ -146,13 +146,10 @@ def half_operands(
 
 
 @triton.jit
-def _low_half(word: tl.tensor) -> tl.tensor:
-    return (word & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
-
-
-@triton.jit
-def _high_half(word: tl.tensor) -> tl.tensor:
-    return _low_half(word >> 16)
+def float16_in(word: tl.tensor, UPPER: tl.constexpr) -> tl.tensor:
+    """One of the two float16 of a word, as float32."""
+    part = (word >> 16) if UPPER else word
+    return (part & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
 
 
 @triton.jit
@@ -164,7 +161,7 @@ def _power(byte: tl.tensor) -> tl.tensor:
 @triton.jit
 def _scale_word(ops: tl.tuple, PLANE: tl.constexpr, FORM: tl.constexpr) -> tl.tensor:
     """The word of scales [R] that plane PLANE of the half needs."""
-    return ops[scale_word(FORM, PLANE)]
+    return ops[scale_operand(FORM, PLANE)]
 
 
 @triton.jit
@@ -175,23 +172,23 @@ def _scale_float32(ops: tl.tuple, PLANE: tl.constexpr, SIDE: tl.constexpr, FORM:
         KIND: tl.constexpr = byte_scales(FORM)
         SHIFT: tl.constexpr = 8 * scale_byte(FORM, PLANE, SIDE)
         if KIND == "signed":
-            scale = _low_half(ops[5]) * ((word << (24 - SHIFT)) >> 24).to(tl.float32)
+            scale = float16_in(ops[5], False) * ((word << (24 - SHIFT)) >> 24).to(tl.float32)
             minimum = scale * 0
         elif KIND == "nibbles":
-            scale = _low_half(ops[5]) * ((word >> SHIFT) & 15).to(tl.float32)
-            minimum = _high_half(ops[5]) * ((word >> (SHIFT + 4)) & 15).to(tl.float32)
+            scale = float16_in(ops[5], False) * ((word >> SHIFT) & 15).to(tl.float32)
+            minimum = float16_in(ops[5], True) * ((word >> (SHIFT + 4)) & 15).to(tl.float32)
         else:
-            scale = _low_half(ops[5]) * ((word >> SHIFT) & 255).to(tl.float32)
-            minimum = _high_half(ops[5]) * ((ops[4] >> SHIFT) & 255).to(tl.float32)
+            scale = float16_in(ops[5], False) * ((word >> SHIFT) & 255).to(tl.float32)
+            minimum = float16_in(ops[5], True) * ((ops[4] >> SHIFT) & 255).to(tl.float32)
     elif FORM.scales == "e8m0":
         scale = _power((word >> (8 * PLANE)) & 255)
         minimum = scale * 0
     elif FORM.scales == "half":
-        scale = _low_half(word >> (16 * (PLANE % 2)))
+        scale = float16_in(word, PLANE % 2 == 1)
         minimum = scale * 0
     else:
-        scale = _low_half(word)
-        minimum = -_high_half(word)
+        scale = float16_in(word, False)
+        minimum = -float16_in(word, True)
     return scale, minimum
 
 
@@ -199,16 +196,16 @@ def _scale_float32(ops: tl.tuple, PLANE: tl.constexpr, SIDE: tl.constexpr, FORM:
 def plane_float32(ops: tl.tuple, PLANE: tl.constexpr, FORM: tl.constexpr) -> tl.tensor:
     """Plane PLANE of the half: float32 [R, 32]."""
     word = ops[word_index(FORM, PLANE)]
-    code = (word.to(tl.int32) >> (word_place(FORM, PLANE) + ops[7] * word_step(FORM))) & low_mask(FORM.bits)
+    quant = (word.to(tl.int32) >> (word_place(FORM, PLANE) + ops[7] * word_step(FORM))) & low_mask(FORM.bits)
     if FORM.high_bits > 0:
         upper = ops[2].to(tl.int32) >> (high_place(FORM, PLANE) + ops[7] * high_step(FORM))
-        code |= (upper & low_mask(FORM.high_bits)) << FORM.bits
+        quant |= (upper & low_mask(FORM.high_bits)) << FORM.bits
     if has_table(FORM):
-        value = code.to(tl.float32)
+        value = quant.to(tl.float32)
         for index in tl.static_range(16):
-            value = tl.where(code == index, 1.0 * table_entry(FORM, index), value)
+            value = tl.where(quant == index, 1.0 * table_entry(FORM, index), value)
     else:
-        value = (code - FORM.offset).to(tl.float32)
+        value = (quant - FORM.offset).to(tl.float32)
     scale, minimum = _scale_float32(ops, PLANE, 0, FORM)
     scale = tl.broadcast_to(scale[:, None], value.shape)
     minimum = tl.broadcast_to(minimum[:, None], value.shape)
@@ -229,7 +226,7 @@ def _scale_pair(ops: tl.tuple, PLANE: tl.constexpr, SIDE: tl.constexpr, FORM: tl
     word = _scale_word(ops, PLANE, FORM)
     if FORM.scales == "k":
         pair = tl.inline_asm_elementwise(
-            scale_ptx(FORM, scale_byte(FORM, PLANE, SIDE)),
+            scale_pair_ptx(FORM, scale_byte(FORM, PLANE, SIDE)),
             "=r,r,r,r",
             [word, ops[4], ops[5]],
             dtype=tl.int32,

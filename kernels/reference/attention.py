@@ -44,12 +44,11 @@ class SingleSequence:
 
     start: int
     query_len: int
-    context_len: int
     run: slice | None
     """Slots as a contiguous run, or None: gathered by `slots`."""
     slots: Tensor | None
     mask: Tensor | None
-    """[query_len, context_len], 0 or -inf; None for a single row or a whole prompt."""
+    """[query_len, context], 0 or -inf; None for a single row or a whole prompt."""
 
 
 @dataclass(slots=True)
@@ -142,7 +141,7 @@ def _single(layout: PassLayout, i: int, start: int, block_size: int, like: Tenso
         newest = torch.arange(context - query_len, context, device=like.device)
         hidden = torch.arange(context, device=like.device)[None] > newest[:, None]
         mask = like.new_zeros(query_len, context).masked_fill_(hidden, float("-inf"))
-    return SingleSequence(start, query_len, context, run, slots, mask)
+    return SingleSequence(start, query_len, run, slots, mask)
 
 
 def _attend_gathered(

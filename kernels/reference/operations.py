@@ -14,12 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kernels.contract import Pairing, PassLayout, QuantizedMatrix
+from kernels.cuda.link_probe import host_gb_s
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import GGMLType
 from kernels.reference import paged_kv
 from kernels.reference.attention import AttentionPlan, attend, plan_attention
 from kernels.reference.dense_linear import DenseLinear, apply_dense, make_dense
-from kernels.reference.weight_probe import fastest_weight_dtype, host_gb_s
+from kernels.reference.weight_probe import fastest_weight_dtype
 
 WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 KV_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -216,10 +217,6 @@ class TorchOperations:
         new = heads[:, q_heads:].transpose(0, 1)
         kv.layers[layer].index_copy_(1, prepared.slots, new.to(self.kv_dtype))
         return heads[:, :q_heads]
-
-    def copy_blocks(self, kv: paged_kv.PagedKV, pairs: Sequence[tuple[int, int]]) -> None:
-        """Copy whole blocks."""
-        paged_kv.copy_blocks(kv, pairs)
 
     def block_pieces(self, kv: paged_kv.PagedKV, block: int) -> list[Tensor]:
         """One of each layer."""

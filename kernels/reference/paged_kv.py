@@ -5,7 +5,6 @@ values. Slots of a run of blocks are adjacent within a head, so a sequence whose
 contiguous is read as a view. Memory is reserved, not touched: pages become resident on first write.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -38,13 +37,3 @@ def make_paged_kv(
         layer[:, :block_size].zero_()
         layers.append(layer)
     return PagedKV(layers, kv_heads, head_dim, block_size)
-
-
-def copy_blocks(kv: PagedKV, pairs: Sequence[tuple[int, int]]) -> None:
-    """Copy blocks (source, destination) in every layer."""
-    size = kv.block_size
-    for layer in kv.layers:
-        for source, destination in pairs:
-            layer[:, destination * size : (destination + 1) * size] = layer[
-                :, source * size : (source + 1) * size
-            ]

@@ -4,7 +4,7 @@ Order: penalties and bias, temperature, top-k, top-p, min-p, then a draw by one 
 the inverse of the cumulative distribution of what is kept, from the best token down. Two kinds of rows
 without a top-k need no order of logits, which would cost more than all else, and are drawn in order of
 ids: those without a top-p, and those whose top-p alone keeps a good part of the mass. The latter draw
-from all tokens until they meet one that is kept, which has the distribution of the kept ones.
+from all tokens until they meet one that is kept (rejection sampling), which has the kept ones' distribution.
 
 A row's result depends on its own logits, parameters and uniform number alone, never on the other rows.
 """
@@ -16,7 +16,7 @@ from torch import Tensor
 
 TOP_K_SORT_LIMIT = 1024
 """Rows that keep more candidates than this are sorted whole."""
-LEAST_TRIED_TOP_P = 0.25
+LEAST_REJECTION_TOP_P = 0.25
 """With a smaller top-p too many of the tokens drawn from a whole row would not be kept."""
 MOST_TRIES = 128
 """After so many the best token is taken: once in 10^16 draws with the least top-p."""
@@ -107,8 +107,8 @@ def _edit(logits: Tensor, edits: LogitEdits) -> Tensor:
 
 def _draw(logits: Tensor, batch: SamplingBatch) -> Tensor:
     keeps_all = (batch.top_k <= 0) | (batch.top_k >= logits.shape[-1])
-    tried = (batch.min_p <= 0) & (batch.top_p >= LEAST_TRIED_TOP_P)
-    by_id = keeps_all & ((batch.top_p >= 1) | tried)
+    by_rejection = (batch.min_p <= 0) & (batch.top_p >= LEAST_REJECTION_TOP_P)
+    by_id = keeps_all & ((batch.top_p >= 1) | by_rejection)
     drawn = torch.zeros_like(batch.top_k)
     for kind, draw in ((by_id, _draw_by_id), (~by_id, _draw_in_order)):
         rows = (kind & (batch.temperature > 0)).nonzero().squeeze(-1)

@@ -76,13 +76,13 @@ def collect(
 
 
 @triton.jit
-def sort_found(found: tl.tensor, count: tl.tensor, SIZE: tl.constexpr, MOST: tl.constexpr = 32) -> tl.tensor:
+def sort_found(found: tl.tensor, count: tl.tensor, SIZE: tl.constexpr) -> tl.tensor:
     """Sort the first `count` <= SIZE entries, all different, downwards; → them, padded with the least.
 
     Each is put where the number of larger ones says: fewer steps than a sorting network for the few
-    entries there are, and a fraction of its code. Compared with MOST others at once.
+    entries there are, and a fraction of its code. Compared with 32 others at once.
     """
-    STEP: tl.constexpr = min(SIZE, MOST)
+    STEP: tl.constexpr = min(SIZE, 32)
     index = tl.arange(0, SIZE)
     own = tl.load(found + index, mask=index < count, other=-(1 << 63))
     larger = tl.zeros((SIZE,), tl.int32)

@@ -8,14 +8,14 @@ import triton
 import triton.language as tl
 
 from kernels.sampling.candidates import collect, sort_found, threshold
-from kernels.sampling.draw_by_id import IN_ORDER, draw_open, group_masses, kind_of
+from kernels.sampling.draw_by_id import IN_ORDER, draw_by_id, group_masses, kind_of
 from kernels.sampling.histogram_ranges import WHOLE
 from kernels.sampling.logits import (
     LOWEST,
     edited_logits,
+    inverse_temperature,
+    keeps_many,
     logit_of,
-    looks_wide,
-    sharpness,
     token_of,
     units,
     weigh,
@@ -24,7 +24,7 @@ from kernels.state.sampler_state import MIN_P, TEMPERATURE, TOP_P, float_field, 
 
 NATS = tl.constexpr(29.2)
 """Below the best token by so much over the temperature, a weight is no unit."""
-BINNED = tl.constexpr(4)
+BY_HISTOGRAM = tl.constexpr(4)
 """The search of a row in order of logits; those of others are named as their kinds."""
 BOUNDS = tl.constexpr(4)
 """Numbers about a row's search: its best logit, bins per logit or else tokens drawn, a logit below which no
@@ -38,7 +38,7 @@ def bounds_of(bounds: tl.tensor) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.te
 
 
 @triton.jit
-def _settle(
+def _draw_from_candidates(
     found: tl.tensor,
     count: tl.tensor,
     best: tl.tensor,
@@ -58,12 +58,12 @@ def _settle(
     """
     top_p = float_field(rows, slot, TOP_P)
     min_p = float_field(rows, slot, MIN_P)
-    sharp = sharpness(float_field(rows, slot, TEMPERATURE))
+    inv_temp = inverse_temperature(float_field(rows, slot, TEMPERATURE))
     rank = tl.arange(0, SIZE)
     packed = sort_found(found, count, SIZE)
     available = tl.minimum(count, tl.where(top_k > 0, top_k, count))
     offered = rank < available
-    weight = tl.where(offered, weigh(logit_of(packed), best, sharp), 0.0)
+    weight = tl.where(offered, weigh(logit_of(packed), best, inv_temp), 0.0)
     mass = units(weight)
     cumulative = tl.cumsum(mass, axis=0)
     found_mass = tl.sum(mass, axis=0)
@@ -82,13 +82,13 @@ def _settle(
 
 
 @triton.jit
-def _least_likely(best: tl.tensor, temperature: tl.tensor, min_p: tl.tensor) -> tl.tensor:
+def _min_p_logit(best: tl.tensor, temperature: tl.tensor, min_p: tl.tensor) -> tl.tensor:
     """A logit that no token which a min-p keeps is below, however it is rounded."""
     return tl.maximum(best + temperature * (tl.log(min_p) - 1e-3) - 1e-5 * tl.abs(best), LOWEST)
 
 
 @triton.jit
-def _may_settle(
+def _candidates_may_decide(
     found: tl.tensor,
     count: tl.tensor,
     best: tl.tensor,
@@ -99,10 +99,10 @@ def _may_settle(
 ) -> tl.tensor:
     """Whether the `count` best tokens of a row without a top-k may decide: sorting them takes a while."""
     top_p = float_field(rows, slot, TOP_P)
-    sharp = sharpness(float_field(rows, slot, TEMPERATURE))
+    inv_temp = inverse_temperature(float_field(rows, slot, TEMPERATURE))
     rank = tl.arange(0, SIZE)
     packed = tl.load(found + rank, mask=rank < count, other=0)
-    mass = tl.sum(tl.where(rank < count, units(weigh(logit_of(packed), best, sharp)), 0), axis=0)
+    mass = tl.sum(tl.where(rank < count, units(weigh(logit_of(packed), best, inv_temp)), 0), axis=0)
     reached = mass.to(tl.float64) >= top_p.to(tl.float64) * full.to(tl.float64)
     return reached | (float_field(rows, slot, MIN_P) > 0)
 
@@ -132,28 +132,28 @@ def _draw(
     need = top_k
     if top_k == 0:
         need = need + SMALL // 2
-        full = tl.sum(group_masses(maxima, sums, best, sharpness(temperature)), axis=0)
+        full = tl.sum(group_masses(maxima, sums, best, inverse_temperature(temperature)), axis=0)
         if min_p > 0:
-            floor = _least_likely(best, temperature, min_p)
+            floor = _min_p_logit(best, temperature, min_p)
             # All that may be kept, where it can be sorted, and not only the best.
             likely = tl.sum((maxima >= floor).to(tl.int32), axis=0)
             need = tl.where(likely <= CAPACITY // 2, CAPACITY // 2, need)
     token = tl.zeros_like(top_k)
-    settled = top_k < 0
+    decided = top_k < 0
     least = threshold(maxima, best, floor, need)
     count = collect(source, maxima, least, group_list, found, SHAPE, SIZES)
     all_in = least <= LOWEST
     complete = least <= floor
     if ((count >= top_k) | all_in) & (count <= CAPACITY):
         if count <= SMALL:
-            token, settled = _settle(
+            token, decided = _draw_from_candidates(
                 found, count, best, full, complete, all_in, drawn, rows, slot, top_k, SMALL
             )
-        elif (top_k > 0) | complete | _may_settle(found, count, best, full, rows, slot, CAPACITY):
-            token, settled = _settle(
+        elif (top_k > 0) | complete | _candidates_may_decide(found, count, best, full, rows, slot, CAPACITY):
+            token, decided = _draw_from_candidates(
                 found, count, best, full, complete, all_in, drawn, rows, slot, top_k, CAPACITY
             )
-    return token, 1 - settled.to(tl.int32)
+    return token, 1 - decided.to(tl.int32)
 
 
 @triton.jit
@@ -176,7 +176,7 @@ def _plan_bins(
     group = tl.arange(0, SIZES[2])
     top_k = kept_by_top_k(rows, slot, SHAPE[0])
     floor = LOWEST + tl.zeros_like(best)
-    known = looks_wide(rows, slot, SHAPE[0], SIZES[5])
+    known = keeps_many(rows, slot, SHAPE[0], SIZES[5])
     inside = group < tl.where(known, SIZES[0], 0)
     least = tl.load(statistics + 2 * plane + group, mask=inside, other=-LOWEST)
     whole = tl.zeros_like(top_k).to(tl.int64)
@@ -185,10 +185,10 @@ def _plan_bins(
     if top_k > 0:
         floor = threshold(maxima, best, floor, top_k)
     elif min_p > 0:
-        floor = _least_likely(best, temperature, min_p)
+        floor = _min_p_logit(best, temperature, min_p)
         # What is below has no bin, and yet a part in the mass that a top-p is of.
         sums = tl.load(statistics + plane + group, mask=inside, other=0.0)
-        whole = tl.sum(group_masses(maxima, sums, best, sharpness(temperature)), axis=0)
+        whole = tl.sum(group_masses(maxima, sums, best, inverse_temperature(temperature)), axis=0)
     span = best - tl.maximum(tl.where(known, tl.min(least, axis=0), LOWEST), floor)
     span = tl.minimum(span, NATS * temperature)
     place = tl.arange(0, SIZES[6])
@@ -240,11 +240,11 @@ def _choose(
             left = finite
             if kind != IN_ORDER:
                 sums = tl.load(statistics + plane + group, mask=group < GROUPS, other=0.0)
-                sharp = sharpness(temperature)
-                token, open_still, tried = draw_open(
-                    source, maxima, sums, best, sharp, drawn, kind, found, table, SHAPE, SIZES
+                inv_temp = inverse_temperature(temperature)
+                token, undecided, tried = draw_by_id(
+                    source, maxima, sums, best, inv_temp, drawn, kind, found, table, SHAPE, SIZES
                 )
-                search = tl.where(open_still, kind, 0)
+                search = tl.where(undecided, kind, 0)
                 per_logit = tried.to(tl.float32)
             else:
                 if top_k <= SIZES[5]:
@@ -254,7 +254,7 @@ def _choose(
                     per_logit, floor = _plan_bins(
                         source, maxima, statistics, plane, best, table, SHAPE, SIZES
                     )
-                    search = tl.zeros_like(token) + BINNED
+                    search = tl.zeros_like(token) + BY_HISTOGRAM
     return token, finite, best, per_logit, floor, search
 
 

@@ -2,14 +2,15 @@
 
 Such a row needs no order of logits: the masses of groups of neighbouring tokens lead to the group where
 the uniform number falls, and the group's tokens to the token. What a min-p keeps is added up group by
-group first. With a top-p, several tokens are drawn from the whole row at once, the mass of what comes
-before each in the order of logits is added up in one pass, and the first one that is kept is taken.
+group first. With a top-p it is rejection sampling: several tokens are drawn from the whole row at once,
+the mass of what comes before each in the order of logits is added up in one pass, and the first one that
+is kept is taken.
 """
 
 import triton
 import triton.language as tl
 
-from kernels.reference.sampler import LEAST_TRIED_TOP_P, MOST_TRIES
+from kernels.reference.sampler import LEAST_REJECTION_TOP_P, MOST_TRIES
 from kernels.sampling.histogram_ranges import drawn_goal
 from kernels.sampling.logits import (
     edit_logits,
@@ -24,18 +25,18 @@ from kernels.sampling.logits import (
 from kernels.state.sampler_state import MIN_P, TOP_P, float_field, kept_by_top_k, next_uniform
 
 IN_ORDER = tl.constexpr(0)
-ALL = tl.constexpr(1)
-LIKELY = tl.constexpr(2)
-TRIED = tl.constexpr(3)
-"""Kinds of drawn rows: from the best token down; by id from all, from what a min-p keeps, or until a
-token is met that a top-p keeps."""
+FROM_ALL = tl.constexpr(1)
+BY_MIN_P = tl.constexpr(2)
+BY_REJECTION = tl.constexpr(3)
+"""Kinds of drawn rows: from the best token down; by id from all, from what a min-p keeps, or by rejection
+until a token is met that a top-p keeps."""
 
 TRIES = tl.constexpr(8)
 """Tokens drawn at once, at most."""
 _MORE_TRIES = tl.constexpr(2)
 """Tokens that one program looks at in a pass when none of these is kept."""
 _MOST_TRIES = tl.constexpr(MOST_TRIES)
-_LEAST_TRIED_TOP_P = tl.constexpr(LEAST_TRIED_TOP_P)
+_LEAST_REJECTION_TOP_P = tl.constexpr(LEAST_REJECTION_TOP_P)
 _LEFT_OPEN = tl.constexpr(-11.5)
 """Logarithm of how seldom none of the tokens drawn at once may be kept; the next then cost a pass each."""
 
@@ -45,8 +46,8 @@ def kind_of(rows: tl.tensor, slot: tl.tensor, VOCAB: tl.constexpr) -> tl.tensor:
     """How a drawn row's token is found: by its parameters alone."""
     top_p = float_field(rows, slot, TOP_P)
     likely = float_field(rows, slot, MIN_P) > 0
-    cut = tl.where(likely | (top_p < _LEAST_TRIED_TOP_P), IN_ORDER, TRIED)
-    kind = tl.where(top_p < 1, cut, tl.where(likely, LIKELY, ALL))
+    cut = tl.where(likely | (top_p < _LEAST_REJECTION_TOP_P), IN_ORDER, BY_REJECTION)
+    kind = tl.where(top_p < 1, cut, tl.where(likely, BY_MIN_P, FROM_ALL))
     return tl.where(kept_by_top_k(rows, slot, VOCAB) == 0, kind, IN_ORDER)
 
 
@@ -58,9 +59,9 @@ def _wanted_tries(top_p: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def group_masses(maxima: tl.tensor, sums: tl.tensor, best: tl.tensor, sharp: tl.tensor) -> tl.tensor:
+def group_masses(maxima: tl.tensor, sums: tl.tensor, best: tl.tensor, inv_temp: tl.tensor) -> tl.tensor:
     """int64 mass of each group from its maximum and its sum of weights relative to that."""
-    return units(weigh(maxima, best, sharp) * sums)
+    return units(weigh(maxima, best, inv_temp) * sums)
 
 
 @triton.jit
@@ -91,7 +92,7 @@ def tokens_at(
     source: tl.tuple,
     cumulative: tl.tensor,
     best: tl.tensor,
-    sharp: tl.tensor,
+    inv_temp: tl.tensor,
     min_p: tl.tensor,
     drawn: tl.tensor,
     first: tl.tensor,
@@ -108,7 +109,7 @@ def tokens_at(
     group, before, goals = _groups_at(cumulative, drawn, first, wanted)
     column = group[:, None] * GROUP + place
     x = edited_logits(source, column, (column < SHAPE[0]) & (attempt < wanted)[:, None], SHAPE)
-    weight = weigh(x, best, sharp)
+    weight = weigh(x, best, inv_temp)
     mass = tl.where(weight >= min_p, units(weight), 0)
     reached = before[:, None] + tl.cumsum(mass, axis=1)
     index = tl.sum((reached <= goals[:, None]).to(tl.int32), axis=1)
@@ -122,12 +123,12 @@ def tokens_at(
 
 
 @triton.jit
-def draw_open(
+def draw_by_id(
     source: tl.tuple,
     maxima: tl.tensor,
     sums: tl.tensor,
     best: tl.tensor,
-    sharp: tl.tensor,
+    inv_temp: tl.tensor,
     drawn: tl.tensor,
     kind: tl.tensor,
     found: tl.tensor,
@@ -141,16 +142,16 @@ def draw_open(
     masses. SIZES is that of `kernels.sampling.candidates`.
     """
     top_p = float_field(source[4], source[3], TOP_P)
-    wanted = tl.where(kind == TRIED, _wanted_tries(top_p), 1)
-    masses = group_masses(maxima, sums, best, sharp)
+    wanted = tl.where(kind == BY_REJECTION, _wanted_tries(top_p), 1)
+    masses = group_masses(maxima, sums, best, inv_temp)
     cumulative = tl.cumsum(masses, axis=0)
     attempt = tl.arange(0, TRIES)
     tokens, in_group = tokens_at(
-        source, cumulative, best, sharp, 0.0, drawn, wanted - wanted, wanted, SHAPE, SIZES[1]
+        source, cumulative, best, inv_temp, 0.0, drawn, wanted - wanted, wanted, SHAPE, SIZES[1]
     )
     token = tl.max(tl.where(attempt == 0, token_of(tokens), 0), axis=0)
-    left = kind == LIKELY
-    if kind == TRIED:
+    left = kind == BY_MIN_P
+    if kind == BY_REJECTION:
         tl.store(found + attempt, tokens)
         tl.store(table + tl.arange(0, 2 * TRIES), tl.zeros((2 * TRIES,), tl.int64))
         first = tl.max(tl.where(attempt == 0, tokens, -(1 << 63)), axis=0)
@@ -171,7 +172,7 @@ def masses_before(
     found: tl.tensor,
     wanted: tl.tensor,
     best: tl.tensor,
-    sharp: tl.tensor,
+    inv_temp: tl.tensor,
     program: tl.tensor,
     programs: tl.tensor,
     SHAPE: tl.constexpr,
@@ -199,7 +200,7 @@ def masses_before(
         ahead = column + programs * TILE
         x = edit_logits(coming, source, column, column < SHAPE[0], SHAPE)
         coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
-        mass = units(weigh(x, best, sharp))
+        mass = units(weigh(x, best, inv_temp))
         total += mass
         more: tl.tuple = ()
         for i in tl.static_range(MOST):
@@ -230,12 +231,12 @@ def _first_kept(
 
 
 @triton.jit
-def tried_token(
+def rejection_token(
     source: tl.tuple,
     statistics: tl.tensor,
     plane: tl.tensor,
     best: tl.tensor,
-    sharp: tl.tensor,
+    inv_temp: tl.tensor,
     drawn: tl.tensor,
     wanted: tl.tensor,
     found: tl.tensor,
@@ -257,14 +258,16 @@ def tried_token(
             wanted = tl.minimum(first * -1 + _MOST_TRIES, _MORE_TRIES)
             maxima = tl.load(statistics + group, mask=group < SIZES[4], other=float("-inf"))
             sums = tl.load(statistics + plane + group, mask=group < SIZES[4], other=0.0)
-            cumulative = tl.cumsum(group_masses(maxima, sums, best, sharp), axis=0)
-            tokens, _ = tokens_at(source, cumulative, best, sharp, 0.0, drawn, first, wanted, SHAPE, SIZES[5])
+            cumulative = tl.cumsum(group_masses(maxima, sums, best, inv_temp), axis=0)
+            tokens, _ = tokens_at(
+                source, cumulative, best, inv_temp, 0.0, drawn, first, wanted, SHAPE, SIZES[5]
+            )
             # Other threads read what one has written.
             tl.debug_barrier()
             tl.store(found + attempt, tokens)
             tl.debug_barrier()
             before, total = masses_before(
-                source, found, wanted, best, sharp, 0, 1, SHAPE, SIZES[3], _MORE_TRIES
+                source, found, wanted, best, inv_temp, 0, 1, SHAPE, SIZES[3], _MORE_TRIES
             )
             token = _first_kept(before, total, found, top_p, wanted)
             first += wanted
@@ -277,10 +280,10 @@ def tried_token(
 
 
 @triton.jit
-def likely_masses(
+def min_p_masses(
     source: tl.tuple,
     best: tl.tensor,
-    sharp: tl.tensor,
+    inv_temp: tl.tensor,
     table: tl.tensor,
     SHAPE: tl.constexpr,
     GROUP: tl.constexpr,
@@ -292,25 +295,25 @@ def likely_masses(
     for first in range(tl.program_id(0) * HEIGHT, tl.cdiv(SHAPE[0], GROUP), tl.num_programs(0) * HEIGHT):
         group = first + tl.arange(0, HEIGHT)
         column = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-        weight = weigh(edited_logits(source, column, column < SHAPE[0], SHAPE), best, sharp)
+        weight = weigh(edited_logits(source, column, column < SHAPE[0], SHAPE), best, inv_temp)
         mass = tl.sum(tl.where(weight >= min_p, units(weight), 0), axis=1)
         tl.store(table + group, mass, mask=group * GROUP < SHAPE[0])
 
 
 @triton.jit
-def likely_token(
+def min_p_token(
     source: tl.tuple,
     best: tl.tensor,
-    sharp: tl.tensor,
+    inv_temp: tl.tensor,
     drawn: tl.tensor,
     table: tl.tensor,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
 ) -> tl.tensor:
-    """The token by the masses that `likely_masses` wrote. SIZES is that of `kernels.sampling.search`."""
+    """The token by the masses that `min_p_masses` wrote. SIZES is that of `kernels.sampling.search`."""
     group = tl.arange(0, SIZES[6])
     cumulative = tl.cumsum(tl.load(table + group, mask=group < SIZES[4], other=0), axis=0)
     min_p = float_field(source[4], source[3], MIN_P)
     one = tl.program_id(0) + 1
-    tokens, _ = tokens_at(source, cumulative, best, sharp, min_p, drawn, one - 1, one, SHAPE, SIZES[5])
+    tokens, _ = tokens_at(source, cumulative, best, inv_temp, min_p, drawn, one - 1, one, SHAPE, SIZES[5])
     return tl.max(tl.where(tl.arange(0, TRIES) == 0, token_of(tokens), 0), axis=0)

@@ -6,15 +6,15 @@
 import triton
 import triton.language as tl
 
-from kernels.sampling.draw import BINNED, BOUNDS, bounds_of
-from kernels.sampling.draw_by_id import LIKELY, TRIES, likely_masses, masses_before
+from kernels.sampling.draw import BOUNDS, BY_HISTOGRAM, bounds_of
+from kernels.sampling.draw_by_id import BY_MIN_P, TRIES, masses_before, min_p_masses
 from kernels.sampling.logits import (
     LOWEST,
     edit_logits,
     edited_logits,
+    inverse_temperature,
     ordered,
     raw_logits,
-    sharpness,
     units,
     weigh,
 )
@@ -50,10 +50,10 @@ def _bin_masses(
     TILE: tl.constexpr,
 ) -> None:
     """Mass of each bin, tokens of each bin (with a top-k only), and the mass that min-p keeps."""
-    sharp = sharpness(float_field(source[4], source[3], TEMPERATURE))
+    inv_temp = inverse_temperature(float_field(source[4], source[3], TEMPERATURE))
     min_p = float_field(source[4], source[3], MIN_P)
     by_count = kept_by_top_k(source[4], source[3], SHAPE[0]) > 0
-    likely = tl.zeros((TILE,), tl.int64)
+    min_p_mass = tl.zeros((TILE,), tl.int64)
     lanes = _lanes(per_logit, TILE)
     ahead = tl.program_id(0) * TILE + lanes
     coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
@@ -62,14 +62,14 @@ def _bin_masses(
         ahead = column + tl.num_programs(0) * TILE
         x = edit_logits(coming, source, column, column < SHAPE[0], SHAPE)
         coming = raw_logits(source, ahead, ahead < SHAPE[0], SHAPE)
-        weight = weigh(x, best, sharp)
+        weight = weigh(x, best, inv_temp)
         mass = tl.where(x >= floor, units(weight), 0)
-        likely += tl.where(weight >= min_p, mass, 0)
+        min_p_mass += tl.where(weight >= min_p, mass, 0)
         place = table + bin_of(tl.maximum(x, LOWEST), best, per_logit, BINS)
         if by_count:
             tl.atomic_add(place + BINS, tl.full((TILE,), 1, tl.int64), mask=x >= floor, sem="relaxed")
         tl.atomic_add(place, mass, mask=mass > 0, sem="relaxed")
-    tl.atomic_add(table + 2 * BINS, tl.sum(likely, axis=0), sem="relaxed")
+    tl.atomic_add(table + 2 * BINS, tl.sum(min_p_mass, axis=0), sem="relaxed")
 
 
 @triton.jit
@@ -101,17 +101,17 @@ def weigh_tokens(
         slot = tl.load(slots + row).to(tl.int64)
         source = (logits, split_stride, row, slot, rows, counts, bias)
         table = tables + row * table_stride
-        sharp = sharpness(float_field(rows, slot, TEMPERATURE))
-        if kind == BINNED:
+        inv_temp = inverse_temperature(float_field(rows, slot, TEMPERATURE))
+        if kind == BY_HISTOGRAM:
             _bin_masses(source, best, per_logit, floor, table, SHAPE, SIZES[0], SIZES[1])
-        elif kind == LIKELY:
-            likely_masses(source, best, sharp, table, SHAPE, SIZES[2], SIZES[1])
+        elif kind == BY_MIN_P:
+            min_p_masses(source, best, inv_temp, table, SHAPE, SIZES[2], SIZES[1])
         else:
             wanted = per_logit.to(tl.int32)
             own = found + row * SIZES[3]
             program, programs = tl.program_id(0), tl.num_programs(0)
             before, total = masses_before(
-                source, own, wanted, best, sharp, program, programs, SHAPE, SIZES[4], TRIES
+                source, own, wanted, best, inv_temp, program, programs, SHAPE, SIZES[4], TRIES
             )
             attempt = tl.arange(0, TRIES)
             tl.atomic_add(table + attempt, before, mask=attempt < wanted, sem="relaxed")

@@ -81,7 +81,7 @@ def bin_at(table: tl.tensor, goal: tl.tensor, by_mass: tl.tensor, BINS: tl.const
 @triton.jit
 def locate(
     table: tl.tensor,
-    likely: tl.tensor,
+    min_p_mass: tl.tensor,
     top_k: tl.tensor,
     top_p: tl.tensor,
     drawn: tl.tensor,
@@ -119,8 +119,8 @@ def locate(
         last_p, _, before, own = _locate_one(table, reached, table, reached, top_p_goal(top_p, most), BINS)
         least = tl.maximum(mass_p, 1)
         most = tl.minimum(most, before + own)
-    low = drawn_goal(drawn, tl.minimum(least, likely))
-    high = drawn_goal(drawn, tl.minimum(most, likely))
+    low = drawn_goal(drawn, tl.minimum(least, min_p_mass))
+    high = drawn_goal(drawn, tl.minimum(most, min_p_mass))
     first, _, mass_before, _ = _locate_one(table, reached, table, reached, low, BINS)
     last, _, _, _ = _locate_one(table, reached, table, reached, high, BINS)
     ranges = (first_k, last_k, first_p, last_p, first, last)

@@ -1,10 +1,10 @@
-"""What every sampling kernel does with a row of logits: add up the parts, edit, order and weigh them.
+"""What every sampling kernel does with a row of logits: add up the partial sums, edit, order and weigh them.
 
-Edited logits are computed again by each kernel from the same parts: few tokens of a row are ever
+Edited logits are computed again by each kernel from the same partial sums: few tokens of a row are ever
 looked at twice, so no kernel writes them.
 
-`source` is (logits, stride of a part, row of the logits, row of the state, `SamplerState.rows`,
-`.counts`, `.bias`); SHAPE is (vocab, stride of a row, parts, plain), where plain rows have no state.
+`source` is (logits, stride of a split, row of the logits, row of the state, `SamplerState.rows`,
+`.counts`, `.bias`); SHAPE is (vocab, stride of a row, splits).
 """
 
 import triton
@@ -28,11 +28,11 @@ UNIT = tl.constexpr(float(1 << 42))
 
 @triton.jit
 def raw_logits(source: tl.tuple, column: tl.tensor, inside: tl.tensor, SHAPE: tl.constexpr) -> tl.tensor:
-    """Sum over the parts of the head's linear, in index order; 0 outside."""
+    """Sum over the splits of the head's linear, in index order; 0 outside."""
     place = source[0] + source[2].to(tl.int64) * SHAPE[1] + column
     x = tl.load(place, mask=inside, other=0.0)
-    PARTS: tl.constexpr = SHAPE[2]
-    for split in tl.static_range(1, PARTS):
+    SPLITS: tl.constexpr = SHAPE[2]
+    for split in tl.static_range(1, SPLITS):
         x += tl.load(place + split * source[1].to(tl.int64), mask=inside, other=0.0)
     return x
 
@@ -42,18 +42,17 @@ def edit_logits(
     x: tl.tensor, source: tl.tuple, column: tl.tensor, inside: tl.tensor, SHAPE: tl.constexpr
 ) -> tl.tensor:
     """Penalties and bias of an edited row; -inf outside the vocabulary."""
-    if not SHAPE[3]:
-        slot = source[3]
-        rows = source[4]
-        if tl.load(rows + slot * FIELDS + EDITED) != 0:
-            seen = tl.load(source[5] + slot * SHAPE[0] + column, mask=inside, other=0).to(tl.int32)
-            answered = seen & 0x7FFF
-            factor = float_field(rows, slot, REPETITION)
-            x = tl.where(seen != 0, tl.where(x > 0, tl.div_rn(x, factor + 0.0 * x), x * factor), x)
-            offset = tl.load(source[6] + slot * SHAPE[0] + column, mask=inside, other=0.0)
-            offset -= tl.where(answered > 0, float_field(rows, slot, PRESENCE), 0.0)
-            offset -= float_field(rows, slot, FREQUENCY) * answered.to(tl.float32)
-            x += offset
+    slot = source[3]
+    rows = source[4]
+    if tl.load(rows + slot * FIELDS + EDITED) != 0:
+        seen = tl.load(source[5] + slot * SHAPE[0] + column, mask=inside, other=0).to(tl.int32)
+        answered = seen & 0x7FFF
+        factor = float_field(rows, slot, REPETITION)
+        x = tl.where(seen != 0, tl.where(x > 0, tl.div_rn(x, factor + 0.0 * x), x * factor), x)
+        offset = tl.load(source[6] + slot * SHAPE[0] + column, mask=inside, other=0.0)
+        offset -= tl.where(answered > 0, float_field(rows, slot, PRESENCE), 0.0)
+        offset -= float_field(rows, slot, FREQUENCY) * answered.to(tl.float32)
+        x += offset
     return tl.where(inside, x, float("-inf"))
 
 
@@ -64,15 +63,15 @@ def edited_logits(source: tl.tuple, column: tl.tensor, inside: tl.tensor, SHAPE:
 
 
 @triton.jit
-def sharpness(temperature: tl.tensor) -> tl.tensor:
+def inverse_temperature(temperature: tl.tensor) -> tl.tensor:
     """log2(e) / temperature, finite for every positive temperature."""
     return tl.minimum(1.4426950408889634 / temperature, 1e38)
 
 
 @triton.jit
-def weigh(x: tl.tensor, best: tl.tensor, sharp: tl.tensor) -> tl.tensor:
+def weigh(x: tl.tensor, best: tl.tensor, inv_temp: tl.tensor) -> tl.tensor:
     """exp((x - best) / temperature) in (0, 1] as float32; 0 for -inf."""
-    return tl.exp2((x - best) * sharp)
+    return tl.exp2((x - best) * inv_temp)
 
 
 @triton.jit
@@ -103,7 +102,7 @@ def token_of(packed: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def looks_wide(rows: tl.tensor, slot: tl.tensor, VOCAB: tl.constexpr, MOST: tl.constexpr) -> tl.tensor:
+def keeps_many(rows: tl.tensor, slot: tl.tensor, VOCAB: tl.constexpr, MOST: tl.constexpr) -> tl.tensor:
     """Whether a row is drawn, and its top-k keeps all tokens or more than MOST."""
     top_k = tl.load(rows + slot * FIELDS + TOP_K)
     return (float_field(rows, slot, TEMPERATURE) > 0) & ((top_k <= 0) | (top_k > MOST) | (top_k >= VOCAB))
@@ -129,18 +128,14 @@ def group_statistics(
 
     Plane 0 is the maximum, NaN where an unedited logit is NaN or infinite. For rows that keep more
     than MOST tokens plane 1 is the sum of exp((x - maximum) / temperature) and plane 2 the least
-    logit that is not forbidden. The temperature of plain rows is 1, and their plane 2 is not written.
-    Reads 4 bytes per token and part, and 6 more in edited rows.
+    logit that is not forbidden.
+    Reads 4 bytes per token and split, and 6 more in edited rows.
     """
     row = tl.program_id(1)
     group = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    slot = row.to(tl.int64)
-    temperature = 1.0
-    wide = True
-    if not SHAPE[3]:
-        slot = tl.load(slots + row).to(tl.int64)
-        temperature = float_field(rows, tl.maximum(slot, 0), TEMPERATURE)
-        wide = looks_wide(rows, tl.maximum(slot, 0), SHAPE[0], MOST)
+    slot = tl.load(slots + row).to(tl.int64)
+    temperature = float_field(rows, tl.maximum(slot, 0), TEMPERATURE)
+    wide = keeps_many(rows, tl.maximum(slot, 0), SHAPE[0], MOST)
     if slot >= 0:
         source = (logits, split_stride, row, slot, rows, counts, bias)
         column = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
@@ -153,8 +148,7 @@ def group_statistics(
         written = group < GROUPS
         tl.store(place, tl.where(bad, float("nan"), best), mask=written)
         if wide:
-            weight = weigh(x, tl.maximum(best, LOWEST)[:, None], sharpness(temperature))
+            weight = weigh(x, tl.maximum(best, LOWEST)[:, None], inverse_temperature(temperature))
             tl.store(place + plane, tl.sum(weight, axis=1), mask=written)
-            if not SHAPE[3]:
-                least = tl.min(tl.where(x >= LOWEST, x, -LOWEST), axis=1)
-                tl.store(place + 2 * plane, least, mask=written)
+            least = tl.min(tl.where(x >= LOWEST, x, -LOWEST), axis=1)
+            tl.store(place + 2 * plane, least, mask=written)

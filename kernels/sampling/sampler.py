@@ -32,12 +32,12 @@ class SamplerShape:
     most: int = 256
     """Largest top-k for which candidates are tried."""
     bins: int = 1024
-    """Bins that a wide row's logits are sorted into; 32 at least."""
+    """Bins that the logits of a row that keeps many tokens are sorted into; 32 at least."""
     bin_tile: int = 512
     """Tokens that a program weighs in one step."""
     list_tile: int = 1024
     """Tokens that a program looks through for those of a few bins in one step."""
-    tried_tile: int = 256
+    rejection_tile: int = 256
     """The same where it adds up what comes before several tokens; not the size of `bin_tile`, see
     `kernels.sampling.histogram`."""
     bin_programs: int = 1024
@@ -91,7 +91,7 @@ class _Draw:
         self.row, self.lengths, self.shape = row, lengths, shape
         self.groups = triton.cdiv(self.vocab, shape.group)
         self.padded = triton.next_power_of_2(self.groups)
-        self.kind = (self.vocab, logits.stride(1), splits, False)
+        self.kind = (self.vocab, logits.stride(1), splits)
         self.entries = max(2 * shape.bins + 8, self.padded)
         empty = partial(torch.empty, device=logits.device)
         self.statistics = empty((3, self.count, self.groups), dtype=torch.float32)
@@ -141,11 +141,11 @@ class _Draw:
     def weigh(self) -> None:
         """A microsecond when no row is left open."""
         shape = self.shape
-        tile, tried_tile = self._within(shape.bin_tile), self._within(shape.tried_tile)
+        tile, rejection_tile = self._within(shape.bin_tile), self._within(shape.rejection_tile)
         weigh_tokens[(self._programs(tile, shape.bin_programs), self.count)](
             *self._known(),
             SHAPE=self.kind,
-            SIZES=(shape.bins, tile, shape.group, shape.capacity, tried_tile),
+            SIZES=(shape.bins, tile, shape.group, shape.capacity, rejection_tile),
             num_warps=shape.bin_warps,
         )
 

@@ -15,11 +15,19 @@ program goes through a whole row, groups, tokens of a group, groups padded to a 
 import triton
 import triton.language as tl
 
-from kernels.sampling.draw import BINNED, BOUNDS, bounds_of
-from kernels.sampling.draw_by_id import LIKELY, likely_token, tried_token
+from kernels.sampling.draw import BOUNDS, BY_HISTOGRAM, bounds_of
+from kernels.sampling.draw_by_id import BY_MIN_P, min_p_token, rejection_token
 from kernels.sampling.histogram import list_ranges, span_of
 from kernels.sampling.histogram_ranges import bin_at, drawn_goal, locate, top_p_goal
-from kernels.sampling.logits import edited_logits, logit_of, ordered, sharpness, token_of, units, weigh
+from kernels.sampling.logits import (
+    edited_logits,
+    inverse_temperature,
+    logit_of,
+    ordered,
+    token_of,
+    units,
+    weigh,
+)
 from kernels.state.sampler_state import TEMPERATURE, TOP_P, float_field, kept_by_top_k, uniform
 
 
@@ -27,7 +35,7 @@ from kernels.state.sampler_state import TEMPERATURE, TOP_P, float_field, kept_by
 def _reaching(
     source: tl.tuple,
     best: tl.tensor,
-    sharp: tl.tensor,
+    inv_temp: tl.tensor,
     least: tl.tensor,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
@@ -40,15 +48,15 @@ def _reaching(
         column = first + tl.arange(0, WIDTH)
         x = edited_logits(source, column, column < SHAPE[0], SHAPE)
         count += (x >= least).to(tl.int32)
-        mass += tl.where(x >= least, units(weigh(x, best, sharp)), 0)
+        mass += tl.where(x >= least, units(weigh(x, best, inv_temp)), 0)
     return tl.sum(count, axis=0).to(tl.int64), tl.sum(mass, axis=0)
 
 
 @triton.jit
-def _narrow(
+def _bisect(
     source: tl.tuple,
     best: tl.tensor,
-    sharp: tl.tensor,
+    inv_temp: tl.tensor,
     low: tl.tensor,
     top: tl.tensor,
     goal: tl.tensor,
@@ -74,7 +82,7 @@ def _narrow(
     # The least, the largest logit, what is above it if it is the answer, then halves: one place in the
     # code for all of them, since compilers take long for it.
     while going:
-        count, mass = _reaching(source, best, sharp, place, SHAPE, SIZES)
+        count, mass = _reaching(source, best, inv_temp, place, SHAPE, SIZES)
         reached = tl.where(by_mass, mass, count) > goal
         if (step == 0) | ((step != 2) & reached):
             low = place
@@ -140,7 +148,7 @@ def _at_goal(
     listed: tl.tensor,
     count: tl.tensor,
     best: tl.tensor,
-    sharp: tl.tensor,
+    inv_temp: tl.tensor,
     goal: tl.tensor,
     mass_before: tl.tensor,
     size_before: tl.tensor,
@@ -155,7 +163,7 @@ def _at_goal(
     rank = tl.arange(0, SIZE)
     inside = rank < count
     packed = tl.load(listed + rank, mask=inside, other=-(1 << 63))
-    mass = tl.where(inside, units(weigh(logit_of(packed), best, sharp)), 0)
+    mass = tl.where(inside, units(weigh(logit_of(packed), best, inv_temp)), 0)
     measure = tl.where(by_mass, mass, inside.to(tl.int64))
     passed = goal - tl.where(by_mass, mass_before, size_before)
     logit = packed >> 32
@@ -192,17 +200,19 @@ def _answer(
     """
     # As many as lanes: the usual number, and no warp needs another one for its sums.
     FEW: tl.constexpr = min(32, SIZES[1])
-    sharp = sharpness(float_field(source[4], source[3], TEMPERATURE))
+    inv_temp = inverse_temperature(float_field(source[4], source[3], TEMPERATURE))
     token = goal * 0
     kept = goal * 0
     if count > SIZES[1]:
         wanted = bin_at(table, goal, by_mass, SIZES[0])
         low, top = span_of(source, best, per_logit, floor, wanted, SHAPE, SIZES)
-        token, kept = _narrow(source, best, sharp, low, top, goal, by_mass, SHAPE, SIZES)
+        token, kept = _bisect(source, best, inv_temp, low, top, goal, by_mass, SHAPE, SIZES)
     elif count <= FEW:
-        token, kept = _at_goal(listed, count, best, sharp, goal, mass_before, size_before, by_mass, FEW)
+        token, kept = _at_goal(listed, count, best, inv_temp, goal, mass_before, size_before, by_mass, FEW)
     else:
-        token, kept = _at_goal(listed, count, best, sharp, goal, mass_before, size_before, by_mass, SIZES[1])
+        token, kept = _at_goal(
+            listed, count, best, inv_temp, goal, mass_before, size_before, by_mass, SIZES[1]
+        )
     return token, kept
 
 
@@ -215,24 +225,24 @@ def _last_answer(
     per_logit: tl.tensor,
     floor: tl.tensor,
     located: tl.tuple,
-    wishes: tl.tuple,
+    parameters: tl.tuple,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
 ) -> tl.tensor:
     """Answer the questions one after another, each from what those before it keep; → the token's id.
 
-    `located` is what `kernels.sampling.histogram_ranges.locate` gave, `wishes` is (top-k, top-p, uniform
+    `located` is what `kernels.sampling.histogram_ranges.locate` gave, `parameters` is (top-k, top-p, uniform
     number, mass that min-p keeps).
     """
     ranges, masses, size_before, kept = located
-    top_k, top_p, drawn, likely = wishes
+    top_k, top_p, drawn, min_p_mass = parameters
     counters = table + 2 * SIZES[0] + 1
     token = kept * 0
     for question in range(3):
         asked = tl.where(question == 0, ranges[1] >= ranges[0], ranges[3] >= ranges[2])
         asked = asked | (question == 2)
         before = tl.where(question == 0, masses[0], tl.where(question == 1, masses[1], masses[2]))
-        kept = tl.where(question == 2, tl.minimum(kept, likely), kept)
+        kept = tl.where(question == 2, tl.minimum(kept, min_p_mass), kept)
         place = tl.where(question == 1, top_p_goal(top_p, kept), drawn_goal(drawn, kept))
         goal = tl.where(question == 0, top_k - 1, place)
         if asked:
@@ -273,11 +283,11 @@ def _search_bins(
     """List the tokens of the bins where the answers may lie; the last program answers → its id, else -1."""
     rows = source[4]
     slot = source[3]
-    likely = tl.load(table + 2 * SIZES[0])
+    min_p_mass = tl.load(table + 2 * SIZES[0])
     counters = table + 2 * SIZES[0] + 1
     top_p = float_field(rows, slot, TOP_P).to(tl.float64)
     top_k = kept_by_top_k(rows, slot, SHAPE[0]).to(tl.int64)
-    located = locate(table, likely, top_k, top_p, drawn, SIZES[0])
+    located = locate(table, min_p_mass, top_k, top_p, drawn, SIZES[0])
     list_ranges(source, best, per_logit, floor, located[0], listed, counters, SHAPE, SIZES)
     # All threads' entries must be written before one of them counts this program as done; the
     # release of that count publishes them, and the last program's acquire lets it see all lists.
@@ -285,8 +295,8 @@ def _search_bins(
     earlier = tl.atomic_add(counters + 3, 1, sem="acq_rel")
     token = top_k - top_k - 1
     if earlier == tl.num_programs(0) - 1:
-        wishes = (top_k, top_p, drawn, likely)
-        token = _last_answer(source, table, listed, best, per_logit, floor, located, wishes, SHAPE, SIZES)
+        parameters = (top_k, top_p, drawn, min_p_mass)
+        token = _last_answer(source, table, listed, best, per_logit, floor, located, parameters, SHAPE, SIZES)
     return token.to(tl.int32)
 
 
@@ -325,19 +335,19 @@ def search_tokens(
         table = tables + row * table_stride
         drawn = uniform(rows, slot, tl.load(positions + slot * POSITION_STRIDE))
         token = row - row - 1
-        if search == BINNED:
+        if search == BY_HISTOGRAM:
             own = listed + row * 3 * SIZES[1]
             token = _search_bins(source, best, per_logit, floor, drawn, table, own, SHAPE, SIZES)
         elif tl.program_id(0) == 0:
-            sharp = sharpness(float_field(rows, slot, TEMPERATURE))
-            if search == LIKELY:
-                token = likely_token(source, best, sharp, drawn, table, SHAPE, SIZES)
+            inv_temp = inverse_temperature(float_field(rows, slot, TEMPERATURE))
+            if search == BY_MIN_P:
+                token = min_p_token(source, best, inv_temp, drawn, table, SHAPE, SIZES)
             else:
                 own = statistics + row * SIZES[4]
                 tried = found + row * SIZES[1]
                 wanted = per_logit.to(tl.int32)
-                token = tried_token(
-                    source, own, plane, best, sharp, drawn, wanted, tried, table, SHAPE, SIZES
+                token = rejection_token(
+                    source, own, plane, best, inv_temp, drawn, wanted, tried, table, SHAPE, SIZES
                 )
         if token >= 0:
             tl.store(sampled + row, token)

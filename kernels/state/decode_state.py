@@ -35,7 +35,7 @@ class DecodeState:
     """What the device remembers of each row between ticks; the addresses never change."""
 
     rows: Tensor
-    """int32 [N, 8] of max_rows rows and guess_rows behind them: last known id (not computed yet), known
+    """int32 [N, 8] of max_rows rows and draft_rows behind them: last known id (not computed yet), known
     tokens including it, length at which the row ends, whether it goes on, whether end-of-text ids end
     it; the rest is unused."""
     block_tables: Tensor
@@ -48,13 +48,13 @@ class DecodeState:
     """int32 [depth, 2 * max_rows]: what the sampled rows of tick t gave, in the order of that pass, at
     t % depth: an id, `ENDED` or `NOT_FINITE`. A pass has as many places for decode rows as for chunks."""
     block_size: int
-    guess_rows: int = 0
-    """The last rows, which passes with guesses set anew each time (`kernels.state.draft_rows`)."""
+    draft_rows: int = 0
+    """The last rows, which passes with drafts set anew each time (`kernels.state.draft_rows`)."""
 
     @property
-    def first_guess_row(self) -> int:
+    def first_draft_row(self) -> int:
         """Rows before it belong to sequences."""
-        return self.rows.shape[0] - self.guess_rows
+        return self.rows.shape[0] - self.draft_rows
 
     @classmethod
     def create(
@@ -65,13 +65,13 @@ class DecodeState:
         end_ids: Sequence[int],
         depth: int,
         device: torch.device | str,
-        guess_rows: int = 0,
+        draft_rows: int = 0,
     ) -> "DecodeState":
         """All rows ended, all tables in the scratch block. At most 16 end-of-text ids."""
         if len(end_ids) > MAX_END_IDS:
             raise ValueError(f"{len(end_ids)} end-of-text ids; at most {MAX_END_IDS} fit")
         padded = list(end_ids) + [-1] * (MAX_END_IDS - len(end_ids))
-        rows = max_rows + guess_rows
+        rows = max_rows + draft_rows
         return cls(
             rows=torch.zeros(rows, FIELDS.value, dtype=torch.int32, device=device),
             block_tables=torch.zeros(rows, max_blocks, dtype=torch.int32, device=device),
@@ -79,7 +79,7 @@ class DecodeState:
             tick=torch.zeros(1, dtype=torch.int32, device=device),
             ring=torch.full((depth, 2 * max_rows), ENDED, dtype=torch.int32, device=device),
             block_size=block_size,
-            guess_rows=guess_rows,
+            draft_rows=draft_rows,
         )
 
     def set_row(self, slot: int, last_id: int, length: int, target: int, ends_at_end_ids: bool) -> None:
@@ -117,8 +117,8 @@ class PassBuffers:
     """int32 [R], tokens of the pass whose logits are wanted."""
     sampled_slots: Tensor
     """int32 [R], their rows of the decode state; -1 for padding."""
-    guesses: Tensor
-    """int32 [3 T], or [0] of a pass without guesses: of each token that has a guess row its sequence's
+    drafts: Tensor
+    """int32 [3 T], or [0] of a pass without drafts: of each token that has a draft row its sequence's
     row (else -1), the token's id, and the tokens known with it."""
     tables: PassTables
     """`query_starts` is an input; the rest is written by `fill_pass`."""
@@ -131,12 +131,12 @@ class PassBuffers:
         num_chunks: int,
         num_tokens: int,
         num_sampled: int,
-        guesses: bool = False,
+        drafts: bool = False,
     ) -> "PassBuffers":
         """Padding only: one token for each decode row, none for a chunk, no row sampled."""
         sequences = num_decode + num_chunks
-        guessed = 3 * num_tokens * guesses
-        sizes = (sequences, sequences, sequences + 1, num_tokens, num_sampled, num_sampled, guessed)
+        drafted = 3 * num_tokens * drafts
+        sizes = (sequences, sequences, sequences + 1, num_tokens, num_sampled, num_sampled, drafted)
         padded = [-(-size // _ALIGN) * _ALIGN for size in sizes]
         inputs = state.rows.new_zeros(sum(padded))
         parts = [part[:size] for part, size in zip(inputs.split(padded), sizes, strict=True)]
@@ -153,7 +153,7 @@ class PassBuffers:
             slots=state.rows.new_zeros(num_tokens, dtype=torch.int64),
             num_decode=num_decode,
             num_tokens=num_tokens,
-            shares_kv=guesses,
+            shares_kv=drafts,
         )
         return cls(inputs, slots, ends, ids, logit_rows, sampled_slots, sources, tables)
 

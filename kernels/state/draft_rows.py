@@ -1,6 +1,6 @@
-"""Rows of a pass that computes guesses: a row of its own for each token, beside its sequence's row.
+"""Rows of a pass that computes drafts: a row of its own for each token, beside its sequence's row.
 
-A sequence with guesses has several tokens in a pass. Each is a decode row: it knows the tokens up to
+A sequence with drafts has several tokens in a pass. Each is a decode row: it knows the tokens up to
 its own, samples by the sequence's parameters what follows, and ends by no rule; the host decides which
 of the sampled ids count. The sequence's own row stays as it was.
 """
@@ -24,21 +24,21 @@ from kernels.state.sampler_state import SamplerState
 _FAR = tl.constexpr((1 << 31) - 1)
 
 
-def set_guess_rows(state: DecodeState, sampler: SamplerState, buffers: PassBuffers) -> None:
-    """Write the guess rows that a pass names in `guesses`: token i's is `first_guess_row` + i.
+def set_draft_rows(state: DecodeState, sampler: SamplerState, buffers: PassBuffers) -> None:
+    """Write the draft rows that a pass names in `drafts`: token i's is `first_draft_row` + i.
 
     Their sequences' rows hold sampling parameters, without edits, and block tables. Launches nothing
-    for a pass without guesses.
+    for a pass without drafts.
     """
     if not buffers.tables.shares_kv:
         return
     tokens = buffers.tables.num_tokens
-    _set_guess_rows[(tokens,)](
+    _set_draft_rows[(tokens,)](
         state.rows,
         state.block_tables,
         sampler.rows,
-        buffers.guesses,
-        state.first_guess_row,
+        buffers.drafts,
+        state.first_draft_row,
         tokens,
         MAX_BLOCKS=state.block_tables.shape[1],
         WIDTH=256,
@@ -47,11 +47,11 @@ def set_guess_rows(state: DecodeState, sampler: SamplerState, buffers: PassBuffe
 
 
 @triton.jit(do_not_specialize=["first_row", "num_tokens"])
-def _set_guess_rows(
+def _set_draft_rows(
     rows: tl.tensor,
     block_tables: tl.tensor,
     sampler_rows: tl.tensor,
-    guesses: tl.tensor,
+    drafts: tl.tensor,
     first_row: tl.tensor,
     num_tokens: tl.tensor,
     MAX_BLOCKS: tl.constexpr,
@@ -59,13 +59,13 @@ def _set_guess_rows(
 ) -> None:
     """Grid (T,): one program per token; 8 bytes per entry of its block table."""
     token = tl.program_id(0)
-    source = tl.load(guesses + token).to(tl.int64)
+    source = tl.load(drafts + token).to(tl.int64)
     if source < 0:
         return
     target = (first_row + token).to(tl.int64)
     row = rows + target * FIELDS
-    tl.store(row + ID, tl.load(guesses + num_tokens + token))
-    tl.store(row + LENGTH, tl.load(guesses + 2 * num_tokens + token))
+    tl.store(row + ID, tl.load(drafts + num_tokens + token))
+    tl.store(row + LENGTH, tl.load(drafts + 2 * num_tokens + token))
     tl.store(row + TARGET, _FAR)
     tl.store(row + ACTIVE, 1)
     tl.store(row + STOPS, 0)

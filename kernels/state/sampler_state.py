@@ -50,7 +50,7 @@ class SamplerState:
     """Per-row sampling state; the addresses never change. 6 bytes per row and token of the vocabulary."""
 
     rows: Tensor
-    """int32 [max_rows + guess_rows, 16]: float32 bits of temperature, top-p, min-p and the three
+    """int32 [max_rows + draft_rows, 16]: float32 bits of temperature, top-p, min-p and the three
     penalties, then top-k, whether logits are edited, and the seed's low and high half."""
     counts: Tensor
     """int16 [max_rows, vocab]: low 15 bits count the answer's tokens, the sign marks the prompt's.
@@ -60,11 +60,11 @@ class SamplerState:
 
     @classmethod
     def create(
-        cls, max_rows: int, vocab: int, device: torch.device | str, guess_rows: int = 0
+        cls, max_rows: int, vocab: int, device: torch.device | str, draft_rows: int = 0
     ) -> "SamplerState":
-        """All rows greedy and unedited; guess_rows: rows behind them that are never edited."""
+        """All rows greedy and unedited; draft_rows: rows behind them that are never edited."""
         return cls(
-            rows=torch.zeros(max_rows + guess_rows, FIELDS.value, dtype=torch.int32, device=device),
+            rows=torch.zeros(max_rows + draft_rows, FIELDS.value, dtype=torch.int32, device=device),
             counts=torch.zeros(max_rows, vocab, dtype=torch.int16, device=device),
             bias=torch.zeros(max_rows, vocab, dtype=torch.float32, device=device),
         )

@@ -13,20 +13,18 @@ from kernels.attention.prefill import attention_prefill
 from kernels.attention.rope_append import rope_append
 from kernels.attention.shape import AttentionShape, Rotation, make_output
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables
-from kernels.kv.pages import copy_blocks
 from kernels.linear.gate import gate_activations
 from kernels.linear.norm import add_norm
 from kernels.linear.rows import MAX_ROWS, gated_rows, linear_rows
-from kernels.linear.wide import gated_wide, linear_fixed_parts, linear_wide
+from kernels.linear.wide import gated_wide, linear_batch_invariant_parts, linear_wide
 from kernels.planes import layout
 from kernels.planes.dequant import dequantize_planes
 from kernels.planes.embedding import embed_rows
 from kernels.planes.layout import LAYOUTS, PlanesMatrix
 from kernels.quant.formats import GGMLType
-from kernels.sampler_logprobs import log_probabilities
 from kernels.sampling.sampler import sample
 from kernels.state.decode_state import DecodeState, PassBuffers, advance, fill_pass
-from kernels.state.draft_rows import set_guess_rows
+from kernels.state.draft_rows import set_draft_rows
 from kernels.state.sampler_state import SamplerState
 from tests.kernels.kv_cases import make_kv
 
@@ -60,7 +58,7 @@ def launches() -> list[Launch]:
 
 def _norms() -> Iterator[Launch]:
     for tokens, splits in ((1, 0), (1, 4), (32, 2), (2048, 1)):
-        yield Launch(f"norm {tokens} tokens, {splits} parts", partial(_norm, tokens, splits))
+        yield Launch(f"norm {tokens} tokens, {splits} splits", partial(_norm, tokens, splits))
     yield Launch("norm of picked rows", partial(_norm, 2048, 1, 32))
 
 
@@ -75,7 +73,7 @@ def _linears() -> Iterator[Launch]:
         yield Launch(f"{type.name} embedding", partial(_embed, type), sibling=other)
     for tokens in (8, 256):
         yield Launch(f"Q4_K linear with a gate, {tokens} tokens", partial(_gated, GGMLType.Q4_K, tokens))
-    yield Launch("Q4_K linear, any tokens", partial(_fixed, GGMLType.Q4_K), sibling=True)
+    yield Launch("Q4_K linear, any tokens", partial(_batch_invariant, GGMLType.Q4_K), sibling=True)
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         yield Launch(f"{str(dtype)[6:]} linear, 8 tokens", partial(_dense, dtype))
     yield Launch("gate", partial(_gate, 256))
@@ -87,21 +85,19 @@ def _attention() -> Iterator[Launch]:
         yield Launch(f"rope {kv_format}", partial(_rope, kv_format))
         yield Launch(f"decode attention {kv_format}", partial(_decode, kv_format), slow=True, sibling=other)
         yield Launch(f"mixed attention {kv_format}", partial(_mixed, kv_format), slow=True, sibling=True)
-        guesses = partial(_mixed, kv_format, VERIFY_TOKENS[-1])
-        yield Launch(f"attention of guesses {kv_format}", guesses, slow=True, sibling=True)
+        drafts = partial(_mixed, kv_format, VERIFY_TOKENS[-1])
+        yield Launch(f"attention of drafts {kv_format}", drafts, slow=True, sibling=True)
         for tokens in (256, 2048):
             name = f"prefill attention {kv_format}, {tokens} tokens"
             alike = other or tokens == 2048
             yield Launch(name, partial(_prefill, kv_format, tokens), slow=True, sibling=alike)
-        yield Launch(f"block copy {kv_format}", partial(_copy, kv_format))
 
 
 def _ticks() -> Iterator[Launch]:
     yield Launch("tables of a decode pass", partial(_tick, 32, 0, 32))
     yield Launch("tables of a mixed pass", partial(_tick, 7, 8, 256))
-    yield Launch("rows of guesses", _guess_rows)
+    yield Launch("rows of drafts", _draft_rows)
     yield Launch("sampler 1 row", partial(_sample, 1), slow=True)
-    yield Launch("log-probabilities", _log_probabilities)
     yield Launch("sampler 32 rows", partial(_sample, 32), slow=True, target="gfx942")
 
 
@@ -127,8 +123,8 @@ def _wide(type: GGMLType, tokens: int) -> object:
     return linear_wide(_activations(tokens), _planes(type, HIDDEN, HIDDEN), None)
 
 
-def _fixed(type: GGMLType) -> object:
-    return linear_fixed_parts(_activations(3), [(_planes(type, HIDDEN, HIDDEN), None)])
+def _batch_invariant(type: GGMLType) -> object:
+    return linear_batch_invariant_parts(_activations(3), [(_planes(type, HIDDEN, HIDDEN), None)])
 
 
 def _rows(type: GGMLType, tokens: int) -> object:
@@ -174,10 +170,6 @@ def _tables(decode: int, tokens: int) -> PassTables:
         num_decode=decode,
         num_tokens=tokens,
     )
-
-
-def _copy(kv_format: str) -> None:
-    copy_blocks(_kv(kv_format), _empty(4, 2, dtype=torch.int32))
 
 
 def _rotation() -> Rotation:
@@ -229,18 +221,14 @@ def _tick(decode: int, chunks: int, tokens: int) -> None:
     advance(state, ids, ids, ids, sampler)
 
 
-def _guess_rows() -> None:
+def _draft_rows() -> None:
     tokens = VERIFY_TOKENS[-1]
     sampler = SamplerState.create(64, VOCAB, META, tokens)
     state = DecodeState.create(64, 640, SHAPE.block_size, [1, 2], 16, META, tokens)
-    set_guess_rows(state, sampler, PassBuffers.create(state, tokens, 0, tokens, tokens, guesses=True))
+    set_draft_rows(state, sampler, PassBuffers.create(state, tokens, 0, tokens, tokens, drafts=True))
 
 
 def _sample(rows: int) -> object:
     state = SamplerState.create(64, VOCAB, META)
     slots, lengths = _empty(rows, dtype=torch.int32), _empty(64, 8, dtype=torch.int32)[:, 1]
     return sample(_empty(1, rows, VOCAB), state, slots, lengths)
-
-
-def _log_probabilities() -> object:
-    return log_probabilities(_empty(1, 32, VOCAB), _empty(32, dtype=torch.int32), 20)

@@ -1,4 +1,4 @@
-"""Quantised matrices for kernel tests: random codes under scales that real files could have."""
+"""Quantised matrices for kernel tests: random quants under scales that real files could have."""
 
 import torch
 

@@ -9,8 +9,9 @@ from engine.gguf.file import open_gguf
 from engine.model.config import ModelConfig, read_config
 from engine.model.decoder import Decoder
 from engine.model.weights import load_weights
-from kernels.contract import CPU_BLOCK_SIZE as BLOCK_SIZE
-from kernels.contract import Operations, PassLayout, operations_for
+from kernels.contract import Operations, PassLayout
+from kernels.select import CPU_BLOCK_SIZE as BLOCK_SIZE
+from kernels.select import operations_for
 
 
 def load_decoder(path: Path, ops: Operations | None = None) -> Decoder:

@@ -56,7 +56,7 @@ def make_tables(
 
 
 def poisoned_kv(shape: AttentionShape, num_blocks: int, kv_format: str, device: str) -> TritonKV:
-    """Pages whose unwritten slots hold NaN, or the largest codes."""
+    """Pages whose unwritten slots hold NaN, or the largest quants."""
     kv = make_kv(2, num_blocks, shape.kv_heads, shape.head_dim, shape.block_size, kv_format, device)
     kv.values.fill_(127 if kv.scales is not None else float("nan"))
     if kv.scales is not None:
@@ -76,8 +76,8 @@ def fill_contexts(kv: TritonKV, tables: PassTables, shape: AttentionShape, seed:
                 new = torch.randn(size, generator=generator)
                 layer.values[table[tile], :, :, :count] = new.to(layer.values)
             else:
-                codes = torch.randint(-127, 128, size, generator=generator, dtype=torch.int8)
-                layer.values[table[tile], :, :, :count] = codes.to(layer.values)
+                quants = torch.randint(-127, 128, size, generator=generator, dtype=torch.int8)
+                layer.values[table[tile], :, :, :count] = quants.to(layer.values)
                 scales = torch.rand(*size[:3], shape.head_dim // 32, generator=generator) / 40
                 layer.scales[table[tile], :, :, :count] = scales.to(layer.scales)
 

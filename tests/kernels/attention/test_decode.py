@@ -7,7 +7,6 @@ import torch
 
 from kernels.attention.decode import attend_decode, attention_decode, plan_decode
 from kernels.attention.rope_append import rope_append
-from kernels.attention_twin import attention_torch
 from kernels.kv.pages import TritonKV
 from tests.kernels.attention.attention_cases import (
     REAL,
@@ -21,6 +20,7 @@ from tests.kernels.attention.attention_cases import (
     random_queries,
     relative,
 )
+from tests.kernels.attention.twins import attention_torch
 
 LIMITS = {"float16": 6e-4, "bfloat16": 6e-4, "q8_0": 1e-3}
 
@@ -34,12 +34,12 @@ def prepare(shape, contexts, device, kv_format="float16", seed=0):
     return tables, kv, random_queries(len(contexts), shape, device)
 
 
-def check(shape, contexts, device, kv_format="float16", sinks=None, batch_independent=False):
+def check(shape, contexts, device, kv_format="float16", sinks=None):
     tables, kv, q = prepare(shape, contexts, device, kv_format)
     out = poisoned_output(len(contexts), shape, device)
-    plan = plan_decode(tables, shape, batch_independent)
-    plan.parts.fill_(float("nan"))
-    plan.tops.fill_(float("nan"))
+    plan = plan_decode(tables, shape)
+    plan.partials.fill_(float("nan"))
+    plan.row_stats.fill_(float("nan"))
     attention_decode(q, tables, kv.layer(1), shape, plan, out, sinks)
     expected = attention_torch(q, tables, kv.layer(1), shape, sinks, torch.float64)
     assert torch.isfinite(out.values).all()
@@ -60,9 +60,8 @@ CONTEXTS = [[1], [33], [700], [17, 0, 1, 300, 64], [5] * 9, [900, 3, 40, 0, 0, 1
 
 
 @pytest.mark.parametrize("contexts", CONTEXTS)
-@pytest.mark.parametrize("batch_independent", [False, True])
-def test_contexts(contexts, batch_independent, device):
-    check(SMALL, contexts, device, batch_independent=batch_independent)
+def test_contexts(contexts, device):
+    check(SMALL, contexts, device)
 
 
 @pytest.mark.parametrize("kv_format", ["float16", "bfloat16", "q8_0"])
@@ -80,7 +79,6 @@ def test_options(options, with_sinks, device):
     shape = dataclasses.replace(SMALL, **options)
     sinks = torch.linspace(-3, 4, shape.q_heads, device=device) if with_sinks else None
     check(shape, [300, 7, 0, 65], device, sinks=sinks)
-    check(shape, [300, 7, 0, 65], device, sinks=sinks, batch_independent=True)
 
 
 @pytest.mark.parametrize("shape", [
@@ -98,10 +96,10 @@ def test_odd_shapes(shape, device):
 
 def test_a_long_row_is_cut_and_short_ones_are_not(device):
     tables, _, _ = prepare(SMALL, [1600, 30, 0, 30], device)
-    items = plan_decode(tables, SMALL).items
-    assert items[:, 0].tolist().count(0) > 20
-    assert [items[:, 0].tolist().count(row) for row in (1, 2, 3)] == [1, 1, 1]
-    length = (items[:, 4] - items[:, 3])[items[:, 0] >= 0]
+    splits = plan_decode(tables, SMALL).splits
+    assert splits[:, 0].tolist().count(0) > 20
+    assert [splits[:, 0].tolist().count(row) for row in (1, 2, 3)] == [1, 1, 1]
+    length = (splits[:, 4] - splits[:, 3])[splits[:, 0] >= 0]
     assert length.sum() == 100 + 2 + 2 and length.max() <= 5
 
 
@@ -119,26 +117,8 @@ def test_unused_table_entries_are_never_read(device):
     assert torch.equal(*results)
 
 
-def test_batch_independent_rows_are_bit_equal_alone(device, full):
-    shape = REAL if full else SMALL
-    tables, kv, q = prepare(shape, [400, 90, 1000], device)
-    together = poisoned_output(3, shape, device)
-    attention_decode(q, tables, kv.layer(1), shape, plan_decode(tables, shape, True), together)
-    for row in range(3):
-        alone = dataclasses.replace(
-            tables,
-            context_lens=tables.context_lens[row : row + 1],
-            block_tables=tables.block_tables[row : row + 1],
-            num_decode=1,
-        )
-        out = poisoned_output(1, shape, device)
-        plan = plan_decode(alone, shape, True)
-        attention_decode(q[row : row + 1].contiguous(), alone, kv.layer(1), shape, plan, out)
-        assert torch.equal(out.values[0], together.values[row])
-
-
 def check_fused(shape, contexts, device, kv_format="float16", pairing="halves", norm=True, splits=2,
-                pairs=None, sinks=None, dtype=torch.float32, batch_independent=False):  # fmt: skip
+                pairs=None, sinks=None, dtype=torch.float32):  # fmt: skip
     tables, kv, _ = prepare(shape, contexts, device, kv_format)
     rows = len(contexts)
     generator = torch.Generator().manual_seed(5)
@@ -157,8 +137,8 @@ def check_fused(shape, contexts, device, kv_format="float16", pairing="halves", 
         kv.scales[:, newest, :, :, offset] = float("nan")
     twin = TritonKV(kv.values.clone(), None if kv.scales is None else kv.scales.clone())
     out = poisoned_output(rows, shape, device)
-    plan = plan_decode(tables, shape, batch_independent, rotation)
-    plan.parts.fill_(float("nan"))
+    plan = plan_decode(tables, shape, rotation)
+    plan.partials.fill_(float("nan"))
     attend_decode(qkv, tables, kv.layer(1), shape, plan, out, weight, 1e-6, sinks)
     q = rope_append(qkv, tables, twin.layer(1), shape, rotation, weight, 1e-6)
     expected = attention_torch(q, tables, twin.layer(1), shape, sinks, torch.float64)
@@ -187,7 +167,7 @@ def test_fused_with_rotation_and_append(contexts, kv_format, device):
 
 @pytest.mark.parametrize("options", [
     {"pairing": "adjacent"}, {"pairing": "adjacent", "pairs": 4}, {"pairs": 6}, {"norm": False, "splits": 1},
-    {"splits": 3, "dtype": torch.float16}, {"batch_independent": True},
+    {"splits": 3, "dtype": torch.float16},
 ])  # fmt: skip
 def test_fused_options(options, device):
     check_fused(SMALL, [100, 1, 0, 48], device, **options)

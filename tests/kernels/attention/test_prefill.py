@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from kernels.attention.prefill import attention_prefill
-from kernels.attention_twin import attention_torch
 from tests.kernels.attention.attention_cases import (
     REAL,
     SMALL,
@@ -18,6 +17,7 @@ from tests.kernels.attention.attention_cases import (
     random_queries,
     relative,
 )
+from tests.kernels.attention.twins import attention_torch
 
 LIMITS = {"float16": 6e-4, "bfloat16": 6e-4, "q8_0": 1e-3}
 

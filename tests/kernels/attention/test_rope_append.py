@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from kernels.attention.rope_append import rope_append, rope_append_torch
-from kernels.kv.pages import TritonKV, dequantize_kv
+from kernels.attention.rope_append import rope_append
+from kernels.kv.pages import TritonKV
 from tests.kernels.attention.attention_cases import (
     REAL,
     SMALL,
@@ -15,6 +15,8 @@ from tests.kernels.attention.attention_cases import (
     poisoned_kv,
     relative,
 )
+from tests.kernels.attention.twins import rope_append_torch
+from tests.kernels.kv_cases import dequantize_kv
 
 EPS = 1e-6
 

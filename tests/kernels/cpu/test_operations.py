@@ -1,4 +1,4 @@
-"""Compiled CPU kernels against the definition: coded weights, norms, attention over paged KV."""
+"""Compiled CPU kernels against the definition: quantised weights, norms, attention over paged KV."""
 
 import sys
 
@@ -12,13 +12,14 @@ pytest.importorskip("llvmlite")
 from gguf import GGMLQuantizationType, quants
 
 from app.models.builtin import builtin_model_path
-from kernels.contract import PassLayout, QuantizedMatrix, operations_for
-from kernels.cpu.coded_linear import apply_coded
-from kernels.cpu.coded_weights import coded_bytes, make_coded
+from kernels.contract import PassLayout, QuantizedMatrix
 from kernels.cpu.operations import CPUOperations
+from kernels.cpu.quant_linear import apply_quant_linear
+from kernels.cpu.quant_weights import make_quant_linear, quant_bytes
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
 from kernels.reference.operations import TorchOperations
+from kernels.select import operations_for
 from tests.support.passes import Passes, load_decoder
 
 CPU = torch.device("cpu")
@@ -52,29 +53,29 @@ def relative(ours: torch.Tensor, expected: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 11])
 @pytest.mark.parametrize("name", AFFINE)
-def test_coded_product_equals_plain(name: str, rows: int):
+def test_quantised_product_equals_plain(name: str, rows: int):
     parts = [matrix(GGMLType[name], 96, 512, order=True), matrix(GGMLType.Q5_K, 32, 512, seed=1)]
     bias = torch.randn(128)
-    coded = make_coded(parts, bias, gated=False)
-    assert coded is not None
+    made = make_quant_linear(parts, bias, gated=False)
+    assert made is not None
     x = torch.randn(rows, 512)
     expected = F.linear(x.double(), plain(parts).double(), bias.double())
-    assert relative(apply_coded(x, coded), expected) < 2e-6
-    assert coded.nbytes <= sum(coded_bytes(GGMLType.Q6_K, part.shape) for part in parts)
+    assert relative(apply_quant_linear(x, made), expected) < 2e-6
+    assert made.nbytes <= sum(quant_bytes(GGMLType.Q6_K, part.shape) for part in parts)
 
 
 @pytest.mark.parametrize("rows", [1, 4, 6])
-def test_coded_gate_equals_plain(rows: int):
+def test_quantised_gate_equals_plain(rows: int):
     parts = [matrix(GGMLType.Q4_K, 64, 256), matrix(GGMLType.Q6_K, 64, 256, seed=1)]
     bias = torch.cat([torch.linspace(-120, 120, 64), torch.randn(64)])
-    coded = make_coded(parts, bias, gated=True)
-    assert coded is not None
+    made = make_quant_linear(parts, bias, gated=True)
+    assert made is not None
     x = torch.randn(rows, 256)
     gate, up = F.linear(x.double(), plain(parts).double(), bias.double()).chunk(2, dim=1)
-    assert relative(apply_coded(x, coded), F.silu(gate) * up) < 2e-6
+    assert relative(apply_quant_linear(x, made), F.silu(gate) * up) < 2e-6
 
 
-def test_short_prompts_attend_in_bfloat16_between_coded_products():
+def test_short_prompts_attend_in_bfloat16_between_quantised_products():
     """Torch's attention hands bfloat16 to a product that reads float32."""
     passes = {}
     for kind in (CPUOperations, TorchOperations):
@@ -86,20 +87,20 @@ def test_short_prompts_attend_in_bfloat16_between_coded_products():
 
 
 def test_a_row_does_not_depend_on_the_others():
-    coded = make_coded([matrix(GGMLType.Q5_K, 64, 256)], None, gated=False)
-    assert coded is not None
+    made = make_quant_linear([matrix(GGMLType.Q5_K, 64, 256)], None, gated=False)
+    assert made is not None
     x = torch.randn(8, 256)
-    together = apply_coded(x, coded)
-    assert all(torch.equal(apply_coded(x[i : i + 1], coded)[0], together[i]) for i in range(8))
+    together = apply_quant_linear(x, made)
+    assert all(torch.equal(apply_quant_linear(x[i : i + 1], made)[0], together[i]) for i in range(8))
 
 
 def test_types_and_shapes_that_do_not_fit_stay_dense():
-    assert make_coded([matrix(GGMLType.Q8_0, 48, 64)], None, gated=False) is None
+    assert make_quant_linear([matrix(GGMLType.Q8_0, 48, 64)], None, gated=False) is None
     raw = torch.randint(0, 256, (32 * 64 // 32 * 18,), dtype=torch.uint8)
-    assert make_coded([QuantizedMatrix(raw, GGMLType.IQ4_NL, (32, 64))], None, gated=False) is None
+    assert make_quant_linear([QuantizedMatrix(raw, GGMLType.IQ4_NL, (32, 64))], None, gated=False) is None
     values = torch.from_numpy(quants.quantize(np.ones((32, 64), np.float32), GGMLQuantizationType.F16))
     half = QuantizedMatrix(values.view(torch.uint8).reshape(-1), GGMLType.F16, (32, 64))
-    assert make_coded([half], None, gated=False) is None and coded_bytes(GGMLType.F16, (32, 64)) == 0
+    assert make_quant_linear([half], None, gated=False) is None and quant_bytes(GGMLType.F16, (32, 64)) == 0
     ops = CPUOperations(CPU, "float32", "float32", 32)
     assert relative(ops.linear(torch.eye(64), ops.make_linear([half], None)), torch.ones(64, 32)) == 0
 
@@ -153,7 +154,7 @@ def test_attention_equals_definition(kv_dtype: str, dim: int, normed: bool):
 @pytest.mark.parametrize("kv_dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("kind", [CPUOperations, TorchOperations])
 def test_tokens_of_one_pass_attend_as_one_by_one(kind: type[TorchOperations], kv_dtype: str):
-    """A sequence's guesses, beside rows without any; block borders at 16 and 32."""
+    """A sequence's drafts, beside rows without any; block borders at 16 and 32."""
     torch.manual_seed(3)
     dim, kv_heads, q_heads, lens, ends = 64, 2, 4, [1, 6, 1, 4], [20, 35, 230, 16]
     tables = [[4 * i + j + 1 for j in range(3)] for i in range(4)]
@@ -189,8 +190,8 @@ def test_a_machine_without_a_compiler_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "kernels.cpu.compiler", None)
     for name in (
         "kernels.cpu.operations",
-        "kernels.cpu.coded_weights",
-        "kernels.cpu.coded_linear",
+        "kernels.cpu.quant_weights",
+        "kernels.cpu.quant_linear",
         "kernels.cpu.decode",
     ):
         monkeypatch.delitem(sys.modules, name)

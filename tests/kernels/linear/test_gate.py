@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from kernels.linear.gate import gate_activations, gate_activations_torch
+from kernels.linear.gate import gate_activations
 from kernels.planes.layout import gate_up_order
+from tests.kernels.linear.twins import gate_activations_torch
 from tests.kernels.quant_cases import relative_error
 
 

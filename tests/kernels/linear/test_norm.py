@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from kernels.linear.norm import add_norm, add_norm_torch
+from kernels.linear.norm import add_norm
+from tests.kernels.linear.twins import add_norm_torch
 
 EPS = 1e-6
 

@@ -8,14 +8,13 @@ import torch
 from kernels.cuda.activations import Activations
 from kernels.linear.rows import (
     gated_rows,
-    gated_rows_torch,
     linear_rows,
     linear_rows_parts,
-    linear_rows_torch,
 )
 from kernels.linear.rows_plan import multiprocessors, rows_plan
 from kernels.planes.layout import LAYOUTS, gate_up_order, repack
 from kernels.quant.formats import GGMLType
+from tests.kernels.linear.twins import gated_rows_torch, linear_rows_torch
 from tests.kernels.quant_cases import activations, plausible_bytes, quantized, relative_error
 
 LIMIT = 1e-5

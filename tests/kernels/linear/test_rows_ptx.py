@@ -60,26 +60,26 @@ def halves(register: int) -> list[float]:
 
 
 @pytest.mark.parametrize("type", LAYOUTS, ids=lambda type: type.name)
-def test_codes_come_out_as_the_layout_says(type: GGMLType) -> None:
+def test_quants_come_out_as_the_layout_says(type: GGMLType) -> None:
     form = LAYOUTS[type]
     rng = np.random.default_rng(type)
     per_word = 16 // form.bits
     values = np.array(form.table or range(256))
     for _ in range(64):
-        codes = rng.integers(0, 1 << form.bits + form.high_bits, size=(PLANES, 2))
+        quants = rng.integers(0, 1 << form.bits + form.high_bits, size=(PLANES, 2))
         for group in (0, 1):
             registers = {}
             for operand in (0, 1):
                 word = group * 4 // per_word + (operand if form.bits == 8 else 0)
                 planes = range(word * per_word, (word + 1) * per_word)
-                low = codes[planes] & (1 << form.bits) - 1
+                low = quants[planes] & (1 << form.bits) - 1
                 fields = [low[index] << form.bits * index for index in range(per_word)]
                 registers[f"${4 + operand}"] = pair(np.bitwise_or.reduce(fields))
-            high = [codes[plane] >> form.bits << place for plane, place in enumerate(form.high_places)]
+            high = [quants[plane] >> form.bits << place for plane, place in enumerate(form.high_places)]
             registers["$6"] = pair(np.bitwise_or.reduce(high) if high else np.zeros(2, np.int64))
-            execute(rows_fields.codes_ptx.fn(form, group), registers)
+            execute(rows_fields.quants_ptx.fn(form, group), registers)
             for index in range(4):
-                expected = values[codes[4 * group + index]] - form.offset
+                expected = values[quants[4 * group + index]] - form.offset
                 times = rows_fields.factor.fn(form, index, True)
                 assert [half * times for half in halves(registers[f"${index}"])] == expected.tolist()
 
@@ -90,5 +90,5 @@ def pair(elements: np.ndarray) -> int:
 
 def test_scale_bytes_become_pairs() -> None:
     for byte in range(4):
-        registers = execute(rows_fields.scale_ptx.fn(byte), {"$1": 0x3F00112F})
+        registers = execute(rows_fields.scale_byte_ptx.fn(byte), {"$1": 0x3F00112F})
         assert halves(registers["$0"]) == [float(0x3F00112F >> 8 * byte & 255)] * 2

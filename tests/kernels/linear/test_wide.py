@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from kernels.cuda.activations import Activations
-from kernels.linear.gate import gate_activations_torch
 from kernels.linear.tile_plan import (
     FEW,
     MANY,
@@ -24,10 +23,10 @@ from kernels.linear.wide import (
     linear_dense,
     linear_wide,
     linear_wide_parts,
-    linear_wide_torch,
 )
 from kernels.planes.layout import LAYOUTS
 from kernels.quant.formats import FORMATS, GGMLType
+from tests.kernels.linear.twins import gate_activations_torch, linear_wide_torch
 from tests.kernels.quant_cases import activations, quantized, relative_error
 
 # The interpreter takes a program after another: small tiles there, the real ones on a GPU.

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from kernels.planes.dequant import dequantize_planes, dequantize_planes_torch
+from kernels.planes.dequant import dequantize_planes
 from kernels.planes.layout import LAYOUTS
 from kernels.quant.formats import FORMATS, GGMLType
+from tests.kernels.planes.twins import dequantize_planes_torch
 from tests.kernels.quant_cases import quantized, relative_error
 
 

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from kernels.planes.embedding import embed_rows, embed_rows_torch
+from kernels.planes.embedding import embed_rows
 from kernels.planes.layout import LAYOUTS
 from kernels.quant.formats import FORMATS, GGMLType
+from tests.kernels.planes.twins import embed_rows_torch
 from tests.kernels.quant_cases import quantized, relative_error
 
 

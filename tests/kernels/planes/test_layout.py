@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from kernels.planes.layout import LAYOUTS, PlanesMatrix, gate_up_order, repack, unpack
+from kernels.planes.layout import LAYOUTS, PlanesMatrix, gate_up_order, repack
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
+from tests.kernels.planes.inverse import unpack
 
 SHAPES = [(64, 256), (70, 768), (130, 512), (65, 160)]
 
@@ -56,24 +57,24 @@ def test_planes_hold_what_their_definition_says(type: GGMLType, device: str) -> 
     weights = weights_by_definition(repack(raw, type, shape))
     expected = dequantize(raw, type, shape).double()
     error = (weights - expected)[finite].abs()
-    # The reference rounds scale * code to float32 before it subtracts.
+    # The reference rounds scale * quant to float32 before it subtracts.
     assert (error <= 1e-6 * expected[finite].abs().max()).all()
 
 
 def weights_by_definition(matrix: PlanesMatrix) -> torch.Tensor:
     """float64 [N, K], from the definition in the docstring of `planes`."""
     form = matrix.format
-    tiles, blocks = matrix.codes.shape[:2]
-    words = matrix.codes.to(torch.int32).unsqueeze(3)
+    tiles, blocks = matrix.quants.shape[:2]
+    words = matrix.quants.to(torch.int32).unsqueeze(3)
     shifts = torch.arange(0, 16, form.bits, device=words.device).view(-1, 1, 1)
-    codes = ((words >> shifts) & ((1 << form.bits) - 1)).flatten(2, 3)
+    quants = ((words >> shifts) & ((1 << form.bits) - 1)).flatten(2, 3)
     if form.high_bits:
         places = torch.tensor(form.high_places, device=words.device).view(-1, 1, 1)
         high = (matrix.high.to(torch.int32) >> places) & ((1 << form.high_bits) - 1)
-        codes = codes | (high << form.bits)
-    codes = codes.permute(0, 3, 1, 2, 4)  # tiles, rows, super-blocks, planes, columns
+        quants = quants | (high << form.bits)
+    quants = quants.permute(0, 3, 1, 2, 4)  # tiles, rows, super-blocks, planes, columns
     table = form.table or range(256)
-    values = torch.tensor(table, dtype=torch.float64, device=words.device)[codes.long()] - form.offset
+    values = torch.tensor(table, dtype=torch.float64, device=words.device)[quants.long()] - form.offset
     meta = matrix.meta.permute(0, 3, 1, 2).contiguous()
     scale, minimum = scales_by_definition(meta, matrix)
     values = values.reshape(tiles, 64, blocks, scale.shape[-1], -1)

@@ -1,4 +1,4 @@
-"""A pass with guesses gives what passes one by one give, and leaves rows that go on rightly."""
+"""A pass with drafts gives what passes one by one give, and leaves rows that go on rightly."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -111,7 +111,7 @@ def step(runner: GraphRunner, rows: list[Sequence], drafts: dict[int, list[int]]
 
 
 def test_a_pass_confirms_what_passes_one_by_one_gave(runner, texts):
-    """Guesses right and wrong at each place, across a block's border, alone and beside others'."""
+    """Drafts right and wrong at each place, across a block's border, alone and beside others'."""
     rows = [start(runner, GREEDY, 0), start(runner, DRAWN, 1)]
     for right in ((2, None), (0, 1), (None, 0), (None, None), (1, 2)):
         drafts = {}
@@ -125,8 +125,8 @@ def test_a_pass_confirms_what_passes_one_by_one_gave(runner, texts):
     assert [row.token_ids for row in rows] == [text[: 15 + 8] for text in texts]
 
 
-def test_what_ends_a_row_does_not_end_its_guesses(runner, texts):
-    """On the device a row ends with an end of text or at its limit; of guesses the host decides."""
+def test_what_ends_a_row_does_not_end_its_drafts(runner, texts):
+    """On the device a row ends with an end of text or at its limit; of drafts the host decides."""
     one = start(runner, GREEDY, 0)
     one.limit = 17
     with torch.inference_mode():
@@ -138,7 +138,7 @@ def test_what_ends_a_row_does_not_end_its_guesses(runner, texts):
             runner._state.end_ids[0] = -1
 
 
-def test_a_row_is_queued_ahead_behind_guesses(runner, texts):
+def test_a_row_is_queued_ahead_behind_drafts(runner, texts):
     """Its own row was not told of them; sent anew, it goes on by itself."""
     one = start(runner, DRAWN, 1)
     step(runner, [one], {1: texts[1][15:17]})
@@ -156,11 +156,11 @@ def test_logits_that_are_no_numbers_count_where_a_row_is_needed(runner, model, t
         draft = texts[0][15:18]
         draft[right] = (draft[right] + 1) % VOCAB
         result = runner.run(ModelBatch(0, [one], drafts={0: draft}))
-        # The row that knows 17 tokens is needed when both guesses in it came true.
+        # The row that knows 17 tokens is needed when both drafts in it came true.
         assert (0 in result.failed, 0 in result.ids) == (right == 2, right < 2)
 
 
-def test_rows_that_were_guessed_survive_a_pass_that_fails(runner, model, texts, monkeypatch):
+def test_rows_that_were_drafted_survive_a_pass_that_fails(runner, model, texts, monkeypatch):
     one = start(runner, GREEDY, 0)
     step(runner, [one], {0: texts[0][15:17]})
     monkeypatch.setattr(model, "fails", 1)
@@ -171,7 +171,7 @@ def test_rows_that_were_guessed_survive_a_pass_that_fails(runner, model, texts, 
     assert (result.ids, result.accepted) == ({0: texts[0][18]}, {})
 
 
-def test_rows_with_edited_logits_take_no_guesses(runner):
+def test_rows_with_edited_logits_take_no_drafts(runner):
     def row(**sampling) -> Sequence:
         return Sequence(1, 0, Request((1, 2), SamplingParams(**sampling), max_tokens=4), 0.0)
 
@@ -180,17 +180,17 @@ def test_rows_with_edited_logits_take_no_guesses(runner):
         assert not runner.can_verify(row(**edited))
 
 
-def test_guesses_that_fit_no_pass_are_refused(runner):
+def test_drafts_that_fit_no_pass_are_refused(runner):
     assert runner.verify_rows == 0, "nothing is captured here"
-    with pytest.raises(ValueError, match="17 guesses behind 1 rows"):
+    with pytest.raises(ValueError, match="17 drafts behind 1 rows"):
         runner.run(ModelBatch(0, [start(runner, GREEDY, 0)], drafts={0: [1] * 17}))
 
 
-@pytest.mark.parametrize("fixed", [False, True], ids=["decode attention", "batch-independent"])
-def test_attention_of_a_guess_sees_the_guesses_before_it(device, fixed, monkeypatch):
+@pytest.mark.parametrize("batch_invariant", [False, True], ids=["decode attention", "batch-independent"])
+def test_attention_of_a_draft_sees_the_drafts_before_it(device, batch_invariant, monkeypatch):
     """Three rows of one context in a pass, and one by one."""
     monkeypatch.setattr(triton_operations, "BLOCK_SIZE", BLOCK_SIZE)
-    ops = TritonOperations(torch.device(device), "float16", fixed)
+    ops = TritonOperations(torch.device(device), "float16", batch_invariant)
     torch.manual_seed(1)
     qkv = torch.randn(1, 3, 4 * 32, device=device)
     rotation = torch.tensor([0.5**i for i in range(16)], dtype=torch.float64, device=device)
@@ -220,6 +220,6 @@ def test_attention_of_a_guess_sees_the_guesses_before_it(device, fixed, monkeypa
         pages.append(kv)
     together = attend(range(3), pages[0])
     alone = torch.cat([attend(range(row, row + 1), pages[1]) for row in range(3)])
-    torch.testing.assert_close(together, alone, rtol=0.0, atol=0.0 if fixed else 2e-3)
+    torch.testing.assert_close(together, alone, rtol=0.0, atol=0.0 if batch_invariant else 2e-3)
     for kv in pages:
         kv.close()

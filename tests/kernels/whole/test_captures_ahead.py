@@ -50,11 +50,11 @@ def test_every_shape_of_a_few_tabs_is_captured_ahead(rows):
     ahead = {*cuda_graph.FIRST_SIZES, *cuda_graph.WARM_SIZES}
     for tokens in range(1, 512 - rows):
         batch = SimpleNamespace(
-            decode=[None] * rows, prefill=[SimpleNamespace(length=tokens)], guesses=lambda _: 0
+            decode=[None] * rows, prefill=[SimpleNamespace(length=tokens)], num_draft=lambda _: 0
         )
         size = cuda_graph.captured_size(batch)
         assert size is None or size in ahead, size
-    alone = SimpleNamespace(decode=[None] * max(1, rows), prefill=[], guesses=lambda _: 0)
+    alone = SimpleNamespace(decode=[None] * max(1, rows), prefill=[], num_draft=lambda _: 0)
     assert cuda_graph.captured_size(alone) in ahead
 
 

@@ -11,9 +11,10 @@ from engine.device import host_pool
 from engine.device.host_pool import HostPool
 from engine.runner.eager_runner import EagerRunner
 from engine.runner.graph_runner import GraphRunner
-from kernels.contract import CPU_BLOCK_SIZE, Operations
+from kernels.contract import Operations
 from kernels.cpu.operations import CPUOperations
 from kernels.reference.operations import TorchOperations
+from kernels.select import CPU_BLOCK_SIZE
 from kernels.triton_operations import TritonOperations
 
 CONFIG = SimpleNamespace(num_layers=3, num_kv_heads=2, head_dim=64, vocab_size=300)

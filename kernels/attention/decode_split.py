@@ -1,17 +1,17 @@
-"""An item of decode attention: some blocks of one row and KV head, and where its result goes."""
+"""A KV split of decode attention: some blocks of one row and KV head, and where its result goes."""
 
 import triton
 import triton.language as tl
 
-from kernels.attention.softmax_parts import LOG2_E, NO_SCORE, capped, write_heads
+from kernels.attention.softmax import LOG2_E, NO_SCORE, capped, write_heads
 from kernels.kv.tiles import load_tile
 
 
 @triton.jit
 def attend_blocks(
     queries: tl.tensor,
-    top: tl.tensor,
-    total: tl.tensor,
+    row_max: tl.tensor,
+    row_sum: tl.tensor,
     acc: tl.tensor,
     values: tl.tensor,
     scales: tl.tensor,
@@ -35,12 +35,12 @@ def attend_blocks(
 ) -> tuple:
     """Online softmax over blocks [first, end), of which `block` is the first; `written` slots count.
 
-    queries float16 [DIM, n]; → top and total float32 [n], acc float32 [DIM, n].
+    queries float16 [DIM, n]; → row_max and row_sum float32 [n], acc float32 [DIM, n].
     """
     plane: tl.constexpr = KV_HEADS * BLOCK_SIZE * HEAD_DIM
     slot = tl.arange(0, BLOCK_SIZE)
     # Kept by key until the end: a sum over keys crosses the program's threads.
-    totals = tl.zeros((BLOCK_SIZE, queries.shape[1]), tl.float32)
+    row_sums = tl.zeros((BLOCK_SIZE, queries.shape[1]), tl.float32)
     for tile in range(first, end):
         page = block.to(tl.int64) * block_stride + head * (BLOCK_SIZE * HEAD_DIM)
         scale_page = block.to(tl.int64) * scale_stride + head * (BLOCK_SIZE * (HEAD_DIM // 32))
@@ -59,20 +59,20 @@ def attend_blocks(
             HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED, True, True, FAST,
         )  # fmt: skip
         scores = tl.where(seen[:, None], capped(tl.dot(key, queries), CAP), NO_SCORE)
-        highest = tl.maximum(top, tl.max(scores, axis=0))
-        fade = tl.exp2(top - highest)
-        weight = tl.exp2(scores - highest[None, :])
-        total = total * fade
-        totals = totals * fade[None, :] + weight
-        acc = tl.dot(value, weight.to(tl.float16), acc * fade[None, :])
-        top = highest
-    return top, total + tl.sum(totals, axis=0), acc
+        new_max = tl.maximum(row_max, tl.max(scores, axis=0))
+        rescale = tl.exp2(row_max - new_max)
+        weight = tl.exp2(scores - new_max[None, :])
+        row_sum = row_sum * rescale
+        row_sums = row_sums * rescale[None, :] + weight
+        acc = tl.dot(value, weight.to(tl.float16), acc * rescale[None, :])
+        row_max = new_max
+    return row_max, row_sum + tl.sum(row_sums, axis=0), acc
 
 
 @triton.jit
-def write_whole(
-    top: tl.tensor,
-    total: tl.tensor,
+def write_unsplit(
+    row_max: tl.tensor,
+    row_sum: tl.tensor,
     acc: tl.tensor,
     sinks: tl.tensor,
     out: tl.tensor,
@@ -81,47 +81,44 @@ def write_whole(
     place: tl.tensor,
     GROUPS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
-    COLUMNS: tl.constexpr,
     SINKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """The result of a row that is one item; `place` is its first query head in the output."""
-    column = tl.arange(0, COLUMNS)
+    """The result of a row that is one split; `place` is its first query head in the output."""
+    column = tl.arange(0, acc.shape[1])
     real = column < GROUPS
     if SINKS:
         sink = tl.load(sinks + head * GROUPS + column, mask=real, other=0.0) * LOG2_E
-        highest = tl.maximum(top, sink)
-        total = total * tl.exp2(top - highest) + tl.exp2(sink - highest)
-        acc = acc * tl.exp2(top - highest)[None, :]
-    acc = acc / tl.where(total > 0, total, 1.0)[None, :]
+        new_max = tl.maximum(row_max, sink)
+        row_sum = row_sum * tl.exp2(row_max - new_max) + tl.exp2(sink - new_max)
+        acc = acc * tl.exp2(row_max - new_max)[None, :]
+    acc = acc / tl.where(row_sum > 0, row_sum, 1.0)[None, :]
     write_heads(tl.trans(acc), out, sums, place + column, real, HEAD_DIM, WIDTH)
 
 
 @triton.jit
-def store_part(
-    top: tl.tensor,
-    total: tl.tensor,
+def store_partial(
+    row_max: tl.tensor,
+    row_sum: tl.tensor,
     acc: tl.tensor,
-    parts: tl.tensor,
-    tops: tl.tensor,
+    partials: tl.tensor,
+    row_stats: tl.tensor,
     counter: tl.tensor,
-    item: tl.tensor,
+    split: tl.tensor,
     head: tl.tensor,
     KV_HEADS: tl.constexpr,
     GROUPS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
-    DIM: tl.constexpr,
-    COLUMNS: tl.constexpr,
 ) -> tl.tensor:
-    """An item's share of a row, for whoever adds the shares up; → how many items came before it."""
-    column = tl.arange(0, COLUMNS)
+    """A split's partial result, for whoever adds them up; → how many splits of the row came before it."""
+    column = tl.arange(0, acc.shape[1])
     real = column < GROUPS
-    d = tl.arange(0, DIM)
-    part = (item.to(tl.int64) * KV_HEADS + head) * GROUPS + column
+    d = tl.arange(0, acc.shape[0])
+    place = (split.to(tl.int64) * KV_HEADS + head) * GROUPS + column
     kept = real[:, None] & (d < HEAD_DIM)[None, :]
-    tl.store(parts + part[:, None] * HEAD_DIM + d[None, :], tl.trans(acc), mask=kept)
-    tl.store(tops + part * 2, top, mask=real)
-    tl.store(tops + part * 2 + 1, total, mask=real)
-    # All threads' parts must be written before one of them counts this item as done.
+    tl.store(partials + place[:, None] * HEAD_DIM + d[None, :], tl.trans(acc), mask=kept)
+    tl.store(row_stats + place * 2, row_max, mask=real)
+    tl.store(row_stats + place * 2 + 1, row_sum, mask=real)
+    # All threads' values must be written before one of them counts this split as done.
     tl.debug_barrier()
     return tl.atomic_add(counter, 1, sem="acq_rel")

@@ -1,4 +1,4 @@
-"""What attention kernels share: capped scores, activations of heads, sums over the parts of a row."""
+"""What attention kernels share: capped scores, activations of heads, sums over a row's KV splits."""
 
 import triton
 import triton.language as tl
@@ -41,13 +41,13 @@ def write_heads(
 
 
 @triton.jit
-def combine_parts(
-    parts: tl.tensor,
-    tops: tl.tensor,
+def combine_partials(
+    partials: tl.tensor,
+    row_stats: tl.tensor,
     sinks: tl.tensor,
     out: tl.tensor,
     sums: tl.tensor,
-    item: tl.tensor,
+    first_split: tl.tensor,
     count: tl.tensor,
     head: tl.tensor,
     place: tl.tensor,
@@ -60,17 +60,17 @@ def combine_parts(
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Add up the parts of `count` items from `item` on, in their order, STEP at once, and write the heads."""
+    """Add up the partial results of `count` splits in order, STEP at once, and write the heads."""
     group = tl.arange(0, ROWS)
     d = tl.arange(0, DIM)
     real = group < GROUPS
-    row = (item.to(tl.int64) * KV_HEADS + head) * GROUPS + group
-    # A thread adds up its own values over all parts: sums across threads would take longer than all else.
+    row = (first_split.to(tl.int64) * KV_HEADS + head) * GROUPS + group
+    # A thread adds up its own values over all splits: sums across threads would take longer than all else.
     # Loads go past the L1, which may hold what others wrote since.
-    highest = tl.full((ROWS,), NO_SCORE, tl.float32)
+    all_max = tl.full((ROWS,), NO_SCORE, tl.float32)
     if SINKS:
         sink = tl.load(sinks + head * GROUPS + group, mask=real, other=0.0) * LOG2_E
-        highest = tl.maximum(highest, sink)
+        all_max = tl.maximum(all_max, sink)
     divisor = tl.zeros((ROWS,), tl.float32)
     if SINKS:
         divisor += 1.0
@@ -80,15 +80,15 @@ def combine_parts(
         added = row[:, None] + (start + step)[None, :] * (KV_HEADS * GROUPS)
         kept = real[:, None] & (start + step < count)[None, :]
         inside = kept[:, :, None] & (d < HEAD_DIM)[None, None, :]
-        place_in = parts + added[:, :, None] * HEAD_DIM + d[None, None, :]
-        part = tl.load(place_in, mask=inside, other=0.0, cache_modifier=".cg")
-        top = tl.load(tops + added * 2, mask=kept, other=NO_SCORE, cache_modifier=".cg")
-        total = tl.load(tops + added * 2 + 1, mask=kept, other=0.0, cache_modifier=".cg")
-        before = highest
-        highest = tl.maximum(highest, tl.max(top, axis=1))
-        fade = tl.exp2(before - highest)
-        weight = tl.exp2(top - highest[:, None])
-        divisor = divisor * fade + tl.sum(weight * total, axis=1)
-        y = y * fade[:, None] + tl.sum(part * weight[:, :, None], axis=1)
+        place_in = partials + added[:, :, None] * HEAD_DIM + d[None, None, :]
+        partial = tl.load(place_in, mask=inside, other=0.0, cache_modifier=".cg")
+        row_max = tl.load(row_stats + added * 2, mask=kept, other=NO_SCORE, cache_modifier=".cg")
+        row_sum = tl.load(row_stats + added * 2 + 1, mask=kept, other=0.0, cache_modifier=".cg")
+        before = all_max
+        all_max = tl.maximum(all_max, tl.max(row_max, axis=1))
+        rescale = tl.exp2(before - all_max)
+        weight = tl.exp2(row_max - all_max[:, None])
+        divisor = divisor * rescale + tl.sum(weight * row_sum, axis=1)
+        y = y * rescale[:, None] + tl.sum(partial * weight[:, :, None], axis=1)
     y = y / tl.where(real, divisor, 1.0)[:, None]
     write_heads(y, out, sums, place + group, real, HEAD_DIM, WIDTH)

@@ -1,11 +1,11 @@
-"""Weights as 8-bit codes with float32 scales and offsets, in tiles for `kernels.cpu.coded_linear`.
+"""Weights as 8-bit quants with float32 scales and offsets, in tiles for `kernels.cpu.quant_linear`.
 
-Layout: `codes` uint8 [out/32, in, 32], `scales` and `offsets` float32 [out/32, in/group, 32], so that a
+Layout: `quants` uint8 [out/32, in, 32], `scales` and `offsets` float32 [out/32, in/group, 32], so that a
 vector's lanes are rows of the weight. A gated layer's tile holds 16 gate rows and the 16 up rows of the
 same outputs.
 
-Codes, scales and offsets are those of the file's blocks: nothing is lost. Types that are not affine in
-their codes are not coded.
+Quants, scales and offsets are those of the file's blocks: nothing is lost. Types that are not affine in
+their quants have no such form.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ TILE = 2 * LANES
 
 
 @dataclass(slots=True)
-class CodedLinear:
-    """A weight [out_features, in_features] as codes."""
+class QuantLinear:
+    """A weight [out_features, in_features] as quants."""
 
     out_features: int
     in_features: int
     group: int
     gated: bool
-    codes: Tensor
+    quants: Tensor
     scales: Tensor
     offsets: Tensor
     bias: Tensor
@@ -41,19 +41,19 @@ class CodedLinear:
     @property
     def nbytes(self) -> int:
         """Memory held."""
-        return self.codes.nbytes + self.scales.nbytes + self.offsets.nbytes
+        return self.quants.nbytes + self.scales.nbytes + self.offsets.nbytes
 
 
-def coded_bytes(type: GGMLType, shape: tuple[int, int]) -> int:
-    """Memory of a matrix as codes."""
+def quant_bytes(type: GGMLType, shape: tuple[int, int]) -> int:
+    """Memory of a matrix as quants."""
     if type not in READERS:
         return 0
     return shape[0] * shape[1] * (6 if READERS[type].group == 16 else 5) // 4
 
 
-def make_coded(
+def make_quant_linear(
     parts: Sequence[QuantizedMatrix], bias: Tensor | None, gated: bool, dense: Tensor | None = None
-) -> CodedLinear | None:
+) -> QuantLinear | None:
     """From matrices stacked by rows; None where a type is not affine or a shape does not fit tiles.
 
     dense: float32 or bfloat16 [rows, in], which gets the weight's values too, those of `dequantize`; its
@@ -65,18 +65,18 @@ def make_coded(
     if unfit or columns % 32:
         return None
     group = min(READERS[part.type].group for part in parts)
-    codes = torch.empty(rows // TILE, columns, TILE, dtype=torch.uint8)
+    quants = torch.empty(rows // TILE, columns, TILE, dtype=torch.uint8)
     scales, offsets = (torch.empty(rows // TILE, columns // group, TILE) for _ in range(2))
     added = torch.zeros(rows) if bias is None else bias
     if gated:
         added = added.view(2, -1, LANES).transpose(0, 1).reshape(rows)
-    coded = CodedLinear(rows, columns, group, gated, codes, scales, offsets, added)
+    made = QuantLinear(rows, columns, group, gated, quants, scales, offsets, added)
     row = 0
     for number, part in enumerate(parts):
         values = None if dense is None else dense[row : row + part.shape[0]]
-        _unpack(part, coded, (0, LANES * number) if gated else (row, 0), values)
+        _unpack(part, made, (0, LANES * number) if gated else (row, 0), values)
         row += part.shape[0]
-    return coded if _finite(scales) and _finite(offsets) else None
+    return made if _finite(scales) and _finite(offsets) else None
 
 
 def _finite(values: Tensor) -> bool:
@@ -84,25 +84,25 @@ def _finite(values: Tensor) -> bool:
     return all(bool(end.isfinite()) for end in torch.aminmax(values))
 
 
-def _unpack(part: QuantizedMatrix, coded: CodedLinear, place: tuple[int, int], dense: Tensor | None) -> None:
+def _unpack(part: QuantizedMatrix, made: QuantLinear, place: tuple[int, int], dense: Tensor | None) -> None:
     """Write a part to its `place`, (first row, first lane), and its values to `dense`."""
     rows, columns = part.shape
     order = torch.arange(rows) if part.row_order is None else part.row_order.contiguous()
-    width = LANES if coded.gated else TILE
+    width = LANES if made.gated else TILE
     first_row, first_lane = place
     unpack_kernel(part.type, None if dense is None else dense.dtype)(
-        threads_for(rows // width), rows, width, columns // FORMATS[part.type].elements, coded.group,
-        first_row, width, first_lane, part.raw.data_ptr(), order.data_ptr(), coded.codes.data_ptr(),
-        coded.scales.data_ptr(), coded.offsets.data_ptr(), 0 if dense is None else dense.data_ptr(),
+        threads_for(rows // width), rows, width, columns // FORMATS[part.type].elements, made.group,
+        first_row, width, first_lane, part.raw.data_ptr(), order.data_ptr(), made.quants.data_ptr(),
+        made.scales.data_ptr(), made.offsets.data_ptr(), 0 if dense is None else dense.data_ptr(),
     )  # fmt: skip
 
 
 @compiled
 def unpack_kernel(type: GGMLType, dense_dtype: torch.dtype | None) -> ir.Module:
-    """One thread takes rows: every block's codes and scales to their lane, its values to `dense`."""
+    """One thread takes rows: every block's quants and scales to their lane, its values to `dense`."""
     e = Emitter(f"unpack_{type.name}_{str(dense_dtype).removeprefix('torch.')}")
     rows, chunk, blocks, group, first_row, width, first_lane = (e.parameter(index) for index in range(1, 8))
-    raw, order, codes, scales, offsets, dense = (e.pointer(index) for index in range(8, 14))
+    raw, order, quants, scales, offsets, dense = (e.pointer(index) for index in range(8, 14))
     elements, reader = FORMATS[type].elements, READERS[type]
     columns = e.ir.mul(blocks, e.const(elements))
     groups = e.ir.sdiv(columns, group)
@@ -133,9 +133,9 @@ def unpack_kernel(type: GGMLType, dense_dtype: torch.dtype | None) -> ir.Module:
                         _write(e, values, dense, e.ir.add(line, within), dense_dtype)
             first = e.ir.add(e.ir.mul(tile, columns), column)
             with e.loop(e.const(0), e.const(elements)) as index:
-                code = e.load(e.address(numbers, index, I8), I8)
+                quant = e.load(e.address(numbers, index, I8), I8)
                 cell = e.ir.add(e.ir.mul(e.ir.add(first, index), e.const(TILE)), lane)
-                e.store(code, e.address(codes, cell, I8))
+                e.store(quant, e.address(quants, cell, I8))
     return e.finish()
 
 

@@ -1,6 +1,6 @@
-"""Linear layers over 8-bit codes for a few rows on CPUs: y = x · Wᵀ, W = code · scale + offset.
+"""Linear layers over 8-bit quants for a few rows on CPUs: y = x · Wᵀ, W = quant · scale + offset.
 
-At a few rows a product is bound by the bytes of its weight: a byte a code and two float32 per group
+At a few rows a product is bound by the bytes of its weight: a byte a quant and two float32 per group
 of 16 or 32 columns are a third of float32's. Weights are those of the file to float32's rounding and
 activations stay float32, so results are the definition's.
 """
@@ -9,7 +9,6 @@ import torch
 from llvmlite import ir
 from torch import Tensor
 
-from kernels.cpu.coded_weights import TILE, CodedLinear
 from kernels.cpu.compiler import (
     F32,
     I8,
@@ -22,6 +21,7 @@ from kernels.cpu.compiler import (
     threads_for,
     wide_registers,
 )
+from kernels.cpu.quant_weights import TILE, QuantLinear
 
 _PIECES_PER_THREAD = 8
 _UNROLL = 4
@@ -31,10 +31,10 @@ MOST_ROWS = 8 if wide_registers() else 2
 """Rows whose sums stay in registers."""
 
 _AHEAD = 2048
-"""Bytes of codes asked for ahead of their use: the hardware's own prefetch stops at pages."""
+"""Bytes of quants asked for ahead of their use: the hardware's own prefetch stops at pages."""
 
 
-def apply_coded(x: Tensor, weight: CodedLinear) -> Tensor:
+def apply_quant_linear(x: Tensor, weight: QuantLinear) -> Tensor:
     """x [T, in] → float32 [T, out], or [T, out / 2] through the gate."""
     rows = x.shape[0]
     x = x.to(torch.float32).contiguous()
@@ -47,7 +47,7 @@ def apply_coded(x: Tensor, weight: CodedLinear) -> Tensor:
         count = min(MOST_ROWS, rows - start)
         product_kernel(1 << (count - 1).bit_length())(
             threads, tiles, chunk, count - 1, weight.in_features, weight.group, width, int(weight.gated),
-            weight.codes.data_ptr(), weight.scales.data_ptr(), weight.offsets.data_ptr(),
+            weight.quants.data_ptr(), weight.scales.data_ptr(), weight.offsets.data_ptr(),
             weight.bias.data_ptr(), x.data_ptr() + 4 * start * weight.in_features,
             y.data_ptr() + 4 * start * width,
         )  # fmt: skip
@@ -60,9 +60,9 @@ def product_kernel(rows: int) -> ir.Module:
 
     Fewer rows than that repeat the last one.
     """
-    e = Emitter(f"coded_linear_{rows}")
+    e = Emitter(f"quant_linear_{rows}")
     tiles, chunk, last, columns, group, width, gated = (e.parameter(index) for index in range(1, 8))
-    codes, scales, offsets, bias, x, y = (e.pointer(index) for index in range(8, 14))
+    quants, scales, offsets, bias, x, y = (e.pointer(index) for index in range(8, 14))
     numbers = [e.smaller(e.const(row), last) for row in range(rows)]
     starts = [e.address(x, e.ir.mul(columns, number)) for number in numbers]
     lines = [e.address(y, e.ir.mul(width, number)) for number in numbers]
@@ -70,7 +70,7 @@ def product_kernel(rows: int) -> ir.Module:
     with e.pieces(tiles, chunk) as tile:
         initial = _pair(e, e.address(bias, e.ir.mul(tile, e.const(TILE))))
         sums = [[e.variable(part) for part in initial] for _ in range(rows)]
-        tile_codes = e.address(codes, e.ir.mul(tile, e.ir.mul(columns, e.const(TILE))), I8)
+        tile_quants = e.address(quants, e.ir.mul(tile, e.ir.mul(columns, e.const(TILE))), I8)
         first_group = e.ir.mul(tile, groups)
         with e.loop(e.const(0), groups) as number:
             at = e.ir.mul(e.ir.add(first_group, number), e.const(TILE))
@@ -79,9 +79,9 @@ def product_kernel(rows: int) -> ir.Module:
             with e.loop(first, e.ir.add(first, group), _UNROLL) as column:
                 for later in range(_AHEAD, _AHEAD + _UNROLL * TILE, _CACHE_LINE):
                     at = e.ir.add(e.ir.mul(column, e.const(TILE)), e.const(later))
-                    e.prefetch(e.address(tile_codes, at, I8))
+                    e.prefetch(e.address(tile_quants, at, I8))
                 for ahead in range(_UNROLL):
-                    _column(e, e.ir.add(column, e.const(ahead)), tile_codes, scale, offset, starts, sums)
+                    _column(e, e.ir.add(column, e.const(ahead)), tile_quants, scale, offset, starts, sums)
         totals = [[e.ir.load(part, typ=VECTOR) for part in row] for row in sums]
         with e.ir.if_else(e.ir.icmp_signed("!=", gated, e.const(0))) as (then, otherwise):
             with then:
@@ -99,9 +99,9 @@ def _pair(e: Emitter, base: Value) -> list[Value]:
     return [e.load(e.address(base, e.const(LANES * half))) for half in range(2)]
 
 
-def _column(e: Emitter, column: Value, codes: Value, scale: list[Value], offset: list[Value],
+def _column(e: Emitter, column: Value, quants: Value, scale: list[Value], offset: list[Value],
             starts: list[Value], sums: list[list[Value]]) -> None:  # fmt: skip
-    base = e.address(codes, e.ir.mul(column, e.const(TILE)), I8)
+    base = e.address(quants, e.ir.mul(column, e.const(TILE)), I8)
     weights = []
     for half in range(2):
         packed = e.load(e.address(base, e.const(LANES * half), I8), ir.VectorType(I8, LANES))

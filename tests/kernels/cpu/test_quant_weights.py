@@ -1,25 +1,25 @@
-"""Codes are the file's own: they and the dense weights made beside them lose nothing."""
+"""Quants are the file's own: they and the dense weights made beside them lose nothing."""
 
 import pytest
 import torch
 
 pytest.importorskip("llvmlite")
 
-from kernels.cpu.coded_weights import LANES, TILE, CodedLinear, coded_bytes, make_coded
 from kernels.cpu.operations import CPUOperations
+from kernels.cpu.quant_weights import LANES, TILE, QuantLinear, make_quant_linear, quant_bytes
 from kernels.quant.formats import FORMATS, GGMLType
 from tests.kernels.cpu.test_operations import AFFINE, CPU, matrix, plain
 
 ROWS, COLUMNS = 64, 512
 
 
-def decoded(coded: CodedLinear) -> torch.Tensor:
-    """The weight that the codes stand for, each value rounded once."""
-    rows, columns, group = coded.out_features, coded.in_features, coded.group
-    codes = coded.codes.double().view(rows // TILE, columns // group, group, TILE)
-    values = codes * coded.scales.double()[:, :, None] + coded.offsets.double()[:, :, None]
+def dequantised(made: QuantLinear) -> torch.Tensor:
+    """The weight that the quants stand for, each value rounded once."""
+    rows, columns, group = made.out_features, made.in_features, made.group
+    quants = made.quants.double().view(rows // TILE, columns // group, group, TILE)
+    values = quants * made.scales.double()[:, :, None] + made.offsets.double()[:, :, None]
     lines = values.float().view(rows // TILE, columns, TILE).transpose(1, 2)
-    if coded.gated:
+    if made.gated:
         lines = lines.reshape(rows // TILE, 2, LANES, columns).transpose(0, 1)
     return lines.reshape(rows, columns)
 
@@ -27,7 +27,7 @@ def decoded(coded: CodedLinear) -> torch.Tensor:
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("other", ["Q5_K", "Q6_K"])
 @pytest.mark.parametrize("name", AFFINE)
-def test_codes_and_dense_weights_are_the_files_values(name: str, other: str, gated: bool):
+def test_quants_and_dense_weights_are_the_files_values(name: str, other: str, gated: bool):
     """Beside a type with other groups; with rows in another order."""
     parts = [
         matrix(GGMLType[name], ROWS, COLUMNS, order=True),
@@ -36,11 +36,11 @@ def test_codes_and_dense_weights_are_the_files_values(name: str, other: str, gat
     expected = plain(parts)
     for dtype in (torch.float32, torch.bfloat16):
         dense = torch.empty(2 * ROWS, COLUMNS, dtype=dtype)
-        coded = make_coded(parts, None, gated, dense)
-        assert coded is not None
-        assert torch.equal(decoded(coded), expected)
+        made = make_quant_linear(parts, None, gated, dense)
+        assert made is not None
+        assert torch.equal(dequantised(made), expected)
         assert torch.equal(dense, expected.to(dtype))
-        assert coded.nbytes <= max(2 * coded_bytes(part.type, part.shape) for part in parts)
+        assert made.nbytes <= max(2 * quant_bytes(part.type, part.shape) for part in parts)
 
 
 @pytest.mark.parametrize("name", AFFINE)
@@ -56,9 +56,9 @@ def test_scales_of_every_size_are_read_as_the_definition_reads_them(name: str):
         raw[:, at : at + 2] = scales[(torch.arange(len(raw)) + number) % len(scales)]
     whole.raw.copy_(raw.view(-1))
     dense = torch.empty(ROWS, COLUMNS)
-    coded = make_coded([whole], None, False, dense)
-    assert coded is not None
-    assert torch.equal(dense, plain([whole])) and torch.equal(decoded(coded), plain([whole]))
+    made = make_quant_linear([whole], None, False, dense)
+    assert made is not None
+    assert torch.equal(dense, plain([whole])) and torch.equal(dequantised(made), plain([whole]))
 
 
 @pytest.mark.parametrize("scale", [float("inf"), float("nan")])
@@ -68,9 +68,9 @@ def test_scales_that_are_not_finite_are_left_to_the_definition(name: str, scale:
     broken = matrix(type, ROWS, COLUMNS)
     at = {"Q2_K": 80, "Q3_K": 108, "Q6_K": 208}.get(name, 0)
     broken.raw[at : at + 2] = torch.tensor([scale], dtype=torch.float16).view(torch.uint8)
-    assert make_coded([broken], None, False) is None
+    assert make_quant_linear([broken], None, False) is None
     handle = CPUOperations(CPU, "float32", "float32", 32).make_linear([broken], None)
-    assert handle.coded is None
+    assert handle.quantised is None
     assert torch.equal(handle.dense.product(torch.zeros(1, COLUMNS))[:, 1:], torch.zeros(1, ROWS - 1))
 
 

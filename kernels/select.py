@@ -1,0 +1,63 @@
+"""Which implementation of the operations serves a device.
+
+Implementations are imported where they are chosen: a CPU machine need not have Triton.
+"""
+
+import torch
+
+from kernels.contract import Operations
+
+MIN_CAPABILITY = 8
+"""Compute capability (major) with the matrix instructions and asynchronous copies that kernels use."""
+
+CPU_BLOCK_SIZE = 32
+"""Tokens of a KV block where torch computes: a partly filled block costs memory, a long gather time."""
+
+
+def operations_for(
+    device: str, weight_dtype: str = "auto", kv_dtype: str = "auto", batch_independent: bool = False
+) -> Operations:
+    """The implementation that serves a device.
+
+    device: "cpu", "cuda", … ; weight_dtype: "auto", "float32" or "bfloat16" (auto is probed on a CPU
+    and keeps a file's own types on a GPU; the others compute in torch everywhere); kv_dtype: "auto",
+    "float32", "float16" or "bfloat16", and "q8_0" with a GPU's kernels; batch_independent: results that
+    no other row changes, which only a GPU's kernels give. Raises ValueError naming a bad option.
+    """
+    from kernels.reference.operations import TorchOperations
+
+    place = torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else torch.device(device)
+    missing = ""
+    if place.type == "cuda" and weight_dtype == "auto" and kv_dtype != "float32":
+        try:
+            _check_gpu(place)
+            from kernels.triton_operations import TritonOperations
+
+            return TritonOperations(place, kv_dtype, batch_independent)
+        except ImportError as error:
+            missing = f"every operation runs in torch: Triton cannot be used here ({error})"
+    if batch_independent:
+        raise ValueError(
+            "batch_independent: only a GPU's own kernels have it, with weight_dtype auto and no float32 KV"
+            f"{'; ' + missing if missing else ''}"
+        )
+    if place.type == "cpu":
+        try:
+            from kernels.cpu.operations import CPUOperations
+
+            return CPUOperations(place, weight_dtype, kv_dtype, CPU_BLOCK_SIZE)
+        except (ImportError, OSError) as error:
+            missing = f"passes of few rows run in torch: kernels cannot be compiled here ({error})"
+    ops = TorchOperations(place, weight_dtype, kv_dtype, CPU_BLOCK_SIZE)
+    if missing:
+        ops.fallbacks.append(missing)
+    return ops
+
+
+def _check_gpu(device: torch.device) -> None:
+    """Raise ImportError, saying why, for a GPU that the kernels were not made for."""
+    if torch.version.cuda is None:
+        raise ImportError("the kernels need an NVIDIA GPU")
+    major, minor = torch.cuda.get_device_capability(device)
+    if major < MIN_CAPABILITY:
+        raise ImportError(f"the GPU has compute capability {major}.{minor}, at least 8.0 is needed")
