@@ -16,7 +16,7 @@ TABS, PROMPT, NEW = 8, 700, 250
 SENTENCES = "The river runs past the old mill and the town. People come in spring to see the water rise. "
 
 
-def answers(path: Path, spill: str, tokens: int | None) -> tuple[list[tuple[int, ...]], dict[str, float]]:
+def answers(path: Path, offload: str, tokens: int | None) -> tuple[list[tuple[int, ...]], dict[str, float]]:
     """Ids of every chat's greedy answer with KV for `tokens` tokens, and what was seen meanwhile."""
     budget = None if tokens is None else tokens * KV_BYTES
     with Engine(
@@ -24,7 +24,7 @@ def answers(path: Path, spill: str, tokens: int | None) -> tuple[list[tuple[int,
         weight_dtype="float32",
         kv_dtype="float32",
         kv_budget_bytes=budget,
-        kv_offload=spill,
+        kv_offload=offload,
         host_kv_bytes=budget or 0,
         debug=True,
     ) as engine:
@@ -85,14 +85,14 @@ def loaded(monkeypatch) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize(("spill", "share"), [("never", 0.5), ("always", 0.5), ("always", 0.4)])
+@pytest.mark.parametrize(("offload", "share"), [("never", 0.5), ("always", 0.5), ("always", 0.4)])
 def test_eight_chats_in_half_the_kv_finish_with_the_texts_of_an_uncontended_run(
-    spill, share, uncontended, small_model, loaded
+    offload, share, uncontended, small_model, loaded
 ):
     need = sum(PROMPT + NEW + 10 * i for i in range(TABS))
-    texts, seen = answers(small_model, spill, int(need * share))
+    texts, seen = answers(small_model, offload, int(need * share))
     assert texts == uncontended
     assert seen["preemptions"] >= 1
-    assert (seen["host"] > 0) == (spill == "always")
+    assert (seen["host"] > 0) == (offload == "always")
     if share < 0.5:
         assert sum(loaded) > 0, "no evicted block was needed again: the copies were for nothing"

@@ -43,7 +43,7 @@ def launch(checkout: Path, home: Path) -> dict[str, float]:
     # An installed program has bytecode; without it a third of the way to the first paint is compiling.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     started = time.perf_counter()
-    command = [sys.executable, "-c", "import sys; from app.cli.program import main; sys.exit(main())"]
+    command = [sys.executable, "-m", "app"]
     process = subprocess.Popen(
         command, cwd=checkout, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
     )

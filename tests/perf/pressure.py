@@ -214,7 +214,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=1500)
     parser.add_argument("--new", type=int, default=300)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--kv-spill", default="auto")
+    parser.add_argument("--kv-offload", default="auto")
     options = parser.parse_args()
     with Engine(options.device) as engine:
         tokenizer = engine.load(options.model).tokenizer

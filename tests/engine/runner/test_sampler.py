@@ -90,7 +90,7 @@ def one_by_one(rows: torch.Tensor, params: SamplingParams) -> list[int]:
     ],
     ids=["greedy", "drawn", "repetition", "frequency"],
 )
-def test_guesses_are_confirmed_as_far_as_tokens_one_by_one_agree(params: SamplingParams, wrong: int | None):
+def test_drafts_are_accepted_as_far_as_tokens_one_by_one_agree(params: SamplingParams, wrong: int | None):
     rows = logits(6) + torch.nn.functional.one_hot(torch.tensor(9), VOCAB) * 9
     expected = one_by_one(rows, params)
     draft = expected[:5]

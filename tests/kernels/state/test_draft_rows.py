@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from engine.api.request import Request, SamplingParams
-from engine.core.pass_recovery import Recovery
+from engine.core.pass_recovery import PassRecovery
 from engine.runner import cuda_graph
 from engine.runner.graph_runner import GraphRunner
 from engine.runner.sampler import Sampled
@@ -167,7 +167,7 @@ def test_rows_that_were_drafted_survive_a_pass_that_fails(runner, model, texts, 
     batch = ModelBatch(0, [one], drafts={0: texts[0][18:20]})
     with pytest.raises(RuntimeError) as failure:
         runner.run(batch)
-    result = Recovery(torch.device("cpu"), lambda batch: None).run(runner, batch, failure.value)
+    result = PassRecovery(torch.device("cpu"), lambda batch: None).run(runner, batch, failure.value)
     assert (result.ids, result.accepted) == ({0: texts[0][18]}, {})
 
 
