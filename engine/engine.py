@@ -226,7 +226,7 @@ class Model:
     def max_tokens(self) -> int:
         """Most tokens of one sequence: the context length, or what the KV budget holds if that is less."""
         try:
-            return self._engine._loop.scheduler.slot(self._key).max_tokens
+            return self._engine._loop.scheduler.model(self._key).max_tokens
         except RequestError:
             return self.context_length
 

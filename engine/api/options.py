@@ -42,7 +42,7 @@ class EngineOptions:
     cache_folder: Path | None = None
     """Where compiled CPU kernels are kept between runs, process-wide; None for nowhere."""
     speculation: str = "auto"
-    """"auto" draft tokens tokens from the text so far where that is expected to pay, "off" never does; the
+    """"auto" drafts tokens from the text so far where that is expected to pay, "off" never does; the
     text is the same."""
     batch_independent: bool = False
     """On a GPU: an answer's bits depend on its own tokens alone, not on what else runs; costs speed."""

@@ -44,7 +44,7 @@ _IDLE_PAUSE_S = 0.02
 
 
 class EngineLoop(CommandThread):
-    """Owns the scheduler, the resident models and the answers in flight."""
+    """Owns the scheduler, the resident models and the outputs of running sequences."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class EngineLoop(CommandThread):
         self._rebuild_model = rebuild
         self.models = ResidentModels(config, kv_limit)
         self.scheduler = Scheduler(CostModel(), config)
-        self._speculator = Speculator(self.scheduler)
+        self._speculator = self._new_speculator(self.scheduler)
         self.ticks = TickLog()
         self._executor = Executor(self.models.by_key, ops.device)
         self._trial = DeviceTrial(ops.device)
@@ -122,6 +122,9 @@ class EngineLoop(CommandThread):
         self._take_snapshot()
         return resident.runner.freed
 
+    def _new_speculator(self, scheduler: Scheduler) -> Speculator:
+        return Speculator(scheduler.cost, self._config, scheduler.make_room)
+
     def _add_to_scheduler(self, resident: ResidentModel, scheduler: Scheduler) -> None:
         scheduler.add_model(resident.key, resident.blocks, resident.context_length)
         scheduler.kv_admission.host_gb_s = self._ops.host_gb_s
@@ -165,9 +168,10 @@ class EngineLoop(CommandThread):
         plan = self.scheduler.plan(time.monotonic())
         if plan.empty:
             raise RuntimeError("no sequence can make progress")
-        close = bool(plan.batches) and self._speculator.draft(plan, self._runner_of(plan))
-        batch = None if close else plan.rows_alone
-        if batch is not None and self._executor.may_run_ahead(batch, plan):
+        if plan.batches:
+            self._speculator.draft(plan, self._runner_of(plan))
+        batch = plan.decode_only
+        if batch is not None and plan.may_queue and self._executor.may_run_ahead(batch, plan):
             self._run_ahead(plan, batch)
             return
         started = time.perf_counter()
@@ -278,6 +282,7 @@ class EngineLoop(CommandThread):
         output = self._outputs.pop(sequence.sequence_id, None)
         if output is None:
             return
+        self._speculator.forget(sequence.sequence_id)
         try:
             self.scheduler.finish(sequence)
         finally:
@@ -302,7 +307,7 @@ class EngineLoop(CommandThread):
             self._add_to_scheduler(resident, scheduler)
         # Submitting threads read it: they must never see one that lacks a resident model.
         self.scheduler = scheduler
-        self._speculator = Speculator(scheduler)
+        self._speculator = self._new_speculator(scheduler)
 
     def _rebuild(self, cause: str) -> None:
         """Load every model again and let every answer go on from its token ids."""

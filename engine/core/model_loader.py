@@ -1,4 +1,4 @@
-"""Which models are resident, and how a file becomes one."""
+"""How a model file becomes a resident model."""
 
 import hashlib
 import logging

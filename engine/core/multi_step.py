@@ -23,7 +23,7 @@ class Step:
 
     sampled: Sampled
     started: float
-    """`time.perf_counter()` when the tick before it came back."""
+    """`time.perf_counter()` when the tick before it came back, or when the first was launched."""
     ended: float
     in_flight: int
     """Ticks launched and not collected."""
@@ -50,11 +50,15 @@ class MultiStep:
         """Yield tick after tick until none is in flight and no more may be launched."""
         read_at = time.perf_counter()
         while self._in_flight or self.extending:
+            failure: Exception | None = None
             try:
                 self._fill_queue()
                 sampled = self._runner.collect()
             except Exception as error:
-                yield Step(Sampled({}, {}), read_at, time.perf_counter(), 0, error)
+                failure = error
+            if failure is not None:
+                # Not while it is handled: a generator at rest would keep its traceback, and that the weights.
+                yield Step(Sampled({}, {}), read_at, time.perf_counter(), 0, failure)
                 return
             self._in_flight -= 1
             now = time.perf_counter()

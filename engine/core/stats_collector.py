@@ -37,7 +37,7 @@ class StatsCollector:
         self.latest = self._build(scheduler, {}, time.monotonic())
 
     def tick(self, plan: TickPlan, accepted: int, seconds: float, now: float) -> None:
-        """Account one tick, in which `accepted` draft tokens came true."""
+        """Account one tick, in which `accepted` draft tokens were accepted."""
         self._ticks += 1
         self._rows = sum(len(batch.decode) for batch in plan.batches)
         self._prefill_tokens = sum(chunk.length for batch in plan.batches for chunk in batch.prefill)

@@ -30,7 +30,7 @@ class TickRecord(NamedTuple):
     """By the cost model, before it learned of this tick; 0 for what it never saw."""
     measured_ms: float
     done: tuple[str, ...]
-    """What else was done in it or just before: captures, first runs, memory mapped, blocks copied."""
+    """What else was done in it or just before: captures, first runs, memory mapped, blocks moved."""
 
 
 class TickLog:

@@ -1,6 +1,6 @@
 """One stream of work on a device: what is queued there, captured, and waited for.
 
-A runner's code is the same where there is no GPU: `ImmediateQueue` runs everything at once, which is
+A runner's code is the same where there is no GPU: `ImmediateStream` runs everything at once, which is
 how kernels are tested under Triton's interpreter.
 """
 
@@ -17,7 +17,7 @@ from kernels.cuda.streams import CAPTURE_LOCK, OwnStream
 
 
 class Mark(Protocol):
-    """A point in the queue."""
+    """A point in the stream."""
 
     def synchronize(self) -> None:
         """Wait until everything queued before it is done."""
@@ -40,7 +40,7 @@ class DeviceStream(Protocol):
         ...
 
     def mark(self) -> Mark:
-        """The present end of the queue."""
+        """The present end of the stream."""
         ...
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
@@ -53,8 +53,8 @@ class DeviceStream(Protocol):
 
 
 def open_stream(device: torch.device) -> DeviceStream:
-    """A queue of its own on a device."""
-    return CudaQueue(device) if device.type == "cuda" else ImmediateQueue()
+    """A stream of its own on a device."""
+    return CudaStream(device) if device.type == "cuda" else ImmediateStream()
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-class CudaQueue:
+class CudaStream:
     """A CUDA stream; graphs share one memory pool, since they never run at the same time."""
 
     def __init__(self, device: torch.device) -> None:
@@ -119,7 +119,7 @@ class _Done:
         return True
 
 
-class ImmediateQueue:
+class ImmediateStream:
     """Runs work when it is queued."""
 
     def current(self) -> AbstractContextManager[object]:

@@ -144,13 +144,6 @@ class Metadata(Mapping[str, object]):
         """Byte offset of the value at `key`, for error messages; 0 when the key is absent."""
         return self._offsets.get(key, 0)
 
-    def array_length(self, key: str) -> int | None:
-        """Number of elements of an array, without decoding it; None when the key is no array."""
-        value = self._values.get(key)
-        if isinstance(value, LazyArray):
-            return value.count
-        return len(value) if isinstance(value, list | np.ndarray) else None
-
     @overload
     def string(self, key: str, default: str) -> str: ...
     @overload

@@ -1,4 +1,4 @@
 """Model configuration, what architectures differ in as data, weights, and the one decoder body.
 
-Knows gguf and the kernels; no sequence and no scheduler.
+Knows gguf, api and the kernels; no sequence and no scheduler.
 """

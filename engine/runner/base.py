@@ -8,8 +8,7 @@ from torch import Tensor
 
 from engine.device.host_pool import HostPool
 from engine.runner.sampler import Sampled
-from engine.scheduler.plan import ModelBatch
-from engine.scheduler.sequence import Sequence
+from engine.scheduler.plan import ModelBatch, Verifier
 
 
 class PassNotes:
@@ -32,7 +31,7 @@ class PassNotes:
         return done
 
 
-class Runner(Protocol):
+class Runner(Verifier, Protocol):
     """Runs one model's passes; `ahead` and what follows it are for devices that queue work."""
 
     block_size: int
@@ -42,20 +41,6 @@ class Runner(Protocol):
     """What its passes did that not every pass does."""
     freed: threading.Event
     """Set once a closed runner's memory is given back."""
-
-    @property
-    def verify_rows(self) -> int:
-        """Most tokens of a pass of decode rows with draft tokens behind them; 0: it verifies none."""
-        ...
-
-    def can_verify(self, sequence: Sequence, /) -> bool:
-        """Whether draft tokens may stand behind a sequence's decode row."""
-        ...
-
-    @property
-    def max_ahead(self) -> int:
-        """Ticks of decode rows that may be launched before the first one's ids are read; 0: none."""
-        ...
 
     def run(self, batch: ModelBatch) -> Sampled:
         """Run one pass; returns an id or a cause for every sequence that reached its target."""

@@ -76,7 +76,9 @@ def captured_size(batch: ModelBatch) -> PassSize | None:
         for verifying in VERIFY_SIZES:
             if rows + drafted <= verifying.num_tokens and not chunks:
                 return verifying
-        raise ValueError(f"{drafted} drafts behind {rows} rows, beside {chunks} chunks: no pass is for them")
+        raise ValueError(
+            f"{drafted} draft tokens behind {rows} rows, beside {chunks} chunks: no pass is for them"
+        )
     if not chunks:
         size = round_up(rows, DECODE_ROWS)
         return None if size is None else PassSize(size, 0, size)
@@ -102,14 +104,14 @@ def loose_size(batch: ModelBatch) -> PassSize:
 class CUDAGraphPass:
     """Buffers of one shape; `launch` computes what was filled in."""
 
-    def __init__(self, state: DecodeState, size: PassSize, queue: DeviceStream) -> None:
+    def __init__(self, state: DecodeState, size: PassSize, stream: DeviceStream) -> None:
         self.size = size
-        self._queue = queue
+        self._stream = stream
         self.buffers = PassBuffers.create(
             state, size.num_decode, size.num_chunks, size.num_tokens, size.num_sampled, size.verifies
         )
         self._first_draft_row = state.first_draft_row
-        self._host = queue.host_tensor(self.buffers.inputs.numel())
+        self._host = stream.host_tensor(self.buffers.inputs.numel())
         self._replay: Callable[[], None] | None = None
         self.has_run = False
         """Whether it was ever launched, so that its kernels are compiled."""
@@ -124,7 +126,7 @@ class CUDAGraphPass:
 
     def capture(self, compute: Callable[[PassBuffers], None]) -> None:
         """Record `compute`; it must have run once, so that it is compiled."""
-        self._replay = self._queue.capture(lambda: compute(self.buffers))
+        self._replay = self._stream.capture(lambda: compute(self.buffers))
 
     @property
     def captured(self) -> bool:

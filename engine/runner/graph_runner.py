@@ -71,8 +71,8 @@ class GraphRunner:
         self._max_blocks = -(-context_length // self.block_size)
         self._end_ids = sorted(end_ids)[:_END_IDS]
         self._ops = ops
-        self._queue = open_stream(ops.device)
-        with torch.inference_mode(), self._queue.current():
+        self._stream = open_stream(ops.device)
+        with torch.inference_mode(), self._stream.current():
             self.kv = ops.make_kv(config.num_layers, num_blocks, config.num_kv_heads, config.head_dim)
             try:
                 self._state, self._sampler = self._make_state(MAX_ROWS)
@@ -84,7 +84,7 @@ class GraphRunner:
         self._moved: Mark | None = None
         """The last copy between device and host blocks."""
         self._rows = PersistentBatch(self._state, self._sampler, self.kv)
-        self._reports = self._queue.host_tensor(*self._state.ring.shape)
+        self._reports = self._stream.host_tensor(*self._state.ring.shape)
         self._passes: dict[PassSize, CUDAGraphPass] = {}
         self._compiled: set[PassSize] = set()
         """What the compiling thread has run, and what failed to be captured ahead is not in."""
@@ -96,9 +96,9 @@ class GraphRunner:
         self._compiler = CompileThread(self._free)
         self.freed = self._compiler.freed
         self.replays = 0
-        """Executor that were one replay of a captured graph."""
+        """Passes that were one replay of a captured graph."""
         self.eager_passes = 0
-        """Executor whose kernels were launched one by one."""
+        """Passes whose kernels were launched one by one."""
         self._tick_ms = AHEAD_MS / 4
         self._collected_at = 0.0
 
@@ -109,7 +109,7 @@ class GraphRunner:
 
     @property
     def verify_rows(self) -> int:
-        """Most tokens of a pass with drafts: of the captured ones, others would lose what drafts gain."""
+        """Most tokens of a pass with drafts: of those captured, others would lose what is gained."""
         made = (self._passes.get(size) for size in VERIFY_SIZES)
         return max((one.size.num_tokens for one in made if one is not None and one.captured), default=0)
 
@@ -120,10 +120,10 @@ class GraphRunner:
     def warm_up(self, progress: Callable[[float], None]) -> None:
         """Make ready what a first answer needs; a thread compiles what later ones will."""
         compile_together(self._launch_first, progress)
-        with torch.inference_mode(), self._queue.current():
+        with torch.inference_mode(), self._stream.current():
             for size in FIRST_SIZES:
                 self._pass(size)
-            self._queue.synchronize()
+            self._stream.synchronize()
         self._compiler.start(self._try_out(WARM_SIZES))
 
     def _launch_first(self) -> None:
@@ -132,30 +132,30 @@ class GraphRunner:
 
     @torch.inference_mode()
     def _try_out(self, sizes: Iterable[PassSize]) -> Generator[None, None, None]:
-        """Run shapes once on padding, in a state and a queue of their own, one a step."""
-        queue = open_stream(self._ops.device)
-        with queue.current():
+        """Run shapes once on padding, in a state and a stream of their own, one a step."""
+        stream = open_stream(self._ops.device)
+        with stream.current():
             state, sampler = self._make_state(1)
         try:
             for size in sizes:
-                with queue.current():
-                    one = CUDAGraphPass(state, size, queue)
+                with stream.current():
+                    one = CUDAGraphPass(state, size, stream)
                     one.launch(lambda buffers: self._compute(buffers, state, sampler))
-                queue.synchronize()
+                stream.synchronize()
                 self._compiled.add(size)
                 yield
         finally:
-            queue.synchronize()
+            stream.synchronize()
 
     @torch.inference_mode()
     def run(self, batch: ModelBatch) -> Sampled:
         """Run one pass; returns an id or a cause for every sequence that reached its target."""
         try:
-            with self._queue.current():
+            with self._stream.current():
                 slots = self._rows.place(batch.sequences, batch.drafts)
                 size = captured_size(batch)
                 one = (
-                    CUDAGraphPass(self._state, loose_size(batch), self._queue)
+                    CUDAGraphPass(self._state, loose_size(batch), self._stream)
                     if size is None
                     else self._pass(size, hurry=bool(batch.decode))
                 )
@@ -177,7 +177,7 @@ class GraphRunner:
     def begin(self, batch: ModelBatch) -> None:
         """Bring decode rows onto the device, to be run by `launch`."""
         self._in_flight.clear()
-        with self._queue.current():
+        with self._stream.current():
             size = captured_size(batch)
             if size is None:
                 raise RuntimeError(f"{len(batch.decode)} rows are more than {MAX_ROWS}")
@@ -188,7 +188,7 @@ class GraphRunner:
     def launch(self, batch: ModelBatch) -> None:
         """Queue one more tick of the rows; takes note of blocks they have got."""
         assert self._current is not None
-        with self._queue.current():
+        with self._stream.current():
             self._rows.send_blocks(batch.decode)
             self._launch(self._current, batch)
 
@@ -198,11 +198,11 @@ class GraphRunner:
         missing = None if self._compiler.running else next(filter(self._is_missing, WARM_SIZES), None)
         if missing is not None:
             try:
-                with self._queue.current():
+                with self._stream.current():
                     # On padding: the first replay of a graph takes several times as long as the next.
                     self._pass(missing).launch(self._tick)
                     self._ticks += 1
-                    self._queue.synchronize()
+                    self._stream.synchronize()
             except Exception:
                 log.exception("capturing a pass ahead of its use failed")
                 self._compiled.discard(missing)
@@ -234,7 +234,7 @@ class GraphRunner:
         """Start from known state: what was in flight is not read any more."""
         with suppress(Exception):
             # Blocks of a failed step are given away, and memory behind them may be unmapped.
-            self._queue.synchronize()
+            self._stream.synchronize()
         self._in_flight.clear()
         self._rows.forget()
 
@@ -243,14 +243,14 @@ class GraphRunner:
         """float32 [T, vocab] of a prompt by itself, in KV of its own."""
         config, ops = self.decoder.config, self._ops
         blocks = (len(token_ids) + self.block_size - 1) // self.block_size + 1
-        with self._queue.current():
+        with self._stream.current():
             kv = ops.make_kv(config.num_layers, blocks, config.num_kv_heads, config.head_dim)
             kv.back(blocks)
             packed = whole_prompt(token_ids, self.block_size, ops.device)
             try:
                 return self.decoder.forward(packed.ids, packed.layout, kv, None).cpu()
             finally:
-                self._queue.synchronize()
+                self._stream.synchronize()
                 kv.close()
 
     @property
@@ -275,10 +275,10 @@ class GraphRunner:
     @torch.inference_mode()
     def offload_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """Queue copies of KV blocks to pinned host slots, behind the passes launched so far."""
-        with self._queue.current():
+        with self._stream.current():
             offload(self._ops, self.kv, self.host_pool, pairs)
             self.notes.add(f"{len(pairs)} blocks to host memory")
-            self._moved = self._queue.mark()
+            self._moved = self._stream.mark()
 
     @torch.inference_mode()
     def reload_blocks(self, pairs: list[tuple[int, int]]) -> None:
@@ -287,10 +287,10 @@ class GraphRunner:
         Raises `MemoryError` when the device has no memory for them; nothing was copied then.
         """
         self.kv.back(max((block + 1 for block, _ in pairs), default=0))
-        with self._queue.current():
+        with self._stream.current():
             reload(self._ops, self.kv, self.host_pool, pairs)
             self.notes.add(f"{len(pairs)} blocks from host memory")
-            self._moved = self._queue.mark()
+            self._moved = self._stream.mark()
 
     def close(self) -> None:
         """Give all memory back; the thread that still compiles does so at its end."""
@@ -298,7 +298,7 @@ class GraphRunner:
 
     def _free(self) -> None:
         try:
-            self._queue.synchronize()
+            self._stream.synchronize()
         finally:
             self._in_flight.clear()
             self._current = None
@@ -332,7 +332,7 @@ class GraphRunner:
         """The pass of a shape, captured unless rows wait (`hurry`) and it is better not to do so now."""
         made = self._passes.get(size)
         if made is None:
-            made = self._passes[size] = CUDAGraphPass(self._state, size, self._queue)
+            made = self._passes[size] = CUDAGraphPass(self._state, size, self._stream)
         if not made.captured and not (hurry and not self._capture_policy.capture_now(size)):
             self._capture(made)
         return made
@@ -361,7 +361,7 @@ class GraphRunner:
         self._ticks += 1
         place = tick % DEPTH
         self._reports[place].copy_(self._state.ring[place], non_blocking=True)
-        self._in_flight.append(InFlightStep(sampled_rows(batch, one.size), tick, self._queue.mark()))
+        self._in_flight.append(InFlightStep(sampled_rows(batch, one.size), tick, self._stream.mark()))
 
     def _read(self, step: InFlightStep) -> Sampled:
         step.done.synchronize()

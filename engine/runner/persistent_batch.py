@@ -2,7 +2,9 @@
 
 A row is set once, when its sequence first runs or comes back; after that the device follows by
 itself, and only new blocks of its table are sent. Behind draft tokens, which run in rows of their own
-(`kernels.state.draft_rows`), its last token and length are sent again.
+(`kernels.state.draft_rows`), its last token and length are sent again. So a row is known in four places,
+each with what no other needs: its tokens and blocks (`Sequence`), what the device has of them (here), and
+on the device its state and how it is sampled (`DecodeState`, `SamplerState`).
 """
 
 from collections.abc import Container

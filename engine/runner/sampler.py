@@ -25,7 +25,7 @@ class Sampled:
     ids: dict[int, int]
     failed: dict[int, str]
     accepted: dict[int, list[int]] = field(default_factory=dict)
-    """Draft tokens that came true, which stand before the id; no entry where there are none."""
+    """Draft tokens that were accepted, which stand before the id; no entry where there are none."""
 
     def update(self, other: "Sampled") -> None:
         """Take in what another pass of the same tick gave."""

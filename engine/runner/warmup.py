@@ -97,11 +97,11 @@ def _compile(vocab_size: int, device: torch.device) -> None:
 @torch.inference_mode()
 def launch_sampler(vocab_size: int, device: torch.device) -> None:
     """Launch what first passes do of logits in one part, as an output matrix of many rows gives them."""
-    queue = open_stream(device)
-    with queue.current():
+    stream = open_stream(device)
+    with stream.current():
         state = DecodeState.create(1, 1, 1, [], 1, device)
         sampler = SamplerState.create(1, vocab_size, device)
         slots = torch.full((1,), -1, dtype=torch.int32, device=device)
         logits = torch.zeros((1, 1, vocab_size), device=device)
         sample(logits, sampler, slots, state.rows[:, LENGTH.value])
-    queue.synchronize()
+    stream.synchronize()

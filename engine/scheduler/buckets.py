@@ -32,7 +32,7 @@ def round_up(count: int, sizes: Iterable[int]) -> int | None:
 
 
 def padded_load(load: Load, drafts: bool = False) -> Load:
-    """What a pass of `load` costs as: a captured pass computes its padding too.
+    """What a pass of `load` costs as: a pass that is a CUDA graph computes its padding too.
 
     drafts: whether some of the rows are draft tokens, for which passes have other sizes.
     """

@@ -40,6 +40,6 @@ class SchedulerConfig:
     return_reserve: float = 0.1
     """The same for a preempted sequence: larger, so that it does not come back to be preempted."""
     speculation: bool = True
-    """Draft tokens ahead of the model where that is expected to pay."""
+    """Whether tokens are drafted ahead of the model where that is expected to pay."""
     debug: bool = False
     """Check every invariant in every tick."""

@@ -3,17 +3,17 @@
 from collections.abc import Iterable, Mapping
 
 from engine.api.errors import InvariantError
-from engine.scheduler.limits import ModelSlot
+from engine.scheduler.limits import ScheduledModel
 from engine.scheduler.sequence import Sequence
 
 
 def check_invariants(
-    models: Mapping[int, ModelSlot], running: Iterable[Sequence], waiting: Iterable[Sequence]
+    models: Mapping[int, ScheduledModel], running: Iterable[Sequence], waiting: Iterable[Sequence]
 ) -> None:
     """The costly invariants: every block's count, every sequence's tokens; raises `InvariantError`."""
     holders = list(running)
-    for slot in models.values():
-        slot.blocks.check([s.block_table for s in holders if s.model == slot.key])
+    for model in models.values():
+        model.blocks.check([s.block_table for s in holders if s.model == model.key])
     for sequence in waiting:
         if sequence.block_table or sequence.num_computed:
             raise InvariantError(f"scheduler: sequence {sequence.sequence_id} waits but holds blocks")

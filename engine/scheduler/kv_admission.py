@@ -16,7 +16,7 @@ from engine.scheduler.block_tables import PrefixHit, find_prefix, take_blocks
 from engine.scheduler.chunked_prefill import NO_LIMIT
 from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel
-from engine.scheduler.limits import ModelSlot
+from engine.scheduler.limits import ScheduledModel
 from engine.scheduler.plan import KVMoves, ModelBatch
 from engine.scheduler.queue import PAUSED_NOTE, SequenceQueue
 from engine.scheduler.sequence import Sequence
@@ -28,7 +28,11 @@ class KVAdmission:
     """Gives blocks to sequences and takes them away, between two ticks."""
 
     def __init__(
-        self, models: Mapping[int, ModelSlot], queue: SequenceQueue, cost: CostModel, config: SchedulerConfig
+        self,
+        models: Mapping[int, ScheduledModel],
+        queue: SequenceQueue,
+        cost: CostModel,
+        config: SchedulerConfig,
     ) -> None:
         self.host_gb_s: float | None = None
         """GB/s between device and host memory; None where KV is in host memory anyway."""
@@ -44,16 +48,16 @@ class KVAdmission:
 
     def begin(self) -> None:
         """Decide for each model whether evicted blocks go to host memory from now on."""
-        for slot in self._models.values():
-            slot.blocks.offloading = slot.blocks.host.capacity > 0 and self._offload_pays(slot)
+        for model in self._models.values():
+            model.blocks.offloading = model.blocks.host.capacity > 0 and self._offload_pays(model)
 
     def end(self, moves: dict[int, KVMoves]) -> None:
         """Add the copies that evictions need to `moves`; evict without copies until the next `begin`."""
-        for slot in self._models.values():
-            slot.blocks.offloading = False
-            offloads = slot.blocks.take_offloads()
+        for model in self._models.values():
+            model.blocks.offloading = False
+            offloads = model.blocks.take_offloads()
             if offloads:
-                moves.setdefault(slot.key, KVMoves()).offloads = offloads
+                moves.setdefault(model.key, KVMoves()).offloads = offloads
 
     def grow_rows(self) -> bool:
         """Give each decode row the block of its next token; True if somebody had to make room."""
@@ -244,8 +248,8 @@ class KVAdmission:
         rate = self.host_gb_s
         return blocks.block_bytes / (rate * 1e6) if rate else 1e-3
 
-    def _offload_pays(self, slot: ModelSlot) -> bool:
+    def _offload_pays(self, model: ScheduledModel) -> bool:
         if self._config.offload is not Offload.AUTO or self.host_gb_s is None:
             return self._config.offload is Offload.ALWAYS
-        again = self._cost.token_ms(slot.key, 0, slot.blocks.block_size) * slot.blocks.block_size
-        return 2.0 * self._move_ms(slot.blocks) < again
+        again = self._cost.token_ms(model.key, 0, model.blocks.block_size) * model.blocks.block_size
+        return 2.0 * self._move_ms(model.blocks) < again

@@ -1,4 +1,8 @@
-"""How many tokens a sequence of a model may have: its context length, or what KV memory holds if less."""
+"""How many tokens a sequence of a model may have: its context length, or what KV memory holds if less.
+
+Here a request gets its limit, once, when it is queued; whoever gives it tokens or blocks afterwards
+compares with that number alone.
+"""
 
 from dataclasses import dataclass
 
@@ -8,7 +12,7 @@ from engine.cache.block_manager import BlockManager
 
 
 @dataclass(slots=True)
-class ModelSlot:
+class ScheduledModel:
     """A resident model as the scheduler sees it."""
 
     key: int

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from engine.api.errors import InvariantError
 from engine.scheduler.cost_model import Load, chunk_pairs
@@ -85,14 +86,16 @@ class TickPlan:
     moves: dict[int, KVMoves] = field(default_factory=dict)
     """By model: what is copied before any batch runs."""
     live: Mapping[int, Sequence] = field(default_factory=dict)
-    """All live sequences by id, as they are when it is read: who else may hold a block."""
+    """All live sequences by id, as the scheduler has them now: who else may hold a block."""
+    may_queue: bool = True
+    """Whether ticks may be queued behind this one; not where the next one should have drafts."""
 
     def holders(self, model: int) -> list[Sequence]:
         """Live sequences of a model that hold blocks."""
         return [s for s in self.live.values() if s.model == model and s.block_table]
 
     @property
-    def rows_alone(self) -> ModelBatch | None:
+    def decode_only(self) -> ModelBatch | None:
         """The only batch, if it is decode rows of one model without drafts and nothing else is to do."""
         if len(self.batches) != 1 or self.moves:
             return None
@@ -111,7 +114,7 @@ class TickPlan:
 
 
 def take_accepted(batch: ModelBatch, sequence: Sequence, accepted: Mapping[int, list[int]]) -> int:
-    """Append the draft tokens that came true, whose KV is there; returns how many."""
+    """Append the draft tokens that were accepted, whose KV is there; returns how many."""
     taken = accepted.get(sequence.sequence_id, [])
     draft = batch.drafts.get(sequence.sequence_id, [])
     if taken != draft[: len(taken)]:
@@ -120,3 +123,21 @@ def take_accepted(batch: ModelBatch, sequence: Sequence, accepted: Mapping[int, 
     sequence.drafted += len(draft)
     sequence.accepted += len(taken)
     return len(taken)
+
+
+class Verifier(Protocol):
+    """What verifies drafts: a model's runner."""
+
+    @property
+    def max_ahead(self) -> int:
+        """Ticks of decode rows that may be queued; 0: none."""
+        ...
+
+    @property
+    def verify_rows(self) -> int:
+        """Most tokens of a pass of decode rows with draft tokens behind them; 0: it verifies none."""
+        ...
+
+    def can_verify(self, sequence: Sequence, /) -> bool:
+        """Whether draft tokens may stand behind a sequence's decode row."""
+        ...

@@ -15,7 +15,7 @@ FIRST = 120
 """Tokens of the first chunk beside rows that decode: with these, a short pass."""
 
 PASSES = 32
-"""Executor that must succeed before twice as many tokens are tried again."""
+"""Passes that must succeed before twice as many tokens are tried again."""
 
 
 class PrefillLimit:

@@ -31,10 +31,6 @@ class WaitingQueue:
     def __iter__(self) -> Iterator[Sequence]:
         return iter(self._waiting)
 
-    def head(self) -> Sequence | None:
-        """The first in rank."""
-        return self._waiting[0] if self._waiting else None
-
     def rank(self, sequence: Sequence) -> tuple[float, int]:
         """Place of a new sequence in the total order of admission."""
         early = HEAD_START[sequence.priority] * self._head_start_s

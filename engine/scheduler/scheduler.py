@@ -4,7 +4,7 @@ A tick is `plan` → the step on the device → `commit`. `plan` takes every blo
 to, so a step cannot fail for KV memory. Between the two, what ends is only marked: blocks of a step
 in flight are released by `commit`, once. Not thread-safe.
 
-Every sequence ends exactly once: either `finish` / `cancel` return True, or `commit` returns it.
+Every sequence ends exactly once: either `finish` returns True, or `commit` returns it.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel, Load
 from engine.scheduler.invariants import check_invariants
 from engine.scheduler.kv_admission import KVAdmission
-from engine.scheduler.limits import ModelSlot
+from engine.scheduler.limits import ScheduledModel
 from engine.scheduler.plan import ModelBatch, TickPlan, take_accepted
 from engine.scheduler.prefill_limit import PrefillLimit
 from engine.scheduler.queue import SequenceQueue
@@ -49,7 +49,7 @@ class Scheduler:
         self.errors: deque[float] = deque(maxlen=_ERRORS_KEPT)
         """|predicted − measured| of the last passes, relative to what was measured."""
         self.prefill_limit = PrefillLimit(config.max_prefill_tokens)
-        self._models: dict[int, ModelSlot] = {}
+        self._models: dict[int, ScheduledModel] = {}
         self._sequences: dict[int, Sequence] = {}
         self._queue = SequenceQueue(config.head_start_s)
         self.kv_admission = KVAdmission(self._models, self._queue, cost, config)
@@ -67,21 +67,11 @@ class Scheduler:
         """All live sequences by id."""
         return self._sequences
 
-    @property
-    def running(self) -> list[Sequence]:
-        """Sequences that hold blocks, by rank."""
-        return list(self._queue.running)
-
-    @property
-    def waiting(self) -> list[Sequence]:
-        """Sequences in the queue, the next one first."""
-        return list(self._queue.waiting)
-
     def add_model(self, key: int, blocks: BlockManager, context_length: int) -> None:
         """Make a model schedulable."""
         if key in self._models:
             raise InvariantError(f"scheduler: model {key} was added twice")
-        self._models[key] = ModelSlot(key, blocks, context_length)
+        self._models[key] = ScheduledModel(key, blocks, context_length)
 
     def remove_model(self, key: int) -> list[Sequence]:
         """Forget a model and give its memory back; returns its sequences, all ended by this call.
@@ -102,11 +92,11 @@ class Scheduler:
 
         Reads only what never changes while a model is resident: any thread may call it.
         """
-        self.slot(model).limit_of(request)
+        self.model(model).limit_of(request)
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a new sequence; raises `RequestError` if it can never fit or too many wait."""
-        limit = self.slot(sequence.model).limit_of(sequence.request)
+        limit = self.model(sequence.model).limit_of(sequence.request)
         waiting = len(self._queue.waiting)
         if waiting >= self.config.max_queue:
             raise RequestError(f"queue: {waiting} requests wait already; try again later")
@@ -115,11 +105,6 @@ class Scheduler:
         sequence.limit = limit
         self._sequences[sequence.sequence_id] = sequence
         self._queue.enter(sequence)
-
-    def cancel(self, sequence_id: int) -> bool:
-        """End a sequence; True if it ended now, False if `commit` will return it or it has ended."""
-        sequence = self._sequences.get(sequence_id)
-        return sequence is not None and self.finish(sequence, FinishReason.CANCELLED)
 
     def focus(self, sequence_id: int | None) -> None:
         """Put one sequence before all others; an id that is not live means nobody."""
@@ -157,8 +142,9 @@ class Scheduler:
     def finish(
         self, sequence: Sequence, reason: FinishReason = FinishReason.STOP, error: str | None = None
     ) -> bool:
-        """End a sequence and free its blocks; the result is that of `cancel`.
+        """End a sequence and free its blocks.
 
+        Returns True if it ended now, False if `commit` will return it or it has ended already.
         While a tick is in flight, a running sequence ends in `commit`; the first reason counts.
         """
         if self._sequences.get(sequence.sequence_id) is not sequence:
@@ -212,13 +198,13 @@ class Scheduler:
         plan = TickPlan(live=self._sequences)
         kv_admission = self.kv_admission
         kv_admission.begin()
-        somebody_paused = kv_admission.grow_rows()
+        somebody_preempted = kv_admission.grow_rows()
         batches, preemptions = self._decode_batches(), self.preemptions
         loads = self._loads(batches)
         self.tick_limit_ms = tick_limit(loads, self.cost, self.config)
         spare_ms = self.tick_limit_ms - self.cost.idle_ms(loads)
-        if not somebody_paused:
-            # Who was paused sits this tick out, even if sharing another's copies would let it back at once.
+        if not somebody_preempted:
+            # Who was preempted sits this tick out, even if sharing with another would let it back at once.
             kv_admission.admit(now, spare_ms)
         spare_ms = kv_admission.reload(spare_ms, plan.moves)
         if self.preemptions != preemptions:
@@ -246,7 +232,7 @@ class Scheduler:
         With `more` the plan stays in flight, run again: nothing ends before its last step.
 
         `sampled` has an id for every sequence whose known tokens are all computed now, `accepted` the
-        draft tokens of its draft that came true and stand before that id. `failed` gives
+        draft tokens that the model confirmed, which stand before that id. `failed` gives
         the cause for sequences whose step failed: they end with `ERROR` and their blocks, which may
         hold rubbish, are forgotten. What was finished or cancelled during the tick ends here too, its
         sampled id dropped; and so does, as failed, a sequence that should have an id but has none.
@@ -260,12 +246,12 @@ class Scheduler:
             self._ending[sequence_id] = (reason, error, True)
         for batch in plan.batches:
             self.prefill_limit.passed(len(batch.prefill))
-            slot = self._models[batch.model]
+            model = self._models[batch.model]
             for sequence in batch.decode:
                 taken = take_accepted(batch, sequence, accepted) if batch.drafts else 0
-                self._advance(slot, sequence, 1 + taken, sampled, failed, now)
+                self._advance(model, sequence, 1 + taken, sampled, failed, now)
             for chunk in batch.prefill:
-                self._advance(slot, chunk.sequence, chunk.length, sampled, failed, now)
+                self._advance(model, chunk.sequence, chunk.length, sampled, failed, now)
         if more:
             return []
         self._in_flight = None
@@ -286,8 +272,8 @@ class Scheduler:
                 f"scheduler: {len(running)} running and {len(queue)} waiting sequences "
                 f"are not {len(self._sequences)}"
             )
-        for slot in self._models.values():
-            slot.blocks.check_counts()
+        for model in self._models.values():
+            model.blocks.check_counts()
         if self.config.debug:
             check_invariants(self._models, running, queue)
 
@@ -296,11 +282,11 @@ class Scheduler:
             raise InvariantError("scheduler: sequences are controlled between ticks")
         return [self._sequences[sequence_id]] if sequence_id in self._sequences else []
 
-    def slot(self, model: int) -> ModelSlot:
+    def model(self, key: int) -> ScheduledModel:
         """A resident model's limits and blocks; raises `RequestError` for one that is not loaded."""
-        if model not in self._models:
-            raise RequestError(f"model: {model} is not loaded; load it before submitting to it")
-        return self._models[model]
+        if key not in self._models:
+            raise RequestError(f"model: {key} is not loaded; load it before submitting to it")
+        return self._models[key]
 
     def _decode_batches(self) -> dict[int, ModelBatch]:
         batches = {key: ModelBatch(key) for key in self._models}
@@ -333,7 +319,7 @@ class Scheduler:
 
     def _advance(
         self,
-        slot: ModelSlot,
+        model: ScheduledModel,
         sequence: Sequence,
         length: int,
         sampled: Mapping[int, int],
@@ -348,9 +334,9 @@ class Scheduler:
             return
         before = sequence.num_computed
         sequence.num_computed = before + length
-        size = slot.blocks.block_size
+        size = model.blocks.block_size
         if sequence.num_computed // size > before // size:
-            slot.blocks.commit_full(sequence.block_table, sequence.token_ids, sequence.num_computed)
+            model.blocks.commit_full(sequence.block_table, sequence.token_ids, sequence.num_computed)
         if sequence.remaining or sequence_id in self._ending:
             return
         token_id = sampled.get(sequence_id)

@@ -1,4 +1,4 @@
 """Prompt-lookup drafts, and how many of them pay.
 
-Knows the scheduler's plan and cost model; no torch.
+Knows plans, the cost model and the sizes of passes, never the scheduler itself; no torch.
 """

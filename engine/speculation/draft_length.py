@@ -10,7 +10,7 @@ from engine.scheduler.buckets import VERIFY_TOKENS
 from engine.speculation.proposer import Proposer
 
 LEAST_CHANCE = 0.05
-"""Of coming true, for which a draft token is made where it costs nothing more."""
+"""Least chance of being accepted for which a token is drafted where that costs nothing more."""
 
 
 class Prices(NamedTuple):
@@ -23,7 +23,7 @@ class Prices(NamedTuple):
     gap_ms: float
     """That the device waits between ticks which are not queued ahead."""
     plain_tokens: int
-    """Of the pass without draft tokens, padding included."""
+    """Of the pass without drafts, padding included."""
 
     @property
     def gap_ticks(self) -> float:
@@ -49,7 +49,7 @@ class Choice(NamedTuple):
 def choose(proposers: Sequence[Proposer], prices: Prices, most: int, margin: float) -> Choice | None:
     """The pass of at most `most` tokens that gives most per millisecond; None if drafting does not pay.
 
-    It must give `margin` times the tokens of the tick without draft tokens, and no row may lose more than
+    It must give `margin` times the tokens of the tick without drafts, and no row may lose more than
     its ledger holds.
     """
     best: Choice | None = None
@@ -70,7 +70,7 @@ def choose(proposers: Sequence[Proposer], prices: Prices, most: int, margin: flo
 
 
 def _share(proposers: Sequence[Proposer], room: int) -> tuple[list[int], float]:
-    """(draft tokens by row, how many of them should come true): the likeliest first."""
+    """(draft tokens by row, how many of them should be accepted): the likeliest first."""
     counts, expected = [0] * len(proposers), 0.0
     chances = [proposer.chance for proposer in proposers]
     for _ in range(room):

@@ -1,4 +1,4 @@
-"""What is known of one sequence's text: how it could go on, and how often that came true."""
+"""What is known of one sequence's text: how it could go on, and how often that were accepted."""
 
 from dataclasses import dataclass, field
 
@@ -6,7 +6,7 @@ from engine.scheduler.sequence import Sequence
 from engine.speculation.ngram_index import NgramIndex
 
 CHANCES = ((8, 0.8), (4, 0.6), (3, 0.4), (2, 0.25))
-"""(shortest match, chance of a proposal for first): the longer the match, the likelier it is right."""
+"""(shortest match, chance of being accepted at first): the longer the match, the likelier it is right."""
 
 LEARNING = 0.1
 """Weight of one draft token against those before it."""
@@ -21,7 +21,7 @@ CATCH_UP = 32
 """Tokens indexed in a tick, of a row that decodes."""
 
 CLOSE_TICKS = 6
-"""Ticks without a draft token behind one that came true, in which the text is likely to match again."""
+"""Ticks without a draft token behind one that was accepted, in which the text is likely to match again."""
 
 
 @dataclass(slots=True)

@@ -2,18 +2,17 @@
 
 What followed when the last tokens stood in the text before is proposed again (prompt lookup). A pass
 computes the draft tokens behind the row's token; each one that the model would have sampled saves a tick,
-and every one lengthens this one. So draft tokens are made where the cost model and the share of draft tokens
-that came true so far say that more tokens per millisecond come out, and a ledger bounds what a
-sequence can lose when they are wrong.
+and every one lengthens this one. So tokens are drafted where the cost model and the share accepted so far
+say that more tokens per millisecond come out, and a ledger bounds what a sequence can lose when they are
+wrong.
 """
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from engine.scheduler.buckets import DECODE_ROWS, padded_load, round_up
+from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel
-from engine.scheduler.plan import ModelBatch, TickPlan
-from engine.scheduler.scheduler import Scheduler
+from engine.scheduler.plan import ModelBatch, TickPlan, Verifier
 from engine.scheduler.sequence import Sequence
 from engine.speculation.draft_length import Choice, Prices, choose
 from engine.speculation.ngram_index import continue_from
@@ -26,7 +25,7 @@ LEAST_COST = 0.02
 """What a draft token is taken to cost at least, in ticks: nothing is known of more rows before some ran."""
 
 LEAST_HOPE = 0.02
-"""Draft tokens expected to come true after the queued ticks, below which nothing more is looked at."""
+"""Draft tokens expected to be accepted after the queued ticks, below which nothing more is looked at."""
 
 SHARED_LOSS = 0.02
 """How much longer a tick may become for rows that draft nothing."""
@@ -46,47 +45,35 @@ FORGETTING = 0.01
 """How far the wait returns towards its first value by a tick without drafts."""
 
 
-class Verifier(Protocol):
-    """What verifies drafts: a model's runner."""
-
-    @property
-    def max_ahead(self) -> int:
-        """Ticks of decode rows that may be queued; 0: none."""
-        ...
-
-    @property
-    def verify_rows(self) -> int:
-        """Most tokens of a pass of decode rows with draft tokens behind them; 0: it verifies none."""
-        ...
-
-    def can_verify(self, sequence: Sequence, /) -> bool:
-        """Whether draft tokens may stand behind a sequence's decode row."""
-        ...
-
-
 class Speculator:
     """Puts draft tokens behind the decode rows of plans; one for all models of an engine."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self.enabled = scheduler.config.speculation
+    def __init__(
+        self, cost: CostModel, config: SchedulerConfig, make_room: Callable[[Sequence, int], int]
+    ) -> None:
+        """make_room: how many of so many drafts may stand behind a sequence's row; takes their blocks."""
+        self.enabled = config.speculation
+        self._cost = cost
+        self._fill_passes = config.fill_passes
+        self._make_room = make_room
         self._proposers: dict[int, Proposer] = {}
         self._gap_ms = FIRST_GAP_MS
         self._drafted_at = 0.0
         """Clock at which a drafted tick ended, if that was the last one."""
 
-    def draft(self, plan: TickPlan, verifier: Verifier) -> bool:
+    def draft(self, plan: TickPlan, verifier: Verifier) -> None:
         """Fill in `drafts` of a plan in flight, of at most `verify_rows` tokens with the decode rows.
 
-        Returns whether no tick should be queued behind this one: its rows have drafts, or the next tick's
-        should have some. What the device will have waited is accounted.
+        Clears `may_queue` where the next tick should have drafts too; what the device will have waited
+        then is accounted.
         """
         if not self.enabled:
-            return False
+            return
         if verifier.verify_rows:
             self._add_drafts(plan, verifier)
-        batch = plan.rows_alone
-        return plan.drafted or (batch is not None and verifier.max_ahead > 0 and self._stays_close(batch))
+        batch = plan.decode_only
+        if plan.drafted or (batch is not None and verifier.max_ahead and self._stays_close(batch)):
+            plan.may_queue = False
 
     def _add_drafts(self, plan: TickPlan, verifier: Verifier) -> None:
         """Only index the text in a tick that reads prompts or serves several models: it has no time."""
@@ -103,12 +90,12 @@ class Speculator:
         free = verifier.verify_rows - len(batch.decode)
         if not matches or free <= 0:
             return
-        if self._scheduler.config.fill_passes:
+        if self._fill_passes:
             counts = self._counts_of_pass(batch, verifier.verify_rows)
         else:
             counts = self._counts(batch, free)
         for sequence, count in zip(batch.decode, counts, strict=True):
-            count = self._scheduler.make_room(sequence, count) if count else 0
+            count = self._make_room(sequence, count) if count else 0
             if count:
                 after = self._proposers[sequence.sequence_id].after
                 batch.drafts[sequence.sequence_id] = continue_from(sequence.token_ids, after, count)
@@ -145,13 +132,11 @@ class Speculator:
         )
 
     def settle(self, plan: TickPlan, accepted: Mapping[int, list[int]], started: float, ended: float) -> None:
-        """Learn from what a tick accepted, and from when it ran; forget who has ended with it."""
+        """Learn from what a tick accepted, and from when it ran."""
         if plan.drafted and self._drafted_at:
             gap_ms = min((started - self._drafted_at) * 1e3, MOST_GAP_MS)
             self._gap_ms += GAP_WEIGHT * (gap_ms - self._gap_ms)
         self._drafted_at = ended if plan.drafted else 0.0
-        for sequence_id in self._proposers.keys() - self._scheduler.sequences.keys():
-            del self._proposers[sequence_id]
         if len(plan.batches) != 1 or plan.batches[0].prefill:
             return
         batch = plan.batches[0]
@@ -164,10 +149,14 @@ class Speculator:
                 proposer.settle(sequence, len(draft), len(accepted.get(sequence.sequence_id, ())))
 
     def _stays_close(self, batch: ModelBatch) -> bool:
-        """Whether drafts have just come true and will again."""
+        """Whether drafts have just been accepted and will be again."""
         proposers = [self._proposers.get(sequence.sequence_id) for sequence in batch.decode]
         close = [proposer for proposer in proposers if proposer is not None and proposer.close]
         return len(close) == len(proposers) and self._pay(close, self._prices(batch).gap_ticks)
+
+    def forget(self, sequence_id: int) -> None:
+        """Drop what is known of a sequence that ended: the index of its text."""
+        self._proposers.pop(sequence_id, None)
 
     def _proposer(self, sequence: Sequence) -> Proposer:
         proposer = self._proposers.get(sequence.sequence_id)
@@ -176,7 +165,7 @@ class Speculator:
         return proposer
 
     def _prices(self, batch: ModelBatch) -> Prices:
-        rows, load, cost = len(batch.decode), batch.load, self._scheduler.cost
+        rows, load, cost = len(batch.decode), batch.load, self._cost
         return Prices(
             max(cost.predict(batch.model, padded_load(load)), 1e-3),
             cost.row_ms(batch.model, load.context / rows),
@@ -206,7 +195,7 @@ class Speculator:
 
     def _counts(self, batch: ModelBatch, free: int) -> list[int]:
         """Draft tokens per decode row: the likeliest first, while the pass gives more per millisecond."""
-        counts, cost = [0] * len(batch.decode), self._scheduler.cost
+        counts, cost = [0] * len(batch.decode), self._cost
         plain_ms = cost.predict(batch.model, batch.load)
         if plain_ms <= 0.0:
             return counts

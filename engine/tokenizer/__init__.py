@@ -1,4 +1,4 @@
 """Text to token ids and back: vocabularies, merging, incremental detokenizer, stop strings.
 
-Knows gguf; no model and no sequence.
+Knows gguf and api; no model and no sequence.
 """

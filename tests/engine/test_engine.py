@@ -181,11 +181,11 @@ def test_a_failure_outside_a_step_ends_what_runs_and_starts_over(engine: Engine,
     scheduler = engine._loop.scheduler
 
     def broken(*args, **kwargs):
-        raise RuntimeError("the books are wet")
+        raise RuntimeError("the bookkeeping are wet")
 
     monkeypatch.setattr(scheduler, "commit", broken)
     victim = model.submit(request()).result(20)[1]
-    assert victim.reason is FinishReason.ERROR and "books are wet" in (victim.error or "")
+    assert victim.reason is FinishReason.ERROR and "bookkeeping are wet" in (victim.error or "")
     assert engine._loop.scheduler is not scheduler
     assert answer_ids(model.submit(request())) == expected
 

@@ -89,14 +89,14 @@ class Aborts:
             self._settle()
         loop = self.engine._loop
 
-        def books() -> None:
+        def bookkeeping() -> None:
             loop.scheduler.check()
             assert not loop.scheduler.sequences and not loop._outputs
             held = sum(resident.blocks.held for resident in loop.models)
             assert held == 0, f"{held} blocks were leaked"
             self.preempted = loop.scheduler.preemptions
 
-        loop.call(books)
+        loop.call(bookkeeping)
 
     def _install(self) -> None:
         resident = self.engine._loop.models.get(self.model._key)

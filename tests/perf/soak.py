@@ -316,7 +316,7 @@ class Soak:
     def _check_books(self) -> None:
         loop = self.engine._loop
 
-        def books() -> None:
+        def bookkeeping() -> None:
             loop.scheduler.check()
             assert not loop.scheduler.sequences and not loop._outputs
             residents = list(loop.models)
@@ -325,7 +325,7 @@ class Soak:
             assert kept == loop.models.budget.used_bytes, "bytes are counted that no block has"
             self.happened["pauses for memory"] = loop.scheduler.preemptions
 
-        loop.call(books)
+        loop.call(bookkeeping)
 
 
 def soak(

@@ -121,7 +121,7 @@ class FaultBench:
             assert self.ids(generation) == self.expected[generation.request.label]
 
     def check_idle(self) -> None:
-        """Nobody holds a block, the books balance, and the engine answers as before."""
+        """Nobody holds a block, the bookkeeping balance, and the engine answers as before."""
         subject = SUBJECTS[0]
         assert self.ids(self.submit(subject)) == self.expected[subject]
         self.on_thread(self._books)

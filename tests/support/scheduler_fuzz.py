@@ -194,7 +194,7 @@ class SchedulerFuzzer:
         if self.live and self.random.random() < chance:
             sequence = self.random.choice(list(self.live.values()))
             for _ in range(self.random.choice([1, 2])):
-                if self.scheduler.cancel(sequence.sequence_id):
+                if self.scheduler.finish(sequence, FinishReason.CANCELLED):
                     self.end(sequence)
 
     def move(self, memory: list[list[int]], host: list[list[int]], moves: KVMoves) -> None:

@@ -68,7 +68,7 @@ def damage_at(bench: FaultBench, generation: Generation, computed: int, damage: 
 
     def try_now() -> None:
         victim = loop.scheduler.sequences.get(generation.sequence_id)
-        others = [s for s in loop.scheduler.running if s is not victim and s.block_table]
+        others = [s for s in loop.scheduler.sequences.values() if s is not victim and s.block_table]
         if victim is None:
             return
         if victim.num_computed < computed or not others:

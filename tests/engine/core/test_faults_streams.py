@@ -139,7 +139,7 @@ class Phase:
                 self.victim.cancel()
         elif self.next_pass is None:
             self.next_pass = labels(batch)
-            running = self._bench.engine._loop.scheduler.running
+            running = list(self._bench.engine._loop.scheduler.sequences.values())
             self.held_blocks = sum(len(s.block_table) for s in running if s.request.label == VICTIM)
 
 
@@ -208,7 +208,9 @@ def test_cancelling_what_is_paused_on_request(bench: FaultBench):
     next(iter(victim.events()))
     victim.pause()
     bench.check_others(others)
-    assert bench.on_thread(lambda: [s.user_paused for s in bench.engine._loop.scheduler.running]) == [True]
+    assert bench.on_thread(
+        lambda: [s.user_paused for s in bench.engine._loop.scheduler.sequences.values()]
+    ) == [True]
     victim.cancel()
     assert list(victim.events())[-1].reason is FinishReason.CANCELLED
 

@@ -1,4 +1,4 @@
-"""Ticks launched ahead give what ticks one by one give, and leave the books balanced."""
+"""Ticks launched ahead give what ticks one by one give, and keep the bookkeeping right."""
 
 from collections import deque
 
@@ -108,8 +108,8 @@ class Simulation:
     def run(self, interrupted=lambda: False) -> None:
         while self.scheduler.sequences:
             plan = self.scheduler.plan(0.0)
-            if self.device.max_ahead and plan.rows_alone is not None:
-                self.run_ahead(plan, plan.rows_alone, interrupted)
+            if self.device.max_ahead and plan.decode_only is not None:
+                self.run_ahead(plan, plan.decode_only, interrupted)
             else:
                 self.settle(plan, self.device.run(plan.batches[0]))
         assert not self.blocks.held

@@ -86,10 +86,10 @@ def test_priority_may_change_while_it_waits_and_while_it_runs():
     bench = Bench(num_blocks=500, max_prefill_tokens=60)
     first, second = bench.submit(400), bench.submit(400)
     bench.scheduler.set_priority(second.sequence_id, Priority.HIGH)
-    assert bench.scheduler.waiting == [second, first]
+    assert list(bench.scheduler._queue.waiting) == [second, first]
     assert bench.lengths(bench.tick()) == {2: 40, 1: 20}
     bench.scheduler.set_priority(second.sequence_id, Priority.LOW)
-    assert bench.scheduler.running == [first, second]
+    assert bench.scheduler._queue.running == [first, second]
     assert bench.lengths(bench.tick()) == {1: 40, 2: 20}
 
 

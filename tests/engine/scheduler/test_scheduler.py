@@ -41,6 +41,10 @@ class Bench:
         self.scheduler.submit(sequence)
         return sequence
 
+    def cancel(self, sequence_id):
+        sequence = self.scheduler.sequences.get(sequence_id)
+        return sequence is not None and self.scheduler.finish(sequence, FinishReason.CANCELLED)
+
     def plan(self):
         return self.scheduler.plan(99.0)
 
@@ -126,7 +130,7 @@ def test_priority_weighs_shares_and_orders_the_queue():
     bench.submit(400, priority=Priority.LOW)
     bench.submit(400)
     bench.submit(400, priority=Priority.HIGH)
-    assert [s.sequence_id for s in bench.scheduler.waiting] == [3, 2, 1]
+    assert [s.sequence_id for s in list(bench.scheduler._queue.waiting)] == [3, 2, 1]
     assert bench.lengths(bench.tick()) == {3: 40, 2: 20, 1: 10}
 
 
@@ -135,7 +139,7 @@ def test_a_low_priority_is_overtaken_for_a_while_only():
     low = bench.submit(5, priority=Priority.LOW)
     late = Sequence(50, 0, Request((1,), priority=Priority.HIGH), low.arrival + 21.0)
     bench.scheduler.submit(late)
-    assert bench.scheduler.waiting == [low, late]
+    assert list(bench.scheduler._queue.waiting) == [low, late]
 
 
 def test_one_budget_serves_prompts_of_several_models():
@@ -184,8 +188,8 @@ def test_check_fits_says_numbers():
     with pytest.raises(RequestError, match="not loaded"):
         bench.submit(3, model=5)
     request = Request(tuple(range(8)))
-    assert bench.scheduler.slot(0).limit_of(request) == 20
-    assert bench.scheduler.slot(0).limit_of(Request((1, 2), max_tokens=3)) == 5
+    assert bench.scheduler.model(0).limit_of(request) == 20
+    assert bench.scheduler.model(0).limit_of(Request((1, 2), max_tokens=3)) == 5
 
 
 def test_the_queue_is_bounded():
@@ -264,7 +268,7 @@ def test_requests_wait_while_kv_is_full():
     bench.tick()
     assert waiting.state is SequenceState.QUEUED
     assert "waits for context memory" in waiting.note
-    bench.scheduler.cancel(1)
+    bench.cancel(1)
     bench.tick()
     assert waiting.state is SequenceState.DECODE
 
@@ -277,14 +281,14 @@ def test_cancel_in_flight_ends_in_commit(decoding):
         bench.tick()
     plan = bench.plan()
     held, known = bench.blocks[0].held, sequence.num_target
-    assert not bench.scheduler.cancel(1)
-    assert not bench.scheduler.cancel(1)
+    assert not bench.cancel(1)
+    assert not bench.cancel(1)
     assert not bench.scheduler.finish(sequence)
     assert bench.blocks[0].held == held
     assert bench.commit(plan) == [sequence]
     assert (sequence.finish_reason, sequence.num_target) == (FinishReason.CANCELLED, known)
     assert bench.blocks[0].held == 0
-    assert not bench.scheduler.cancel(1)
+    assert not bench.cancel(1)
 
 
 def test_cancel_while_queued_ends_at_once():
@@ -292,7 +296,7 @@ def test_cancel_while_queued_ends_at_once():
     bench.submit(8)
     queued = bench.submit(8)
     plan = bench.plan()
-    assert bench.scheduler.cancel(2)
+    assert bench.cancel(2)
     assert queued.finished
     assert bench.commit(plan) == []
 

@@ -82,7 +82,7 @@ class Simulation:
         )
         self.scheduler = Scheduler(CostModel(), config)
         self.scheduler.add_model(0, BlockManager(2000, 32, 1, KVBudget(2000)), 10_000)
-        self.speculator = Speculator(self.scheduler)
+        self.speculator = Speculator(self.scheduler.cost, self.scheduler.config, self.scheduler.make_room)
         self.texts = dict(enumerate(texts, 1))
         self.device = Device(self.texts)
         self.rows = []
@@ -101,6 +101,7 @@ class Simulation:
         for row in self.rows:
             if row.at_limit and not row.finished:
                 self.scheduler.finish(row)
+                self.speculator.forget(row.sequence_id)
         self.speculator.settle(plan, sampled.accepted, started, ended)
 
     @property
@@ -110,10 +111,10 @@ class Simulation:
     def tick(self) -> None:
         plan, device = self.scheduler.plan(0.0), self.device
         (whole,) = plan.batches
-        close = self.speculator.draft(plan, device)
-        batch = plan.rows_alone
+        self.speculator.draft(plan, device)
+        batch = plan.decode_only
         device.now += GAP_MS
-        if batch is not None and not close:
+        if batch is not None and plan.may_queue:
             steps = MultiStep(batch, device, lambda in_flight: self.scheduler.extend(plan, in_flight))
             for step in steps:
                 assert step.error is None

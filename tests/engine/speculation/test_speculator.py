@@ -33,7 +33,7 @@ class Simulation:
                 cost.observe(0, Load(rows, 0), self.ms(rows))
         self.scheduler = Scheduler(cost, SchedulerConfig(max_prefill_tokens=10_000, debug=True))
         self.scheduler.add_model(0, BlockManager(BLOCKS, 32, 1, KVBudget(BLOCKS)), 10_000)
-        self.speculator = Speculator(self.scheduler)
+        self.speculator = Speculator(self.scheduler.cost, self.scheduler.config, self.scheduler.make_room)
         self.sequences = []
         for number, text in enumerate(texts, 1):
             request = Request(tuple(text[:prompt]), max_tokens=len(text) - prompt)
@@ -73,6 +73,7 @@ class Simulation:
         for sequence in self.sequences:
             if sequence.at_limit and not sequence.finished:
                 self.scheduler.finish(sequence)
+                self.speculator.forget(sequence.sequence_id)
         self.speculator.settle(plan, accepted, 0.0, 0.0)
         return drafts
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 
-from engine.device.stream import CudaQueue, open_stream
+from engine.device.stream import CudaStream, open_stream
 from kernels.cuda.cublas import free_workspaces, matmul
 
 
@@ -53,7 +53,7 @@ def test_workspaces_of_other_threads_and_streams_are_given_back(device, full):
 def test_a_graph_needs_no_workspace_that_is_given_back(device, full):
     if not full:
         pytest.skip("graphs need a GPU")
-    queue = CudaQueue(torch.device(device))
+    queue = CudaStream(torch.device(device))
     a, b = factors(device)
     queue.synchronize()
     with queue.current():

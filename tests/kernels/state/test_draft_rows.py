@@ -182,7 +182,7 @@ def test_rows_with_edited_logits_take_no_drafts(runner):
 
 def test_drafts_that_fit_no_pass_are_refused(runner):
     assert runner.verify_rows == 0, "nothing is captured here"
-    with pytest.raises(ValueError, match="17 drafts behind 1 rows"):
+    with pytest.raises(ValueError, match="17 draft tokens behind 1 rows"):
         runner.run(ModelBatch(0, [start(runner, GREEDY, 0)], drafts={0: [1] * 17}))
 
 

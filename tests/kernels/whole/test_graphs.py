@@ -44,7 +44,7 @@ class Passes:
             prefill.append(PrefillChunk(self._sequence(100 + number, length, table), 0, length))
         batch = ModelBatch(1, decode[: 64 - len(prefill)], prefill)
         self.runner.forget()
-        one = CUDAGraphPass(self.runner._state, size, self.runner._queue)
+        one = CUDAGraphPass(self.runner._state, size, self.runner._stream)
         one.fill(batch, self.runner._rows.place(batch.sequences))
         return one
 
@@ -74,9 +74,9 @@ def passes(full):
         while model.compiling():
             pass
         passes = Passes(engine._loop.models.get(model._key).runner)
-        with torch.inference_mode(), passes.runner._queue.current():
+        with torch.inference_mode(), passes.runner._stream.current():
             yield passes
-            passes.runner._queue.synchronize()
+            passes.runner._stream.synchronize()
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: "x".join(map(str, size.counts)))

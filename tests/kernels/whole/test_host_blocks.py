@@ -28,7 +28,7 @@ KINDS = {
 
 def in_stream(runner) -> AbstractContextManager[object]:
     """Where the runner queues its copies: what it copies is written and read in order with them."""
-    return runner._queue.current() if isinstance(runner, GraphRunner) else nullcontext()
+    return runner._stream.current() if isinstance(runner, GraphRunner) else nullcontext()
 
 
 def make_runner(kind: str, kv_dtype: str, device: str):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.device.stream import ImmediateQueue, open_stream
+from engine.device.stream import ImmediateStream, open_stream
 from engine.gguf.file import open_gguf
 from engine.model.config import read_config
 from engine.model.decoder import Decoder
@@ -68,7 +68,7 @@ def launched(runner: GraphRunner, monkeypatch) -> tuple[Counter, Counter]:
         finally:
             computed.launching = False
 
-    one = CUDAGraphPass(runner._state, PassSize(2, 0, 2), ImmediateQueue())
+    one = CUDAGraphPass(runner._state, PassSize(2, 0, 2), ImmediateStream())
     if torch.cuda.is_available():
         one.launch(runner._tick)  # compiles, which launches by itself
     monkeypatch.setattr(kind, "run", run)
