@@ -41,7 +41,7 @@ class LoadJob:
 
 
 class EngineService:
-    """Loads, shares and unloads models; public methods are for the UI's thread, what it keeps for its own."""
+    """Loads, shares and unloads models; public methods are for the UI's thread, the rest for its own."""
 
     def __init__(self, factory: EngineFactory, deliver: Deliver) -> None:
         self._factory = factory

@@ -1,4 +1,4 @@
-"""The two private methods through which Textual leaves, on every way out."""
+"""The private methods through which Textual leaves, on every way out."""
 
 import logging
 import sys

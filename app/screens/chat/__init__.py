@@ -1,4 +1,4 @@
 """The chat screen: tabs, transcript, composer and what stands around them, and every action.
 
-May know every other room but the window; of the dialogs, what they are asked with and answer.
+May know every room below screens; of the dialogs, what they are asked with and answer.
 """

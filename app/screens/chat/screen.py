@@ -60,7 +60,7 @@ class ChatScreen(KeptChats, AnswerActions):
             self.tabs.add(self.context.new_conversation())
         self.tabs.position = min(active, len(self.tabs.sessions) - 1)
         self.beat.fit_panel()
-        self.call_later(self._show_active)
+        self.call_later(self.show_active)
 
     def on_resize(self) -> None:
         """Show the live panel where there is room for it."""
@@ -81,7 +81,7 @@ class ChatScreen(KeptChats, AnswerActions):
             title = "" if visible else session.conversation.title
             self.say(event.text, event.severity, title)
         elif isinstance(event, PathChanged) and visible:
-            self._refresh_past()
+            self.refresh_past()
             if self.deck.transcript is None:
                 self.call_later(self._show_transcript)
         elif isinstance(event, TextStreamed | AnswerFinished) and not visible:
@@ -133,7 +133,7 @@ class ChatScreen(KeptChats, AnswerActions):
 
     @on(TabBar.CloseClicked)
     async def _on_tab_close(self, event: TabBar.CloseClicked) -> None:
-        await self._ask_close(self.tabs.index_of(event.tab_id))
+        await self.ask_close(self.tabs.index_of(event.tab_id))
 
     @on(TabBar.NewClicked)
     async def _on_tab_new(self) -> None:

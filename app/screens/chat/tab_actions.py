@@ -9,7 +9,8 @@ from app.screens.chat.welcome import welcome_text
 class TabActions(ChatBase):
     """Opens and closes tabs and shows the one in front."""
 
-    async def _show_active(self) -> None:
+    async def show_active(self) -> None:
+        """Bring the screen up to the tab in front."""
         session = self.active
         session.unread = False
         context, settings = self.context, self.context.settings
@@ -18,11 +19,12 @@ class TabActions(ChatBase):
         welcome = welcome_text(context.locations.models, model, settings.keys, enter_sends=sends)
         await self.deck.show(session, welcome)
         self.show_draft()
-        self._refresh_past()
+        self.refresh_past()
         self.tabs.refocus()
         self.beat.draw()
 
-    def _refresh_past(self) -> None:
+    def refresh_past(self) -> None:
+        """Let the composer recall what this chat has asked."""
         path = self.active.conversation.path()
         self.composer.set_past([node.text for node in path if node.role is Role.USER])
 
@@ -34,7 +36,7 @@ class TabActions(ChatBase):
         self.keep_draft()
         self.tabs.position = index
         self.tabs.save()
-        await self._show_active()
+        await self.show_active()
 
     async def open_in_tab(self, conversation: Conversation, index: int) -> None:
         """Give a chat a tab at a place, with its model, and go there."""
@@ -58,7 +60,7 @@ class TabActions(ChatBase):
             self.context.history.delete(session.conversation.id)
         self.tabs.save()
         self.deck.forget(session)
-        await self._show_active()
+        await self.show_active()
 
     async def action_new_tab(self) -> None:
         """Open an empty chat with the active tab's model."""
@@ -69,9 +71,10 @@ class TabActions(ChatBase):
 
     async def action_close_tab(self) -> None:
         """Close the active tab."""
-        await self._ask_close(self.tabs.position)
+        await self.ask_close(self.tabs.position)
 
-    async def _ask_close(self, index: int) -> None:
+    async def ask_close(self, index: int) -> None:
+        """Close a tab; one that answers is asked about first, if the settings say so."""
         if not 0 <= index < len(self.tabs.sessions):
             return
         session = self.tabs.sessions[index]

@@ -3,7 +3,7 @@
 from app.chat.conversation import Status
 from app.screens.dialogs.fork import ForkScreen
 from tests.app.driving import ready, shown_answer, wait_until
-from tests.app.screens.test_answers import ask, texts
+from tests.app.screens.chat.test_answers import ask, texts
 
 
 async def forked(pilot, *keys: str):

@@ -6,7 +6,7 @@ from app.screens.dialogs.confirm import ConfirmScreen
 from app.screens.dialogs.tab_settings import TabSettings
 from engine import FinishReason, Priority, SequenceState
 from tests.app.driving import bar_text, plain, ready, say, say_to_a_slow_template, wait_until
-from tests.app.screens.test_answers import ask, texts
+from tests.app.screens.chat.test_answers import ask, texts
 
 
 def watch_focus(engine, monkeypatch) -> list[int | None]:

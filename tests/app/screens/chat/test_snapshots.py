@@ -11,7 +11,7 @@ from app.transcript.view import Transcript
 from app.widgets.sparkline import SpeedHistory
 from engine import Priority, SequenceState
 from tests.app.driving import chat, plain, ready, say, shown_answer, wait_until
-from tests.app.screens.test_chats import listed, search, talk
+from tests.app.screens.dialogs.test_chats import listed, search, talk
 
 MODELS = [
     ModelFile(Path("/m/pocket-44m-q5_k_m.gguf"), "pocket-44m-q5_k_m", 32_000_000, "Q5_K_M", 2048),
@@ -157,7 +157,7 @@ def test_chats(snap_compare, make_app, engine, theme, size):
     async def run(pilot):
         chats = await ready(pilot)
         app.context.locations = replace(app.context.locations, models=Path("/models"))
-        await chats._show_active()
+        await chats.show_active()
         birds = talk("Terns", "Where?", "From pole to pole the arctic tern flies.", age=300)
         foxes = talk("Arctic foxes, and why they are white in winter", "Why?", "Snow.", age=9e6)
         birds.model_path = foxes.model_path = "/m/Qwen3-0.6B-Q4_K_M.gguf"
@@ -178,7 +178,7 @@ def test_dialogs(snap_compare, make_app, key):
     async def run(pilot):
         screen = await ready(pilot)
         app.context.locations = replace(app.context.locations, models=Path("/models"))
-        await screen._show_active()
+        await screen.show_active()
         await pilot.press(key)
         await wait_until(pilot, lambda: app.screen is not screen and app.screen.focused is not None)
         for field in app.screen.query("Input, TextArea"):

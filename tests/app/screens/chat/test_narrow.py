@@ -13,7 +13,7 @@ from app.settings.file import GeneralSettings, Settings
 from app.widgets.notice_bar import NoticeBar
 from engine import FinishReason
 from tests.app.driving import footer_of, plain, ready, wait_until
-from tests.app.screens.test_models import LARGE
+from tests.app.screens.dialogs.test_models import LARGE
 
 
 async def test_help_wraps_and_names_the_readers_own_keys(make_app):

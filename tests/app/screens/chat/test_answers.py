@@ -207,7 +207,7 @@ async def test_a_prompt_leaves_room_for_an_answer_or_is_not_sent(
 
 
 async def test_after_a_switch_to_a_smaller_context_nothing_is_sent_or_lost(make_app, engine):
-    from tests.app.screens.test_models import SMALL
+    from tests.app.screens.dialogs.test_models import SMALL
 
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:

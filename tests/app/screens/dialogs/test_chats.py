@@ -8,7 +8,7 @@ from app.screens.dialogs.chats import ChatsScreen
 from app.screens.dialogs.confirm import ConfirmScreen
 from app.settings.file import Settings
 from tests.app.driving import ready, shown_answer, wait_until
-from tests.app.screens.test_answers import ask, texts
+from tests.app.screens.chat.test_answers import ask, texts
 
 
 def talk(title: str, *messages: str, age: float = 0.0) -> Conversation:
