@@ -201,7 +201,7 @@ class Engine:
             seed=secrets.randbits(64) if seed is None else seed,
         )
         generation = Generation(sequence.sequence_id, request, self._loop.control)
-        self._loop.submit(sequence, generation)
+        self._loop.submit(sequence, generation.stream)
         return generation
 
 
