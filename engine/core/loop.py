@@ -287,7 +287,7 @@ class EngineLoop(CommandThread):
             return
         self._speculator.forget(sequence.sequence_id)
         try:
-            self.scheduler.finish(sequence)
+            self.scheduler.finish(sequence, reason, error)
         finally:
             output.finish(reason, time.monotonic(), error, stop)
 
