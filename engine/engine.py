@@ -54,7 +54,7 @@ from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.sequence import Sequence
 from engine.templates.chat_template import ChatTemplate
 from engine.tokenizer.tokenizer import Tokenizer
-from kernels.cpu import object_cache
+from kernels import machine_cache
 from kernels.select import operations_for
 
 
@@ -68,7 +68,7 @@ class Engine:
         """
         chosen = EngineOptions(device, **options)
         self.device = _device_name(device)
-        object_cache.keep_in(chosen.cache_folder)
+        machine_cache.keep_in(chosen.cache_folder)
         torch.set_num_threads(chosen.threads or min(torch.get_num_threads(), _usable_cores()))
         try:
             self._ops = operations_for(
@@ -201,7 +201,7 @@ class Engine:
             seed=secrets.randbits(64) if seed is None else seed,
         )
         generation = Generation(sequence.sequence_id, request, self._loop.control)
-        self._loop.submit(sequence, generation)
+        self._loop.submit(sequence, generation.stream)
         return generation
 
 

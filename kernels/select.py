@@ -22,7 +22,8 @@ def operations_for(
     device: "cpu", "cuda", … ; weight_dtype: "auto", "float32" or "bfloat16" (auto is probed on a CPU
     and keeps a file's own types on a GPU; the others compute in torch everywhere); kv_dtype: "auto",
     "float32", "float16" or "bfloat16", and "q8_0" with a GPU's kernels; batch_independent: results that
-    no other row changes (batch-invariant kernels, which only a GPU has). Raises ValueError naming a bad option.
+    no other row changes (batch-invariant kernels, which only a GPU has). Raises ValueError naming a bad
+    option.
     """
     from kernels.reference.operations import TorchOperations
 

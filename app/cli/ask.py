@@ -13,6 +13,7 @@ from app.chat.reasoning import Part, ReasoningSplitter
 from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
 from app.models.make import make_engine
 from app.settings.file import Settings
+from app.terminal.controls import for_stream
 from engine import Finished, FinishReason, Request, RequestError, SamplingParams
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _answer(args: argparse.Namespace, model: "Model", request: Request, out: Tex
         for part, text in pieces:
             texts[part] += text
             if part is Part.ANSWER and not args.json:
-                out.write(text)
+                out.write(for_stream(text, out))
                 out.flush()
 
     generation = model.submit(request)
@@ -124,7 +125,7 @@ def _answer(args: argparse.Namespace, model: "Model", request: Request, out: Tex
     assert finished is not None
     if args.json:
         record = _record(model, texts[Part.ANSWER], texts[Part.REASONING], finished)
-        out.write(json.dumps(record, ensure_ascii=False))
+        out.write(for_stream(json.dumps(record, ensure_ascii=False), out))
     out.write("\n" if args.json or not texts[Part.ANSWER].endswith("\n") else "")
     out.flush()
     if finished.reason is FinishReason.ERROR:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from app.cli.common import read_settings, say
 from app.models.builtin import is_builtin
 from app.models.choice import available_models, model_folders
 from app.settings.paths import locations
+from app.terminal.controls import clean, for_stream
 
 if TYPE_CHECKING:
     from engine import ModelSummary
@@ -30,9 +32,12 @@ def run(args: argparse.Namespace) -> int:
         if not Path(folder).expanduser().is_dir():
             say(f"warning: there is no folder {folder}")
     if args.json:
-        print(json.dumps([_as_dict(model) for model in models], indent=2, ensure_ascii=False))
+        found = json.dumps([_as_dict(model) for model in models], indent=2, ensure_ascii=False)
+        print(for_stream(found, sys.stdout))
         return 0
     rows = [("NAME", "TYPE", "QUANT", "SIZE", "PARAMETERS", "CONTEXT", "FILE"), *map(_row, models)]
+    if sys.stdout.isatty():
+        rows = [tuple(map(clean, row)) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(6)]
     for row in rows:
         print(

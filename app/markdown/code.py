@@ -12,7 +12,8 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Token, _TokenType
 from pygments.util import ClassNotFound
 
-from app.markdown.text import Look, Run, clean
+from app.markdown.text import Look, Run
+from app.terminal.controls import clean
 
 _log = logging.getLogger(__name__)
 

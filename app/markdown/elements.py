@@ -10,7 +10,8 @@ from app.markdown.blocks import Block, Prefix
 from app.markdown.code import PLAIN, Highlighter
 from app.markdown.inline import close_open_marks, parse_inline, plain_runs
 from app.markdown.table import RULE, cell_runs, column_widths, header_rule, row_lines
-from app.markdown.text import Line, Look, Run, break_text, cells, clean, slice_runs, split_lines, wrap
+from app.markdown.text import Line, Look, Run, break_text, cells, slice_runs, split_lines, wrap
+from app.terminal.controls import clean
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from app.markdown.text import TEXT, Look, Run, clean
+from app.markdown.text import TEXT, Look, Run
+from app.terminal.controls import clean
 
 _URL = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]")
 _SPECIAL = re.compile(r"[*_`~\[\]<>&\\!]|https?://")

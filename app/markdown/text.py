@@ -56,32 +56,6 @@ class Line:
         return "".join(run.text for run in self.runs)
 
 
-_BIDI = {
-    code: f"‹U+{code:04X}›"
-    for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-}
-_CONTROLS: dict[int, str] = {
-    **{code: chr(0x2400 + code) for code in range(0x20)},
-    0x7F: "␡",
-    **dict.fromkeys(range(0x80, 0xA0), "\N{REPLACEMENT CHARACTER}"),
-    0x2028: "␤",
-    0x2029: "␤",
-    **_BIDI,
-}
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def clean(text: str) -> str:
-    """Return `text` (one line) with tabs expanded and what could steer a terminal made visible."""
-    if text.isascii() and text.isprintable():
-        return text
-    if "\t" in text:
-        text = text.expandtabs(4)
-    if _UNSAFE.search(text) is None:
-        return text
-    return _UNSAFE.sub(lambda match: _CONTROLS.get(ord(match[0]), "\N{REPLACEMENT CHARACTER}"), text)
-
-
 _WIDE = (
     "\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff"
     "\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\U00020000-\U0003fffd"

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from app.markdown.document import Document, plain_lines
-from app.markdown.text import Line, Look, Run, clean
+from app.markdown.text import Line, Look, Run
+from app.terminal.controls import clean
 from app.transcript.reasoning import REASONING_END, ReasoningRows
 
 _log = logging.getLogger(__name__)

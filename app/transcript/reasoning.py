@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from app.markdown.document import plain_lines
-from app.markdown.text import Line, Look, Run, break_text, clean
+from app.markdown.text import Line, Look, Run, break_text
+from app.terminal.controls import clean
 
 REASONING = -2
 REASONING_END = (-1, 0)

@@ -1,47 +1,55 @@
-"""The stream handle of one request: events from the engine's thread to one consumer.
+"""The handle of one request, for the one consumer of its events.
 
-A generation has one consumer, which may poll, iterate, iterate asynchronously or wait for the
-result. The engine never blocks on it: a slow or vanished consumer costs memory for its own events
-and nothing else.
+The consumer may poll, iterate, iterate asynchronously or wait for the result. The engine holds the
+stream of events and never the handle: when nobody holds that any more, nobody can read what would
+come, and the request is cancelled.
 """
 
 import asyncio
-import logging
-import threading
-import time
-from collections import deque
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 
+from engine.api.event_stream import EventStream, Listener
 from engine.api.request import Action, Event, Finished, Priority, Request, TextDelta
 
-log = logging.getLogger(__name__)
-
-Listener = Callable[[], None]
 Control = Callable[[int, Action | Priority], None]
-"""(sequence, what is to become of it): carried out at the next tick."""
+"""(sequence, what is to become of it): carried out at the next tick.
+
+Takes no lock: the garbage collector calls it on any thread, the engine's too, whatever that holds.
+"""
 
 
 class Generation:
-    """One running or finished request."""
+    """One running or finished request; dropping the last reference cancels it.
+
+    An iteration and a call that waits hold it, and so does a listener that refers to it.
+    """
 
     def __init__(self, sequence_id: int, request: Request, control: Control) -> None:
         self.sequence_id = sequence_id
         self.request = request
-        self.finished: Finished | None = None
-        self.cancelled = False
-        """Whether `cancel` was called."""
+        self.stream = EventStream(sequence_id)
+        """What the engine hands events to."""
         self._control = control
-        self._events: deque[Event] = deque()
-        self._arrived = threading.Condition(threading.Lock())
-        self._listener: Listener | None = None
+        # At the interpreter's end there is nothing to save any more.
+        weakref.finalize(self, _cancel, self.stream, sequence_id, control).atexit = False
+
+    @property
+    def finished(self) -> Finished | None:
+        """The last event once it has come, taken or not."""
+        return self.stream.finished
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self.stream.cancelled
 
     def cancel(self) -> None:
         """Ask the engine to stop; what was generated stays, the last event says `CANCELLED`.
 
         No token is delivered that the engine has not begun to deliver by now.
         """
-        self.cancelled = True
-        self._ask(Action.CANCEL)
+        _cancel(self.stream, self.sequence_id, self._control)
 
     def pause(self) -> None:
         """Ask the engine to compute no further for now; the KV is kept while nobody needs its memory."""
@@ -61,10 +69,7 @@ class Generation:
 
     def poll(self) -> list[Event]:
         """Events since the last call, without waiting."""
-        with self._arrived:
-            events = list(self._events)
-            self._events.clear()
-        return events
+        return self.stream.drain()
 
     def set_listener(self, listener: Listener | None) -> None:
         """Have the engine's thread call `listener` when events appear where there were none.
@@ -72,22 +77,16 @@ class Generation:
         It must return at once and must not wait for the engine (`Model.logits`, `Model.unload`,
         `Engine.load`). It is called right away when events are already waiting.
         """
-        self._listener = listener
-        if listener is not None and self._events:
-            listener()
+        self.stream.set_listener(listener)
 
     def events(self) -> Iterator[Event]:
         """Iterate until the `Finished` event, waiting for each; at once over when it was consumed.
 
         Who stops early loses nothing: the next consumer goes on with the next event.
         """
-        while True:
-            with self._arrived:
-                self._arrived.wait_for(lambda: bool(self._events) or self.finished is not None)
-                event = self._events.popleft() if self._events else None
-            if event is not None:
-                yield event
-            if event is None or isinstance(event, Finished):
+        while (event := self.stream.wait()) is not None:
+            yield event
+            if isinstance(event, Finished):
                 return
 
     async def __aiter__(self) -> AsyncIterator[Event]:
@@ -97,11 +96,11 @@ class Generation:
         self.set_listener(lambda: _wake(loop, wake))
         try:
             while True:
-                while (event := self._pop()) is not None:
+                while (event := self.stream.take()) is not None:
                     yield event
                     if isinstance(event, Finished):
                         return
-                if self.finished is not None and not self._events:
+                if self.stream.over:
                     return
                 await wake.wait()
                 wake.clear()
@@ -113,47 +112,17 @@ class Generation:
 
         Raises TimeoutError after `timeout` seconds.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with self._arrived:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._arrived.wait_for(lambda: self.finished is not None, left):
-                raise TimeoutError(f"the generation did not finish within {timeout} s")
+        finished = self.stream.wait_for_end(timeout)
+        if finished is None:
+            raise TimeoutError(f"the generation did not finish within {timeout} s")
         text = "".join(event.text for event in self.poll() if isinstance(event, TextDelta))
-        assert self.finished is not None
-        return text, self.finished
+        return text, finished
 
-    def _pop(self) -> Event | None:
-        with self._arrived:
-            return self._events.popleft() if self._events else None
 
-    def push(self, event: Event) -> None:
-        """Hand an event to the consumer; called on the engine's thread only."""
-        with self._arrived:
-            # Under the same lock as `poll`: a drain between the test and the append would leave
-            # the event without a wake-up.
-            first = not self._events
-            self._events.append(event)
-            if isinstance(event, Finished):
-                self.finished = event
-            self._arrived.notify_all()
-        if first:
-            self._notify_listener()
-        if isinstance(event, Finished):
-            # A listener holds its consumer, which holds this: what has ended should go at once.
-            self._listener = None
-
-    def _notify_listener(self) -> None:
-        listener = self._listener
-        if listener is None:
-            return
-        try:
-            listener()
-        except BaseException:
-            # A consumer whose event loop has gone, or that is being cancelled or interrupted, must not
-            # take the engine's thread with it.
-            log.warning("the listener of generation %s failed", self.sequence_id, exc_info=True)
-            if self._listener is listener:
-                self._listener = None
+def _cancel(stream: EventStream, sequence_id: int, control: Control) -> None:
+    stream.cancelled = True
+    if stream.finished is None:
+        control(sequence_id, Action.CANCEL)
 
 
 def _wake(loop: asyncio.AbstractEventLoop, wake: asyncio.Event) -> None:

@@ -40,7 +40,8 @@ class EngineOptions:
     threads: int | None = None
     """Processor threads, process-wide; None for the cores that the process may use."""
     cache_folder: Path | None = None
-    """Where compiled CPU kernels are kept between runs, process-wide; None for nowhere."""
+    """Where compiled CPU kernels and the CPU's measured type of weights are kept between runs,
+    process-wide; None for nowhere."""
     speculation: str = "auto"
     """"auto" drafts tokens from the text so far where that is expected to pay, "off" never does; the
     text is the same."""

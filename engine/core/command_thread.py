@@ -83,6 +83,11 @@ class CommandThread:
                 self._inbox.put(command)
             return not self._closed
 
+    def _post_or_lose(self, command: Command) -> None:
+        """Queue a command without a lock; lost when the thread takes no more."""
+        if not self._closed:
+            self._inbox.put(command)
+
     def _post_or_raise(self, command: Command) -> None:
         if not self._post(command):
             raise EngineClosedError(_CLOSED)

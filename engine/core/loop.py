@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from engine.api.errors import DeviceLostError, EngineFailedError
-from engine.api.generation import Generation
+from engine.api.event_stream import EventStream
 from engine.api.request import Action, FinishReason, Priority
 from engine.api.stats import EngineStats
 from engine.core.command_thread import Command, CommandThread
@@ -81,13 +81,16 @@ class EngineLoop(CommandThread):
         if self._failure is not None:
             raise EngineFailedError(self._failure)
 
-    def submit(self, sequence: Sequence, generation: Generation) -> None:
+    def submit(self, sequence: Sequence, stream: EventStream) -> None:
         """Hand over a checked request; raises `EngineClosedError` after the end."""
-        self._post_or_raise(lambda: self._admit(sequence, generation))
+        self._post_or_raise(lambda: self._admit(sequence, stream))
 
     def control(self, sequence_id: int, what: Action | Priority) -> None:
-        """End, pause, resume or rank one sequence at the next tick; nothing is left to do after its end."""
-        self._post(lambda: self._control(sequence_id, what))
+        """End, pause, resume or rank one sequence at the next tick; nothing is left to do after its end.
+
+        Called by the garbage collector too, whatever its thread holds: it takes no lock.
+        """
+        self._post_or_lose(lambda: self._control(sequence_id, what))
 
     def focus(self, sequence_id: int | None) -> None:
         """Put one sequence before all others from the next tick on; None: nobody."""
@@ -252,13 +255,13 @@ class EngineLoop(CommandThread):
             reason, stop = over
             self._end(output.sequence, reason, None, stop)
 
-    def _admit(self, sequence: Sequence, generation: Generation) -> None:
+    def _admit(self, sequence: Sequence, stream: EventStream) -> None:
         try:
             self._check_device()
-            output = OutputProcessor(sequence, generation, self.models.get(sequence.model).tokenizer)
+            output = OutputProcessor(sequence, stream, self.models.get(sequence.model).tokenizer)
             self.scheduler.submit(sequence)
         except Exception as error:
-            generation.push(never_started(sequence, str(error)))
+            stream.push(never_started(sequence, str(error)))
             return
         self._outputs[sequence.sequence_id] = output
 
@@ -284,7 +287,7 @@ class EngineLoop(CommandThread):
             return
         self._speculator.forget(sequence.sequence_id)
         try:
-            self.scheduler.finish(sequence)
+            self.scheduler.finish(sequence, reason, error)
         finally:
             output.finish(reason, time.monotonic(), error, stop)
 

@@ -4,7 +4,7 @@ import logging
 from collections import deque
 
 from engine.api.errors import EngineError
-from engine.api.generation import Generation
+from engine.api.event_stream import EventStream
 from engine.api.request import Finished, FinishReason, TextDelta
 from engine.scheduler.sequence import Sequence
 from engine.tokenizer.detokenizer import Detokenizer
@@ -41,11 +41,11 @@ class RateMeter:
 
 
 class OutputProcessor:
-    """Turns one sequence's sampled ids into events of its generation."""
+    """Turns one sequence's sampled ids into events of its stream."""
 
-    def __init__(self, sequence: Sequence, generation: Generation, tokenizer: Tokenizer) -> None:
+    def __init__(self, sequence: Sequence, stream: EventStream, tokenizer: Tokenizer) -> None:
         self.sequence = sequence
-        self.generation = generation
+        self._stream = stream
         self.rate = RateMeter()
         self._eog_ids = frozenset() if sequence.request.ignore_eog else tokenizer.eog_ids
         self._detokenizer = Detokenizer(tokenizer)
@@ -55,7 +55,7 @@ class OutputProcessor:
 
     def token(self, token_id: int, now: float) -> tuple[FinishReason, str | None] | None:
         """Deliver one sampled id; returns why the sequence is over (with the stop string), or None."""
-        if self.generation.cancelled:
+        if self._stream.cancelled:
             return FinishReason.CANCELLED, None
         if token_id in self._eog_ids:
             return FinishReason.STOP, None
@@ -63,7 +63,7 @@ class OutputProcessor:
         self._delivered += 1
         self._last_token_at = now
         self.rate.add(now)
-        self.generation.push(TextDelta(text, (token_id,)))
+        self._stream.push(TextDelta(text, (token_id,)))
         if stop is not None:
             return FinishReason.STOP_STRING, stop
         # Not `at_limit`: the sequence may have got more tokens than were delivered yet.
@@ -80,7 +80,7 @@ class OutputProcessor:
         self, reason: FinishReason, now: float, error: str | None = None, stop: str | None = None
     ) -> None:
         """Flush held-back text, then push the `Finished` event, whatever the text does."""
-        if self.generation.finished is not None:
+        if self._stream.finished is not None:
             raise EngineError(f"sequence {self.sequence.sequence_id} would finish twice")
         if stop is None:
             try:
@@ -91,8 +91,8 @@ class OutputProcessor:
             if stop is not None and error is None:
                 reason = FinishReason.STOP_STRING
             if text:
-                self.generation.push(TextDelta(text, ()))
-        self.generation.push(self._summary(reason, now, error, stop))
+                self._stream.push(TextDelta(text, ()))
+        self._stream.push(self._summary(reason, now, error, stop))
 
     def _rest(self) -> tuple[str, str | None]:
         """Text held back so far, and the stop string that an unfinished character completed."""

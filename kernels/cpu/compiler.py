@@ -19,7 +19,7 @@ import llvmlite
 import torch
 from llvmlite import binding, ir
 
-from kernels.cpu import object_cache
+from kernels import machine_cache
 
 LANES = 16
 
@@ -212,10 +212,10 @@ def compiled(write: Callable[Arguments, ir.Module]) -> Callable[Arguments, "Kern
     @wraps(write)
     def kernel(*arguments: Arguments.args, **named: Arguments.kwargs) -> Kernel:
         key = f"{write.__name__}{arguments}{named}|{_surroundings()}"
-        code = object_cache.find(key)
+        code = machine_cache.find(key)
         if code is None:
             code = _compile(write(*arguments, **named))
-            object_cache.keep(key, code)
+            machine_cache.keep(key, code)
         return Kernel(code)
 
     return cast(Callable[Arguments, Kernel], kernel)

@@ -61,8 +61,8 @@ def watch(engine: Engine, running: list[Generation]) -> dict[str, float]:
                 if one.state is SequenceState.PAUSED:
                     assert "context memory is full" in one.note
                     seen["paused"] = max(seen["paused"], 1)
-            with generation._arrived:
-                generation._arrived.wait(0.02)
+            with generation.stream._arrived:
+                generation.stream._arrived.wait(0.02)
     return seen
 
 

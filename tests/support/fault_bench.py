@@ -136,7 +136,7 @@ class FaultBench:
 
 def read(generation: Generation) -> tuple[list[int], Finished]:
     """All token ids and the only terminal event."""
-    watchdog = threading.Timer(WAIT, generation.push, [_LATE])
+    watchdog = threading.Timer(WAIT, generation.stream.push, [_LATE])
     watchdog.start()
     events: list[Event] = list(generation.events())
     watchdog.cancel()

@@ -1,12 +1,14 @@
 import io
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -104,11 +106,44 @@ def run(tmp_path, monkeypatch, capsys):
     return run_it
 
 
+def on_terminal(run, model, *arguments) -> str:
+    """What a terminal is sent, its line ends made plain again."""
+    reader, writer = pty.openpty()
+    with os.fdopen(writer, "w") as stream:
+        with mock.patch.object(sys, "stdout", stream), mock.patch.object(sys, "stderr", sys.__stderr__):
+            run(model, *arguments)
+        os.write(writer, b"\0")
+        found = b""
+        while not found.endswith(b"\0"):
+            found += os.read(reader, 4096)
+    os.close(reader)
+    return found[:-1].decode().replace("\r\n", "\n")
+
+
 def test_only_the_answer_is_on_stdout(run):
     model = FakeModel(["<think>", "hm", "</think>", "\n\nYes", "."])
     assert run(model, "Is it?") == (0, "Yes.\n", "")
     assert model.request.prompt_ids == (1, 2, 3)
     assert model.template.messages[-1].content == "Is it?"
+
+
+STEERING = "a\x1b]52;c;aGk=\x07b\x9b2Jc\rd\te\u202ef\n"
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_an_answer_does_not_steer_a_terminal(run, split):
+    shown = on_terminal(run, FakeModel(list(STEERING) if split else [STEERING]), "q")
+    assert shown == "a␛]52;c;aGk=␇b\ufffd2Jc␍d\te‹U+202E›f\n"
+
+
+def test_an_answer_as_json_does_not_steer_a_terminal(run):
+    shown = on_terminal(run, FakeModel([STEERING]), "q", "--json")
+    assert shown.removesuffix("\n").isprintable()
+    assert json.loads(shown)["text"] == STEERING.replace("\x9b", "\ufffd").replace("\u202e", "‹U+202E›")
+
+
+def test_through_a_pipe_an_answer_goes_as_it_is(run):
+    assert run(FakeModel([STEERING]), "q") == (0, STEERING, "")
 
 
 def test_options_reach_the_request(run):

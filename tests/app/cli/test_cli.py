@@ -289,6 +289,21 @@ def test_models_lists_the_builtin_and_broken_files(tmp_path):
     assert "broken.gguf" in table
 
 
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_the_name_of_a_file_does_not_steer_a_terminal(tmp_path, monkeypatch, capsys, arguments):
+    name = "evil\x1b[2J\x9b1m\u202e.gguf"
+    (tmp_path / name).write_bytes(b"GGUF nonsense")
+    command = ["models", "--models-folder", str(tmp_path), *arguments]
+    assert program.main(command) == 0
+    piped = capsys.readouterr().out
+    assert "\x9b1m\u202e.gguf" in piped and ("\x1b[2J" in piped or arguments)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert program.main(command) == 0
+    shown = capsys.readouterr().out
+    assert shown.replace("\n", "").isprintable()
+    assert "\ufffd1m‹U+202E›.gguf" in shown and ("evil␛[2J" in shown or arguments)
+
+
 def test_tokenize_needs_the_tokenizer_only_and_keeps_bytes():
     plain = json.loads(tui_chat("tokenize", "-m", "builtin", "--json", text="Hello <|im_end|>\n").stdout)
     without_end = json.loads(tui_chat("tokenize", "-m", "builtin", "--json", text="Hello <|im_end|>").stdout)

@@ -14,7 +14,8 @@ from markdown_it import MarkdownIt
 from app.markdown.document import Document
 from app.markdown.inline import close_open_marks, parse_inline
 from app.markdown.splitter import MAX_DEPTH, TAIL_LIMIT
-from app.markdown.text import break_text, cells, clean
+from app.markdown.text import break_text, cells
+from app.terminal.controls import clean
 
 
 def rows(source: str, width: int = 40, markdown: bool = True) -> list[str]:

@@ -23,8 +23,8 @@ def eager_switching():
 
 def push_fifty(generation: Generation) -> None:
     for _ in range(50):
-        generation.push(TextDelta("x", (1,)))
-    generation.push(END)
+        generation.stream.push(TextDelta("x", (1,)))
+    generation.stream.push(END)
 
 
 def test_no_wake_up_is_lost(eager_switching):
@@ -46,10 +46,10 @@ def test_the_result_waits_and_times_out():
     generation = Generation(1, Request((1,)), lambda _id, _what: None)
     with pytest.raises(TimeoutError):
         generation.result(0.01)
-    generation.push(TextDelta("he", (1,)))
+    generation.stream.push(TextDelta("he", (1,)))
     assert generation.poll() == [TextDelta("he", (1,))]
-    generation.push(TextDelta("llo", (2,)))
-    generation.push(END)
+    generation.stream.push(TextDelta("llo", (2,)))
+    generation.stream.push(END)
     assert generation.result(1) == ("llo", END)
 
 
@@ -62,7 +62,7 @@ def test_after_the_end_nobody_is_asked():
     generation.cancel()
     before = [(7, Action.PAUSE), (7, Action.RESUME), (7, Priority.LOW), (7, Action.CANCEL)]
     assert asked == before
-    generation.push(END)
+    generation.stream.push(END)
     generation.cancel()
     generation.pause()
     assert asked == before
@@ -79,10 +79,25 @@ def test_an_ended_generation_goes_without_a_garbage_collection():
 
     consumer = Consumer()
     gone = weakref.ref(consumer.generation)
-    consumer.generation.push(END)
+    consumer.generation.stream.push(END)
     gc.disable()
     try:
         del consumer
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_a_listener_that_comes_after_the_end_is_called_and_not_kept():
+    generation = Generation(1, Request((1,)), lambda _id, _what: None)
+    generation.stream.push(END)
+    called: list[int] = []
+
+    def listener() -> None:
+        called.append(1)
+
+    generation.set_listener(listener)
+    assert called == [1]
+    gone = weakref.ref(listener)
+    del listener
+    assert gone() is None

@@ -19,7 +19,7 @@ PIECES = [TextDelta(letter, (i,)) for i, letter in enumerate("abcdef")]
 def filled() -> Generation:
     generation = Generation(1, Request((1,)), lambda _id, _what: None)
     for event in [*PIECES, END]:
-        generation.push(event)
+        generation.stream.push(event)
     return generation
 
 
@@ -61,7 +61,7 @@ def test_a_second_waiting_thread_is_released_at_the_end():
     threads = [threading.Thread(target=lambda: list(generation.events()), daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
-    generation.push(END)
+    generation.stream.push(END)
     for thread in threads:
         thread.join(5)
         assert not thread.is_alive()
@@ -79,12 +79,12 @@ def test_a_cancelled_asynchronous_consumer_leaves_the_rest_to_the_next():
 
         task = asyncio.create_task(consume())
         await asyncio.sleep(0.01)
-        generation.push(PIECES[0])
+        generation.stream.push(PIECES[0])
         await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         for event in [*PIECES[1:], END]:
-            generation.push(event)
+            generation.stream.push(event)
         return got + [event async for event in generation]
 
     assert asyncio.run(scenario()) == [*PIECES, END]
@@ -102,7 +102,7 @@ def test_a_consumer_whose_event_loop_is_gone_does_not_disturb_the_producer(caplo
     generation.set_listener(lambda: loop.call_soon_threadsafe(print))
     loop.close()
     for event in [*PIECES, END]:
-        generation.push(event)
+        generation.stream.push(event)
     assert generation.result(1) == ("abcdef", END)
     assert "listener of generation 1 failed" in caplog.text
 
@@ -121,19 +121,23 @@ class Letters:
         return piece
 
 
-def answer(stop=(), limit: int = 100) -> OutputProcessor:
-    request = Request((1,), stop=stop)
-    sequence = Sequence(1, 1, request, arrival=0.0)
-    sequence.limit = limit
-    return OutputProcessor(sequence, Generation(1, request, lambda _id, _what: None), Letters())
+class Answer(OutputProcessor):
+    """With the generation that it goes to."""
+
+    def __init__(self, stop=(), limit: int = 100) -> None:
+        request = Request((1,), stop=stop)
+        sequence = Sequence(1, 1, request, arrival=0.0)
+        sequence.limit = limit
+        self.generation = Generation(1, request, lambda _id, _what: None)
+        super().__init__(sequence, self.generation.stream, Letters())
 
 
-def ended(made: OutputProcessor) -> tuple[str, Finished]:
+def ended(made: Answer) -> tuple[str, Finished]:
     return made.generation.result(1)
 
 
 def test_an_unfinished_character_is_flushed_before_the_end():
-    made = answer()
+    made = Answer()
     made.token(97, 0.0)
     made.token(255, 0.0)
     made.finish(FinishReason.CANCELLED, 1.0)
@@ -142,7 +146,7 @@ def test_an_unfinished_character_is_flushed_before_the_end():
 
 
 def test_text_held_for_a_stop_string_is_flushed_before_the_end():
-    made = answer(stop=("abc",))
+    made = Answer(stop=("abc",))
     for token in b"xab":
         assert made.token(token, 0.0) is None
     made.finish(FinishReason.LENGTH, 1.0)
@@ -151,7 +155,7 @@ def test_text_held_for_a_stop_string_is_flushed_before_the_end():
 
 def test_a_stop_string_that_the_flush_completes_counts_unless_the_sequence_failed():
     for error, reason in ((None, FinishReason.STOP_STRING), ("broken", FinishReason.ERROR)):
-        made = answer(stop=("a\ufffd",))
+        made = Answer(stop=("a\ufffd",))
         made.token(97, 0.0)
         made.token(255, 0.0)
         made.finish(FinishReason.ERROR if error else FinishReason.LENGTH, 1.0, error)
@@ -160,7 +164,7 @@ def test_a_stop_string_that_the_flush_completes_counts_unless_the_sequence_faile
 
 
 def test_an_answer_ends_even_when_its_last_text_cannot_be_decoded(monkeypatch):
-    made = answer()
+    made = Answer()
     made.token(97, 0.0)
     with pytest.raises(ValueError, match="no such"):
         made.token(254, 0.0)

@@ -1,8 +1,8 @@
-"""Compiled CPU kernels kept in a folder between runs.
+"""What was compiled or measured for this computer, kept in a folder between runs.
 
-A file is named after everything that its code depends on and holds a digest of itself: one that is
-damaged, of another version or for another processor is never run, and neither is one that somebody else
-could have written. Where nothing can be kept, kernels are compiled each time.
+A file is named after everything that its content depends on and holds a digest of itself: one that is
+damaged, of another version or for another processor is never used, and neither is one that somebody else
+could have written. Where nothing can be kept, kernels are compiled and types measured each time.
 """
 
 import hashlib
@@ -21,29 +21,34 @@ _folder: Path | None = None
 
 
 def keep_in(folder: Path | None) -> None:
-    """Keep compiled kernels of this process in `folder`, made when it is needed; None: nowhere."""
+    """Keep what this process makes in `folder`, made when it is needed; None: nowhere."""
     global _folder
     _folder = folder
 
 
 def find(key: str) -> bytes | None:
-    """The code that was kept under `key`, or None."""
+    """What was kept under `key`, or None; what is found is kept on."""
     if _folder is None:
         return None
+    path = _path(_folder, key)
     try:
-        with _path(_folder, key).open("rb") as file:
+        with path.open("rb") as file:
             if not _is_private(os.fstat(file.fileno())):
                 return None
             content = file.read()
     except OSError:
         return None
     head = len(_MAGIC) + hashlib.sha256().digest_size
-    code = content[head:]
-    return code if content[:head] == _head(key, code) else None
+    made = content[head:]
+    if content[:head] != _head(key, made):
+        return None
+    with suppress(OSError):
+        os.utime(path)
+    return made
 
 
-def keep(key: str, code: bytes) -> None:
-    """Keep `code` under `key` if the folder can be written; readers see all of it or nothing."""
+def keep(key: str, made: bytes) -> None:
+    """Keep `made` under `key` if the folder can be written; readers see all of it or nothing."""
     if _folder is None:
         return
     with suppress(OSError):
@@ -52,7 +57,7 @@ def keep(key: str, code: bytes) -> None:
         written = Path(name)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(_head(key, code) + code)
+                file.write(_head(key, made) + made)
             written.replace(_path(_folder, key))
         except BaseException:
             written.unlink()
@@ -64,8 +69,8 @@ def _path(folder: Path, key: str) -> Path:
     return folder / (hashlib.sha256(key.encode()).hexdigest()[:32] + _SUFFIX)
 
 
-def _head(key: str, code: bytes) -> bytes:
-    return _MAGIC + hashlib.sha256(key.encode() + b"\0" + code).digest()
+def _head(key: str, made: bytes) -> bytes:
+    return _MAGIC + hashlib.sha256(key.encode() + b"\0" + made).digest()
 
 
 def _is_private(status: os.stat_result) -> bool:
@@ -76,7 +81,7 @@ def _is_private(status: os.stat_result) -> bool:
 
 
 def _drop_old(folder: Path) -> None:
-    """Remove what earlier versions left; kernels in use are compiled again once a season."""
+    """Remove what earlier versions left: no run has found it for a season."""
     oldest = time.time() - _OLDEST_SECONDS
     for path in folder.glob(f"*{_SUFFIX}"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Kept kernels: found again, and never run when they are damaged, foreign or writable by others."""
+"""What is kept: found again, and never used when it is damaged, foreign or writable by others."""
 
 import os
 import time
@@ -10,7 +10,8 @@ pytest.importorskip("llvmlite")
 
 import torch
 
-from kernels.cpu import compiler, object_cache
+from kernels import machine_cache
+from kernels.cpu import compiler
 from kernels.cpu.compiler import Emitter, compiled
 
 CODE = bytes(range(200))
@@ -18,7 +19,7 @@ CODE = bytes(range(200))
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(object_cache, "_folder", tmp_path / "kernels")
+    monkeypatch.setattr(machine_cache, "_folder", tmp_path / "kernels")
     return tmp_path / "kernels"
 
 
@@ -28,58 +29,58 @@ def only_file(folder: Path) -> Path:
 
 
 def test_what_was_kept_is_found_under_its_key_alone(folder):
-    assert object_cache.find("a") is None
-    object_cache.keep("a", CODE)
-    assert object_cache.find("a") == CODE and object_cache.find("b") is None
+    assert machine_cache.find("a") is None
+    machine_cache.keep("a", CODE)
+    assert machine_cache.find("a") == CODE and machine_cache.find("b") is None
     if os.name == "posix":
         assert folder.stat().st_mode & 0o077 == 0
 
 
 def test_nothing_is_kept_without_a_folder(folder):
-    object_cache.keep_in(None)
-    object_cache.keep("a", CODE)
-    assert object_cache.find("a") is None and not folder.exists()
+    machine_cache.keep_in(None)
+    machine_cache.keep("a", CODE)
+    assert machine_cache.find("a") is None and not folder.exists()
 
 
 @pytest.mark.parametrize("position", [0, 10, 20, 49, 50, 120, -1])
 def test_a_damaged_file_is_not_used(folder, position):
-    object_cache.keep("a", CODE)
+    machine_cache.keep("a", CODE)
     path = only_file(folder)
     content = bytearray(path.read_bytes())
     content[position] ^= 1
     path.write_bytes(content)
-    assert object_cache.find("a") is None
+    assert machine_cache.find("a") is None
 
 
 @pytest.mark.parametrize("length", [0, 5, 18, 40, 100])
 def test_a_cut_file_is_not_used(folder, length):
-    object_cache.keep("a", CODE)
+    machine_cache.keep("a", CODE)
     path = only_file(folder)
     path.write_bytes(path.read_bytes()[:length])
-    assert object_cache.find("a") is None
+    assert machine_cache.find("a") is None
 
 
 def test_a_file_moved_to_another_key_is_not_used(folder):
-    object_cache.keep("a", CODE)
+    machine_cache.keep("a", CODE)
     path = only_file(folder)
-    object_cache.keep("b", CODE[1:])
+    machine_cache.keep("b", CODE[1:])
     other = next(one for one in folder.iterdir() if one != path)
     path.replace(other)
-    assert object_cache.find("b") is None
+    assert machine_cache.find("b") is None
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
 def test_a_file_that_others_can_write_is_not_used(folder):
-    object_cache.keep("a", CODE)
+    machine_cache.keep("a", CODE)
     only_file(folder).chmod(0o620)
-    assert object_cache.find("a") is None
+    assert machine_cache.find("a") is None
 
 
 def test_a_folder_that_cannot_be_made_is_done_without(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(object_cache, "_folder", tmp_path / "file" / "kernels")
-    object_cache.keep("a", CODE)
-    assert object_cache.find("a") is None
+    monkeypatch.setattr(machine_cache, "_folder", tmp_path / "file" / "kernels")
+    machine_cache.keep("a", CODE)
+    assert machine_cache.find("a") is None
 
 
 def test_a_failed_write_leaves_nothing(folder, monkeypatch):
@@ -87,16 +88,24 @@ def test_a_failed_write_leaves_nothing(folder, monkeypatch):
         raise OSError("no room")
 
     monkeypatch.setattr(Path, "replace", fail)
-    object_cache.keep("a", CODE)
+    machine_cache.keep("a", CODE)
     assert list(folder.iterdir()) == []
 
 
 def test_old_files_go(folder):
-    object_cache.keep("a", CODE)
+    machine_cache.keep("a", CODE)
     old = time.time() - 100 * 86400
     os.utime(only_file(folder), (old, old))
-    object_cache.keep("b", CODE)
-    assert object_cache.find("a") is None and object_cache.find("b") == CODE
+    machine_cache.keep("b", CODE)
+    assert machine_cache.find("a") is None and machine_cache.find("b") == CODE
+
+
+def test_what_is_in_use_stays(folder):
+    machine_cache.keep("a", CODE)
+    old = time.time() - 80 * 86400
+    os.utime(only_file(folder), (old, old))
+    assert machine_cache.find("a") == CODE
+    assert only_file(folder).stat().st_mtime > old + 86400
 
 
 def number_writer(written):
@@ -136,6 +145,6 @@ def test_other_sources_or_processors_have_other_kernels(folder, monkeypatch):
 
 def test_a_folder_that_cannot_be_written_still_computes(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(object_cache, "_folder", tmp_path / "file")
+    monkeypatch.setattr(machine_cache, "_folder", tmp_path / "file")
     written = []
     assert run(compiled(number_writer(written))(3)) == 3 and written == [3]

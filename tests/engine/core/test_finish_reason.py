@@ -1,0 +1,51 @@
+"""A sequence says why it ended: what its consumer is told."""
+
+import pytest
+
+from engine.api.request import FinishReason, Request, SamplingParams
+from engine.core.output_processor import OutputProcessor
+from engine.engine import Model
+from tests.engine.test_engine_lifecycle import new_engine
+from tests.support.tiny_gguf import make_tiny
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    file = make_tiny(tmp_path_factory.mktemp("models") / "one.gguf", "qwen3", quant="Q8_0", seed=1)
+    with new_engine() as engine:
+        yield engine.load(file)
+
+
+def begin(model: Model, tokens: int):
+    """A request that waits, and its sequence."""
+    loop = model._engine._loop
+    generation = model.submit(
+        Request(tuple(range(20, 60)), SamplingParams(temperature=0.0), max_tokens=tokens, ignore_eog=True)
+    )
+    generation.pause()
+    (sequence,) = loop.call(lambda: list(loop.scheduler.sequences.values()))
+    return generation, sequence
+
+
+def test_cancelled(model: Model):
+    generation, sequence = begin(model, 400)
+    generation.cancel()
+    assert generation.result(10)[1].reason is sequence.finish_reason is FinishReason.CANCELLED
+
+
+def test_the_limit(model: Model):
+    generation, sequence = begin(model, 60)
+    generation.resume()
+    assert generation.result(10)[1].reason is sequence.finish_reason is FinishReason.LENGTH
+
+
+def test_an_error_with_its_cause(model: Model, monkeypatch):
+    def broken(self, token_id: int, now: float):
+        raise ValueError("wet")
+
+    generation, sequence = begin(model, 400)
+    monkeypatch.setattr(OutputProcessor, "token", broken)
+    generation.resume()
+    end = generation.result(10)[1]
+    assert end.reason is sequence.finish_reason is FinishReason.ERROR
+    assert end.error == sequence.error and "wet" in str(end.error)
