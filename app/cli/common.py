@@ -7,6 +7,7 @@ from pathlib import Path
 from app.models.choice import model_folders, resolve_model
 from app.settings.file import Settings, load_settings
 from app.settings.paths import locations
+from app.terminal.controls import for_stream
 
 
 class CommandError(Exception):
@@ -19,8 +20,10 @@ class CommandError(Exception):
 
 def say(message: str) -> None:
     """Write one line to stderr; a closed stderr is no error."""
+    if sys.stderr is None:
+        return
     try:
-        print(f"tui-chat: {message}", file=sys.stderr, flush=True)
+        print(for_stream(f"tui-chat: {message}", sys.stderr), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         return
 

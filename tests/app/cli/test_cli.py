@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import pty
@@ -10,7 +11,7 @@ from unittest import mock
 import pytest
 
 from app.cli import program
-from app.cli.common import CommandError
+from app.cli.common import CommandError, say
 from app.models.builtin import BUILTIN_FILE, builtin_model_path
 from app.models.choice import ModelChoiceError, model_folders, resolve_model
 from app.screens.context import AppContext
@@ -66,6 +67,17 @@ def test_help_answers_at_once():
         assert word in done.stdout.decode()
     # Of the processor, not of the clock: what else runs must not decide.
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime <= 0.4
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_is_said_on_stderr_steers_no_terminal(monkeypatch, terminal):
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setattr(sys, "stderr", stream)
+    say("there is no model named \x1b[2Jx\x07")
+    assert ("\x1b" in stream.getvalue()) != terminal
+    monkeypatch.setattr(sys, "stderr", None)
+    say("nobody reads this")
 
 
 def test_without_a_terminal_the_app_says_so(home):
