@@ -62,10 +62,6 @@ class Composer(TextArea):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(done.wait(), _SETTLE_SECONDS)
 
-    def give_back(self, text: str) -> None:
-        """Put text that could not be sent in front of what is written now."""
-        self.draft = self.draft.after(text)
-
     def set_past(self, texts: Sequence[str]) -> None:
         """Set the messages that the up key goes through, oldest first."""
         self._past = texts

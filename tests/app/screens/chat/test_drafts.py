@@ -1,0 +1,101 @@
+"""A draft that was begun stays while a message is written differently."""
+
+import pytest
+from textual.events import Key
+
+from app.screens.chat import screen as chat_screen
+from engine import RequestError
+from tests.app.driving import ready, wait_until
+from tests.app.screens.chat.test_answers import ask, texts
+
+
+@pytest.fixture(autouse=True)
+def saved_at_once(monkeypatch):
+    monkeypatch.setattr(chat_screen, "_DRAFT_SECONDS", 0.01)
+
+
+async def edit_over_a_draft(pilot, engine):
+    """Begin a message, then edit the last one, and wait until the composer was looked at."""
+    screen = await ready(pilot)
+    await ask(pilot, engine, "question", "answer")
+    screen.composer.insert("half a message")
+    await pilot.press("f4")
+    await wait_until(pilot, lambda: screen.composer.text == "question")
+    screen.composer.insert(" again")
+    await wait_until(pilot, lambda: screen.active.writing.draft.text == "question again")
+    return screen
+
+
+async def test_escape_brings_the_draft_back(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await edit_over_a_draft(pilot, engine)
+        assert screen.active.conversation.draft == "half a message"
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: screen.composer.text == "half a message")
+        assert not screen.composer.has_class("-editing")
+
+
+async def test_sending_the_other_wording_brings_the_draft_back(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await edit_over_a_draft(pilot, engine)
+        screen.composer.post_message(Key("enter", None))
+        screen.composer.post_message(Key("x", "x"))
+        await wait_until(pilot, lambda: len(engine.generations) == 2)
+        assert texts(screen)[0] == "question again"
+        assert screen.composer.text == screen.active.conversation.draft == "half a message\n\nx"
+
+
+async def test_another_wording_that_is_refused_comes_back_before_the_draft(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await edit_over_a_draft(pilot, engine)
+
+        def broken(messages, *, kept):
+            raise RequestError("no")
+
+        screen.active.model.template.encode = broken
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: screen.composer.text == "question again")
+        assert screen.composer.has_class("-editing")
+        assert screen.active.conversation.draft == "half a message"
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: screen.composer.text == "half a message")
+
+
+async def test_a_visit_to_another_tab_changes_neither(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await edit_over_a_draft(pilot, engine)
+        await pilot.press("ctrl+t")
+        await ready(pilot)
+        assert screen.composer.text == "" and not screen.composer.has_class("-editing")
+        await pilot.press("alt+1")
+        await wait_until(pilot, lambda: screen.composer.text == "question again")
+        assert screen.composer.has_class("-editing")
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: screen.composer.text == "half a message")
+
+
+async def test_closing_the_tab_while_editing_keeps_the_draft_with_the_chat(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await edit_over_a_draft(pilot, engine)
+        closed = screen.active.conversation.id
+        await pilot.press("ctrl+w")
+        await wait_until(pilot, lambda: screen.active.conversation.id != closed)
+        await screen.open_in_tab(app.context.history.load(closed), 0)
+        await wait_until(pilot, lambda: screen.composer.text == "half a message")
+
+
+async def test_a_restart_while_editing_brings_the_draft_back(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await edit_over_a_draft(pilot, engine)
+    app.end_services()
+    again = make_app()
+    async with again.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await wait_until(pilot, lambda: screen.composer.text == "half a message")
+    again.end_services()
