@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.timer import Timer
@@ -61,6 +61,17 @@ class ChatScreen(KeptChats, AnswerActions):
         self.tabs.position = min(active, len(self.tabs.sessions) - 1)
         self.beat.fit_panel()
         self.call_later(self.show_active)
+
+    def on_key(self, event: events.Key) -> None:
+        """Write what is typed while another widget has the focus: the composer stops its own keys."""
+        if event.is_printable and event.character is not None:
+            event.stop()
+            self.composer.type_in(event.character)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Write what is pasted while another widget has the focus."""
+        event.stop()
+        self.composer.paste(event.text)
 
     def on_resize(self) -> None:
         """Show the live panel where there is room for it."""
