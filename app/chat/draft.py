@@ -85,12 +85,14 @@ class Writing:
         self._save_draft()
 
     def put_in_front(self, texts: Iterable[str]) -> None:
-        """Have what was never sent come back with the draft after a restart."""
+        """Have what was never sent come back with the draft when the chat is opened again."""
         waiting = [*texts, self._conversation.draft]
-        self._conversation.draft = "\n\n".join(text for text in waiting if text.strip())
+        self._save_text("\n\n".join(text for text in waiting if text.strip()))
 
     def _save_draft(self) -> None:
-        text = (self.draft if self.editing is None else self._waiting).expanded
+        self._save_text((self.draft if self.editing is None else self._waiting).expanded)
+
+    def _save_text(self, text: str) -> None:
         if text != self._conversation.draft:
             self._conversation.draft = text
             self._save()

@@ -78,4 +78,4 @@ def test_what_could_not_be_sent_stands_in_front(conversation, writing, saved):
     writing.take_back("returned")
     assert saved == ["returned\n\nbegun"] and writing.draft.text == "returned\n\nbegun"
     writing.put_in_front(["", "asked", "queued"])
-    assert conversation.draft == "asked\n\nqueued\n\nreturned\n\nbegun"
+    assert conversation.draft == saved[-1] == "asked\n\nqueued\n\nreturned\n\nbegun"

@@ -1,11 +1,13 @@
-"""A draft that was begun stays while a message is written differently."""
+"""What was written and not sent stays: while a message is edited, and when its tab is closed."""
+
+import threading
 
 import pytest
 from textual.events import Key
 
 from app.screens.chat import screen as chat_screen
 from engine import RequestError
-from tests.app.driving import ready, wait_until
+from tests.app.driving import ready, say, say_to_a_slow_template, wait_until
 from tests.app.screens.chat.test_answers import ask, texts
 
 
@@ -99,3 +101,42 @@ async def test_a_restart_while_editing_brings_the_draft_back(make_app, engine):
         screen = await ready(pilot)
         await wait_until(pilot, lambda: screen.composer.text == "half a message")
     again.end_services()
+
+
+async def closed_and_reopened(app, pilot) -> None:
+    """Close the tab in front and open its chat again out of the history."""
+    screen = app.chat_screen
+    closed = screen.active
+    await screen.close(closed)
+    await wait_until(pilot, lambda: screen.active is not closed)
+    await screen.open_in_tab(app.context.history.load(closed.conversation.id), 0)
+
+
+async def test_what_waits_for_a_model_comes_back_as_the_draft_of_a_closed_tab(make_app, engine):
+    gate = engine.load_gates["pocket-44m-q5_k_m.gguf"] = threading.Event()
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await wait_until(pilot, lambda: app.chat_screen and app.chat_screen.is_mounted)
+        screen = app.chat_screen
+        await wait_until(pilot, lambda: screen.active.models.loading)
+        await say(pilot, "early")
+        await say(pilot, "too")
+        await wait_until(pilot, lambda: screen.active.queued == ["early", "too"])
+        screen.composer.insert("begun")
+        await closed_and_reopened(app, pilot)
+        await wait_until(pilot, lambda: screen.composer.text == "early\n\ntoo\n\nbegun")
+        gate.set()
+        await ready(pilot)
+        assert not engine.generations
+
+
+async def test_what_is_being_encoded_and_what_waits_for_it_come_back_too(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        gate = await say_to_a_slow_template(pilot)
+        await say(pilot, "next")
+        await wait_until(pilot, lambda: screen.active.queued == ["next"])
+        await closed_and_reopened(app, pilot)
+        await wait_until(pilot, lambda: screen.composer.text == "slow one\n\nnext")
+        gate.set()
