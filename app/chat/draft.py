@@ -31,53 +31,71 @@ class Draft:
 
     def after(self, text: str) -> "Draft":
         """Return it with a text in front that could not be sent."""
-        kept = self.expanded
-        return Draft.folded(f"{text}\n\n{kept}" if kept.strip() else text)
+        return Draft.folded("\n\n".join(part for part in (text, self.expanded) if part.strip()))
 
 
 class Writing:
     """What is being written in one tab, and the one place that changes what is saved of it.
 
     In front the composer edits a copy and hands it back with `keep`; behind, the draft stands here. The
-    conversation's `draft` is what a restart brings back: the whole text, never another wording of a message.
+    conversation's `draft` is what a restart brings back: the whole text, never another wording of a message,
+    but what was being written before it.
     """
 
     def __init__(self, conversation: Conversation, save: Callable[[], None]) -> None:
         self.draft = Draft.folded(conversation.draft)
         self.editing: str | None = None
         """The message that is being written differently."""
+        self._waiting = Draft()
+        """What was being written before and stays saved while a message is written differently."""
         self._conversation = conversation
         self._save = save
 
     def keep(self, draft: Draft) -> None:
         """Take what the composer holds, and save it if that is something else than before."""
         self.draft = draft
-        text = "" if self.editing is not None else draft.expanded
-        if text != self._conversation.draft:
-            self._conversation.draft = text
-            self._save()
+        self._save_draft()
 
     def edit(self, node_id: str, text: str) -> None:
-        """Write a message differently."""
+        """Write a message differently; what was being written waits."""
+        if self.editing is None:
+            self._waiting = self.draft
         self.editing = node_id
         self.draft = Draft.folded(text)
 
-    def leave_editing(self) -> None:
-        """Go back to what is saved."""
+    def leave_editing(self, since: str = "") -> None:
+        """Go back to what waits; `since` was written after the other wording was sent."""
         self.editing = None
-        self.draft = Draft.folded(self._conversation.draft)
+        waiting, self._waiting = self._waiting, Draft()
+        self.draft = Draft(since).after(waiting.expanded) if since.strip() else waiting
+        self._save_draft()
 
-    def take_back(self, text: str) -> None:
-        """Put a text in front that could not be sent while nobody looked."""
-        self.draft = self.draft.after(text)
-        if self.editing is None:
-            self._conversation.draft = self.draft.expanded
-            self._save()
+    def take_back(self, text: str, editing: str | None = None) -> None:
+        """Put a text in front that could not be sent; `editing` is the message that it is a wording of.
+
+        While a message is written differently any other text waits with the draft: it is no part of that
+        message, and leaving would lose it.
+        """
+        if editing is not None and self.editing is None:
+            self.edit(editing, text)
+        elif editing == self.editing:
+            self.draft = self.draft.after(text)
+        else:
+            self._waiting = self._waiting.after(text)
+        self._save_draft()
 
     def put_in_front(self, texts: Iterable[str]) -> None:
-        """Have what was never sent come back with the draft after a restart."""
+        """Have what was never sent come back with the draft when the chat is opened again."""
         waiting = [*texts, self._conversation.draft]
-        self._conversation.draft = "\n\n".join(text for text in waiting if text.strip())
+        self._save_text("\n\n".join(text for text in waiting if text.strip()))
+
+    def _save_draft(self) -> None:
+        self._save_text((self.draft if self.editing is None else self._waiting).expanded)
+
+    def _save_text(self, text: str) -> None:
+        if text != self._conversation.draft:
+            self._conversation.draft = text
+            self._save()
 
 
 def is_big(text: str) -> bool:

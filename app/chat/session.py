@@ -232,17 +232,22 @@ class ChatSession:
             cost = AnswerStats(written, speed, prompt_tokens=len(self._generation.request.prompt_ids))
             self.conversation.finish(self._answer, Status.STOPPED, stats=cost)
             self._generation = self._answer = None
-        asking = self._asking.text if self._task is not None and self._asking is not None else None
-        self.writing.put_in_front([asking or "", *self.queued])
+        self._keep_unsent()
         self._save()
 
     def close(self) -> None:
-        """Stop everything of this tab and give its model back."""
+        """Stop everything of this tab and give its model back; what was never sent is kept as the draft."""
         self._closed = True
+        self._keep_unsent()
         self.cancel_load()
         self.stop()
         if self._generation is None:
             self.models.release()
+
+    def _keep_unsent(self) -> None:
+        asking = self._asking.text if self._task is not None and self._asking is not None else None
+        self.writing.put_in_front([asking or "", *self.queued])
+        self.queued.clear()
 
     def _refuse_while_busy(self, turn: _Turn | None) -> bool:
         if not self.busy:

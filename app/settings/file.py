@@ -9,7 +9,7 @@ import re
 import tempfile
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
@@ -185,27 +185,25 @@ def load_settings(path: Path) -> tuple[Settings, list[str]]:
     return _read_sections(data, path, warnings), warnings
 
 
-def save_settings(path: Path, settings: Settings) -> None:
-    """Write what differs from the file, atomically; comments and unknown keys stay.
+def save_setting(path: Path, section: str, key: str, value: Any) -> None:
+    """Write one setting, but no key, atomically; everything else in the file stays as it is now.
 
     A new file says in comments what else can be set. Raises `SettingsError` when the file is not valid
     TOML or cannot be written.
     """
     try:
-        _write_atomically(path, _edited(path, settings) if path.exists() else commented(settings))
+        if not path.exists():
+            defaults = Settings()
+            changed: Any = replace(getattr(defaults, section), **{key: value})
+            _write_atomically(path, commented(replace(defaults, **{section: changed})))
+            return
+        text = path.read_text(encoding="utf-8")
+        if tomllib.loads(text).get(section, {}).get(key) != value:
+            _write_atomically(path, edit_toml(text, section, key, value))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TomlEditError) as error:
         raise SettingsError(f"{path}: not saved ({error}); correct the file first") from error
     except OSError as error:
         raise SettingsError(f"{path}: not saved ({_reason(error)})") from error
-
-
-def _edited(path: Path, settings: Settings) -> str:
-    text = path.read_text(encoding="utf-8")
-    current, _ = load_settings(path)
-    tomllib.loads(text)
-    for section, key, value in _differences(current, settings):
-        text = edit_toml(text, section, key, value)
-    return text
 
 
 def _read_sections(data: dict[str, Any], path: Path, warnings: list[str]) -> Settings:
@@ -291,19 +289,6 @@ def _shown(value: Any) -> str:
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
-
-
-def _differences(old: Settings, new: Settings) -> list[tuple[str, str, Any]]:
-    """The (section, key, value) that differ; None as value removes the key."""
-    found: list[tuple[str, str, Any]] = []
-    for section in ("general", "engine", "sampling", "models"):
-        before, after = getattr(old, section), getattr(new, section)
-        for option in fields(after):
-            value = getattr(after, option.name)
-            if value != getattr(before, option.name):
-                found.append((section, option.name, value))
-    changed = sorted(a for a in {*old.keys, *new.keys} if old.keys.get(a) != new.keys.get(a))
-    return found + [("keys", action, new.keys.get(action)) for action in changed]
 
 
 def _write_atomically(path: Path, text: str) -> None:

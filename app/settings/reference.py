@@ -18,13 +18,12 @@ _EXAMPLE = ("new_tab", "ctrl+n")
 
 
 def commented(settings: "Settings") -> str:
-    """Write all settings with their help; those that have their default are commented out."""
+    """Write all settings but keys with their help; those that have their default are commented out."""
     parts = [_HEAD]
     for section in fields(settings):
         values = getattr(settings, section.name)
         if section.name == "keys":
-            entries = [toml_entry(*entry) for entry in sorted(values.items())]
-            lines = _KEYS + "\n".join(entries or [f"#{toml_entry(*_EXAMPLE)}"])
+            lines = f"{_KEYS}#{toml_entry(*_EXAMPLE)}"
         else:
             lines = "\n".join(_option(option, getattr(values, option.name)) for option in fields(values))
         parts.append(f"[{section.name}]\n{lines}")

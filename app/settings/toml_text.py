@@ -29,18 +29,18 @@ def toml_entry(key: str, value: Any) -> str:
 
 
 def edit_toml(text: str, section: str, key: str, value: Any) -> str:
-    """Return the text with `[section] key = value`; None removes the key.
+    """Return the text with `[section] key = value`.
 
     Raises `TomlEditError` when the result would not read back as asked.
     """
     lines = text.splitlines()
     begin, end = _section_range(lines, section)
-    entry = [] if value is None else [toml_entry(key, value)]
+    entry = toml_entry(key, value)
     if begin is None:
-        lines += ([""] if lines and lines[-1].strip() else []) + [f"[{section}]", *entry]
+        lines += ([""] if lines and lines[-1].strip() else []) + [f"[{section}]", entry]
     else:
         first, last = _entry_range(lines, begin, end, key)
-        lines[first:last] = entry
+        lines[first:last] = [entry]
     edited = "\n".join(lines) + "\n"
     _verify(text, edited, section, key, value)
     return edited
@@ -89,11 +89,7 @@ def _entry_range(lines: list[str], begin: int, end: int, key: str) -> tuple[int,
 
 def _verify(before: str, after: str, section: str, key: str, value: Any) -> None:
     expected = tomllib.loads(before)
-    content = expected.setdefault(section, {})
-    if value is None:
-        content.pop(key, None)
-    else:
-        content[key] = list(value) if isinstance(value, tuple) else value
+    expected.setdefault(section, {})[key] = list(value) if isinstance(value, tuple) else value
     try:
         matches = tomllib.loads(after) == expected
     except tomllib.TOMLDecodeError:

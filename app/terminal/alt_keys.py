@@ -6,14 +6,21 @@ Enter alone, which would send a message that the reader wants to go on with. Onl
 corrected: it has no way to be given another, and by the time a key arrives the two are one.
 """
 
+from enum import Enum
 from typing import Any, cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 
 
+class _AltKeys(Enum):
+    """Keys that Textual has no name of its own for; its table holds members of an enumeration."""
+
+    ENTER = "alt+enter"
+
+
 def read_alt_keys() -> None:
-    """Correct Textual's table: ESC and a digit become `alt+1`, ESC Return a new line."""
+    """Correct Textual's table: ESC and a digit become `alt+1`, ESC Return `alt+enter`."""
     table = cast(dict[str, Any], ANSI_SEQUENCES_KEYS)
     for digit in "0123456789":
         table.pop(f"\x1b{digit}", None)
-    table["\x1b\r"] = "\n"
+    table["\x1b\r"] = (_AltKeys.ENTER,)

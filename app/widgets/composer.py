@@ -11,6 +11,8 @@ from textual.widgets import TextArea
 from app.chat.draft import Draft, chip, is_big
 
 _NEWLINE_KEYS = frozenset({"shift+enter", "ctrl+j", "alt+enter", "ctrl+enter"})
+_XTERM_NEWLINE_KEYS = frozenset({"shift+\r", "\r", "ctrl+\r"})
+"""What Textual makes of `CSI 27;2;13~`, `27;3;13~` and `27;5;13~`, xterm's Enter with another key held."""
 _MOST_LINES = 10
 _SETTLE_SECONDS = 1.0
 
@@ -62,10 +64,6 @@ class Composer(TextArea):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(done.wait(), _SETTLE_SECONDS)
 
-    def give_back(self, text: str) -> None:
-        """Put text that could not be sent in front of what is written now."""
-        self.draft = self.draft.after(text)
-
     def set_past(self, texts: Sequence[str]) -> None:
         """Set the messages that the up key goes through, oldest first."""
         self._past = texts
@@ -95,7 +93,8 @@ class Composer(TextArea):
     def on_key(self, event: events.Key) -> None:
         """Send, begin a line or recall; every other key is the text area's."""
         handled = True
-        if event.key in _NEWLINE_KEYS and not (event.key == "ctrl+j" and not self._enter_sends):
+        begins_line = event.key in _NEWLINE_KEYS | _XTERM_NEWLINE_KEYS
+        if begins_line and not (event.key == "ctrl+j" and not self._enter_sends):
             self.insert("\n")
         elif event.key == ("enter" if self._enter_sends else "ctrl+j"):
             self._enter()
@@ -110,14 +109,23 @@ class Composer(TextArea):
             event.prevent_default()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Put the text in, a big one as a chip."""
+        """Put the text in."""
         event.stop()
         event.prevent_default()
-        text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        self.paste(event.text)
+
+    def paste(self, text: str) -> None:
+        """Take the focus and put a pasted text in, a big one as a chip."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
         if is_big(text):
             number = max(self._pastes, default=0) + 1
             self._pastes[number] = text
             text = chip(number, text)
+        self.type_in(text)
+
+    def type_in(self, text: str) -> None:
+        """Take the focus and put a text where the cursor is, or in place of what is selected."""
+        self.focus()
         self.replace(text, *self.selection, maintain_selection_offset=False)
 
     def _enter(self) -> None:

@@ -28,7 +28,7 @@ from app.models.torch_start import map_torch_libraries, wait_for_libraries
 from app.screens.chat.screen import ChatScreen
 from app.screens.context import AppContext, Copy, Finder
 from app.settings import actions
-from app.settings.file import DEFAULT_THEME, EngineSettings, Settings, SettingsError, save_settings
+from app.settings.file import DEFAULT_THEME, EngineSettings, Settings, SettingsError, save_setting
 from app.settings.paths import Locations, locations, private_directory
 from app.settings.themes import variable_defaults
 from app.terminal.alt_keys import read_alt_keys
@@ -195,7 +195,7 @@ class ChatApp(LeavingApp):
         if self.context is not None:
             self.context.settings = self.settings
         try:
-            save_settings(self.places.settings_file, self.settings)
+            save_setting(self.places.settings_file, "general", "theme", theme.name)
         except SettingsError as error:
             self.notify(str(error), severity="warning", markup=False)
 

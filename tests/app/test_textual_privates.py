@@ -70,7 +70,7 @@ def test_textual_still_has_it(owner, name):
     assert hasattr(owner(), name), f"Textual {version('textual')}; checked were {CHECKED}"
 
 
-@pytest.mark.parametrize(("sequence", "key"), [("\x1b1", "alt+1"), ("\x1b\r", "\n")])
+@pytest.mark.parametrize(("sequence", "key"), [("\x1b1", "alt+1"), ("\x1b\r", "alt+enter")])
 def test_textual_reads_keys_by_the_corrected_table(sequence, key):
     read_alt_keys()
     parser = XTermParser()

@@ -52,18 +52,16 @@ class ChatBase(Screen[None]):
         self.notify(text, title=title, severity=level, timeout=seconds, markup=False)  # type: ignore[arg-type]
 
     def keep_draft(self) -> None:
-        """Remember and save what is being written in the active tab."""
-        self.active.writing.keep(self.composer.draft)
+        """Remember and save what is being written, in the tab that the composer shows."""
+        index = self.tabs.index_of(self.composer.chat)
+        if index >= 0:
+            self.tabs.sessions[index].writing.keep(self.composer.draft)
 
     def show_draft(self) -> None:
-        """Let the active tab's draft be written on."""
+        """Let the active tab's draft be written on; another wording of a message is marked."""
         session = self.active
         self.composer.chat, self.composer.draft = session.conversation.id, session.writing.draft
-        self.show_editing()
-
-    def show_editing(self) -> None:
-        """Mark the composer while it holds another wording of a message."""
-        self.composer.set_class(self.active.writing.editing is not None, "-editing")
+        self.composer.set_class(session.writing.editing is not None, "-editing")
 
     def ask(self, screen: Screen[_Answer | None], use: Callable[[_Answer], object]) -> None:
         """Show a dialog and use its answer, if it gives one."""

@@ -6,12 +6,9 @@ from app.settings.actions import ACTIONS
 
 
 def bindings() -> list[Binding]:
-    """Return the chat screen's bindings; keys that text editing needs stay with the composer."""
-    plain = {"stop", "scroll_up", "scroll_down"}
+    """Return the chat screen's bindings; they go before the composer's, which would take PgUp and PgDn."""
     made = [
-        Binding(
-            action.keys, action.id, action.title, show=False, priority=action.id not in plain, id=action.id
-        )
+        Binding(action.keys, action.id, action.title, show=False, priority=action.id != "stop", id=action.id)
         for action in ACTIONS
     ]
     numbers = [

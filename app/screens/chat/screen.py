@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.timer import Timer
@@ -62,6 +62,17 @@ class ChatScreen(KeptChats, AnswerActions):
         self.beat.fit_panel()
         self.call_later(self.show_active)
 
+    def on_key(self, event: events.Key) -> None:
+        """Write what is typed while another widget has the focus: the composer stops its own keys."""
+        if event.is_printable and event.character is not None:
+            event.stop()
+            self.composer.type_in(event.character)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Write what is pasted while another widget has the focus."""
+        event.stop()
+        self.composer.paste(event.text)
+
     def on_resize(self) -> None:
         """Show the live panel where there is room for it."""
         self.beat.fit_panel()
@@ -94,14 +105,11 @@ class ChatScreen(KeptChats, AnswerActions):
         await self.deck.show(self.active)
 
     def _take_back(self, session: ChatSession, event: TextReturned) -> None:
-        """Give text back to its writer; another wording stays one of its message."""
-        writing = session.writing
-        writing.editing = event.editing or writing.editing
+        """Give text back to its writer."""
+        self.keep_draft()
+        session.writing.take_back(event.text, event.editing)
         if session is self.active:
-            self.show_editing()
-            self.composer.give_back(event.text)
-        else:
-            writing.take_back(event.text)
+            self.show_draft()
 
     @on(TextArea.Changed, "#composer")
     def _on_typed(self) -> None:
@@ -118,13 +126,20 @@ class ChatScreen(KeptChats, AnswerActions):
         if index < 0:
             return
         session = self.tabs.sessions[index]
-        if session.writing.editing is not None:
-            node_id, session.writing.editing = session.writing.editing, None
-            self.show_editing()
-            session.edit(node_id, event.text)
-        else:
+        node_id = session.writing.editing
+        if node_id is None:
             session.send(event.text)
+        else:
+            self._leave_editing(session)
+            session.edit(node_id, event.text)
         self.keep_draft()
+
+    def _leave_editing(self, session: ChatSession) -> None:
+        """Bring back what was being written before; what came after Enter stays behind it."""
+        self.keep_draft()
+        session.writing.leave_editing(session.writing.draft.expanded)
+        if session is self.active:
+            self.show_draft()
 
     @on(TabBar.Chosen)
     async def _on_tab_chosen(self, event: TabBar.Chosen) -> None:

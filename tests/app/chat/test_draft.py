@@ -14,9 +14,14 @@ def saved() -> list[str]:
 
 
 @pytest.fixture
-def writing(saved: list[str]) -> Writing:
+def conversation() -> Conversation:
     conversation = Conversation()
     conversation.draft = "begun"
+    return conversation
+
+
+@pytest.fixture
+def writing(conversation: Conversation, saved: list[str]) -> Writing:
     return Writing(conversation, lambda: saved.append(conversation.draft))
 
 
@@ -34,20 +39,43 @@ def test_another_wording_of_a_message_is_never_saved(writing, saved):
     writing.edit("node", PASTED)
     assert writing.draft.text == "[pasted #1: 51 lines]"
     writing.keep(Draft("another wording"))
-    assert saved == [""] and writing.draft.text == "another wording"
+    assert saved == [] and writing.draft.text == "another wording"
+    writing.take_back("a wording returned", "node")
+    assert saved == [] and writing.draft.text == "a wording returned\n\nanother wording"
+
+
+def test_what_is_no_wording_waits_with_the_draft_while_a_message_is_edited(writing, saved):
+    writing.edit("node", "question")
     writing.take_back("returned")
-    assert saved == [""] and writing.draft.text == "returned\n\nanother wording"
+    assert writing.draft.text == "question" and saved == ["returned\n\nbegun"]
+    writing.leave_editing()
+    assert writing.draft.text == "returned\n\nbegun"
 
 
-def test_leaving_goes_back_to_what_is_saved(writing):
+def test_leaving_goes_back_to_what_was_written_before_chips_and_all(writing, saved):
+    before = Draft("see [pasted #7: 51 lines]", {7: PASTED})
+    writing.keep(before)
+    writing.edit("node", "question")
     writing.edit("node", "question")
     writing.leave_editing()
-    assert writing.editing is None and writing.draft == Draft("begun")
+    assert writing.editing is None and writing.draft is before and saved == [before.expanded]
 
 
-def test_what_could_not_be_sent_stands_in_front(writing, saved):
-    writing.take_back("returned")
-    assert saved == ["returned\n\nbegun"]
-    writing.put_in_front(["", "asked", "queued"])
+def test_what_is_written_after_another_wording_was_sent_stands_behind_the_draft(writing, saved):
+    writing.edit("node", "question")
+    writing.leave_editing("more")
+    assert writing.draft.text == "begun\n\nmore" and saved == ["begun\n\nmore"]
+
+
+def test_another_wording_that_could_not_be_sent_is_written_on_and_the_draft_waits(writing, saved):
+    writing.take_back("another wording", "node")
+    assert writing.editing == "node" and writing.draft.text == "another wording" and saved == []
     writing.leave_editing()
-    assert writing.draft.text == "asked\n\nqueued\n\nreturned\n\nbegun"
+    assert writing.draft.text == "begun"
+
+
+def test_what_could_not_be_sent_stands_in_front(conversation, writing, saved):
+    writing.take_back("returned")
+    assert saved == ["returned\n\nbegun"] and writing.draft.text == "returned\n\nbegun"
+    writing.put_in_front(["", "asked", "queued"])
+    assert conversation.draft == saved[-1] == "asked\n\nqueued\n\nreturned\n\nbegun"

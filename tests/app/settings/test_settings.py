@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.settings.file import Settings, SettingsError, load_settings, parse_size, save_settings
+from app.settings.file import Settings, SettingsError, load_settings, parse_size, save_setting
 from app.settings.reference import commented
 from app.settings.toml_text import edit_toml, toml_value
 
@@ -100,42 +100,34 @@ def test_a_key_that_is_like_no_other_is_not_guessed_at(tmp_path):
     assert warning.endswith("unknown key general.colour")
 
 
-def test_save_keeps_comments_and_unknown_keys(tmp_path):
-    path = write(
-        tmp_path,
-        '# mine\n[general]\ntheme = "ink" # nice\nfuture = 1\n\n[models]\nfolders = [\n  "/a", # first\n]\n',
+def test_save_writes_one_setting_and_keeps_comments_and_unknown_keys(tmp_path):
+    text = (
+        '# mine\n[general]\npanel = "on" # nice\nfuture = 1\n\n'
+        '[models]\nfolders = [\n  "/a", # first\n]\n\n[keys]\nnew_tab = "ctrl+n"\n'
     )
+    path = write(tmp_path, text)
+    save_setting(path, "general", "theme", "frost")
+    assert path.read_text() == text.replace("future = 1\n", 'future = 1\ntheme = "frost"\n')
+    save_setting(path, "models", "folders", ("/a", '/b "q"\n'))
     settings, _ = load_settings(path)
-    changed = replace(
-        settings,
-        general=replace(settings.general, theme="frost", restore_tabs=False),
-        models=replace(settings.models, folders=("/a", '/b "q"\n')),
-        sampling=replace(settings.sampling, temperature=0.1),
-        keys={"new_tab": "ctrl+n"},
-    )
-    save_settings(path, changed)
-    text = path.read_text()
-    assert text.startswith("# mine\n")
-    assert "future = 1" in text
-    again, warnings = load_settings(path)
-    assert again == changed
-    assert [w for w in warnings if "future" not in w] == []
+    assert settings.models.folders == ("/a", '/b "q"\n') and settings.general.theme == "frost"
     assert list(tmp_path.iterdir()) == [path], "the temporary file must be gone"
 
 
-def test_save_writes_only_what_differs(tmp_path):
-    path = tmp_path / "new" / "settings.toml"
-    save_settings(path, replace(Settings(), keys={"a": "b"}))
-    written = tomllib.loads(path.read_text())
-    assert {name: section for name, section in written.items() if section} == {"keys": {"a": "b"}}
-    save_settings(path, Settings())
-    assert load_settings(path) == (Settings(), [])
+def test_save_leaves_a_setting_that_is_so_already(tmp_path):
+    path = write(tmp_path, '[general]\ntheme = "frost" # nice\n')
+    save_setting(path, "general", "theme", "frost")
+    assert path.read_text() == '[general]\ntheme = "frost" # nice\n'
 
 
 def test_a_new_file_explains_every_setting_and_reads_back(tmp_path):
-    path = tmp_path / "settings.toml"
-    changed = replace(Settings(), sampling=replace(Settings().sampling, top_k=7, system_prompt='a "b"\nc'))
-    save_settings(path, changed)
+    path = tmp_path / "new" / "settings.toml"
+    save_setting(path, "sampling", "system_prompt", 'a "b"\nc')
+    written = tomllib.loads(path.read_text())
+    assert {name: section for name, section in written.items() if section} == {
+        "sampling": {"system_prompt": 'a "b"\nc'}
+    }
+    changed = replace(Settings(), sampling=replace(Settings().sampling, system_prompt='a "b"\nc'))
     assert load_settings(path) == (changed, [])
     everything = re.sub(r"(?m)^#(?=\w+ =)", "", commented(Settings()))
     path.write_text(everything)
@@ -152,7 +144,7 @@ def test_the_readme_has_the_settings_as_they_are():
 def test_save_refuses_a_broken_file(tmp_path):
     path = write(tmp_path, "[general\n")
     with pytest.raises(SettingsError, match=r"settings\.toml: not saved"):
-        save_settings(path, replace(Settings(), keys={"a": "b"}))
+        save_setting(path, "general", "theme", "moss")
     assert path.read_text() == "[general\n"
 
 
@@ -171,14 +163,10 @@ def test_any_string_survives_toml(text):
 values = st.one_of(st.booleans(), st.integers(-99, 99), st.text("ab[]\"'#=\n", max_size=8))
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "y", "z z"]), st.none() | values)))
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "y", "z z"]), values)))
 def test_edits_read_back(edits):
     text, expected = "", {}
     for section, key, value in edits:
         text = edit_toml(text, section, key, value)
-        content = expected.setdefault(section, {})
-        if value is None:
-            content.pop(key, None)
-        else:
-            content[key] = value
+        expected.setdefault(section, {})[key] = value
     assert tomllib.loads(text) == expected
