@@ -93,7 +93,7 @@ class PretendedModel:
 
     def _step(self, row: PretendedRow):
         row.made += 1
-        row.generation.push(TextDelta("x", (5,)))
+        row.generation.stream.push(TextDelta("x", (5,)))
         reason = FinishReason.CANCELLED if row.cancelled else None
         if row.made == row.generation.request.max_tokens:
             reason = FinishReason.LENGTH
@@ -102,7 +102,7 @@ class PretendedModel:
         if reason is not None:
             self.rows.remove(row)
             cause = "NaN in the logits" if self.fail else None
-            row.generation.push(Finished(reason, cause, 1, 0, row.made, 0.0, 1.0, 1.0))
+            row.generation.stream.push(Finished(reason, cause, 1, 0, row.made, 0.0, 1.0, 1.0))
 
 
 @dataclass
