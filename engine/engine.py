@@ -17,7 +17,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from torch import Tensor
 from engine.api.errors import EngineClosedError, EngineError, RequestError
 from engine.api.generation import Generation
 from engine.api.options import EngineOptions, Offload
-from engine.api.request import Request
+from engine.api.request import Request, check_token_ids
 from engine.api.stats import EngineStats
 from engine.core.loop import EngineLoop
 from engine.core.model_loader import (
@@ -190,7 +190,7 @@ class Engine:
 
     def _submit(self, key: int, vocab_size: int, request: Request) -> Generation:
         self._loop.check_open()
-        _check_ids(request.prompt_ids, vocab_size)
+        check_token_ids(request.prompt_ids, vocab_size)
         self._loop.scheduler.check_fits(request, key)
         seed = request.sampling.seed
         sequence = Sequence(
@@ -246,7 +246,7 @@ class Model:
         """
         self._check_loaded()
         ids, loop = list(token_ids), self._engine._loop
-        _check_ids(tuple(ids), self._vocab_size)
+        check_token_ids(tuple(ids), self._vocab_size)
         if not 1 <= len(ids) <= self.context_length:
             raise RequestError(f"token_ids: give 1 to {self.context_length} tokens, not {len(ids)}")
         return loop.call(lambda: loop.models.get(self._key).runner.logits(ids))
@@ -298,14 +298,3 @@ def _device_name(device: str) -> str:
     if kind == "cuda" and not torch.cuda.is_available():
         raise EngineError("engine options: device: no CUDA device is usable here; choose cpu or auto")
     return device
-
-
-def _check_ids(ids: tuple[int, ...], vocab_size: int) -> None:
-    odd = [kind.__name__ for kind in set(map(type, ids)) if not issubclass(kind, SupportsIndex)]
-    if odd:
-        raise RequestError(f"prompt_ids: token ids are whole numbers, not {odd[0]}")
-    if ids and not (min(ids) >= 0 and max(ids) < vocab_size):
-        bad = next(i for i in ids if not 0 <= i < vocab_size)
-        raise RequestError(
-            f"prompt_ids: {bad} is not a token of this model; ids go from 0 to {vocab_size - 1}"
-        )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from numbers import Integral, Real
 from types import MappingProxyType
+from typing import SupportsIndex
 
 from engine.api.errors import RequestError
 
@@ -147,6 +148,18 @@ class Finished:
 
 
 Event = TextDelta | Finished
+
+
+def check_token_ids(ids: tuple[int, ...], vocab_size: int) -> None:
+    """Raise `RequestError` for the first id that is no whole number or no token of the vocabulary."""
+    odd = [kind.__name__ for kind in set(map(type, ids)) if not issubclass(kind, SupportsIndex)]
+    if odd:
+        raise RequestError(f"prompt_ids: token ids are whole numbers, not {odd[0]}")
+    if ids and not (min(ids) >= 0 and max(ids) < vocab_size):
+        bad = next(i for i in ids if not 0 <= i < vocab_size)
+        raise RequestError(
+            f"prompt_ids: {bad} is not a token of this model; ids go from 0 to {vocab_size - 1}"
+        )
 
 
 def _whole(name: str, value: object) -> None:

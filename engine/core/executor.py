@@ -49,7 +49,7 @@ class Executor:
             self._run(batch, plan, result)
         return result
 
-    def may_run_ahead(self, batch: ModelBatch, plan: TickPlan) -> bool:
+    def may_multi_step(self, batch: ModelBatch, plan: TickPlan) -> bool:
         """Whether ticks of decode rows can be queued: the device can, and every block table is right."""
         resident = self._models[batch.model]
         return bool(resident.runner.max_ahead) and not resident.table_check.faults(batch, plan.live)

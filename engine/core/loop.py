@@ -174,8 +174,8 @@ class EngineLoop(CommandThread):
         if plan.batches:
             self._speculator.draft(plan, self._runner_of(plan))
         batch = plan.decode_only
-        if batch is not None and plan.may_queue and self._executor.may_run_ahead(batch, plan):
-            self._run_ahead(plan, batch)
+        if batch is not None and plan.may_queue and self._executor.may_multi_step(batch, plan):
+            self._multi_step(plan, batch)
             return
         started = time.perf_counter()
         result = self._executor.run(plan)
@@ -189,7 +189,7 @@ class EngineLoop(CommandThread):
     def _runner_of(self, plan: TickPlan) -> Runner:
         return self.models.get(plan.batches[0].model).runner
 
-    def _run_ahead(self, plan: TickPlan, batch: ModelBatch) -> None:
+    def _multi_step(self, plan: TickPlan, batch: ModelBatch) -> None:
         """Run decode rows again and again until one ends or other work waits."""
         runner = self._runner_of(plan)
 

@@ -90,7 +90,7 @@ class Scheduler:
     def check_fits(self, request: Request, model: int) -> None:
         """Raise `RequestError`, with numbers, for a request that could never run to its end.
 
-        Reads only what never changes while a model is resident: any thread may call it.
+        Reads numbers alone: any thread may call it. The KV budget may have moved when the request is queued.
         """
         self.model(model).limit_of(request)
 
