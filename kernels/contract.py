@@ -18,6 +18,8 @@ from torch import Tensor
 from kernels.quant.formats import GGMLType
 
 Pairing = Literal["adjacent", "halves"]
+Activation = Literal["silu", "gelu"]
+"""Of a gate; "gelu" is its tanh form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,47 @@ class PassLayout:
     """int64 [T], position of each token in its sequence."""
     slot_mapping: Tensor
     """int64 [T], KV slot (block * block_size + offset) of each token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """The rotary position embedding of one kind of layer."""
+
+    inv_freq: Tensor
+    """float64 [R]: pair i rotates by position · inv_freq[i]; the leading 2 R values of a head rotate."""
+    magnitude: float
+    """Multiplies the rotated values (YaRN's attention factor)."""
+    pairing: Pairing
+    """Which values rotate together: (2i, 2i + 1) or (i, i + R)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerAttention:
+    """What sets the attention of one layer apart."""
+
+    rotation: int
+    """Number among those that the pass was prepared with."""
+    scale: float
+    """Multiplies q·k."""
+    window: int = 0
+    """A token sees the last `window` tokens, itself included; 0 sees all."""
+    softcap: float = 0.0
+    """Scores become softcap · tanh(score / softcap); 0 leaves them."""
+    qk_norm: Any | None = None
+    """A norm's handle for [q_heads + kv_heads, head_dim], before the rotation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """How what a branch computed joins the residual stream."""
+
+    norm: Any | None = None
+    """The handle of an RMS norm over it."""
+    scale: float = 1.0
+    """Multiplies it, after the norm."""
+
+
+PLAIN_BRANCH = Branch()
 
 
 class Operations(Protocol):
@@ -104,7 +147,9 @@ class Operations(Protocol):
         """One weight handle from matrices of equal width, their rows stacked."""
         ...
 
-    def make_gate(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
+    def make_gate(
+        self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, activation: Activation = "silu"
+    ) -> Any:
         """The same for [gate; up], a handle of `gated_linear`."""
         ...
 
@@ -124,19 +169,26 @@ class Operations(Protocol):
         """Memory held by a weight handle."""
         ...
 
-    def prepare(self, layout: PassLayout, kv: Any, inv_freq: Tensor, magnitude: float) -> Any:
-        """What all layers of one pass share: rotation table, attention plan."""
+    def prepare(self, layout: PassLayout, kv: Any, rotations: Sequence[Rotation]) -> Any:
+        """What all layers of one pass share: rotation tables, attention plans."""
         ...
 
     def embed(self, ids: Tensor, handle: Any) -> Tensor:
         """ids int64 [T] → float32 [T, hidden]."""
         ...
 
-    def add_norm(self, residual: Tensor, delta: Any | None, norm: Any, rows: Tensor | None = None) -> Any:
+    def add_norm(
+        self,
+        residual: Tensor,
+        delta: Any | None,
+        norm: Any,
+        rows: Tensor | None = None,
+        branch: Branch = PLAIN_BRANCH,
+    ) -> Any:
         """residual float32 [T, hidden] += delta, in place; returns its RMS norm for `linear`.
 
-        delta: what `linear` gave, or None. rows: int64 [R], to norm these rows alone; the residual's
-        contents are undefined afterwards.
+        delta: what `linear` gave, or None; it joins as `branch` says. rows: int64 [R], to norm these rows
+        alone; the residual's contents are undefined afterwards.
         """
         ...
 
@@ -145,15 +197,19 @@ class Operations(Protocol):
         ...
 
     def gated_linear(self, x: Any, handle: Any) -> Any:
-        """silu(gate) * up, where the handle's rows are [gate; up]: [T, hidden] → [T, ffn]."""
+        """activation(gate) * up, where the handle's rows are [gate; up]: [T, hidden] → [T, ffn]."""
         ...
 
-    def attend(self, qkv: Any, prepared: Any, layer: int, qk_norm: Any | None, scale: float) -> Any:
+    def attend(self, qkv: Any, prepared: Any, layer: int, attention: LayerAttention) -> Any:
         """Normalise and rotate q and k, write k and v to their slots, attend causally over paged KV.
 
-        qkv [T, (q_heads + 2 kv_heads) * head_dim] as `linear` gives it; qk_norm a handle for
-        [q_heads + kv_heads, head_dim] or None; returns [T, q_heads * head_dim] for `linear`.
+        qkv [T, (q_heads + 2 kv_heads) * head_dim] as `linear` gives it; returns [T, q_heads * head_dim]
+        for `linear`.
         """
+        ...
+
+    def soft_cap(self, output: Any, cap: float) -> Any:
+        """cap · tanh(x / cap) of what `linear` gave."""
         ...
 
     def logits(self, output: Any) -> Tensor:

@@ -15,8 +15,17 @@ from kernels.attention.decode import attend_decode, attention_decode
 from kernels.attention.decode_plan import DecodePlan, plan_decode
 from kernels.attention.prefill import attention_prefill
 from kernels.attention.rope_append import rope_append
-from kernels.attention.shape import AttentionShape, Rotation, make_output
-from kernels.contract import Pairing, PassLayout, QuantizedMatrix
+from kernels.attention.shape import AttentionShape, make_output
+from kernels.contract import (
+    PLAIN_BRANCH,
+    Activation,
+    Branch,
+    LayerAttention,
+    Pairing,
+    PassLayout,
+    QuantizedMatrix,
+    Rotation,
+)
 from kernels.cuda.activations import Activations, PassTables
 from kernels.cuda.compile import begin_to_read_compilers
 from kernels.cuda.launchers import load_one_at_a_time
@@ -64,14 +73,15 @@ class TritonPass:
 
     tables: PassTables
     kv: SlabKV
-    rotation: Rotation
-    plans: dict[AttentionShape, DecodePlan] = field(default_factory=dict)
+    rotations: Sequence[Rotation]
+    plans: dict[tuple[AttentionShape, int], DecodePlan] = field(default_factory=dict)
 
-    def plan(self, shape: AttentionShape) -> DecodePlan:
+    def plan(self, shape: AttentionShape, rotation: int) -> DecodePlan:
         """How the decode rows' contexts are divided, made once for all layers of a kind."""
-        if shape not in self.plans:
-            self.plans[shape] = plan_decode(self.tables, shape, rotation=self.rotation)
-        return self.plans[shape]
+        kind = shape, rotation
+        if kind not in self.plans:
+            self.plans[kind] = plan_decode(self.tables, shape, rotation=self.rotations[rotation])
+        return self.plans[kind]
 
 
 class TritonOperations:
@@ -144,9 +154,11 @@ class TritonOperations:
         """Upload and repack."""
         return self._loader.linear(parts, bias)
 
-    def make_gate(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> TritonLinear:
+    def make_gate(
+        self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, activation: Activation = "silu"
+    ) -> TritonLinear:
         """Upload and repack with the rows of gate and up in pairs."""
-        return self._loader.gate(parts, bias)
+        return self._loader.gate(parts, bias, activation)
 
     def make_embedding(self, matrix: QuantizedMatrix, tied: TritonLinear | None = None, /) -> TritonEmbedding:
         """The output matrix itself where both are one tensor."""
@@ -165,25 +177,32 @@ class TritonOperations:
         """Memory held by a handle."""
         return handle.weight.nbytes if isinstance(handle, TritonNorm) else handle.nbytes
 
-    def prepare(self, layout: PassLayout, kv: SlabKV, inv_freq: Tensor, magnitude: float) -> TritonPass:
+    def prepare(self, layout: PassLayout, kv: SlabKV, rotations: Sequence[Rotation]) -> TritonPass:
         """Bring a pass's tables to the device."""
-        return self.prepare_tables(_tables(layout, self.device), kv, inv_freq, magnitude)
+        return self.prepare_tables(_tables(layout, self.device), kv, rotations)
 
-    def prepare_tables(
-        self, tables: PassTables, kv: SlabKV, inv_freq: Tensor, magnitude: float
-    ) -> TritonPass:
+    def prepare_tables(self, tables: PassTables, kv: SlabKV, rotations: Sequence[Rotation]) -> TritonPass:
         """The same from tables that are there."""
-        return TritonPass(tables, kv, Rotation(inv_freq, magnitude, self.rope_pairing))
+        return TritonPass(tables, kv, rotations)
 
     def embed(self, ids: Tensor, handle: TritonEmbedding) -> Tensor:
         """Gather rows."""
         return embed_rows(ids, handle.weight)
 
     def add_norm(
-        self, residual: Tensor, delta: Tensor | None, norm: TritonNorm, rows: Tensor | None = None
+        self,
+        residual: Tensor,
+        delta: Tensor | None,
+        norm: TritonNorm,
+        rows: Tensor | None = None,
+        branch: Branch = PLAIN_BRANCH,
     ) -> Activations:
         """One kernel."""
-        return add_norm(residual, delta, norm.weight, norm.eps, rows, self._batch_invariant)
+        post: TritonNorm | None = branch.norm
+        joins = None if post is None else (post.weight, post.eps)
+        return add_norm(
+            residual, delta, norm.weight, norm.eps, rows, self._batch_invariant, joins, branch.scale
+        )
 
     def linear(self, x: Activations, handle: TritonLinear) -> Tensor:
         """Partial sums [splits, T, out] for the next kernel to add up."""
@@ -193,26 +212,33 @@ class TritonOperations:
         """The gate in the product's epilogue where rows are few."""
         return apply_gated(x, handle, self._batch_invariant)
 
-    def attend(
-        self, qkv: Tensor, prepared: TritonPass, layer: int, qk_norm: TritonNorm | None, scale: float
-    ) -> Activations:
+    def attend(self, qkv: Tensor, prepared: TritonPass, layer: int, attention: LayerAttention) -> Activations:
         """Decode rows split by context length, chunks as packed tiles."""
         tables, kv = prepared.tables, prepared.kv.layer(layer)
         if self._batch_invariant:
             tables = replace(tables, num_decode=0)
         kv_heads, head_dim = kv.values.shape[2], kv.values.shape[4]
         q_heads = qkv.shape[-1] // head_dim - 2 * kv_heads
-        shape = AttentionShape(q_heads, kv_heads, head_dim, BLOCK_SIZE, scale)
+        shape = AttentionShape(
+            q_heads, kv_heads, head_dim, BLOCK_SIZE, attention.scale, attention.window, attention.softcap
+        )
+        qk_norm: TritonNorm | None = attention.qk_norm
         weight, eps = (None, 0.0) if qk_norm is None else (qk_norm.weight, qk_norm.eps)
         out = make_output(tables.num_tokens, shape, qkv.device)
         if tables.num_tokens == tables.num_decode and not tables.shares_kv and not self._batch_invariant:
-            attend_decode(qkv, tables, kv, shape, prepared.plan(shape), out, weight, eps)
+            plan = prepared.plan(shape, attention.rotation)
+            attend_decode(qkv, tables, kv, shape, plan, out, weight, eps)
             return out
-        q = rope_append(qkv, tables, kv, shape, prepared.rotation, weight, eps)
+        rotation = prepared.rotations[attention.rotation]
+        q = rope_append(qkv, tables, kv, shape, rotation, weight, eps)
         if tables.num_decode:
-            attention_decode(q, tables, kv, shape, prepared.plan(shape), out)
+            attention_decode(q, tables, kv, shape, prepared.plan(shape, attention.rotation), out)
         attention_prefill(q, tables, kv, shape, out, batch_invariant=self._batch_invariant)
         return out
+
+    def soft_cap(self, output: Tensor, cap: float) -> Tensor:
+        """Of the sum over the splits: [1, R, vocab]."""
+        return self.logits(output).div_(cap).tanh_().mul_(cap)[None]
 
     def logits(self, output: Tensor) -> Tensor:
         """Partial sums [splits, R, vocab] added up."""

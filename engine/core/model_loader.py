@@ -21,8 +21,9 @@ from engine.device.memory import (
 )
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.gguf.labels import quantization_label
-from engine.model.config import ModelConfig, read_config
+from engine.model.config import read_config
 from engine.model.decoder import Decoder
+from engine.model.spec import ModelConfig
 from engine.model.weights import Progress, load_weights
 from engine.runner.base import Runner
 from engine.runner.eager_runner import EagerRunner
@@ -262,7 +263,7 @@ def _info(
     file: GGUFFile, config: ModelConfig, parameters: int, weight_bytes: int, kv_bytes: int, ops: Operations
 ) -> ModelInfo:
     return ModelInfo(
-        architecture=config.arch.name,
+        architecture=config.architecture,
         quantization=quantization_label(file),
         parameters=parameters,
         size_bytes=file.size_bytes,

@@ -1,17 +1,18 @@
-"""The one decoder body: pre-norm attention and gated feed-forward, for every architecture.
+"""The one decoder body: attention and gated feed-forward around a residual stream, for every family.
 
-What differs between architectures is in the weights (`qk_norm`, biases) and the configuration; no
-architecture's name appears here.
+What differs between families is in the layers' weights and the configuration; no architecture's name
+appears here.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from engine.model.config import ModelConfig
+from engine.model.spec import ModelConfig
 from engine.model.weights import LayerWeights, ModelWeights
-from kernels.contract import Operations, PassLayout
+from kernels.contract import PLAIN_BRANCH, Branch, Operations, PassLayout, Rotation
 
 
 class Decoder:
@@ -22,30 +23,43 @@ class Decoder:
         self.weights = weights
         self.ops = ops
 
+    @property
+    def rotations(self) -> Sequence[Rotation]:
+        """What a pass is prepared with."""
+        return self.weights.rotations
+
     @torch.inference_mode()
     def forward(self, ids: Tensor, layout: PassLayout, kv: Any, rows: Tensor | None) -> Tensor:
         """ids int64 [T] of a packed pass → logits float32 [R, vocab] of the tokens in `rows`.
 
         rows: int64 [R] indices into the pass, or None for all tokens. KV of all T tokens is written.
         """
-        weights = self.weights
-        prepared = self.ops.prepare(layout, kv, weights.inv_freq, weights.rope_magnitude)
+        prepared = self.ops.prepare(layout, kv, self.rotations)
         return self.ops.logits(self.run(ids, prepared, rows))
 
     def run(self, ids: Tensor, prepared: Any, rows: Tensor | None) -> Any:
         """The same for a pass that was prepared; the logits as the output matrix gives them."""
-        ops, weights = self.ops, self.weights
+        ops, weights, config = self.ops, self.weights, self.config
         residual = ops.embed(ids, weights.embedding)
+        if config.embedding_scale != 1.0:
+            # Rows of an embedding may be views of its weights.
+            residual = residual * config.embedding_scale
         delta: Any = None
+        branch = PLAIN_BRANCH
         for index, layer in enumerate(weights.layers):
-            delta = self._layer(residual, delta, layer, prepared, index)
-        return ops.linear(ops.add_norm(residual, delta, weights.output_norm, rows), weights.head)
+            delta = self._layer(residual, delta, branch, layer, prepared, index)
+            branch = layer.ffn_branch
+        x = ops.add_norm(residual, delta, weights.output_norm, rows, branch)
+        logits = ops.linear(x, weights.head)
+        return ops.soft_cap(logits, config.logit_softcap) if config.logit_softcap else logits
 
-    def _layer(self, residual: Tensor, delta: Any, layer: LayerWeights, prepared: Any, index: int) -> Any:
-        """Adds its attention to `residual`; returns its feed-forward part, which the next norm adds."""
+    def _layer(
+        self, residual: Tensor, delta: Any, branch: Branch, layer: LayerWeights, prepared: Any, index: int
+    ) -> Any:
+        """Adds `delta` and its attention to `residual`; returns its feed-forward part, still to be added."""
         ops = self.ops
-        x = ops.add_norm(residual, delta, layer.attn_norm)
-        qkv = ops.linear(x, layer.qkv)
-        attended = ops.attend(qkv, prepared, index, layer.qk_norm, self.config.attention_scale)
-        x = ops.add_norm(residual, ops.linear(attended, layer.attn_output), layer.ffn_norm)
+        x = ops.add_norm(residual, delta, layer.attn_norm, branch=branch)
+        attended = ops.attend(ops.linear(x, layer.qkv), prepared, index, layer.attention)
+        delta = ops.linear(attended, layer.attn_output)
+        x = ops.add_norm(residual, delta, layer.ffn_norm, branch=layer.attn_branch)
         return ops.linear(ops.gated_linear(x, layer.gate_up), layer.ffn_down)

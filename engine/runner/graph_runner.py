@@ -319,10 +319,10 @@ class GraphRunner:
 
     def _compute(self, buffers: PassBuffers, state: DecodeState, sampler: SamplerState) -> None:
         """The whole tick: tables, model, sampling, and the rows one token further."""
-        decoder, weights = self.decoder, self.decoder.weights
+        decoder = self.decoder
         set_draft_rows(state, sampler, buffers)
         fill_pass(state, buffers)
-        prepared = self._ops.prepare_tables(buffers.tables, self.kv, weights.inv_freq, weights.rope_magnitude)
+        prepared = self._ops.prepare_tables(buffers.tables, self.kv, decoder.rotations)
         logits = decoder.run(buffers.ids, prepared, buffers.logit_rows)
         lengths = state.rows[:, LENGTH.value]
         ids, finite = sample(logits, sampler, buffers.sampled_slots, lengths)

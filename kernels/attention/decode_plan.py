@@ -12,7 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.attention.rope_append import rotation_of
-from kernels.attention.shape import AttentionShape, Rotation, padded_dim
+from kernels.attention.shape import AttentionShape, padded_dim
+from kernels.contract import Rotation
 from kernels.cuda.activations import PassTables
 
 MAX_SPLITS = 32

@@ -7,7 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.attention.shape import AttentionShape, Rotation, padded_dim
+from kernels.attention.shape import AttentionShape, padded_dim
+from kernels.contract import Rotation
 from kernels.cuda.activations import PassTables
 from kernels.kv.pages import LayerKV
 from kernels.kv.tiles import store_heads

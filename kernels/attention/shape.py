@@ -1,12 +1,10 @@
-"""What attention kernels are compiled for, and how a pass rotates its queries and keys."""
+"""What attention kernels are compiled for."""
 
 import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from kernels.contract import Pairing
 from kernels.cuda.activations import SUM_WIDTH, Activations
 
 LOG2E = 1.4426950408889634
@@ -48,18 +46,6 @@ class AttentionShape:
     def score_cap(self) -> float:
         """`softcap` in units of log2."""
         return self.softcap * LOG2E
-
-
-@dataclass(frozen=True, slots=True)
-class Rotation:
-    """Rotary position embedding of one kind of layer."""
-
-    inv_freq: Tensor
-    """float64 [R]: pair i rotates by position · inv_freq[i]; R < head_dim / 2 rotates the leading 2R only."""
-    magnitude: float
-    """Multiplies the rotated values (YaRN's attention factor)."""
-    pairing: Pairing
-    """Which values rotate together: (2i, 2i + 1) or (i, i + R)."""
 
 
 def make_output(tokens: int, shape: AttentionShape, device: torch.device) -> Activations:

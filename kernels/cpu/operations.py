@@ -10,7 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.contract import PassLayout, QuantizedMatrix
+from kernels.contract import (
+    PLAIN_BRANCH,
+    Activation,
+    Branch,
+    LayerAttention,
+    PassLayout,
+    QuantizedMatrix,
+    Rotation,
+)
 from kernels.cpu.compiler import LANES, wide_registers
 from kernels.cpu.decode import add_norm, attend_decode, attention_kernel
 from kernels.cpu.quant_linear import MOST_ROWS, apply_quant_linear, product_kernel
@@ -23,6 +31,7 @@ from kernels.reference.operations import (
     NormWeight,
     PreparedPass,
     TorchOperations,
+    gate,
 )
 from kernels.reference.paged_kv import PagedKV
 
@@ -37,6 +46,8 @@ class CPULinear:
 
     dense: DenseLinear
     quantised: QuantLinear | None
+    activation: Activation | None = None
+    """Of the gate of [gate; up]."""
 
 
 @dataclass(slots=True)
@@ -89,21 +100,25 @@ class CPUOperations(TorchOperations):
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
         """Both forms."""
-        return self._make(parts, bias, gated=False)
+        return self._make(parts, bias, None)
 
-    def make_gate(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
-        """Both forms."""
-        return self._make(parts, bias, gated=True)
+    def make_gate(
+        self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, activation: Activation = "silu"
+    ) -> Any:
+        """Both forms; the kernel over quants has one gate, others follow it."""
+        return self._make(parts, bias, activation)
 
-    def _make(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, gated: bool) -> CPULinear:
+    def _make(
+        self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, activation: Activation | None
+    ) -> CPULinear:
         shape = sum(part.shape[0] for part in parts), parts[0].shape[1]
         weight = torch.empty(shape, dtype=self.weight_dtype)
         added = None if bias is None else self.make_vector(bias)
-        quantised = make_quant_linear(parts, added, gated, weight)
+        quantised = make_quant_linear(parts, added, activation == "silu", weight)
         if quantised is None:
             del weight
-            return CPULinear(super().make_linear(parts, bias), None)
-        return CPULinear(make_dense(weight, added), quantised)
+            return CPULinear(super().make_linear(parts, bias), None, activation)
+        return CPULinear(make_dense(weight, added), quantised, activation)
 
     def make_embedding(self, matrix: QuantizedMatrix, _tied: Any = None, /) -> Embedding:
         """As the definition's; small ones are read from the file's blocks by the compiled kernel."""
@@ -120,10 +135,10 @@ class CPUOperations(TorchOperations):
             return super().weight_bytes(handle)
         return handle.dense.nbytes + (0 if handle.quantised is None else handle.quantised.nbytes)
 
-    def prepare(self, layout: PassLayout, kv: PagedKV, inv_freq: Tensor, magnitude: float) -> CPUPass:
+    def prepare(self, layout: PassLayout, kv: PagedKV, rotations: Sequence[Rotation]) -> CPUPass:
         """As the definition's, and the tables of a pass of few tokens or of decode rows alone."""
-        base = super().prepare(layout, kv, inv_freq, magnitude)
-        made = CPUPass(base.kv, base.rotation, base.slots, base.plan, base.layout)
+        base = super().prepare(layout, kv, rotations)
+        made = CPUPass(base.kv, base.rotations, base.slots, base.layout)
         aligned = not kv.head_dim % LANES and not kv.block_size % LANES
         few = sum(layout.query_lens) <= self.few_tokens
         if aligned and (few or layout.num_decode == len(layout.query_lens)):
@@ -131,11 +146,17 @@ class CPUOperations(TorchOperations):
         return made
 
     def add_norm(
-        self, residual: Tensor, delta: Tensor | None, norm: NormWeight, rows: Tensor | None = None
+        self,
+        residual: Tensor,
+        delta: Tensor | None,
+        norm: NormWeight,
+        rows: Tensor | None = None,
+        branch: Branch = PLAIN_BRANCH,
     ) -> Tensor:
-        """One kernel."""
-        if residual.shape[1] % LANES or (delta is not None and delta.dtype is not torch.float32):
-            return super().add_norm(residual, delta, norm, rows)
+        """One kernel where a branch is added as it is."""
+        narrow = delta is not None and delta.dtype is not torch.float32
+        if residual.shape[1] % LANES or narrow or branch != PLAIN_BRANCH:
+            return super().add_norm(residual, delta, norm, rows, branch)
         if rows is not None and rows.shape[0] != residual.shape[0]:
             residual, delta = residual[rows], None if delta is None else delta[rows]
         return add_norm(residual, delta, norm.scaled, norm.eps_length)
@@ -148,21 +169,20 @@ class CPUOperations(TorchOperations):
 
     def gated_linear(self, x: Tensor, handle: Any) -> Tensor:
         """By quants for few rows."""
-        if handle.quantised is not None and x.shape[0] <= self.few_tokens:
-            return apply_quant_linear(x, handle.quantised)
-        return super().gated_linear(x, handle.dense)
+        product = self.linear(x, handle)
+        if product.shape[1] < handle.dense.out_features:
+            return product
+        return gate(product, handle.activation)
 
-    def attend(
-        self, qkv: Tensor, prepared: Any, layer: int, qk_norm: NormWeight | None, scale: float
-    ) -> Tensor:
-        """One kernel over the KV in place for passes of few tokens."""
-        if prepared.decode is None:
-            return super().attend(qkv, prepared, layer, qk_norm, scale)
-        norm = None if qk_norm is None else (qk_norm.scaled, qk_norm.eps_length)
-        tables = prepared.decode
+    def attend(self, qkv: Tensor, prepared: Any, layer: int, attention: LayerAttention) -> Tensor:
+        """One kernel over the KV in place for passes of few tokens, where all of a context is seen."""
+        if prepared.decode is None or attention.window or attention.softcap:
+            return super().attend(qkv, prepared, layer, attention)
+        norm, tables = attention.qk_norm, prepared.decode
         return attend_decode(
-            qkv.to(torch.float32).contiguous(), prepared.rotation, norm, prepared.kv, layer, tables.tables,
-            tables.starts, tables.contexts, scale,
+            qkv.to(torch.float32).contiguous(), prepared.rotations[attention.rotation],
+            None if norm is None else (norm.scaled, norm.eps_length), prepared.kv, layer, tables.tables,
+            tables.starts, tables.contexts, attention.scale,
         )  # fmt: skip
 
 

@@ -1,15 +1,12 @@
 """The gate of a feed-forward layer as a kernel of its own: activation(gate) * up with its sums."""
 
-from typing import Literal
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.contract import Activation
 from kernels.cuda.activations import SUM_WIDTH, Activations
-
-Activation = Literal["silu", "gelu"]
 
 _BLOCK = 1024
 _LARGEST = tl.constexpr(65504.0)

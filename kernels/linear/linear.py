@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels.contract import QuantizedMatrix
+from kernels.contract import Activation, QuantizedMatrix
 from kernels.cuda.activations import Activations
 from kernels.cuda.upload import Uploader
 from kernels.linear.gate import gate_activations
@@ -55,7 +55,8 @@ class TritonLinear:
     """One linear: segments whose outputs stand one after another."""
 
     segments: list[Segment]
-    gated: bool
+    activation: Activation | None = None
+    """Of the gate, where rows are those of gate and up in pairs."""
 
     @property
     def nbytes(self) -> int:
@@ -89,17 +90,19 @@ class LinearMaker:
             own = None if bias is None else bias[first:row].to(self.device, torch.float32).contiguous()
             segments.append(Segment(self._weight(parts[start : index + 1]), own))
             start = index + 1
-        return TritonLinear(segments, gated=False)
+        return TritonLinear(segments)
 
-    def gate(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> TritonLinear:
+    def gate(
+        self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, activation: Activation
+    ) -> TritonLinear:
         """Gate and up projections as one matrix with their rows in pairs."""
         gate, up = parts
         order = gate_up_order(gate.shape[0])
         own = None if bias is None else bias[order].to(self.device, torch.float32).contiguous()
         if gate.type != up.type:
             dense = torch.cat([self._dense(part, torch.float16) for part in parts])
-            return TritonLinear([Segment(dense[order.to(self.device)], own)], gated=True)
-        return TritonLinear([Segment(self._weight(parts, order), own)], gated=True)
+            return TritonLinear([Segment(dense[order.to(self.device)], own)], activation)
+        return TritonLinear([Segment(self._weight(parts, order), own)], activation)
 
     def _weight(self, parts: Sequence[QuantizedMatrix], order: Tensor | None = None) -> Weight:
         kind = parts[0].type
@@ -151,12 +154,13 @@ def apply_linear(x: Activations, linear: TritonLinear, batch_invariant: bool = F
 
 
 def apply_gated(x: Activations, linear: TritonLinear, batch_invariant: bool = False) -> Activations:
-    """silu(gate) * up → activations [M, ffn]; batch_invariant as for `apply_linear`."""
+    """activation(gate) * up → activations [M, ffn]; batch_invariant as for `apply_linear`."""
     (segment,) = linear.segments
+    assert linear.activation is not None
     if batch_invariant:
-        return gated_batch_invariant(x, segment.weight, segment.bias)
+        return gated_batch_invariant(x, segment.weight, segment.bias, linear.activation)
     if x.values.shape[0] > MAX_ROWS:
-        return gated_wide(x, segment.weight, segment.bias)
+        return gated_wide(x, segment.weight, segment.bias, linear.activation)
     if segment.bias is None and isinstance(segment.weight, PlanesMatrix):
-        return gated_rows(x, segment.weight)
-    return gate_activations(linear_rows(x, segment.weight, segment.bias))
+        return gated_rows(x, segment.weight, linear.activation)
+    return gate_activations(linear_rows(x, segment.weight, segment.bias), linear.activation)

@@ -18,6 +18,8 @@ def add_norm(
     eps: float,
     rows: Tensor | None = None,
     batch_invariant: bool = False,
+    joins: tuple[Tensor, float] | None = None,
+    scale: float = 1.0,
 ) -> Activations:
     """Add the partial sums of a linear to the residual stream, and normalise the result.
 
@@ -25,6 +27,8 @@ def add_norm(
     index order and then to the residual; weight float32 [H]. With `rows` int32 [R] only those rows
     are normalised, the residual keeps its old values, and the result has R rows. With
     batch_invariant by as many threads whatever the number of rows: a row's sums have one order.
+    The sum over the splits is normalised with `joins`, weight and eps, and multiplied by `scale` before
+    it is added.
 
     → values float16 [T or R, H] = x / sqrt(mean(x²) + eps) * weight, and their sums of 16.
     """
@@ -40,16 +44,20 @@ def add_norm(
             residual if delta is None else delta,
             weight,
             residual if rows is None else rows,
+            weight if joins is None else joins[0],
             values,
             sums,
             residual.shape[0],
             eps,
+            eps if joins is None else joins[1],
+            scale,
             H=hidden,
             GROUPS=groups,
             WIDTH=SUM_WIDTH,
             BLOCK=block,
             SPLITS=0 if delta is None else delta.shape[0],
             PICKED=rows is not None,
+            JOINS=joins is not None,
             num_warps=_warps(block, 1 if batch_invariant else count),
         )
     return Activations(values, sums)
@@ -67,16 +75,20 @@ def _add_norm(
     delta: tl.tensor,
     weight: tl.tensor,
     rows: tl.tensor,
+    join_weight: tl.tensor,
     values: tl.tensor,
     sums: tl.tensor,
     num_tokens: tl.tensor,
     eps: tl.tensor,
+    join_eps: tl.tensor,
+    join_scale: tl.tensor,
     H: tl.constexpr,
     GROUPS: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
     SPLITS: tl.constexpr,
     PICKED: tl.constexpr,
+    JOINS: tl.constexpr,
 ) -> None:
     """Grid (rows,): one program holds one row in registers, BLOCK >= H.
 
@@ -94,7 +106,10 @@ def _add_norm(
         added = tl.load(part, mask=inside, other=0.0).to(tl.float32)
         for split in tl.static_range(1, SPLITS):
             added += tl.load(part + split * step, mask=inside, other=0.0).to(tl.float32)
-        x += added
+        if JOINS:
+            join_root = tl.sqrt_rn(tl.sum(added * added, axis=0) / H + join_eps)
+            added = added / join_root * tl.load(join_weight + column, mask=inside, other=0.0)
+        x += added * join_scale
         if not PICKED:
             tl.store(residual + row * H + column, x, mask=inside)
     scale = tl.load(weight + column, mask=inside, other=0.0)

@@ -5,12 +5,12 @@ is ever added atomically and a row does not depend on its batch mates.
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 import triton
 from torch import Tensor
 
+from kernels.contract import Activation
 from kernels.cuda.activations import SUM_WIDTH, Activations, has_ptx
 from kernels.linear.rows_float import float_kernel
 from kernels.linear.rows_kernels import gated_kernel, planes_kernel
@@ -24,8 +24,6 @@ __all__ = [
     "linear_rows",
     "linear_rows_parts",
 ]
-
-Activation = Literal["silu", "gelu"]
 
 
 def linear_rows(

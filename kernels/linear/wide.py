@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from kernels.contract import Activation
 from kernels.cuda.activations import Activations
 from kernels.cuda.cublas import matmul
-from kernels.linear.gate import Activation, gate_activations
+from kernels.linear.gate import gate_activations
 from kernels.linear.rows import linear_batch_invariant
 from kernels.linear.tile_plan import FEW, MAX_SPLITS, linear_plan
 from kernels.linear.tiled import PlanesPart, gated_tiled, linear_tiled, plan_for, starts

@@ -48,7 +48,7 @@ class SingleSequence:
     """Slots as a contiguous run, or None: gathered by `slots`."""
     slots: Tensor | None
     mask: Tensor | None
-    """[query_len, context], 0 or -inf; None for a single row or a whole prompt."""
+    """[query_len, visible], 0 or -inf; None for a single row or a whole prompt."""
 
 
 @dataclass(slots=True)
@@ -59,63 +59,98 @@ class AttentionPlan:
     singles: list[SingleSequence]
 
 
-def plan_attention(layout: PassLayout, block_size: int, like: Tensor) -> AttentionPlan:
-    """Group the pass's sequences; masks get the dtype and device of `like`."""
+def plan_attention(layout: PassLayout, block_size: int, like: Tensor, window: int = 0) -> AttentionPlan:
+    """Group the pass's sequences; masks get the dtype and device of `like`.
+
+    window: a token sees the last so many tokens, itself included; 0 sees all.
+    """
     short = [
         i
         for i in range(layout.num_decode)
-        if layout.query_lens[i] == 1 and layout.context_lens[i] <= GATHER_LIMIT
+        if layout.query_lens[i] == 1 and _visible(layout, i, window) <= GATHER_LIMIT
     ]
-    gathered = _gather_rows(layout, short, block_size, like) if short else None
+    gathered = _gather_rows(layout, short, block_size, like, window) if short else None
     together = set(short)
     singles = []
     start = 0
     for i, query_len in enumerate(layout.query_lens):
         if i not in together:
-            singles.append(_single(layout, i, start, block_size, like))
+            singles.append(_single(layout, i, start, block_size, like, window))
         start += query_len
     return AttentionPlan(gathered, singles)
 
 
-def attend(q: Tensor, layer: Tensor, kv_heads: int, plan: AttentionPlan, scale: float) -> Tensor:
+def attend(
+    q: Tensor, layer: Tensor, kv_heads: int, plan: AttentionPlan, scale: float, softcap: float = 0.0
+) -> Tensor:
     """q [T, q_heads, head_dim], layer [2 * kv_heads, slots, head_dim] → [T, q_heads * head_dim]."""
     tokens, heads, dim = q.shape
-    groups = heads // kv_heads
+    scores = _Scores(kv_heads, heads // kv_heads, scale, softcap)
     if plan.gathered is not None and not plan.singles:
-        return _attend_gathered(q, layer, kv_heads, groups, plan.gathered, scale)
+        return _attend_gathered(q, layer, plan.gathered, scores)
     out = torch.empty(tokens, heads * dim, dtype=q.dtype, device=q.device)
     if plan.gathered is not None:
         rows = plan.gathered.rows
         index = slice(0, plan.gathered.count) if rows is None else rows
-        out[index] = _attend_gathered(q[index], layer, kv_heads, groups, plan.gathered, scale)
+        out[index] = _attend_gathered(q[index], layer, plan.gathered, scores)
     for single in plan.singles:
         span = slice(single.start, single.start + single.query_len)
-        out[span] = _attend_single(q[span], layer, kv_heads, groups, single, scale)
+        out[span] = _attend_single(q[span], layer, single, scores)
     return out
 
 
-def _slot_list(table: list[int], count: int, block_size: int) -> list[int]:
-    blocks = (count + block_size - 1) // block_size
-    slots = [block * block_size + offset for block in table[:blocks] for offset in range(block_size)]
-    return slots[:count]
+@dataclass(frozen=True, slots=True)
+class _Scores:
+    """How queries and keys of one layer meet."""
+
+    kv_heads: int
+    groups: int
+    scale: float
+    softcap: float
+
+    def attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """softmax(capped q·k + mask) · v; q [B, kv_heads, queries, dim], keys and values the same."""
+        if not self.softcap:
+            return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=self.scale)
+        scores = (q @ keys.transpose(-1, -2)).mul_(self.scale / self.softcap).tanh_().mul_(self.softcap)
+        if mask is not None:
+            scores += mask
+        return scores.softmax(-1) @ values
 
 
-def _contiguous_run(table: list[int], count: int, block_size: int) -> slice | None:
-    blocks = (count + block_size - 1) // block_size
-    first = table[0]
-    if any(table[i] != first + i for i in range(1, blocks)):
+def _visible(layout: PassLayout, i: int, window: int) -> int:
+    """Tokens of sequence i's context that some token of the pass sees."""
+    context = layout.context_lens[i]
+    return min(context, window + layout.query_lens[i] - 1) if window else context
+
+
+def _slot_list(table: list[int], first: int, end: int, block_size: int) -> list[int]:
+    """Slots of positions [first, end)."""
+    before = first // block_size
+    blocks = table[before : (end + block_size - 1) // block_size]
+    slots = [block * block_size + offset for block in blocks for offset in range(block_size)]
+    return slots[first - before * block_size : end - before * block_size]
+
+
+def _contiguous_run(table: list[int], first: int, end: int, block_size: int) -> slice | None:
+    before, last = first // block_size, (end + block_size - 1) // block_size
+    if any(table[i] != table[before] + i - before for i in range(before + 1, last)):
         return None
-    return slice(first * block_size, first * block_size + count)
+    start = table[before] * block_size + first % block_size
+    return slice(start, start + end - first)
 
 
-def _gather_rows(layout: PassLayout, rows: list[int], block_size: int, like: Tensor) -> GatheredRows:
-    contexts = [layout.context_lens[i] for i in rows]
-    length = max(contexts)
+def _gather_rows(
+    layout: PassLayout, rows: list[int], block_size: int, like: Tensor, window: int
+) -> GatheredRows:
+    lengths = [_visible(layout, i, window) for i in rows]
+    length = max(lengths)
     slots: list[int] = []
-    for i, context in zip(rows, contexts, strict=True):
-        slots += _slot_list(layout.block_tables[i], context, block_size)
-        slots += [0] * (length - context)
-    valid = torch.arange(length)[None] < torch.tensor(contexts)[:, None]
+    for i, visible in zip(rows, lengths, strict=True):
+        end = layout.context_lens[i]
+        slots += _slot_list(layout.block_tables[i], end - visible, end, block_size)
+        slots += [0] * (length - visible)
+    valid = torch.arange(length)[None] < torch.tensor(lengths)[:, None]
     mask = torch.zeros(len(rows), length).masked_fill_(~valid, float("-inf"))
     starts = list(accumulate(layout.query_lens, initial=0))
     tokens = [starts[i] for i in rows]
@@ -129,36 +164,41 @@ def _gather_rows(layout: PassLayout, rows: list[int], block_size: int, like: Ten
     )
 
 
-def _single(layout: PassLayout, i: int, start: int, block_size: int, like: Tensor) -> SingleSequence:
+def _single(
+    layout: PassLayout, i: int, start: int, block_size: int, like: Tensor, window: int
+) -> SingleSequence:
     query_len, context = layout.query_lens[i], layout.context_lens[i]
     table = layout.block_tables[i]
-    run = _contiguous_run(table, context, block_size)
+    visible = _visible(layout, i, window)
+    first = context - visible
+    run = _contiguous_run(table, first, context, block_size)
     slots = None
     if run is None:
-        slots = torch.tensor(_slot_list(table, context, block_size), device=like.device)
-    mask = None
-    if 1 < query_len < context:
-        newest = torch.arange(context - query_len, context, device=like.device)
-        hidden = torch.arange(context, device=like.device)[None] > newest[:, None]
-        mask = like.new_zeros(query_len, context).masked_fill_(hidden, float("-inf"))
+        slots = torch.tensor(_slot_list(table, first, context, block_size), device=like.device)
+    whole = query_len == visible and (not window or visible <= window)
+    mask = None if query_len == 1 or whole else _mask(query_len, visible, window, like)
     return SingleSequence(start, query_len, run, slots, mask)
 
 
-def _attend_gathered(
-    q: Tensor, layer: Tensor, kv_heads: int, groups: int, rows: GatheredRows, scale: float
-) -> Tensor:
-    count, dim = rows.count, q.shape[-1]
+def _mask(queries: int, visible: int, window: int, like: Tensor) -> Tensor:
+    """[queries, visible] of the last `queries` tokens of `visible` ones: 0, or -inf where one is not seen."""
+    key = torch.arange(visible, device=like.device)[None]
+    newest = torch.arange(visible - queries, visible, device=like.device)[:, None]
+    hidden = key > newest
+    if window:
+        hidden |= key <= newest - window
+    return like.new_zeros(queries, visible).masked_fill_(hidden, float("-inf"))
+
+
+def _attend_gathered(q: Tensor, layer: Tensor, rows: GatheredRows, scores: _Scores) -> Tensor:
+    count, dim, kv_heads = rows.count, q.shape[-1], scores.kv_heads
     kv = layer.index_select(1, rows.slots).view(2 * kv_heads, count, rows.length, dim).to(q.dtype)
-    grouped = q.view(count, kv_heads, groups, dim).transpose(0, 1)
-    out = F.scaled_dot_product_attention(
-        grouped, kv[:kv_heads], kv[kv_heads:], attn_mask=rows.mask, scale=scale
-    )
-    return out.transpose(0, 1).reshape(count, kv_heads * groups * dim)
+    grouped = q.view(count, kv_heads, scores.groups, dim).transpose(0, 1)
+    out = scores.attend(grouped, kv[:kv_heads], kv[kv_heads:], rows.mask)
+    return out.transpose(0, 1).reshape(count, kv_heads * scores.groups * dim)
 
 
-def _attend_single(
-    q: Tensor, layer: Tensor, kv_heads: int, groups: int, single: SingleSequence, scale: float
-) -> Tensor:
+def _attend_single(q: Tensor, layer: Tensor, single: SingleSequence, scores: _Scores) -> Tensor:
     tokens, heads, dim = q.shape
     if single.run is not None:
         kv = layer[:, single.run]
@@ -166,18 +206,25 @@ def _attend_single(
         assert single.slots is not None
         kv = layer.index_select(1, single.slots)
     kv = kv.to(q.dtype)[None]
-    keys, values = kv[:, :kv_heads], kv[:, kv_heads:]
+    keys, values = kv[:, : scores.kv_heads], kv[:, scores.kv_heads :]
     if tokens == 1:
         # A row's groups stand as queries: expanding K and V to all heads would copy the context.
-        grouped = q.view(1, kv_heads, groups, dim)
-        return F.scaled_dot_product_attention(grouped, keys, values, scale=scale).view(1, heads * dim)
-    out = F.scaled_dot_product_attention(
-        q.transpose(0, 1)[None],
-        keys,
-        values,
-        attn_mask=single.mask,
-        is_causal=single.mask is None,
-        scale=scale,
-        enable_gqa=True,
-    )
+        grouped = q.view(1, scores.kv_heads, scores.groups, dim)
+        return scores.attend(grouped, keys, values, None).view(1, heads * dim)
+    queries = q.transpose(0, 1)[None]
+    if scores.softcap:
+        mask = _mask(tokens, tokens, 0, q) if single.mask is None else single.mask
+        grouped = queries.reshape(1, scores.kv_heads, scores.groups * tokens, dim)
+        out = scores.attend(grouped, keys, values, mask.repeat(scores.groups, 1))
+        out = out.view(1, heads, tokens, dim)
+    else:
+        out = F.scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
+            attn_mask=single.mask,
+            is_causal=single.mask is None,
+            scale=scores.scale,
+            enable_gqa=True,
+        )
     return out[0].transpose(0, 1).reshape(tokens, heads * dim)

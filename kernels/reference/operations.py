@@ -7,13 +7,22 @@ all rows of a pass, float32 or bfloat16 weights by what the processor multiplies
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.contract import Pairing, PassLayout, QuantizedMatrix
+from kernels.contract import (
+    PLAIN_BRANCH,
+    Activation,
+    Branch,
+    LayerAttention,
+    Pairing,
+    PassLayout,
+    QuantizedMatrix,
+    Rotation,
+)
 from kernels.cuda.link_probe import host_gb_s
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import GGMLType
@@ -52,11 +61,20 @@ class PreparedPass:
     """What all layers of one pass share."""
 
     kv: paged_kv.PagedKV
-    rotation: Tensor
-    """complex64 [T, 1, head_dim / 2]: cos + i·sin, scaled."""
+    rotations: list[Tensor]
+    """complex64 [T, 1, head_dim / 2]: cos + i·sin, scaled; 1 where a pair does not rotate."""
     slots: Tensor
-    plan: AttentionPlan | None
     layout: PassLayout
+    plans: dict[int, AttentionPlan] = field(default_factory=dict)
+    """By window."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateLinear:
+    """[gate; up] and what the gate goes through."""
+
+    linear: DenseLinear
+    activation: Activation
 
 
 class TorchOperations:
@@ -115,9 +133,11 @@ class TorchOperations:
             row += part.shape[0]
         return make_dense(weight, None if bias is None else self.make_vector(bias))
 
-    def make_gate(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> DenseLinear:
+    def make_gate(
+        self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, activation: Activation = "silu"
+    ) -> GateLinear:
         """Rows as they come."""
-        return self.make_linear(parts, bias)
+        return GateLinear(self.make_linear(parts, bias), activation)
 
     def make_embedding(self, matrix: QuantizedMatrix, _tied: DenseLinear | None = None, /) -> Embedding:
         """Dense when small, else the file's own bytes; packed weights cannot be gathered."""
@@ -144,8 +164,10 @@ class TorchOperations:
             num_layers, num_blocks, kv_heads, head_dim, self.block_size, self.kv_dtype, self.device
         )
 
-    def weight_bytes(self, handle: DenseLinear | Embedding | NormWeight | Tensor) -> int:
+    def weight_bytes(self, handle: DenseLinear | GateLinear | Embedding | NormWeight | Tensor) -> int:
         """Memory held by a handle; an embedding's raw bytes belong to the mapped file."""
+        if isinstance(handle, GateLinear):
+            handle = handle.linear
         if isinstance(handle, DenseLinear):
             return handle.nbytes
         if isinstance(handle, Embedding):
@@ -155,12 +177,12 @@ class TorchOperations:
         return handle.nbytes
 
     def prepare(
-        self, layout: PassLayout, kv: paged_kv.PagedKV, inv_freq: Tensor, magnitude: float
+        self, layout: PassLayout, kv: paged_kv.PagedKV, rotations: Sequence[Rotation]
     ) -> PreparedPass:
         """Rotation in float64: float32 angles lose a third of a digit per 1,000 positions."""
-        angles = layout.positions.to(torch.float64)[:, None] * inv_freq
-        rotation = torch.polar(torch.full_like(angles, magnitude), angles).to(torch.complex64)
-        return PreparedPass(kv, rotation[:, None], layout.slot_mapping, None, layout)
+        positions = layout.positions.to(torch.float64)[:, None]
+        tables = [_rotation_table(one, positions, kv.head_dim // 2) for one in rotations]
+        return PreparedPass(kv, tables, layout.slot_mapping, layout)
 
     def embed(self, ids: Tensor, handle: Embedding) -> Tensor:
         """Gather rows."""
@@ -170,39 +192,48 @@ class TorchOperations:
         return dequantize(handle.raw[ids].reshape(-1), handle.type, (ids.shape[0], handle.hidden))
 
     def add_norm(
-        self, residual: Tensor, delta: Tensor | None, norm: NormWeight, rows: Tensor | None = None
+        self,
+        residual: Tensor,
+        delta: Tensor | None,
+        norm: NormWeight,
+        rows: Tensor | None = None,
+        branch: Branch = PLAIN_BRANCH,
     ) -> Tensor:
         """Add in place, then norm all rows or the chosen ones."""
         if delta is not None:
-            residual.add_(delta)
+            if branch.norm is not None:
+                delta = _rms_norm(delta.to(torch.float32), branch.norm)
+            residual.add_(delta, alpha=branch.scale)
         return _rms_norm(residual if rows is None else residual[rows], norm)
 
     def linear(self, x: Tensor, handle: DenseLinear) -> Tensor:
         """One product over all rows."""
         return apply_dense(x, handle)
 
-    def gated_linear(self, x: Tensor, handle: DenseLinear) -> Tensor:
-        """SwiGLU's gate (Shazeer 2020) over one product of both halves."""
-        gate_up = apply_dense(x, handle)
-        half = gate_up.shape[-1] // 2
-        return F.silu(gate_up[:, :half]).mul_(gate_up[:, half:])
+    def gated_linear(self, x: Tensor, handle: GateLinear) -> Tensor:
+        """A gated unit (Shazeer 2020) over one product of both halves."""
+        return gate(apply_dense(x, handle.linear), handle.activation)
 
-    def attend(
-        self, qkv: Tensor, prepared: PreparedPass, layer: int, qk_norm: NormWeight | None, scale: float
-    ) -> Tensor:
-        """Planned at the first layer of a pass."""
-        kv = prepared.kv
-        q = self._rope_and_store(qkv, prepared, layer, qk_norm).to(self._attention_dtype)
-        if prepared.plan is None:
-            prepared.plan = plan_attention(prepared.layout, kv.block_size, q)
-        return attend(q, kv.layers[layer], kv.kv_heads, prepared.plan, scale)
+    def attend(self, qkv: Tensor, prepared: PreparedPass, layer: int, attention: LayerAttention) -> Tensor:
+        """Planned at the first layer of a kind."""
+        kv, window = prepared.kv, attention.window
+        q = self._rope_and_store(qkv, prepared, layer, attention).to(self._attention_dtype)
+        if window not in prepared.plans:
+            prepared.plans[window] = plan_attention(prepared.layout, kv.block_size, q, window)
+        return attend(
+            q, kv.layers[layer], kv.kv_heads, prepared.plans[window], attention.scale, attention.softcap
+        )
+
+    def soft_cap(self, output: Tensor, cap: float) -> Tensor:
+        """In float32."""
+        return output.to(torch.float32).div(cap).tanh_().mul_(cap)
 
     def logits(self, output: Tensor) -> Tensor:
         """Widened."""
         return output.to(torch.float32)
 
     def _rope_and_store(
-        self, qkv: Tensor, prepared: PreparedPass, layer: int, qk_norm: NormWeight | None
+        self, qkv: Tensor, prepared: PreparedPass, layer: int, attention: LayerAttention
     ) -> Tensor:
         """Rotate in place as complex numbers, write k and v with one scatter; returns q [T, heads, dim]."""
         kv = prepared.kv
@@ -211,9 +242,10 @@ class TorchOperations:
         heads = qkv.view(tokens, -1, dim)
         q_heads = heads.shape[1] - 2 * kv.kv_heads
         rotated = heads[:, : q_heads + kv.kv_heads]
-        if qk_norm is not None:
-            rotated.copy_(_rms_norm(rotated, qk_norm))
-        torch.view_as_complex(rotated.unflatten(-1, (dim // 2, 2))).mul_(prepared.rotation)
+        if attention.qk_norm is not None:
+            rotated.copy_(_rms_norm(rotated, attention.qk_norm))
+        turned = torch.view_as_complex(rotated.unflatten(-1, (dim // 2, 2)))
+        turned.mul_(prepared.rotations[attention.rotation])
         new = heads[:, q_heads:].transpose(0, 1)
         kv.layers[layer].index_copy_(1, prepared.slots, new.to(self.kv_dtype))
         return heads[:, :q_heads]
@@ -222,6 +254,22 @@ class TorchOperations:
         """One of each layer."""
         slots = slice(block * kv.block_size, (block + 1) * kv.block_size)
         return [layer[:, slots] for layer in kv.layers]
+
+
+def gate(gate_up: Tensor, activation: Activation) -> Tensor:
+    """activation(gate) * up of [T, 2 F], whose first half is the gate."""
+    half = gate_up.shape[-1] // 2
+    opened = gate_up[:, :half]
+    opened = F.silu(opened) if activation == "silu" else F.gelu(opened, approximate="tanh")
+    return opened.mul_(gate_up[:, half:])
+
+
+def _rotation_table(rotation: Rotation, positions: Tensor, pairs: int) -> Tensor:
+    """positions float64 [T, 1] → complex64 [T, 1, pairs]."""
+    angles = positions * rotation.inv_freq
+    table = torch.polar(torch.full_like(angles, rotation.magnitude), angles).to(torch.complex64)
+    still = table.new_ones(table.shape[0], pairs - table.shape[1])
+    return torch.cat([table, still], dim=1)[:, None]
 
 
 def _rms_norm(x: Tensor, norm: NormWeight) -> Tensor:

@@ -11,7 +11,8 @@ from kernels.attention.decode import attend_decode, attention_decode
 from kernels.attention.decode_plan import plan_decode
 from kernels.attention.prefill import attention_prefill
 from kernels.attention.rope_append import rope_append
-from kernels.attention.shape import AttentionShape, Rotation, make_output
+from kernels.attention.shape import AttentionShape, make_output
+from kernels.contract import Rotation
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables
 from kernels.linear.gate import gate_activations
 from kernels.linear.norm import add_norm

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from engine.gguf.file import open_gguf
-from engine.model.config import ModelConfig, read_config
+from engine.model.config import read_config
 from engine.model.decoder import Decoder
+from engine.model.spec import ModelConfig
 from engine.model.weights import load_weights
 from kernels.contract import Operations, PassLayout
 from kernels.select import CPU_BLOCK_SIZE as BLOCK_SIZE

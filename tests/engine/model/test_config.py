@@ -14,7 +14,8 @@ from engine.api.request import FinishReason, Request, SamplingParams
 from engine.device.fit_advice import Holders, Need
 from engine.engine import Engine
 from engine.gguf.file import open_gguf
-from engine.model.config import ModelConfig, RopeScaling, read_config
+from engine.model.config import read_config
+from engine.model.spec import ModelConfig, RopeConfig, RopeScaling
 from tests.support import tiny_gguf
 from tests.support.passes import load_decoder
 from tests.support.tiny_gguf import make_tiny
@@ -60,6 +61,12 @@ def config(path: Path, arch: str = "llama", **changed) -> ModelConfig:
         return read_config(file)
 
 
+def rope(made: ModelConfig) -> RopeConfig:
+    found = made.layers[0].attention.rope
+    assert found is not None
+    return found
+
+
 def test_mistral_with_a_window_and_explicit_heads(tmp_path):
     made = config(
         tmp_path,
@@ -69,8 +76,15 @@ def test_mistral_with_a_window_and_explicit_heads(tmp_path):
         attention__sliding_window=1024,
         rope__freq_base=1e6,
     )
-    assert (made.head_dim, made.q_size, made.kv_size) == (32, 128, 64)
-    assert (made.context_length, made.rope.base, made.vocab_size) == (1024, 1e6, 300)
+    (layer,) = made.layers
+    attention = layer.attention
+    assert (attention.head_dim, attention.q_size, attention.kv_size, attention.window) == (32, 128, 64, 1024)
+    assert (made.context_length, rope(made).base, made.vocab_size) == (4096, 1e6, 300)
+
+
+def test_a_window_of_some_layers_unknown_caps_the_context(tmp_path):
+    made = config(tmp_path, "qwen2", attention__sliding_window=1024)
+    assert (made.context_length, made.layers[0].attention.window) == (1024, 0)
 
 
 def test_qwen2_with_yarn(tmp_path):
@@ -82,29 +96,43 @@ def test_qwen2_with_yarn(tmp_path):
         rope__scaling__original_context_length=1024,
         rope__scaling__attn_factor=0.5,
         rope__scaling__yarn_attn_factor=3.0,
-    ).rope
+    )
+    made = rope(made)
     assert (made.scaling, made.factor, made.original_context) == (RopeScaling.YARN, 4.0, 1024)
-    assert (made.ext_factor, made.attn_factor) == (1.0, 1.5)
+    # Converters write the attention factor twice; who reads both multiplies it in twice.
+    assert (made.ext_factor, made.attn_factor) == (1.0, 0.5)
 
 
 def test_old_linear_scaling_has_no_type_and_none_means_none(tmp_path):
-    assert config(tmp_path, rope__scale_linear=2.0).rope.scaling is RopeScaling.LINEAR
+    assert rope(config(tmp_path, rope__scale_linear=2.0)).scaling is RopeScaling.LINEAR
     assert (
-        config(tmp_path, rope__scaling__type="none", rope__scaling__factor=8.0).rope.scaling
+        rope(config(tmp_path, rope__scaling__type="none", rope__scaling__factor=8.0)).scaling
         is RopeScaling.NONE
     )
 
 
-def test_sizes_given_for_each_layer_are_one_size_or_refused(tmp_path):
+def test_sizes_may_be_given_for_each_layer(tmp_path):
     made = config(
-        tmp_path, block_count=3, attention__head_count_kv=[2, 2, 2], feed_forward_length=[96, 96, 96]
+        tmp_path, block_count=3, attention__head_count_kv=[2, 2, 2], feed_forward_length=[96, 64, 96]
     )
-    assert (made.num_kv_heads, made.ffn_size) == (2, 96)
-    for key in ("attention.head_count", "attention.head_count_kv", "feed_forward_length"):
-        with pytest.raises(UnsupportedModelError, match=f"llama.{key}: layers of different sizes"):
-            config(tmp_path, **{key.replace(".", "__"): [4, 2, 1]})
+    assert (made.num_kv_heads, [layer.ffn_size for layer in made.layers]) == (2, [96, 64, 96])
+    made = config(tmp_path, block_count=3, attention__head_count=[4, 2, 4])
+    assert [layer.attention.heads for layer in made.layers] == [4, 2, 4]
+    with pytest.raises(UnsupportedModelError, match="head_count_kv: layers whose keys and values differ"):
+        config(tmp_path, block_count=3, attention__head_count_kv=[4, 2, 1])
     with pytest.raises(ModelFileError, match="head_count_kv: 0 is not a positive size"):
         config(tmp_path, attention__head_count_kv=[0, 0])
+    with pytest.raises(ModelFileError, match="feed_forward_length: is no list of whole numbers for 3"):
+        config(tmp_path, block_count=3, feed_forward_length=[96, 64])
+
+
+def test_a_key_that_would_change_the_result_is_refused_where_nobody_reads_it(tmp_path):
+    for arch, key in (("llama", "residual_scale"), ("qwen2", "attention.sliding_window_pattern")):
+        assert config(tmp_path, arch, **{key.replace(".", "__"): 1.0 if "scale" in key else 0})
+    with pytest.raises(UnsupportedModelError, match=r"llama.residual_scale: 0.5; 'llama' models with it"):
+        config(tmp_path, residual_scale=0.5)
+    with pytest.raises(UnsupportedModelError, match=r"qwen3.final_logit_softcapping: 30.0"):
+        config(tmp_path, "qwen3", final_logit_softcapping=30.0)
 
 
 @pytest.mark.parametrize(
@@ -122,14 +150,14 @@ def test_sizes_given_for_each_layer_are_one_size_or_refused(tmp_path):
         ("attention.value_length", 8),
         ("attention.layer_norm_rms_epsilon", -1.0),
         ("attention.layer_norm_rms_epsilon", float("nan")),
-        ("rope.dimension_count", 8),
+        ("rope.dimension_count", 7),
+        ("rope.dimension_count", 32),
         ("rope.freq_base", 0.0),
         ("rope.freq_base", float("inf")),
         ("rope.scaling.type", "longrope"),
         ("rope.scaling.factor", -2.0),
         ("rope.scaling.yarn_beta_fast", 0.0),
         ("rope.scaling.yarn_beta_slow", -1.0),
-        ("rope.scaling.yarn_log_multiplier", 0.1),
         ("expert_count", 8),
     ],
 )

@@ -2,7 +2,8 @@
 
 import torch
 
-from kernels.attention.shape import AttentionShape, Rotation
+from kernels.attention.shape import AttentionShape
+from kernels.contract import Rotation
 from kernels.cuda.activations import Activations, PassTables
 from kernels.kv.pages import TritonKV
 from tests.kernels.kv_cases import make_kv

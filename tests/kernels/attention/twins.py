@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from kernels.attention.shape import LOG2E, AttentionShape, Rotation
+from kernels.attention.shape import LOG2E, AttentionShape
+from kernels.contract import Rotation
 from kernels.cuda.activations import PassTables
 from kernels.kv.pages import LayerKV
 from tests.kernels.kv_cases import dequantize_kv, quantize_q8

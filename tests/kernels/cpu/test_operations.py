@@ -12,7 +12,7 @@ pytest.importorskip("llvmlite")
 from gguf import GGMLQuantizationType, quants
 
 from app.models.builtin import builtin_model_path
-from kernels.contract import PassLayout, QuantizedMatrix
+from kernels.contract import LayerAttention, PassLayout, QuantizedMatrix, Rotation
 from kernels.cpu.operations import CPUOperations
 from kernels.cpu.quant_linear import apply_quant_linear
 from kernels.cpu.quant_weights import make_quant_linear, quant_bytes
@@ -130,7 +130,7 @@ def test_attention_equals_definition(kv_dtype: str, dim: int, normed: bool):
     tables = [[numbers.pop() for _ in range(-(-context // 16))] for context in contexts]
     slots = [table[(c - 1) // 16] * 16 + (c - 1) % 16 for table, c in zip(tables, contexts, strict=True)]
     layout = PassLayout([1] * rows, contexts, tables, rows, torch.tensor(contexts) - 1, torch.tensor(slots))
-    inv_freq = torch.rand(dim // 2, dtype=torch.float64)
+    rotation = Rotation(torch.rand(dim // 2, dtype=torch.float64), 1.0, "adjacent")
     qkv = torch.randn(rows, (q_heads + 2 * kv_heads) * dim)
     earlier = torch.full((2 * kv_heads, 41 * 16, dim), float("nan"))
     for table, context in zip(tables, contexts, strict=True):
@@ -144,8 +144,8 @@ def test_attention_equals_definition(kv_dtype: str, dim: int, normed: bool):
         kv.layers[0].copy_(earlier)
         kv.layers[0][:, :16] = 0
         norm = ops.make_norm(torch.ones(q_heads + kv_heads, dim) * 1.5, 1e-6) if normed else None
-        prepared = ops.prepare(layout, kv, inv_freq, 1.0)
-        results.append(ops.attend(qkv.clone(), prepared, 0, norm, dim**-0.5))
+        prepared = ops.prepare(layout, kv, [rotation])
+        results.append(ops.attend(qkv.clone(), prepared, 0, LayerAttention(0, dim**-0.5, qk_norm=norm)))
         written.append(kv.layers[0][:, torch.tensor(slots)].float())
     assert relative(*results) < (2e-6 if kv_dtype == "float32" else 1e-3)
     assert relative(*written) < (1e-6 if kv_dtype == "float32" else 1e-3)
@@ -159,7 +159,8 @@ def test_tokens_of_one_pass_attend_as_one_by_one(kind: type[TorchOperations], kv
     dim, kv_heads, q_heads, lens, ends = 64, 2, 4, [1, 6, 1, 4], [20, 35, 230, 16]
     tables = [[4 * i + j + 1 for j in range(3)] for i in range(4)]
     tables[2] = list(range(20, 36))
-    ops, inv_freq = kind(CPU, "float32", kv_dtype, 16), torch.rand(dim // 2, dtype=torch.float64)
+    ops = kind(CPU, "float32", kv_dtype, 16)
+    rotation = Rotation(torch.rand(dim // 2, dtype=torch.float64), 1.0, "adjacent")
     kv = ops.make_kv(1, 41, kv_heads, dim)
     kv.layers[0].normal_()
     before = kv.layers[0].clone()
@@ -171,7 +172,9 @@ def test_tokens_of_one_pass_attend_as_one_by_one(kind: type[TorchOperations], kv
         slots = [t[p // 16] * 16 + p % 16 for t, place in zip(tables, places, strict=True) for p in place]
         positions = torch.tensor([p for place in places for p in place])
         layout = PassLayout(lens, ends, tables, len(lens), positions, torch.tensor(slots))
-        return ops.attend(qkv[rows].clone(), ops.prepare(layout, kv, inv_freq, 1.0), 0, norm, 0.1)
+        return ops.attend(
+            qkv[rows].clone(), ops.prepare(layout, kv, [rotation]), 0, LayerAttention(0, 0.1, qk_norm=norm)
+        )
 
     together, written = attend(list(range(12)), lens, ends, tables), kv.layers[0].clone()
     kv.layers[0].copy_(before)

@@ -15,6 +15,7 @@ from engine.runner.sampler import Sampled
 from engine.scheduler.plan import ModelBatch, PrefillChunk
 from engine.scheduler.sequence import Sequence
 from kernels import triton_operations
+from kernels.contract import LayerAttention, Rotation
 from kernels.cuda.activations import PassTables
 from kernels.kv.slab_kv import SlabKV
 from kernels.triton_operations import TritonOperations, TritonPass
@@ -29,7 +30,7 @@ class HashModel:
 
     def __init__(self, device: str) -> None:
         self.config = SimpleNamespace(num_layers=1, num_kv_heads=1, head_dim=64, vocab_size=VOCAB)
-        self.weights = SimpleNamespace(inv_freq=None, rope_magnitude=1.0)
+        self.rotations: list[Rotation] = []
         self.ops = TritonOperations(torch.device(device), "float16")
         self.pages = [-1] * BLOCKS * BLOCK_SIZE
         self.broken: int | None = None
@@ -193,7 +194,8 @@ def test_attention_of_a_draft_sees_the_drafts_before_it(device, batch_invariant,
     ops = TritonOperations(torch.device(device), "float16", batch_invariant)
     torch.manual_seed(1)
     qkv = torch.randn(1, 3, 4 * 32, device=device)
-    rotation = torch.tensor([0.5**i for i in range(16)], dtype=torch.float64, device=device)
+    inv_freq = torch.tensor([0.5**i for i in range(16)], dtype=torch.float64, device=device)
+    rotation = Rotation(inv_freq, 1.0, "halves")
 
     def attend(rows: range, kv: SlabKV) -> Tensor:
         def ints(values) -> Tensor:
@@ -209,8 +211,9 @@ def test_attention_of_a_draft_sees_the_drafts_before_it(device, batch_invariant,
             num_tokens=len(rows),
             shares_kv=len(rows) > 1,
         )
-        prepared = ops.prepare_tables(tables, kv, rotation, 1.0)
-        return ops.attend(qkv[:, rows.start : rows.stop].contiguous(), prepared, 0, None, 32**-0.5).values
+        prepared = ops.prepare_tables(tables, kv, [rotation])
+        part = qkv[:, rows.start : rows.stop].contiguous()
+        return ops.attend(part, prepared, 0, LayerAttention(0, 32**-0.5)).values
 
     pages = []
     for _ in range(2):

@@ -44,9 +44,8 @@ class Passes:
             torch.tensor(positions),
             torch.tensor(slots),
         )
-        weights = self.decoder.weights
         with torch.inference_mode():
-            prepared = self.decoder.ops.prepare(layout, self.kv, weights.inv_freq, weights.rope_magnitude)
+            prepared = self.decoder.ops.prepare(layout, self.kv, self.decoder.rotations)
             rows = torch.tensor(last, dtype=torch.int32, device=device)
             logits = self.decoder.run(torch.tensor(ids, device=device), prepared, rows)
         return {name: logits[:, row].clone() for row, (name, _, _) in enumerate(spans)}

@@ -1,0 +1,151 @@
+"""What one decoder is, as data: a spec for every layer and the constants around them.
+
+Families (`engine.model.families`) make these from a file's metadata; weights and decoder read them and
+know no architecture's name. Without torch, so that listing model files stays cheap.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RopePairing(StrEnum):
+    """Which two dimensions of a head rotate together."""
+
+    ADJACENT = "adjacent"
+    """(2i, 2i+1), the order that llama-style converters permute q and k into."""
+    HALVES = "halves"
+    """(i, i + d/2), the order of the original checkpoints."""
+
+
+class RopeScaling(StrEnum):
+    """How rotation frequencies are stretched for long contexts."""
+
+    NONE = "none"
+    LINEAR = "linear"
+    YARN = "yarn"
+    LONGROPE = "longrope"
+
+
+class Activation(StrEnum):
+    """The non-linearity of a feed-forward layer."""
+
+    SILU = "silu"
+    GELU = "gelu"
+    """Its tanh form."""
+
+
+@dataclass(frozen=True, slots=True)
+class RopeConfig:
+    """Rotary embedding parameters (Su et al. 2021; YaRN: Peng et al. 2023; LongRoPE: Ding et al. 2024)."""
+
+    base: float
+    dims: int
+    """Leading dimensions of a head that rotate."""
+    scaling: RopeScaling
+    factor: float
+    original_context: int
+    attn_factor: float
+    ext_factor: float
+    log_multiplier: float
+    """Where it is not 0, YaRN's magnitude is the ratio of two terms, with 1 and with this multiplier."""
+    beta_fast: float
+    beta_slow: float
+    divisors: str = "rope_freqs.weight"
+    """The tensor of a divisor for each pair; a file may lack it."""
+    other_divisors: str | None = None
+    """Such a tensor that a file has for contexts of another length."""
+
+    def plain(self, base: float) -> "RopeConfig":
+        """Of layers of another base, without any scaling."""
+        return RopeConfig(
+            base, self.dims, RopeScaling.NONE, 1.0, self.original_context, 1.0, 0.0, 0.0, 32.0, 1.0
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSpec:
+    """The attention of one layer."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    scale: float
+    """Multiplies q·k."""
+    rope: RopeConfig | None
+    """None: the layer knows positions from its mask alone."""
+    window: int = 0
+    """A token sees the last `window` tokens, itself included; 0 sees all."""
+    softcap: float = 0.0
+    """Scores become softcap · tanh(score / softcap); 0 leaves them."""
+    qk_norm: bool = False
+    """RMS norm over each head of q and k before the rotation."""
+    biased: bool = False
+    """q, k and v biases are required (they are read wherever a file has them)."""
+
+    @property
+    def q_size(self) -> int:
+        """Width of all query heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        """Width of all key (or value) heads."""
+        return self.kv_heads * self.head_dim
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """One layer: two branches, each normed on its way in, and on its way out where a name stands for it."""
+
+    attention: AttentionSpec
+    ffn_size: int
+    activation: Activation = Activation.SILU
+    attn_norm: str = "attn_norm"
+    attn_post_norm: str | None = None
+    ffn_norm: str = "ffn_norm"
+    ffn_post_norm: str | None = None
+    branch_scale: float = 1.0
+    """Multiplies what a branch adds to the residual stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Shapes and constants of one decoder."""
+
+    architecture: str
+    pairing: RopePairing
+    """How q and k rows of the file are ordered."""
+    layers: tuple[LayerSpec, ...]
+    hidden_size: int
+    vocab_size: int
+    norm_eps: float
+    context_length: int
+    embedding_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_softcap: float = 0.0
+    """Logits become softcap · tanh(logit / softcap) after their scale; 0 leaves them."""
+
+    @property
+    def num_layers(self) -> int:
+        """Layers that have keys and values."""
+        return len(self.layers)
+
+    @property
+    def num_kv_heads(self) -> int:
+        """Of every layer."""
+        return self.layers[0].attention.kv_heads
+
+    @property
+    def head_dim(self) -> int:
+        """Of every layer."""
+        return self.layers[0].attention.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        """Width of all key (or value) heads of every layer."""
+        return self.layers[0].attention.kv_size
+
+    @property
+    def ropes(self) -> tuple[RopeConfig | None, ...]:
+        """The kinds of rotation, in order of the layers that have them first."""
+        return tuple(dict.fromkeys(layer.attention.rope for layer in self.layers))

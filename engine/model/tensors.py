@@ -1,0 +1,132 @@
+"""Which tensors of a file one decoder is made of, and that they are there and of their shapes.
+
+Names follow the GGUF naming scheme (`blk.N.attn_q.weight`). A tensor that a decoder would not use is
+refused by name, because ignoring it would compute something else than the file's author did.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from engine.api.errors import ModelFileError, UnsupportedModelError
+from engine.gguf.file import GGUFFile
+from engine.gguf.header import TensorInfo
+from engine.model.spec import LayerSpec, ModelConfig
+from kernels.quant.dequant import SUPPORTED
+
+_IGNORED = ("rope.freqs", "rot_embd", "attn_rot_embd")
+"""Tables that old converters stored and that are computed here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a matrix of the file, or all."""
+
+    name: str
+    """Without `.weight`."""
+    count: int
+    first: int = 0
+    of: int = 0
+    """Rows of the whole matrix; 0 where these are all."""
+
+    @property
+    def total(self) -> int:
+        """Rows of the whole matrix."""
+        return self.of or self.count
+
+
+def qkv_rows(prefix: str, layer: LayerSpec, tensors: Mapping[str, TensorInfo]) -> list[Rows]:
+    """Where query, key and value rows are: in three matrices, or in one."""
+    attention = layer.attention
+    sizes = (attention.q_size, attention.kv_size, attention.kv_size)
+    fused = f"{prefix}.attn_qkv"
+    if f"{fused}.weight" in tensors:
+        return _stacked(fused, sizes)
+    return [Rows(f"{prefix}.attn_{part}", size) for part, size in zip("qkv", sizes, strict=True)]
+
+
+def gate_rows(prefix: str, layer: LayerSpec, tensors: Mapping[str, TensorInfo]) -> list[Rows]:
+    """Where the rows of gate and up are: in two matrices, or all in that of up, the gate's first."""
+    sizes = (layer.ffn_size, layer.ffn_size)
+    up = tensors.get(f"{prefix}.ffn_up.weight")
+    if f"{prefix}.ffn_gate.weight" not in tensors and up is not None and up.shape[0] == sum(sizes):
+        return _stacked(f"{prefix}.ffn_up", sizes)
+    return [Rows(f"{prefix}.ffn_{part}", size) for part, size in zip(("gate", "up"), sizes, strict=True)]
+
+
+def _stacked(name: str, sizes: Iterable[int]) -> list[Rows]:
+    made, first, total = [], 0, sum(sizes)
+    for size in sizes:
+        made.append(Rows(name, size, first, total))
+        first += size
+    return made
+
+
+def check_tensors(file: GGUFFile, config: ModelConfig) -> None:
+    """Every tensor that the decoder needs is there, of its shape and a known type, and no other is.
+
+    Raises `ModelFileError` or `UnsupportedModelError` naming the tensor.
+    """
+    expected = _expected(config, file.tensors)
+    for name, info in file.tensors.items():
+        if name not in expected and not any(part in name for part in _IGNORED):
+            raise UnsupportedModelError(
+                f"{file.path}: tensor {name}: not known for architecture '{config.architecture}'; this "
+                "variant of it is not supported."
+            )
+        if info.type not in SUPPORTED:
+            raise UnsupportedModelError(
+                f"{file.path}: tensor {name}: type {info.type.name} is not supported."
+            )
+    for name, (shape, required) in expected.items():
+        found = file.tensors.get(name)
+        if found is not None and found.shape != shape:
+            raise ModelFileError(f"{file.path}: tensor {name}: shape {found.shape} is not {shape}.")
+        if found is None and required:
+            raise ModelFileError(
+                f"{file.path}: tensor {name} is missing; the file is incomplete or not a "
+                f"'{config.architecture}' model."
+            )
+
+
+Expected = dict[str, tuple[tuple[int, ...], bool]]
+"""By name: shape, and whether a file must have it."""
+
+
+def _expected(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Expected:
+    """Every tensor that a file may have for this decoder."""
+    hidden, vocab = config.hidden_size, config.vocab_size
+    expected: Expected = {
+        "token_embd.weight": ((vocab, hidden), True),
+        "output_norm.weight": ((hidden,), True),
+        "output.weight": ((vocab, hidden), False),
+        "output.bias": ((vocab,), False),
+    }
+    for rope in config.ropes:
+        if rope is not None:
+            for name in filter(None, (rope.divisors, rope.other_divisors)):
+                expected[name] = ((rope.dims // 2,), False)
+    for index, layer in enumerate(config.layers):
+        expected |= _expected_of_layer(f"blk.{index}", layer, hidden, tensors)
+    return expected
+
+
+def _expected_of_layer(
+    prefix: str, layer: LayerSpec, hidden: int, tensors: Mapping[str, TensorInfo]
+) -> Expected:
+    attention = layer.attention
+    expected: Expected = {}
+    norms = (layer.attn_norm, layer.attn_post_norm, layer.ffn_norm, layer.ffn_post_norm)
+    for name in filter(None, norms):
+        expected[f"{prefix}.{name}.weight"] = ((hidden,), True)
+    if attention.qk_norm:
+        for part in "qk":
+            expected[f"{prefix}.attn_{part}_norm.weight"] = ((attention.head_dim,), True)
+    matrices = [(rows, hidden, attention.biased) for rows in qkv_rows(prefix, layer, tensors)] + [
+        (Rows(f"{prefix}.attn_output", hidden), attention.q_size, False),
+        *((rows, hidden, False) for rows in gate_rows(prefix, layer, tensors)),
+        (Rows(f"{prefix}.ffn_down", hidden), layer.ffn_size, False),
+    ]
+    for rows, columns, biased in matrices:
+        expected[f"{rows.name}.weight"] = ((rows.total, columns), True)
+        expected[f"{rows.name}.bias"] = ((rows.total,), biased)
+    return expected
