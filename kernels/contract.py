@@ -85,6 +85,34 @@ class LayerAttention:
 
 
 @dataclass(frozen=True, slots=True)
+class Routing:
+    """Which experts a token uses, and how they are weighed (always in float32)."""
+
+    used: int
+    gating: Literal["softmax", "sigmoid", "softmax_selected"]
+    """How logits become probabilities; "softmax_selected" is over the selected alone."""
+    normalised: bool
+    """Whether the weights of the selected are divided by their sum."""
+    scale: float
+    """Multiplies the weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertMatrices:
+    """The experts of one layer as their file holds them, stacked by rows, expert after expert."""
+
+    count: int
+    router: QuantizedMatrix
+    """[count, hidden]."""
+    selection_bias: Tensor | None
+    """float32 [count], added to the probabilities for the selection alone."""
+    gate_up: Sequence[QuantizedMatrix]
+    """Gate and up, each [count * size, hidden], or both in one [count * 2 size, hidden], gate rows first."""
+    down: QuantizedMatrix
+    """[count * hidden, size]."""
+
+
+@dataclass(frozen=True, slots=True)
 class Branch:
     """How what a branch computed joins the residual stream."""
 
@@ -198,6 +226,24 @@ class Operations(Protocol):
 
     def gated_linear(self, x: Any, handle: Any) -> Any:
         """activation(gate) * up, where the handle's rows are [gate; up]: [T, hidden] → [T, ffn]."""
+        ...
+
+    def make_experts(self, matrices: ExpertMatrices, routing: Routing, activation: Activation) -> Any:
+        """A handle of `experts`."""
+        ...
+
+    def experts(self, x: Any, handle: Any) -> Any:
+        """x [T, hidden] as for `linear` → the weighed sum of the experts that each token uses.
+
+        An expert is down · (activation(gate · x) * (up · x)). The result is as `linear` gives it.
+        """
+        ...
+
+    def add_outputs(self, first: Any, second: Any, gate: Any | None, x: Any) -> Any:
+        """first + second · σ(gate · x) of what `linear` or `experts` gave; without a gate the plain sum.
+
+        gate: a linear of one row.
+        """
         ...
 
     def attend(self, qkv: Any, prepared: Any, layer: int, attention: LayerAttention) -> Any:

@@ -62,4 +62,12 @@ class Decoder:
         attended = ops.attend(ops.linear(x, layer.qkv), prepared, index, layer.attention)
         delta = ops.linear(attended, layer.attn_output)
         x = ops.add_norm(residual, delta, layer.ffn_norm, branch=layer.attn_branch)
-        return ops.linear(ops.gated_linear(x, layer.gate_up), layer.ffn_down)
+        return self._feed_forward(x, layer)
+
+    def _feed_forward(self, x: Any, layer: LayerWeights) -> Any:
+        ops, ffn = self.ops, layer.ffn
+        dense = None if ffn is None else ops.linear(ops.gated_linear(x, ffn.gate_up), ffn.down)
+        if layer.experts is None:
+            return dense
+        chosen = ops.experts(x, layer.experts)
+        return chosen if dense is None else ops.add_outputs(chosen, dense, layer.shared_gate, x)

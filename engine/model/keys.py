@@ -24,6 +24,7 @@ _EFFECTS = frozenset(
         "embedding_length_per_layer_input",
         "embedding_scale",
         "expert_count",
+        "expert_group_count",
         "final_logit_softcapping",
         "logit_scale",
         "nextn_predict_layers",
@@ -131,4 +132,4 @@ class Keys:
 def _is_neutral(key: str, value: object) -> bool:
     if isinstance(value, np.ndarray):
         return not value.any()
-    return value == _NEUTRAL.get(key, False) or (key.endswith("scale") and value == 1.0)
+    return value == _NEUTRAL.get(key, False) or (key.endswith(("scale", "group_count")) and value == 1)

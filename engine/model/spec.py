@@ -34,6 +34,15 @@ class Activation(StrEnum):
     """Its tanh form."""
 
 
+class Gating(StrEnum):
+    """How a router's logits become weights of experts."""
+
+    SOFTMAX = "softmax"
+    SIGMOID = "sigmoid"
+    SOFTMAX_SELECTED = "softmax_selected"
+    """Softmax over the selected alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
     """Rotary embedding parameters (Su et al. 2021; YaRN: Peng et al. 2023; LongRoPE: Ding et al. 2024)."""
@@ -94,11 +103,32 @@ class AttentionSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertsSpec:
+    """A feed-forward layer of many experts (Shazeer et al. 2017), of which a token uses a few."""
+
+    count: int
+    used: int
+    size: int
+    """Width of one expert."""
+    gating: Gating = Gating.SOFTMAX
+    normalised: bool = True
+    """Whether the weights of the selected are divided by their sum."""
+    scale: float = 1.0
+    """Multiplies the weights."""
+    shared_size: int = 0
+    """Width of an expert that every token uses besides; 0: there is none."""
+    shared_gated: bool = False
+    """Whether that one is weighed by a sigmoid of its own."""
+
+
+@dataclass(frozen=True, slots=True)
 class LayerSpec:
     """One layer: two branches, each normed on its way in, and on its way out where a name stands for it."""
 
     attention: AttentionSpec
     ffn_size: int
+    """Width of the feed-forward part; 0 where it has experts."""
+    experts: ExpertsSpec | None = None
     activation: Activation = Activation.SILU
     attn_norm: str = "attn_norm"
     attn_post_norm: str | None = None
@@ -124,6 +154,8 @@ class ModelConfig:
     logit_scale: float = 1.0
     logit_softcap: float = 0.0
     """Logits become softcap · tanh(logit / softcap) after their scale; 0 leaves them."""
+    ignored_layers: int = 0
+    """Layers of the file behind the last that are no part of the decoder: they guess tokens ahead."""
 
     @property
     def num_layers(self) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from engine.api.errors import ModelFileError, UnsupportedModelError
 from engine.gguf.file import GGUFFile
 from engine.gguf.header import TensorInfo
-from engine.model.spec import LayerSpec, ModelConfig
+from engine.model.spec import ExpertsSpec, LayerSpec, ModelConfig
 from kernels.quant.dequant import SUPPORTED
 
 _IGNORED = ("rope.freqs", "rot_embd", "attn_rot_embd")
@@ -53,6 +53,19 @@ def gate_rows(prefix: str, layer: LayerSpec, tensors: Mapping[str, TensorInfo]) 
     return [Rows(f"{prefix}.ffn_{part}", size) for part, size in zip(("gate", "up"), sizes, strict=True)]
 
 
+def expert_rows(prefix: str, experts: ExpertsSpec, tensors: Mapping[str, TensorInfo]) -> list[Rows]:
+    """Where the rows of one expert's gate and up are; every expert has as many in the same tensors."""
+    fused = f"{prefix}.ffn_gate_up_exps"
+    if f"{fused}.weight" in tensors:
+        return _stacked(fused, (experts.size, experts.size))
+    return [Rows(f"{prefix}.ffn_{part}_exps", experts.size) for part in ("gate", "up")]
+
+
+def shared_rows(prefix: str, experts: ExpertsSpec) -> list[Rows]:
+    """Where gate and up of the shared expert are."""
+    return [Rows(f"{prefix}.ffn_{part}_shexp", experts.shared_size) for part in ("gate", "up")]
+
+
 def _stacked(name: str, sizes: Iterable[int]) -> list[Rows]:
     made, first, total = [], 0, sum(sizes)
     for size in sizes:
@@ -68,7 +81,7 @@ def check_tensors(file: GGUFFile, config: ModelConfig) -> None:
     """
     expected = _expected(config, file.tensors)
     for name, info in file.tensors.items():
-        if name not in expected and not any(part in name for part in _IGNORED):
+        if name not in expected and not _ignored(name, config):
             raise UnsupportedModelError(
                 f"{file.path}: tensor {name}: not known for architecture '{config.architecture}'; this "
                 "variant of it is not supported."
@@ -86,6 +99,12 @@ def check_tensors(file: GGUFFile, config: ModelConfig) -> None:
                 f"{file.path}: tensor {name} is missing; the file is incomplete or not a "
                 f"'{config.architecture}' model."
             )
+
+
+def _ignored(name: str, config: ModelConfig) -> bool:
+    first, last = config.num_layers, config.num_layers + config.ignored_layers
+    guessing = any(name.startswith(f"blk.{index}.") for index in range(first, last))
+    return guessing or any(part in name for part in _IGNORED)
 
 
 Expected = dict[str, tuple[tuple[int, ...], bool]]
@@ -121,12 +140,36 @@ def _expected_of_layer(
     if attention.qk_norm:
         for part in "qk":
             expected[f"{prefix}.attn_{part}_norm.weight"] = ((attention.head_dim,), True)
-    matrices = [(rows, hidden, attention.biased) for rows in qkv_rows(prefix, layer, tensors)] + [
-        (Rows(f"{prefix}.attn_output", hidden), attention.q_size, False),
-        *((rows, hidden, False) for rows in gate_rows(prefix, layer, tensors)),
-        (Rows(f"{prefix}.ffn_down", hidden), layer.ffn_size, False),
-    ]
-    for rows, columns, biased in matrices:
-        expected[f"{rows.name}.weight"] = ((rows.total, columns), True)
-        expected[f"{rows.name}.bias"] = ((rows.total,), biased)
+    for rows in qkv_rows(prefix, layer, tensors):
+        expected |= _matrix(rows, hidden, attention.biased)
+    expected |= _matrix(Rows(f"{prefix}.attn_output", hidden), attention.q_size)
+    if layer.experts is not None:
+        return expected | _expected_of_experts(prefix, layer.experts, hidden, tensors)
+    for rows in gate_rows(prefix, layer, tensors):
+        expected |= _matrix(rows, hidden)
+    return expected | _matrix(Rows(f"{prefix}.ffn_down", hidden), layer.ffn_size)
+
+
+def _expected_of_experts(
+    prefix: str, experts: ExpertsSpec, hidden: int, tensors: Mapping[str, TensorInfo]
+) -> Expected:
+    expected = _matrix(Rows(f"{prefix}.ffn_gate_inp", experts.count), hidden)
+    expected[f"{prefix}.exp_probs_b.bias"] = ((experts.count,), False)
+    down = Rows(f"{prefix}.ffn_down_exps", hidden)
+    parts = [(rows, hidden) for rows in expert_rows(prefix, experts, tensors)] + [(down, experts.size)]
+    for rows, columns in parts:
+        expected[f"{rows.name}.weight"] = ((experts.count, rows.total, columns), True)
+    if experts.shared_size:
+        for rows in shared_rows(prefix, experts):
+            expected |= _matrix(rows, hidden)
+        expected |= _matrix(Rows(f"{prefix}.ffn_down_shexp", hidden), experts.shared_size)
+    if experts.shared_gated:
+        expected[f"{prefix}.ffn_gate_inp_shexp.weight"] = ((hidden,), True)
     return expected
+
+
+def _matrix(rows: Rows, columns: int, biased: bool = False) -> Expected:
+    return {
+        f"{rows.name}.weight": ((rows.total, columns), True),
+        f"{rows.name}.bias": ((rows.total,), biased),
+    }

@@ -12,9 +12,17 @@ from torch import Tensor
 
 from engine.gguf.file import GGUFFile
 from engine.model.rope import inverse_frequencies
-from engine.model.spec import AttentionSpec, LayerSpec, ModelConfig, RopeConfig
-from engine.model.tensors import Rows, check_tensors, gate_rows, qkv_rows
-from kernels.contract import Branch, LayerAttention, Operations, QuantizedMatrix, Rotation
+from engine.model.spec import AttentionSpec, ExpertsSpec, LayerSpec, ModelConfig, RopeConfig
+from engine.model.tensors import Rows, check_tensors, expert_rows, gate_rows, qkv_rows, shared_rows
+from kernels.contract import (
+    Branch,
+    ExpertMatrices,
+    LayerAttention,
+    Operations,
+    QuantizedMatrix,
+    Rotation,
+    Routing,
+)
 from kernels.quant.dequant import as_tensor, dequantize
 
 Progress = Callable[[float, str], None]
@@ -30,9 +38,19 @@ class LayerWeights:
     attn_output: Any
     attn_branch: Branch
     ffn_norm: Any
-    gate_up: Any
-    ffn_down: Any
+    ffn: "FeedForward | None"
+    experts: Any | None
+    """In place of `ffn`, or beside it: then that is the shared expert."""
+    shared_gate: Any | None
     ffn_branch: Branch
+
+
+@dataclass(slots=True)
+class FeedForward:
+    """A gated feed-forward part."""
+
+    gate_up: Any
+    down: Any
 
 
 @dataclass(slots=True)
@@ -118,10 +136,9 @@ class _Loader:
             attn_output=self.linear([Rows(f"{prefix}.attn_output", hidden)], attention.q_size),
             attn_branch=self.branch(prefix, layer.attn_post_norm, layer.branch_scale),
             ffn_norm=self.norm(f"{prefix}.{layer.ffn_norm}"),
-            gate_up=self.ops.make_gate(
-                *self.stacked(gate_rows(prefix, layer, self.file.tensors), hidden), layer.activation.value
-            ),
-            ffn_down=self.linear([Rows(f"{prefix}.ffn_down", hidden)], layer.ffn_size),
+            ffn=self.feed_forward(prefix, layer),
+            experts=None if layer.experts is None else self.experts(prefix, layer, layer.experts),
+            shared_gate=self.shared_gate(prefix, layer),
             ffn_branch=self.branch(prefix, layer.ffn_post_norm, layer.branch_scale),
         )
 
@@ -141,6 +158,47 @@ class _Loader:
             repeated = repeated if order is None else repeated[order]
             rows.append(repeated.view(heads, attention.head_dim))
         return self.ops.make_norm(torch.cat(rows), self.config.norm_eps)
+
+    def feed_forward(self, prefix: str, layer: LayerSpec) -> FeedForward | None:
+        """The layer's own, or its shared expert."""
+        gate, down, size = gate_rows(prefix, layer, self.file.tensors), "ffn_down", layer.ffn_size
+        if layer.experts is not None:
+            size = layer.experts.shared_size
+            gate, down = shared_rows(prefix, layer.experts), "ffn_down_shexp"
+        if not size:
+            return None
+        hidden = self.config.hidden_size
+        return FeedForward(
+            self.ops.make_gate(*self.stacked(gate, hidden), layer.activation.value),
+            self.linear([Rows(f"{prefix}.{down}", hidden)], size),
+        )
+
+    def experts(self, prefix: str, layer: LayerSpec, experts: ExpertsSpec) -> Any:
+        hidden, names = self.config.hidden_size, self.file.tensors
+        gate_up = dict.fromkeys(rows.name for rows in expert_rows(prefix, experts, names))
+        bias = f"{prefix}.exp_probs_b.bias"
+        matrices = ExpertMatrices(
+            count=experts.count,
+            router=self.matrix(Rows(f"{prefix}.ffn_gate_inp", experts.count), hidden),
+            selection_bias=self.vector(bias) if bias in names else None,
+            gate_up=[self.flat(name) for name in gate_up],
+            down=self.flat(f"{prefix}.ffn_down_exps"),
+        )
+        routing = Routing(experts.used, experts.gating.value, experts.normalised, experts.scale)
+        return self.ops.make_experts(matrices, routing, layer.activation.value)
+
+    def shared_gate(self, prefix: str, layer: LayerSpec) -> Any | None:
+        if layer.experts is None or not layer.experts.shared_gated:
+            return None
+        name, hidden = f"{prefix}.ffn_gate_inp_shexp.weight", self.config.hidden_size
+        row = QuantizedMatrix(self._raw(name), self.file.tensors[name].type, (1, hidden))
+        return self.ops.make_linear([row], None)
+
+    def flat(self, name: str) -> QuantizedMatrix:
+        """The matrices of all experts as one."""
+        info = self.file.tensors[f"{name}.weight"]
+        count, rows, columns = info.shape
+        return QuantizedMatrix(self._raw(f"{name}.weight"), info.type, (count * rows, columns))
 
     def branch(self, prefix: str, norm: str | None, scale: float) -> Branch:
         """A norm's weight takes the scale in."""
@@ -206,6 +264,9 @@ def _handles(weights: ModelWeights) -> Iterable[Any]:
     for layer in weights.layers:
         for part in fields(layer):
             value = getattr(layer, part.name)
+            if isinstance(value, FeedForward):
+                yield from (value.gate_up, value.down)
+                continue
             if isinstance(value, LayerAttention):
                 value = value.qk_norm
             elif isinstance(value, Branch):

@@ -25,13 +25,13 @@ from kernels.cpu.quant_linear import MOST_ROWS, apply_quant_linear, product_kern
 from kernels.cpu.quant_weights import QuantLinear, make_quant_linear, quant_bytes
 from kernels.quant.formats import GGMLType
 from kernels.reference.dense_linear import DenseLinear, make_dense
+from kernels.reference.gate import gate
 from kernels.reference.operations import (
     DENSE_EMBEDDING_BYTES,
     Embedding,
     NormWeight,
     PreparedPass,
     TorchOperations,
-    gate,
 )
 from kernels.reference.paged_kv import PagedKV
 

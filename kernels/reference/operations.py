@@ -10,18 +10,19 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from kernels.contract import (
     PLAIN_BRANCH,
     Activation,
     Branch,
+    ExpertMatrices,
     LayerAttention,
     Pairing,
     PassLayout,
     QuantizedMatrix,
     Rotation,
+    Routing,
 )
 from kernels.cuda.link_probe import host_gb_s
 from kernels.quant.dequant import dequantize
@@ -29,6 +30,8 @@ from kernels.quant.formats import GGMLType
 from kernels.reference import paged_kv
 from kernels.reference.attention import AttentionPlan, attend, plan_attention
 from kernels.reference.dense_linear import DenseLinear, apply_dense, make_dense
+from kernels.reference.experts import Experts, apply_experts, dequantize_rows, make_experts
+from kernels.reference.gate import gate
 from kernels.reference.weight_probe import fastest_weight_dtype
 
 WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -164,10 +167,14 @@ class TorchOperations:
             num_layers, num_blocks, kv_heads, head_dim, self.block_size, self.kv_dtype, self.device
         )
 
-    def weight_bytes(self, handle: DenseLinear | GateLinear | Embedding | NormWeight | Tensor) -> int:
+    def weight_bytes(
+        self, handle: DenseLinear | GateLinear | Experts | Embedding | NormWeight | Tensor
+    ) -> int:
         """Memory held by a handle; an embedding's raw bytes belong to the mapped file."""
         if isinstance(handle, GateLinear):
             handle = handle.linear
+        if isinstance(handle, Experts):
+            return handle.router.nbytes
         if isinstance(handle, DenseLinear):
             return handle.nbytes
         if isinstance(handle, Embedding):
@@ -214,6 +221,24 @@ class TorchOperations:
         """A gated unit (Shazeer 2020) over one product of both halves."""
         return gate(apply_dense(x, handle.linear), handle.activation)
 
+    def make_experts(self, matrices: ExpertMatrices, routing: Routing, activation: Activation) -> Experts:
+        """As the file has them."""
+        return make_experts(matrices, routing, activation, self.device)
+
+    def experts(self, x: Tensor, handle: Experts) -> Tensor:
+        """Expert by expert, those in use alone."""
+        return apply_experts(x.to(torch.float32), handle, self._expert_weights)
+
+    def _expert_weights(self, part: QuantizedMatrix, first: int, count: int) -> Tensor:
+        """Rows of a matrix as float32 on the device."""
+        return dequantize_rows(part, first, count).to(self.device)
+
+    def add_outputs(self, first: Tensor, second: Tensor, gate: DenseLinear | None, x: Tensor) -> Tensor:
+        """In place of the first."""
+        if gate is not None:
+            second = second * torch.sigmoid(self.linear(x, gate).to(torch.float32))
+        return first.add_(second)
+
     def attend(self, qkv: Tensor, prepared: PreparedPass, layer: int, attention: LayerAttention) -> Tensor:
         """Planned at the first layer of a kind."""
         kv, window = prepared.kv, attention.window
@@ -254,14 +279,6 @@ class TorchOperations:
         """One of each layer."""
         slots = slice(block * kv.block_size, (block + 1) * kv.block_size)
         return [layer[:, slots] for layer in kv.layers]
-
-
-def gate(gate_up: Tensor, activation: Activation) -> Tensor:
-    """activation(gate) * up of [T, 2 F], whose first half is the gate."""
-    half = gate_up.shape[-1] // 2
-    opened = gate_up[:, :half]
-    opened = F.silu(opened) if activation == "silu" else F.gelu(opened, approximate="tanh")
-    return opened.mul_(gate_up[:, half:])
 
 
 def _rotation_table(rotation: Rotation, positions: Tensor, pairs: int) -> Tensor:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from engine.model.keys import Keys
-from engine.model.spec import AttentionSpec, LayerSpec, ModelConfig, RopePairing, RopeScaling
+from engine.model.spec import AttentionSpec, ExpertsSpec, Gating, LayerSpec, ModelConfig, RopePairing, RopeScaling
 
 COMMON_SCALINGS = (RopeScaling.NONE, RopeScaling.LINEAR, RopeScaling.YARN)
 
@@ -38,3 +38,33 @@ def with_attention(config: ModelConfig, change: Callable[[int, AttentionSpec], A
 def held_to(config: ModelConfig, tokens: int) -> ModelConfig:
     """The decoder with contexts of at most so many tokens."""
     return replace(config, context_length=min(config.context_length, tokens))
+
+
+_GATINGS = {1: Gating.SOFTMAX, 2: Gating.SIGMOID, 3: Gating.SOFTMAX_SELECTED}
+
+
+def read_experts(keys: Keys, size: int, gating: Gating = Gating.SOFTMAX) -> ExpertsSpec:
+    """The experts that the common keys describe, of a width of `size` where no key gives one."""
+    number = keys.count("expert_gating_func")
+    if number and number not in _GATINGS:
+        raise keys.unsupported("expert_gating_func", f"{number} is not one of {sorted(_GATINGS)}")
+    return ExpertsSpec(
+        count=keys.positive("expert_count"),
+        used=keys.positive("expert_used_count"),
+        size=keys.positive("expert_feed_forward_length", size),
+        gating=_GATINGS.get(number, gating),
+        scale=keys.number("expert_weights_scale", 1.0) or 1.0,
+    )
+
+
+def with_experts(
+    keys: Keys, config: ModelConfig, experts: ExpertsSpec, leading_dense: int = 0
+) -> ModelConfig:
+    """Every layer but the leading ones with experts in place of its feed-forward part."""
+    if experts.used > experts.count:
+        raise keys.error("expert_used_count", f"{experts.used} of {experts.count} experts")
+
+    def change(index: int, layer: LayerSpec) -> LayerSpec:
+        return layer if index < leading_dense else replace(layer, ffn_size=0, experts=experts)
+
+    return with_layers(config, change)

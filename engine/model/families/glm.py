@@ -1,10 +1,10 @@
-"""GLM-4's dense models: norms on both sides of a branch, half of a head rotates."""
+"""GLM-4: dense models with norms on both sides of a branch, and those of experts from 4.5 on."""
 
 from dataclasses import replace
 
-from engine.model.families.family import Family, with_layers
+from engine.model.families.family import Family, read_experts, with_experts, with_layers
 from engine.model.keys import Keys
-from engine.model.spec import LayerSpec, ModelConfig, RopePairing
+from engine.model.spec import Gating, LayerSpec, ModelConfig, RopePairing
 
 
 def _glm4(_keys: Keys, plain: ModelConfig) -> ModelConfig:
@@ -14,4 +14,31 @@ def _glm4(_keys: Keys, plain: ModelConfig) -> ModelConfig:
     return with_layers(plain, sandwiched)
 
 
-FAMILIES = (Family("glm4", RopePairing.ADJACENT, _glm4),)
+def _glm4moe(keys: Keys, plain: ModelConfig) -> ModelConfig:
+    """The last layers guess tokens ahead and are no part of the decoder."""
+    guessing = keys.count("nextn_predict_layers")
+    if guessing >= plain.num_layers:
+        raise keys.error("nextn_predict_layers", f"{guessing} of {plain.num_layers} layers")
+    normed = "blk.0.attn_q_norm.weight" in keys.file.tensors
+
+    def changed(_index: int, layer: LayerSpec) -> LayerSpec:
+        return replace(
+            layer,
+            attention=replace(layer.attention, qk_norm=normed),
+            ffn_norm="post_attention_norm",
+        )
+
+    made = replace(plain, layers=plain.layers[: plain.num_layers - guessing], ignored_layers=guessing)
+    one = read_experts(keys, plain.layers[0].ffn_size, Gating.SIGMOID)
+    experts = replace(
+        one,
+        normalised=keys.flag("expert_weights_norm", True),
+        shared_size=one.size * keys.count("expert_shared_count"),
+    )
+    return with_experts(keys, with_layers(made, changed), experts, keys.count("leading_dense_block_count"))
+
+
+FAMILIES = (
+    Family("glm4", RopePairing.ADJACENT, _glm4),
+    Family("glm4moe", RopePairing.HALVES, _glm4moe),
+)

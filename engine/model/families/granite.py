@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.model.families.family import Family, with_layers
+from engine.model.families.family import Family, read_experts, with_experts, with_layers
 from engine.model.keys import Keys
 from engine.model.spec import LayerSpec, ModelConfig, RopePairing
 
@@ -29,6 +29,14 @@ def _granite(keys: Keys, plain: ModelConfig) -> ModelConfig:
     return _scaled(keys, plain, 1.0, 1.0, 1.0)
 
 
+def _granitemoe(keys: Keys, plain: ModelConfig) -> ModelConfig:
+    """An expert is as wide as the key of dense models says."""
+    made = _granite(keys, plain)
+    shared = keys.count("expert_shared_feed_forward_length")
+    experts = replace(read_experts(keys, plain.layers[0].ffn_size), shared_size=shared)
+    return with_experts(keys, made, experts)
+
+
 def _minicpm(keys: Keys, plain: ModelConfig) -> ModelConfig:
     branch = _MINICPM_DEPTH / plain.num_layers**0.5
     return _scaled(keys, plain, _MINICPM_EMBEDDING, branch, plain.hidden_size / _MINICPM_BASE)
@@ -36,5 +44,6 @@ def _minicpm(keys: Keys, plain: ModelConfig) -> ModelConfig:
 
 FAMILIES = (
     Family("granite", RopePairing.ADJACENT, _granite),
+    Family("granitemoe", RopePairing.ADJACENT, _granitemoe),
     Family("minicpm", RopePairing.ADJACENT, _minicpm),
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.model.families.family import Family, with_attention
+from engine.model.families.family import Family, read_experts, with_attention, with_experts
 from engine.model.keys import Keys
 from engine.model.spec import ModelConfig, RopePairing
 
@@ -10,9 +10,12 @@ _NO_ROPE_STEP = 4
 
 
 def _llama(keys: Keys, plain: ModelConfig) -> ModelConfig:
-    """Files of Mistral 7B name a window; it holds for all layers."""
+    """Files of Mistral 7B name a window, which holds for all layers; those of Mixtral have experts."""
     window = keys.count("attention.sliding_window")
-    return with_attention(plain, lambda _index, attention: replace(attention, window=window))
+    made = with_attention(plain, lambda _index, attention: replace(attention, window=window))
+    if not keys.count("expert_count"):
+        return made
+    return with_experts(keys, made, read_experts(keys, plain.layers[0].ffn_size))
 
 
 def _smollm3(_keys: Keys, plain: ModelConfig) -> ModelConfig:

@@ -1,0 +1,96 @@
+"""Layers of many experts in plain torch: the router that all implementations follow, expert by expert."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.contract import Activation, ExpertMatrices, QuantizedMatrix, Routing
+from kernels.quant.dequant import dequantize
+from kernels.reference.gate import gate
+
+LEAST_SUM = 6.1e-5
+"""What weights are divided by at least: the smallest normal float16."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """One layer's experts; their matrices stay as the file has them."""
+
+    count: int
+    router: Tensor
+    """float32 [count, hidden]."""
+    selection_bias: Tensor | None
+    gate_up: Sequence[QuantizedMatrix]
+    down: QuantizedMatrix
+    routing: Routing
+    activation: Activation
+
+
+Weights = Callable[[QuantizedMatrix, int, int], Tensor]
+"""(matrix, first row, rows) → float32 [rows, columns]."""
+
+
+def make_experts(
+    matrices: ExpertMatrices, routing: Routing, activation: Activation, device: torch.device
+) -> Experts:
+    """The router is widened, the experts are not."""
+    router, bias = matrices.router, matrices.selection_bias
+    return Experts(
+        matrices.count,
+        dequantize(router.raw, router.type, router.shape).to(device),
+        None if bias is None else bias.to(device, torch.float32),
+        matrices.gate_up,
+        matrices.down,
+        routing,
+        activation,
+    )
+
+
+def route(logits: Tensor, bias: Tensor | None, routing: Routing) -> tuple[Tensor, Tensor]:
+    """logits float32 [T, experts] → ids int64 [T, used] and weights float32 [T, used].
+
+    The order is llama.cpp's: probabilities, selection by them and the bias, the weights of the selected
+    without it, their division by their sum, the scale. Of equal probabilities the first expert is taken.
+    """
+    probabilities = logits
+    if routing.gating == "softmax":
+        probabilities = logits.softmax(-1)
+    elif routing.gating == "sigmoid":
+        probabilities = logits.sigmoid()
+    ranked = probabilities if bias is None else probabilities + bias
+    ids = ranked.argsort(dim=-1, descending=True, stable=True)[:, : routing.used]
+    weights = probabilities.gather(1, ids)
+    if routing.gating == "softmax_selected":
+        weights = weights.softmax(-1)
+    elif routing.normalised:
+        weights = weights / weights.sum(-1, keepdim=True).clamp_min(LEAST_SUM)
+    return ids, weights * routing.scale
+
+
+def apply_experts(x: Tensor, experts: Experts, weights_of: Weights) -> Tensor:
+    """x float32 [T, hidden] → float32 [T, hidden]; a token's experts are added up in order of their ids."""
+    ids, weights = route(F.linear(x, experts.router), experts.selection_bias, experts.routing)
+    out = torch.zeros_like(x)
+    hidden = experts.down.shape[0] // experts.count
+    for expert in ids.unique().tolist():
+        tokens, slots = (ids == expert).nonzero(as_tuple=True)
+        gate_up = torch.cat([_of_expert(part, expert, experts.count, weights_of) for part in experts.gate_up])
+        opened = gate(F.linear(x[tokens], gate_up), experts.activation)
+        result = F.linear(opened, weights_of(experts.down, expert * hidden, hidden))
+        out.index_add_(0, tokens, result * weights[tokens, slots, None])
+    return out
+
+
+def dequantize_rows(matrix: QuantizedMatrix, first: int, count: int) -> Tensor:
+    """float32 [count, columns] of the rows from `first` on, on the CPU."""
+    line = matrix.raw.numel() // matrix.shape[0]
+    raw = matrix.raw[first * line : (first + count) * line]
+    return dequantize(raw, matrix.type, (count, matrix.shape[1]))
+
+
+def _of_expert(part: QuantizedMatrix, expert: int, count: int, weights_of: Weights) -> Tensor:
+    rows = part.shape[0] // count
+    return weights_of(part, expert * rows, rows)
