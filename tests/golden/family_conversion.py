@@ -1,0 +1,70 @@
+"""llama.cpp's own converter, run on a checkpoint without a tokenizer, and llama.cpp's logits of a file."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.golden.family_recipes.recipe import VOCAB, Recipe
+from tests.support.tiny_vocab import bpe_vocabulary
+
+
+def use_llama_cpp(source: Path) -> None:
+    """Let `conversion` and the `gguf` that belongs to it be imported from llama.cpp's source tree."""
+    if not (source / "conversion").is_dir():
+        raise SystemExit(f"{source}: not a source tree of llama.cpp that has a `conversion` package")
+    sys.path[:0] = [str(source / "gguf-py"), str(source)]
+
+
+def convert(recipe: Recipe, checkpoint: Path, target: Path) -> None:
+    """Write `target` (GGUF, float32) from a folder with config.json and model.safetensors."""
+    import gguf
+    import torch
+    from conversion import get_model_class
+
+    from tests.support.tiny_gguf import write_vocabulary
+
+    vocabulary = bpe_vocabulary(VOCAB)
+    listing = {
+        "model": {"vocab": {token: n for n, token in enumerate(vocabulary.tokens)}},
+        "added_tokens": [],
+    }
+    (checkpoint / "tokenizer.json").write_text(json.dumps(listing))
+    config: dict[str, Any] = json.loads((checkpoint / "config.json").read_text())
+    model_class = get_model_class(config["architectures"][0])
+
+    def set_vocab(self: Any) -> None:
+        write_vocabulary(self.gguf_writer, vocabulary)
+
+    converter_class = type(model_class.__name__, (model_class,), {
+        "model_arch": model_class.model_arch, "set_vocab": set_vocab,
+    })  # fmt: skip
+    with torch.inference_mode():
+        # The config is handed over as the hub spells it: read by transformers it would change.
+        converter_class(
+            checkpoint, gguf.LlamaFileType.ALL_F32, target, hparams=config, model_name=recipe.name
+        ).write()
+
+
+def architecture(path: Path) -> str:
+    """`general.architecture` of a file."""
+    import gguf
+
+    return str(gguf.GGUFReader(str(path)).fields["general.architecture"].contents())
+
+
+def llama_cpp_logits(path: Path, tokens: list[int]) -> np.ndarray:
+    """Float32 [T, vocab] of llama.cpp: one thread, float32 keys and values, no flash attention."""
+    import llama_cpp
+
+    model = llama_cpp.Llama(
+        str(path), n_ctx=256, n_batch=256, n_ubatch=256, n_threads=1, n_threads_batch=1, n_gpu_layers=0,
+        type_k=llama_cpp.GGML_TYPE_F32, type_v=llama_cpp.GGML_TYPE_F32, flash_attn=False, logits_all=True,
+        swa_full=True, verbose=False,
+    )  # fmt: skip
+    model.eval(tokens)
+    result = np.array(model.scores[: len(tokens)], np.float32)
+    model.close()
+    return result

@@ -1,0 +1,57 @@
+"""What one fixture is made from, and the sizes that most of them share."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+VOCAB = 272
+"""261 is the least that a byte-level vocabulary with chat tokens holds."""
+WINDOW = 20
+"""Shorter than the prompt of 48 tokens, and no multiple of a block."""
+
+DENSE: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 88,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One tiny model: a config.json as the hub spells it, and how its weights are drawn."""
+
+    name: str
+    """`general.architecture` of the converted file, and what sets this fixture apart."""
+    model_class: str
+    """The class of transformers that computes what is expected."""
+    config: dict[str, Any]
+    """config.json; `architectures` is added when it lacks one."""
+    seed: int = 0
+    gains: dict[str, float] = field(default_factory=dict)
+    """Part of a tensor's name → what its usual size is multiplied by."""
+    means: dict[str, float] = field(default_factory=dict)
+    """Part of a vector's name → what is added to all of its values."""
+    noise: float = 0.25
+    """Size of what is added to norms, biases and other vectors."""
+    prefix: dict[str, str] = field(default_factory=dict)
+    """Start of a tensor's name in transformers → in the checkpoint that is converted."""
+    llama_cpp_differs: str = ""
+    """Why llama.cpp computes something else on purpose; such a fixture is not compared with it."""
+
+
+def dense(model_type: str, **changed: Any) -> dict[str, Any]:
+    """The shared sizes with another model type and changed values; None takes a key out."""
+    merged = {**DENSE, "model_type": model_type, **changed}
+    return {key: value for key, value in merged.items() if value is not None}
