@@ -34,18 +34,14 @@ def convert(recipe: Recipe, checkpoint: Path, target: Path) -> None:
     (checkpoint / "tokenizer.json").write_text(json.dumps(listing))
     config: dict[str, Any] = json.loads((checkpoint / "config.json").read_text())
     model_class = get_model_class(config["architectures"][0])
-
-    def set_vocab(self: Any) -> None:
-        write_vocabulary(self.gguf_writer, vocabulary)
-
-    converter_class = type(model_class.__name__, (model_class,), {
-        "model_arch": model_class.model_arch, "set_vocab": set_vocab,
-    })  # fmt: skip
     with torch.inference_mode():
         # The config is handed over as the hub spells it: read by transformers it would change.
-        converter_class(
+        whole = model_class(
             checkpoint, gguf.LlamaFileType.ALL_F32, target, hparams=config, model_name=recipe.name
-        ).write()
+        )
+        converter = getattr(whole, "impl", whole)
+        converter.set_vocab = lambda: write_vocabulary(converter.gguf_writer, vocabulary)
+        whole.write()
 
 
 def architecture(path: Path) -> str:

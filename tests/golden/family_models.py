@@ -60,7 +60,7 @@ def save_checkpoint(recipe: Recipe, model: Any, folder: Path) -> None:
                 name = other + name[len(start) :]
         renamed[name] = tensor
     save_file(renamed, path)
-    (folder / "config.json").write_text(json.dumps(hub_config(recipe)))
+    (folder / "config.json").write_text(json.dumps(recipe.converted or hub_config(recipe)))
 
 
 def _draw_weights(recipe: Recipe, model: Any, rng: np.random.Generator) -> None:

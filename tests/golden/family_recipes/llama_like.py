@@ -2,14 +2,59 @@
 
 from tests.golden.family_recipes.recipe import Recipe, dense
 
+GRANITE = {
+    "embedding_multiplier": 3.5,
+    "residual_multiplier": 0.35,
+    "attention_multiplier": 0.11,
+    "logits_scaling": 1.75,
+}
+
 RECIPES = [
     Recipe("llama", "LlamaForCausalLM", dense("llama", head_dim=24)),
+    Recipe("granite", "GraniteForCausalLM", dense("granite", **GRANITE, tie_word_embeddings=True)),
+    Recipe("granite-bias", "GraniteForCausalLM", dense("granite", **GRANITE, attention_bias=True, mlp_bias=True)),
     Recipe(
-        "granite",
+        "smollm3",
+        "SmolLM3ForCausalLM",
+        dense(
+            "smollm3", num_hidden_layers=5, no_rope_layers=[1, 1, 1, 0, 1], no_rope_layer_interval=4,
+            tie_word_embeddings=True, use_sliding_window=False, sliding_window=None, mlp_bias=False,
+        ),
+        gains={"embed_tokens": 0.5},
+    ),
+    Recipe(
+        "mistral3",
+        "Ministral3ForCausalLM",
+        dense(
+            "ministral3", head_dim=24, rope_theta=None, sliding_window=None,
+            rope_parameters={
+                "type": "yarn", "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+                "original_max_position_embeddings": 32, "max_position_embeddings": 256, "beta_fast": 4.0,
+                "beta_slow": 0.5, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4,
+            },
+        ),
+    ),
+    Recipe(
+        "seed_oss",
+        "SeedOssForCausalLM",
+        dense("seed_oss", head_dim=24, attention_bias=True, attention_out_bias=False, mlp_bias=False),
+    ),
+    Recipe(
+        "ernie4_5",
+        "Ernie4_5ForCausalLM",
+        dense("ernie4_5", head_dim=24, use_bias=False, tie_word_embeddings=True),
+        gains={"embed_tokens": 0.5},
+    ),
+    Recipe(
+        "minicpm",
         "GraniteForCausalLM",
         dense(
-            "granite", embedding_multiplier=3.5, residual_multiplier=0.35, attention_multiplier=0.11,
-            logits_scaling=1.75, tie_word_embeddings=True,
+            "granite", embedding_multiplier=3.0, residual_multiplier=0.5, attention_multiplier=0.25,
+            logits_scaling=2.0, num_hidden_layers=4,
+        ),
+        converted=dense(
+            "minicpm", architectures=["MiniCPMForCausalLM"], scale_emb=3.0, scale_depth=1.0,
+            dim_model_base=32, num_hidden_layers=4,
         ),
     ),
 ]  # fmt: skip

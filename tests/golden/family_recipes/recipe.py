@@ -38,6 +38,9 @@ class Recipe:
     """The class of transformers that computes what is expected."""
     config: dict[str, Any]
     """config.json; `architectures` is added when it lacks one."""
+    converted: dict[str, Any] = field(default_factory=dict)
+    """Another config.json for the converter: the architecture has no class, and the model is computed by
+    one that does the same under other names."""
     seed: int = 0
     gains: dict[str, float] = field(default_factory=dict)
     """Part of a tensor's name → what its usual size is multiplied by."""

@@ -1,0 +1,77 @@
+"""Mixtures of experts outside Qwen and Gemma."""
+
+from typing import Any
+
+from tests.golden.family_recipes.llama_like import GRANITE
+from tests.golden.family_recipes.recipe import WINDOW, Recipe, dense
+
+GLM4MOE: dict[str, Any] = {
+    "head_dim": 24, "partial_rotary_factor": 0.5, "num_hidden_layers": 4, "attention_bias": True,
+    "n_routed_experts": 6, "num_experts_per_tok": 2, "n_shared_experts": 2, "moe_intermediate_size": 40,
+    "first_k_dense_replace": 1, "routed_scaling_factor": 1.7, "norm_topk_prob": True, "n_group": 1,
+    "topk_group": 1, "num_nextn_predict_layers": 0,
+}  # fmt: skip
+
+RECIPES = [
+    Recipe(
+        "llama-experts",
+        "MixtralForCausalLM",
+        dense(
+            "mixtral", head_dim=24, num_local_experts=6, num_experts_per_tok=2, sliding_window=None,
+            intermediate_size=40, router_aux_loss_coef=0.001,
+        ),
+    ),
+    Recipe(
+        "granitemoe",
+        "GraniteMoeForCausalLM",
+        dense(
+            "granitemoe", **GRANITE, tie_word_embeddings=True, num_local_experts=6, num_experts_per_tok=2,
+            intermediate_size=40,
+        ),
+    ),
+    Recipe(
+        "granitemoe-shared",
+        "GraniteMoeSharedForCausalLM",
+        dense(
+            "granitemoeshared", **GRANITE, num_local_experts=6, num_experts_per_tok=3, intermediate_size=40,
+            shared_intermediate_size=56,
+        ),
+    ),
+    Recipe("glm4moe", "Glm4MoeForCausalLM", dense("glm4_moe", **GLM4MOE, use_qk_norm=True)),
+    Recipe(
+        "glm4moe-groups",
+        "Glm4MoeForCausalLM",
+        dense("glm4_moe", **GLM4MOE | {"n_group": 3, "topk_group": 2}, use_qk_norm=False),
+    ),
+    Recipe(
+        "gpt-oss",
+        "GptOssForCausalLM",
+        dense(
+            "gpt_oss", head_dim=24, num_hidden_layers=4, sliding_window=WINDOW, attention_bias=True,
+            num_local_experts=6, num_experts_per_tok=2, intermediate_size=64, swiglu_limit=7.0,
+            layer_types=["sliding_attention", "full_attention"] * 2,
+            rope_scaling={
+                "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64,
+                "beta_fast": 4.726, "beta_slow": 0.1, "truncate": False,
+            },
+        ),
+    ),
+    Recipe(
+        "ernie4_5-moe",
+        "Ernie4_5_MoeForCausalLM",
+        dense(
+            "ernie4_5_moe", use_bias=False, moe_num_experts=6, moe_k=2, moe_intermediate_size=40,
+            moe_num_shared_experts=2, moe_layer_start_index=1, moe_layer_end_index=3, moe_layer_interval=1,
+            num_hidden_layers=4, moe_use_aux_free=True,
+        ),
+    ),
+    Recipe(
+        "hunyuan-moe",
+        "HunYuanMoEV1ForCausalLM",
+        dense(
+            "hunyuan_v1_moe", num_experts=6, moe_topk=[2, 2, 2], num_shared_expert=[1, 1, 1],
+            moe_intermediate_size=[40, 40, 40], intermediate_size=40, use_qk_norm=True, head_dim=24,
+            use_mixed_mlp_moe=True,
+        ),
+    ),
+]  # fmt: skip

@@ -1,0 +1,70 @@
+"""Decoders without a pre-norm, and those with LayerNorm."""
+
+from typing import Any
+
+from tests.golden.family_recipes.recipe import WINDOW, Recipe, dense
+
+COHERE: dict[str, Any] = {
+    "layer_norm_eps": 1e-5, "rms_norm_eps": None, "logit_scale": 0.3, "tie_word_embeddings": True,
+}  # fmt: skip
+
+RECIPES = [
+    Recipe("olmo2", "Olmo2ForCausalLM", dense("olmo2", num_hidden_layers=4)),
+    Recipe(
+        "olmo2-3",
+        "Olmo3ForCausalLM",
+        dense(
+            "olmo3", num_hidden_layers=4, sliding_window=WINDOW,
+            layer_types=[*["sliding_attention"] * 3, "full_attention"],
+        ),
+    ),
+    Recipe(
+        "exaone4",
+        "Exaone4ForCausalLM",
+        dense(
+            "exaone4", head_dim=24, sliding_window=None, sliding_window_pattern=None,
+            layer_types=["full_attention"] * 3,
+        ),
+    ),
+    Recipe("command-r", "CohereForCausalLM", dense("cohere", **COHERE, use_qk_norm=False)),
+    Recipe(
+        "cohere2",
+        "Cohere2ForCausalLM",
+        dense(
+            "cohere2", **COHERE, num_hidden_layers=5, sliding_window=WINDOW, sliding_window_pattern=4,
+            rotary_pct=1.0, head_dim=16,
+        ),
+    ),
+    Recipe(
+        "starcoder2",
+        "Starcoder2ForCausalLM",
+        dense(
+            "starcoder2", hidden_act="gelu_pytorch_tanh", use_bias=True, norm_epsilon=1e-5, rms_norm_eps=None,
+            mlp_type="default", norm_type="layer_norm", attention_bias=None,
+        ),
+    ),
+    Recipe(
+        "nemotron",
+        "NemotronForCausalLM",
+        dense(
+            "nemotron", hidden_act="relu2", norm_eps=1e-5, rms_norm_eps=None, partial_rotary_factor=0.5,
+            mlp_bias=False, head_dim=16,
+        ),
+    ),
+    Recipe(
+        "stablelm",
+        "StableLmForCausalLM",
+        dense(
+            "stablelm", layer_norm_eps=1e-5, rms_norm_eps=None, partial_rotary_factor=0.25,
+            use_qkv_bias=True, qk_layernorm=False, use_parallel_residual=False,
+        ),
+    ),
+    Recipe(
+        "stablelm-parallel",
+        "StableLmForCausalLM",
+        dense(
+            "stablelm", layer_norm_eps=1e-5, rms_norm_eps=None, partial_rotary_factor=0.25,
+            use_qkv_bias=False, qk_layernorm=True, use_parallel_residual=True,
+        ),
+    ),
+]  # fmt: skip
