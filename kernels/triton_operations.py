@@ -20,17 +20,20 @@ from kernels.contract import (
     PLAIN_BRANCH,
     Activation,
     Branch,
+    ExpertMatrices,
     LayerAttention,
     Pairing,
     PassLayout,
     QuantizedMatrix,
     Rotation,
+    Routing,
 )
 from kernels.cuda.activations import Activations, PassTables
 from kernels.cuda.compile import begin_to_read_compilers
 from kernels.cuda.launchers import load_one_at_a_time
 from kernels.cuda.link_probe import host_gb_s
 from kernels.cuda.streams import CAPTURE_LOCK
+from kernels.experts.experts import TritonExperts, apply_experts, make_experts
 from kernels.kv import pages
 from kernels.kv.slab_kv import SlabKV
 from kernels.linear.linear import KEPT, LinearMaker, TritonLinear, Weight, apply_gated, apply_linear
@@ -173,7 +176,7 @@ class TritonOperations:
         """Reserve addresses for the paged KV of one model."""
         return SlabKV(num_layers, num_blocks, kv_heads, head_dim, BLOCK_SIZE, self._kv_format, self.device)
 
-    def weight_bytes(self, handle: TritonLinear | TritonEmbedding | TritonNorm) -> int:
+    def weight_bytes(self, handle: TritonLinear | TritonExperts | TritonEmbedding | TritonNorm) -> int:
         """Memory held by a handle."""
         return handle.weight.nbytes if isinstance(handle, TritonNorm) else handle.nbytes
 
@@ -211,6 +214,23 @@ class TritonOperations:
     def gated_linear(self, x: Activations, handle: TritonLinear) -> Activations:
         """The gate in the product's epilogue where rows are few."""
         return apply_gated(x, handle, self._batch_invariant)
+
+    def make_experts(
+        self, matrices: ExpertMatrices, routing: Routing, activation: Activation
+    ) -> TritonExperts:
+        """Upload and repack."""
+        return make_experts(self._loader, matrices, routing, activation)
+
+    def experts(self, x: Activations, handle: TritonExperts) -> Tensor:
+        """[used, T, hidden], to be added up by the next kernel."""
+        return apply_experts(x, handle, self._batch_invariant)
+
+    def add_outputs(self, first: Tensor, second: Tensor, gate: TritonLinear | None, x: Activations) -> Tensor:
+        """More parts for the next kernel to add up."""
+        if gate is not None:
+            opened = apply_linear(x, gate, self._batch_invariant).sum(0, keepdim=True)
+            second = second * torch.sigmoid(opened)
+        return torch.cat([first, second])
 
     def attend(self, qkv: Tensor, prepared: TritonPass, layer: int, attention: LayerAttention) -> Activations:
         """Decode rows split by context length, chunks as packed tiles."""

@@ -104,9 +104,18 @@ class LinearMaker:
             return TritonLinear([Segment(dense[order.to(self.device)], own)], activation)
         return TritonLinear([Segment(self._weight(parts, order), own)], activation)
 
-    def _weight(self, parts: Sequence[QuantizedMatrix], order: Tensor | None = None) -> Weight:
+    def stacked(self, parts: Sequence[QuantizedMatrix], order: Tensor, padding: Tensor) -> Weight:
+        """The rows of parts in an order, as one matrix; planes with rows repeated as `padding` lists them."""
         kind = parts[0].type
-        rows, columns = sum(part.shape[0] for part in parts), parts[0].shape[1]
+        if kind in LAYOUTS and all(part.type == kind for part in parts):
+            return self._weight(parts, order[padding], len(padding))
+        dtype = KEPT.get(kind, torch.float16) if all(part.type == kind for part in parts) else torch.float16
+        return torch.cat([self._dense(part, dtype) for part in parts])[order.to(self.device)]
+
+    def _weight(self, parts: Sequence[QuantizedMatrix], order: Tensor | None = None, rows: int = 0) -> Weight:
+        """rows: how many the order makes, where they are not those of the parts."""
+        kind = parts[0].type
+        rows, columns = rows or sum(part.shape[0] for part in parts), parts[0].shape[1]
         if order is None and any(part.row_order is not None for part in parts):
             order = _joined_order(parts)
         if kind not in LAYOUTS:

@@ -161,7 +161,7 @@ def _group(
 
 
 @triton.jit
-def _products(
+def products(
     quants: tl.tensor,
     high: tl.tensor,
     meta: tl.tensor,
@@ -169,7 +169,10 @@ def _products(
     sums: tl.tensor,
     S: tl.tensor,
     K: tl.tensor,
-    M: tl.tensor,
+    token: tl.tensor,
+    block: tl.tensor,
+    base_tile: tl.tensor,
+    share: tl.tensor,
     SPLITS: tl.tensor,
     FORM: tl.constexpr,
     BN: tl.constexpr,
@@ -181,18 +184,20 @@ def _products(
     TILES: tl.tensor,
     WARPS: tl.constexpr,
 ) -> tl.tensor:
-    """float32 [BN, BM]: this program's rows times the activations over its share of the super-blocks."""
-    first = tl.minimum(tl.program_id(0) * BN // _ROWS, TILES - 1)
-    token = tl.minimum(tl.arange(0, BM), M - 1)
+    """float32 [BN, BM]: rows of weights times rows of activations, over a share of the super-blocks.
+
+    token [BM]: the rows of x and sums; block: which BN rows of the weights, counted from tile `base_tile`.
+    """
+    first = tl.minimum(base_tile + block * BN // _ROWS, TILES - 1)
     column = tl.arange(0, _WIDTH)
     base = (first * S).to(tl.int64)
-    natural = tl.program_id(0) * BN % _ROWS + tl.arange(0, BN)
+    natural = block * BN % _ROWS + tl.arange(0, BN)
     place = tl.arange(0, BN)
     OWN: tl.constexpr = BN // (
         8 * WARPS
     )  # rows of one lane; neighbours, so that it reads their scales at once
     owned = (place // 16 % WARPS * 8 + place % 8) * OWN + place // (16 * WARPS) * 2 + place // 8 % 2
-    owned += tl.program_id(0) * BN % _ROWS
+    owned += block * BN % _ROWS
     ahead = tl.minimum(first + owned // _ROWS, TILES - 1) - first
     ahead *= S
     within = owned % _ROWS
@@ -211,7 +216,6 @@ def _products(
     px = x + (token * stride)[:, None] + column[None, :]
     ps = sums + (token * counts)[:, None] + tl.arange(0, 16)[None, :]
     acc = tl.zeros((BN, BM), tl.float32)
-    share = tl.program_id(1)
     for s in tl.range(S * share // SPLITS, S * (share + 1) // SPLITS, num_stages=STAGES):
         here = s * (words * _WORD)
         upper = tl.load(ph + s * _WORD).to(tl.int16) if FORM.high_bits > 0 else 0
@@ -247,6 +251,37 @@ def _products(
     return tl.reshape(tl.permute(acc, (1, 3, 0, 2, 4)), (BN, BM))
 
 
+@triton.jit
+def store_gated(
+    acc: tl.tensor,
+    values: tl.tensor,
+    value_sums: tl.tensor,
+    block: tl.tensor,
+    token: tl.tensor,
+    live: tl.tensor,
+    width: tl.tensor,
+    BN: tl.constexpr,
+    BM: tl.constexpr,
+    GELU: tl.constexpr,
+) -> None:
+    """activation(gate) * up of acc [BN, BM], rows in pairs, to rows `token` [BM] where they are `live`."""
+    gate, up = tl.split(tl.permute(tl.reshape(acc, (BN // 2, 2, BM)), (0, 2, 1)))
+    if GELU:
+        inner = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
+        value = gate / (1.0 + tl.exp(-inner)) * up
+    else:
+        value = gate / (1.0 + tl.exp(-gate)) * up
+    row = block * (BN // 2) + tl.arange(0, BN // 2)
+    rounded = tl.where((row < width)[:, None], value, 0.0).to(tl.float16)
+    kept = live[None, :] & (row < width)[:, None]
+    tl.store(values + token[None, :] * width + row[:, None], rounded, mask=kept)
+    group = block * (BN // 32) + tl.arange(0, BN // 32)
+    total = tl.sum(tl.reshape(rounded.to(tl.float32), (BN // 32, 16, BM)), axis=1)
+    groups = (width + 15) // 16
+    kept = live[None, :] & (group < groups)[:, None]
+    tl.store(value_sums + token[None, :] * groups + group[:, None], total, mask=kept)
+
+
 @triton.jit(do_not_specialize=["S", "K", "M", "SPLITS", "TILES"])
 def planes_kernel(
     quants: tl.tensor,
@@ -279,8 +314,9 @@ def planes_kernel(
     BN rows of its share of the weights once, and the
     activations of the same columns: bytes = weights + ⌈N / BN⌉ · M · K · 2 (from L2) + SPLITS · M · N · 4.
     """
-    acc = _products(
-        quants, high, meta, x, sums, S, K, M, SPLITS,
+    acc = products(
+        quants, high, meta, x, sums, S, K,
+        tl.minimum(tl.arange(0, BM), M - 1), tl.program_id(0), 0, tl.program_id(1), SPLITS,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
     row = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -321,25 +357,10 @@ def gated_kernel(
 
     grid: (⌈N / BN⌉, 1), BN a multiple of 32; bytes as `planes_kernel`, with M · N for the result.
     """
-    acc = _products(
-        quants, high, meta, x, sums, S, K, M, SPLITS,
+    acc = products(
+        quants, high, meta, x, sums, S, K,
+        tl.minimum(tl.arange(0, BM), M - 1), tl.program_id(0), 0, tl.program_id(1), SPLITS,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
-    gate, up = tl.split(tl.permute(tl.reshape(acc, (BN // 2, 2, BM)), (0, 2, 1)))
-    if GELU:
-        inner = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
-        value = gate / (1.0 + tl.exp(-inner)) * up
-    else:
-        value = gate / (1.0 + tl.exp(-gate)) * up
-    width = N // 2
-    row = tl.program_id(0) * (BN // 2) + tl.arange(0, BN // 2)
     token = tl.arange(0, BM)
-    rounded = tl.where((row < width)[:, None], value, 0.0).to(tl.float16)
-    live = token[None, :] < M
-    tl.store(values + token[None, :] * width + row[:, None], rounded, mask=live & (row[:, None] < width))
-    group = tl.program_id(0) * (BN // 32) + tl.arange(0, BN // 32)
-    total = tl.sum(tl.reshape(rounded.to(tl.float32), (BN // 32, 16, BM)), axis=1)
-    groups = (width + 15) // 16
-    tl.store(
-        value_sums + token[None, :] * groups + group[:, None], total, mask=live & (group[:, None] < groups)
-    )
+    store_gated(acc, values, value_sums, tl.program_id(0), token, token < M, N // 2, BN, BM, GELU)

@@ -127,16 +127,18 @@ def repack(
 ) -> PlanesMatrix:
     """Planes from a file's bytes, on the device of `raw` (uint8 [nbytes], row after row).
 
-    `row_order` int64 [N], on the same device, lists the source row of every row. Matrices of one
-    type and width stack by concatenating their bytes.
+    `row_order` int64 [N], on the same device, lists the source row of every row; a row may be taken twice.
+    Matrices of one type and width stack by concatenating their bytes.
     """
     rows, columns = shape
     block = FORMATS[type]
     per_row, rest = divmod(columns, block.elements)
-    if type not in LAYOUTS or rest or raw.shape != (rows * per_row * block.nbytes,):
+    line = per_row * block.nbytes
+    whole = raw.numel() % line == 0 if row_order is not None and line else raw.numel() == rows * line
+    if type not in LAYOUTS or rest or not whole:
         raise ValueError(f"{type.name} {shape} cannot become planes from {tuple(raw.shape)} bytes")
     matrix = _empty(type, shape, raw.device)
-    blocks = raw.view(rows, per_row, block.nbytes)
+    blocks = raw.view(-1, per_row, block.nbytes)
     step = _slab_rows(matrix)
     for start in range(0, rows, step):
         if row_order is None:

@@ -4,7 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from engine.model.keys import Keys
-from engine.model.spec import AttentionSpec, ExpertsSpec, Gating, LayerSpec, ModelConfig, RopePairing, RopeScaling
+from engine.model.spec import (
+    AttentionSpec,
+    ExpertsSpec,
+    Gating,
+    LayerSpec,
+    ModelConfig,
+    RopePairing,
+    RopeScaling,
+)
 
 COMMON_SCALINGS = (RopeScaling.NONE, RopeScaling.LINEAR, RopeScaling.YARN)
 

@@ -11,8 +11,8 @@ from gguf import GGUFReader
 from engine.api.errors import EngineError
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine
-from engine.model.arch import ARCHITECTURES
 from engine.model.decoder import Decoder
+from engine.model.families import FAMILIES as ARCHITECTURES
 from kernels.cpu.operations import CPUOperations
 from kernels.reference.operations import TorchOperations
 from tests.support.family_goldens import FamilyGolden, all_families, changed_copy

@@ -1,0 +1,148 @@
+"""The router on the device: which experts a token uses, their weights, and the pairs of every expert."""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.contract import Routing
+from kernels.reference.experts import LEAST_SUM
+
+_LEAST_SUM = tl.constexpr(LEAST_SUM)
+_SCANNED = 1024
+"""Pairs that a program looks at in one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """P = T · used pairs; pair p is slot p % used of token p // used."""
+
+    weights: Tensor
+    """float32 [P]."""
+    order: Tensor
+    """int32 [P], the pairs of expert 0, of expert 1, …; an expert's in order of their tokens."""
+    starts: Tensor
+    """int32 [experts + 1], the first place of each expert in `order`."""
+
+
+def route_tokens(logits: Tensor, bias: Tensor | None, routing: Routing) -> Routes:
+    """logits float32 [S, T, experts], added up over S in index order; bias float32 [experts].
+
+    Computes what `kernels.reference.experts.route` defines, in two launches.
+    """
+    splits, tokens, experts = logits.shape
+    device, pairs = logits.device, tokens * routing.used
+    ids = torch.empty(pairs, dtype=torch.int32, device=device)
+    weights = torch.empty(pairs, device=device)
+    order = torch.empty(pairs, dtype=torch.int32, device=device)
+    starts = torch.empty(experts + 1, dtype=torch.int32, device=device)
+    _route[(tokens,)](
+        logits, logits if bias is None else bias, ids, weights, tokens, routing.scale,
+        EXPERTS=experts, PADDED=triton.next_power_of_2(experts), USED=routing.used, SPLITS=splits,
+        BIAS=bias is not None, GATING=routing.gating, NORMALISED=routing.normalised, num_warps=1,
+    )  # fmt: skip
+    step = min(_SCANNED, triton.next_power_of_2(pairs))
+    _group_pairs[(experts,)](ids, order, starts, pairs, experts, STEP=step, num_warps=4)
+    return Routes(weights, order, starts)
+
+
+@triton.jit(do_not_specialize=["num_tokens"])
+def _route(
+    logits: tl.tensor,
+    bias: tl.tensor,
+    ids: tl.tensor,
+    weights: tl.tensor,
+    num_tokens: tl.tensor,
+    scale: tl.tensor,
+    EXPERTS: tl.constexpr,
+    PADDED: tl.constexpr,
+    USED: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BIAS: tl.constexpr,
+    GATING: tl.constexpr,
+    NORMALISED: tl.constexpr,
+) -> None:
+    """Grid (tokens,): a token's experts one after another, each the best of those that are left."""
+    token = tl.program_id(0).to(tl.int64)
+    expert = tl.arange(0, PADDED)
+    inside = expert < EXPERTS
+    row = logits + token * EXPERTS + expert
+    score = tl.load(row, mask=inside, other=float("-inf"))
+    for split in tl.static_range(1, SPLITS):
+        step = num_tokens.to(tl.int64) * (split * EXPERTS)
+        score += tl.load(row + step, mask=inside, other=0.0)
+    if GATING == "softmax":
+        score = tl.exp(score - tl.max(score, axis=0))
+        score = score / tl.sum(score, axis=0)
+    elif GATING == "sigmoid":
+        score = 1.0 / (1.0 + tl.exp(-score))
+    ranked = score
+    if BIAS:
+        ranked += tl.load(bias + expert, mask=inside, other=0.0)
+    # Numbers that are none must still name an expert, and no place beyond them may ever win.
+    ranked = tl.where(inside, tl.where(ranked == ranked, ranked, -1.0e30), float("-inf"))
+    slot = tl.arange(0, triton.next_power_of_2(USED))
+    chosen = tl.zeros_like(slot)
+    weight = tl.full(slot.shape, float("-inf"), tl.float32)
+    for number in tl.static_range(USED):
+        best = tl.argmax(ranked, axis=0, tie_break_left=True)
+        own = tl.sum(tl.where(expert == best, score, 0.0), axis=0)
+        chosen = tl.where(slot == number, best, chosen)
+        weight = tl.where(slot == number, own, weight)
+        ranked = tl.where(expert == best, float("-inf"), ranked)
+    used = slot < USED
+    if GATING == "softmax_selected":
+        weight = tl.exp(weight - tl.max(weight, axis=0))
+        weight = weight / tl.sum(weight, axis=0)
+    elif NORMALISED:
+        weight = weight / tl.maximum(tl.sum(tl.where(used, weight, 0.0), axis=0), _LEAST_SUM)
+    tl.store(ids + token * USED + slot, chosen, mask=used)
+    tl.store(weights + token * USED + slot, weight * scale, mask=used)
+
+
+@triton.jit(do_not_specialize=["pairs", "experts"])
+def _group_pairs(
+    ids: tl.tensor, order: tl.tensor, starts: tl.tensor, pairs: int, experts: int, STEP: tl.constexpr
+) -> None:
+    """Grid (experts,): a program looks at all pairs twice and lists those of its expert, in their order.
+
+    Bytes: 8 · pairs for each expert, from the L2.
+    """
+    own = tl.program_id(0)
+    place = tl.arange(0, STEP)
+    before = tl.zeros((STEP,), tl.int32)
+    for start in range(0, pairs, STEP):
+        expert = tl.load(ids + start + place, mask=start + place < pairs, other=experts)
+        before += (expert < own).to(tl.int32)
+    first = tl.sum(before, axis=0)
+    tl.store(starts + own, first)
+    for start in range(0, pairs, STEP):
+        expert = tl.load(ids + start + place, mask=start + place < pairs, other=experts)
+        mine = (expert == own).to(tl.int32)
+        target = first + tl.cumsum(mine, axis=0) - 1
+        tl.store(order + target, start + place, mask=mine > 0)
+        first += tl.sum(mine, axis=0)
+    if own == experts - 1:
+        tl.store(starts + experts, first)
+
+
+@triton.jit
+def find_expert(
+    starts: tl.tensor, tile: tl.tensor, experts: int, PADDED: tl.constexpr, BM: tl.constexpr
+) -> tl.tuple:
+    """The expert of tile number `tile` of BM pairs, and its places [first, end) in the order of pairs.
+
+    Tiles of one expert follow each other; behind the last one first equals end.
+    """
+    expert = tl.arange(0, PADDED)
+    inside = expert < experts
+    start = tl.load(starts + expert, mask=inside, other=0)
+    end = tl.load(starts + expert + 1, mask=inside, other=0)
+    tiles = tl.where(inside, (end - start + BM - 1) // BM, 0)
+    behind = tl.cumsum(tiles, axis=0)
+    here = (tile < behind) & (tile >= behind - tiles)
+    found = tl.sum(tl.where(here, expert, 0), axis=0)
+    first = tl.sum(tl.where(here, start + (tile - behind + tiles) * BM, 0), axis=0)
+    return found, first, tl.minimum(first + BM, tl.sum(tl.where(here, end, 0), axis=0))

@@ -1,0 +1,106 @@
+"""Experts on the kernels against the plain torch definition."""
+
+import pytest
+import torch
+
+from kernels.contract import Activation, ExpertMatrices, QuantizedMatrix, Routing
+from kernels.cuda.activations import Activations
+from kernels.experts.experts import TritonExperts, apply_experts, make_experts
+from kernels.experts.routing import route_tokens
+from kernels.linear.linear import LinearMaker
+from kernels.quant.formats import GGMLType
+from kernels.reference import experts as reference
+from tests.kernels.quant_cases import activations, plausible_bytes, relative_error
+
+ROUTINGS = [
+    Routing(2, "softmax", True, 1.0),
+    Routing(3, "softmax", False, 2.5),
+    Routing(2, "sigmoid", True, 1.5),
+    Routing(2, "softmax_selected", False, 1.0),
+]
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("routing", ROUTINGS, ids=lambda routing: routing.gating + str(routing.used))
+def test_routes_are_those_of_the_definition(routing: Routing, biased: bool, device: str):
+    torch.manual_seed(3)
+    parts = torch.randn(2, 9, 11)
+    bias = torch.randn(11) if biased else None
+    routes = route_tokens(parts.to(device), None if bias is None else bias.to(device), routing)
+    ids, weights = reference.route(parts.sum(0), bias, routing)
+    torch.testing.assert_close(routes.weights.cpu().view(9, -1), weights, rtol=1e-5, atol=1e-6)
+    order, starts = routes.order.cpu(), routes.starts.tolist()
+    flat = ids.flatten()
+    for expert in range(11):
+        own = order[starts[expert] : starts[expert + 1]].tolist()
+        assert own == (flat == expert).nonzero().flatten().tolist()
+    assert starts[-1] == len(flat)
+
+
+def test_equal_probabilities_and_no_numbers_still_choose_different_experts(device: str):
+    logits = torch.zeros(1, 2, 5)
+    logits[0, 1] = float("nan")
+    routes = route_tokens(logits.to(device), None, ROUTINGS[0])
+    assert sorted(routes.order.tolist()) == [0, 1, 2, 3]
+
+
+FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
+
+
+def matrix(kind: str, rows: int, columns: int) -> QuantizedMatrix:
+    if kind in FLOATS:
+        raw = (torch.randn(rows, columns) / columns**0.5).to(FLOATS[kind]).view(torch.uint8).flatten()
+    else:
+        raw = plausible_bytes(GGMLType[kind], (rows, columns), "cpu")
+    return QuantizedMatrix(raw, GGMLType[kind], (rows, columns))
+
+
+def made(kind: str, count: int, hidden: int, size: int, fused: bool) -> ExpertMatrices:
+    parts = [matrix(kind, count * size, hidden) for _ in range(2)]
+    if fused:
+        parts = [matrix(kind, count * 2 * size, hidden)]
+    return ExpertMatrices(
+        count, matrix("F32", count, hidden), None, parts, matrix(kind, count * hidden, size)
+    )
+
+
+CASES = [
+    ("Q4_K", 4, 256, 256, "silu", False, 3),
+    ("F16", 3, 64, 96, "gelu", True, 2),
+    ("F32", 3, 96, 80, "silu", False, 2),
+    ("MXFP4", 5, 96, 160, "silu", False, 3),
+    ("Q6_K", 4, 256, 256, "gelu", False, 40),
+    ("Q8_0", 8, 320, 96, "silu", True, 70),
+    ("BF16", 3, 64, 96, "silu", False, 3),
+    ("Q5_0", 6, 64, 32, "silu", False, 9),
+]
+
+
+@pytest.mark.parametrize("invariant", [False, True])
+@pytest.mark.parametrize(("kind", "count", "hidden", "size", "activation", "fused", "tokens"), CASES)
+def test_experts_are_those_of_the_definition(
+    kind, count, hidden, size, activation, fused, tokens, invariant, device
+):
+    torch.manual_seed(5)
+    matrices, routing = made(kind, count, hidden, size, fused), Routing(2, "softmax", True, 1.0)
+    experts = on_device(matrices, routing, activation, device)
+    given = activations(tokens, hidden, device)
+    parts = apply_experts(given, experts, invariant)
+    assert parts.shape == (2, tokens, hidden)
+    plain = reference.make_experts(matrices, routing, activation, torch.device("cpu"))
+    expected = reference.apply_experts(given.values.float().cpu(), plain, reference.dequantize_rows)
+    assert relative_error(parts.sum(0).cpu(), expected) < 2e-3
+    if invariant:
+        last = Activations(given.values[-1:].clone(), given.sums[-1:].clone())
+        assert torch.equal(apply_experts(last, experts, True)[:, 0], parts[:, -1])
+
+
+def on_device(
+    matrices: ExpertMatrices, routing: Routing, activation: Activation, device: str
+) -> TritonExperts:
+    maker = LinearMaker(torch.device(device))
+    try:
+        return make_experts(maker, matrices, routing, activation)
+    finally:
+        maker.close()
+
