@@ -149,6 +149,10 @@ class TritonOperations:
             return count // form.elements * form.nbytes * 17 // 16
         return 2 * count
 
+    def expert_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
+        """As of other matrices."""
+        return self.matrix_bytes(type, shape)
+
     def kv_block_bytes(self, num_layers: int, kv_heads: int, head_dim: int) -> int:
         """Keys and values of one block."""
         return pages.block_nbytes(num_layers, kv_heads, head_dim, BLOCK_SIZE, self._kv_format)

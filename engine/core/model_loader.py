@@ -242,11 +242,13 @@ def _num_blocks(name: str, length: int, block_bytes: int, options: LoadOptions) 
 
 
 def _weight_bytes(file: GGUFFile, ops: Operations) -> int:
-    return sum(
-        ops.matrix_bytes(info.type, (info.shape[0], info.shape[1]))
-        for info in file.tensors.values()
-        if len(info.shape) == 2
-    )
+    total = 0
+    for info in file.tensors.values():
+        if len(info.shape) == 2:
+            total += ops.matrix_bytes(info.type, (info.shape[0], info.shape[1]))
+        elif len(info.shape) == 3:
+            total += ops.expert_bytes(info.type, (info.shape[0] * info.shape[1], info.shape[2]))
+    return total
 
 
 def _parameters(file: GGUFFile) -> int:

@@ -9,14 +9,20 @@ from torch import Tensor
 from kernels.contract import Activation, ExpertMatrices, Routing
 from kernels.cuda.activations import SUM_WIDTH, Activations, has_ptx
 from kernels.experts.float_kernels import float_experts_kernel
-from kernels.experts.routing import Routes, route_tokens
-from kernels.experts.rows_kernels import down_planes_kernel, gate_planes_kernel
+from kernels.experts.routing import Groups, Routes, group_pairs, route_tokens
+from kernels.experts.rows_kernels import experts_rows_kernel
+from kernels.experts.tile_kernels import experts_tiled_kernel
 from kernels.linear.linear import LinearMaker, TritonLinear, Weight, apply_linear
-from kernels.linear.rows_plan import RowsPlan, rows_plan
+from kernels.linear.rows_plan import MAX_ROWS, rows_plan
+from kernels.linear.tile_plan import Tile, gpu_of
+from kernels.planes.dequant import parity
 from kernels.planes.layout import COLUMNS, ROWS, PlanesMatrix
+from kernels.planes.unpack import HALF
 
-FEW_PAIRS, MANY_PAIRS = 8, 32
-"""Pairs of one expert that a program takes at once; the second where experts have many."""
+SMALL, LARGE = Tile(64, 32, 4, 2, 4), Tile(128, 64, 4, 3, 3)
+"""Tiles of pairs of one expert: while these are few, and where they are many."""
+FLOAT_ROWS, FLOAT_PAIRS = 64, 32
+"""The same for weights that are no planes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,82 +91,89 @@ def apply_experts(x: Activations, experts: TritonExperts, batch_invariant: bool 
     logits = apply_linear(x, experts.router, batch_invariant)
     routes = route_tokens(logits, experts.selection_bias, experts.routing)
     tokens, device, used = x.values.shape[0], x.values.device, experts.routing.used
-    pairs = tokens * used
-    values = torch.empty((pairs, experts.size), dtype=torch.float16, device=device)
-    sums = torch.empty((pairs, triton.cdiv(experts.size, SUM_WIDTH)), device=device)
+    opened = Activations(
+        torch.empty((tokens * used, experts.size), dtype=torch.float16, device=device),
+        torch.empty((tokens * used, triton.cdiv(experts.size, SUM_WIDTH)), device=device),
+    )
     out = torch.empty((used, tokens, experts.hidden), device=device)
-    many = batch_invariant or pairs > 2 * FEW_PAIRS * experts.count
-    tile = MANY_PAIRS if many else FEW_PAIRS
-    opened = Activations(values, sums)
-    _launch(x, experts.gate_up, experts, routes, opened, None, tile)
-    _launch(opened, experts.down, experts, routes, None, out, tile)
+    few = tokens <= MAX_ROWS and not batch_invariant
+    planes = isinstance(experts.gate_up, PlanesMatrix) and isinstance(experts.down, PlanesMatrix)
+    groups = None if few and planes else group_pairs(routes, experts.count)
+    one = _Products(experts, routes, groups, tokens, fixed=batch_invariant)
+    one.launch(x, experts.gate_up, opened.values, opened.sums, experts.activation)
+    one.launch(opened, experts.down, out, routes.weights, "")
     return out
 
 
-def _launch(
-    x: Activations,
-    weight: Weight,
-    experts: TritonExperts,
-    routes: Routes,
-    opened: Activations | None,
-    out: Tensor | None,
-    tile: int,
-) -> None:
-    """The gated product into `opened`, or the weighed one into `out`."""
-    pairs = routes.order.shape[0]
-    rows = 2 * experts.size if opened is not None else experts.hidden
-    # Every expert in use may have one tile that is not full.
-    tiles = min(pairs, pairs // tile + experts.count)
-    options = {"USED": experts.routing.used, "PADDED": triton.next_power_of_2(experts.count)}
-    if isinstance(weight, Tensor):
-        _launch_float(x, weight, experts, routes, opened, out, tile, (rows, tiles), options)
-        return
-    plan = _plan(weight, tile, rows)
-    options |= {
-        "FORM": weight.format, "BN": plan.weights, "BM": tile, "STAGES": plan.stages,
-        "RAGGED": weight.shape[1] % COLUMNS != 0, "BEFORE": plan.before, "FAST": has_ptx(weight.quants),
-        "WARPS": plan.warps, "num_warps": plan.warps,
-    }  # fmt: skip
-    planes = (weight.quants, weight.high, weight.meta, x.values, x.sums, routes.order, routes.starts)
-    sizes = (
-        experts.count, -(-rows // ROWS), weight.quants.shape[1], weight.shape[1], weight.quants.shape[0],
-        rows,
-    )  # fmt: skip
-    grid = (triton.cdiv(rows, plan.weights), tiles)
-    if opened is not None:
-        gate_planes_kernel[grid](
-            *planes, opened.values, opened.sums, *sizes, GELU=experts.activation == "gelu", **options
-        )
-    else:
-        assert out is not None
-        down_planes_kernel[grid](*planes, routes.weights, out, *sizes, out.shape[1], **options)
+@dataclass(frozen=True, slots=True)
+class _Products:
+    """The two products of one layer and pass."""
 
+    experts: TritonExperts
+    routes: Routes
+    groups: Groups | None
+    """None for few tokens."""
+    tokens: int
+    fixed: bool
+    """Whether tiles may not depend on the number of tokens."""
 
-def _plan(weight: PlanesMatrix, tile: int, rows: int) -> RowsPlan:
-    return rows_plan(weight.type, tile, (rows, weight.shape[1]), 1, gated=True)
+    def launch(self, x: Activations, weight: Weight, out: Tensor, sums: Tensor, gate: str) -> None:
+        """With a gate its activation's name; else the weighed product."""
+        rows = self.experts.hidden if gate == "" else 2 * self.experts.size
+        if isinstance(weight, Tensor):
+            self._float(x, weight, out, sums, gate, rows)
+        elif self.groups is None:
+            self._rows(x, weight, out, sums, gate, rows)
+        else:
+            self._tiles(x, weight, self.groups, out, sums, gate, rows)
 
+    def _rows(
+        self, x: Activations, weight: PlanesMatrix, out: Tensor, sums: Tensor, gate: str, rows: int
+    ) -> None:
+        pairs = self.routes.ids.shape[0]
+        plan = rows_plan(weight.type, self.tokens, (rows, weight.shape[1]), 1, gated=True)
+        experts_rows_kernel[(triton.cdiv(rows, plan.weights), pairs)](
+            weight.quants, weight.high, weight.meta, x.values, x.sums, self.routes.ids, self.routes.weights,
+            out, sums, pairs, -(-rows // ROWS), weight.quants.shape[1], weight.shape[1],
+            weight.quants.shape[0], rows, self.tokens, PAIRS=triton.next_power_of_2(pairs),
+            USED=self.experts.routing.used, FORM=weight.format, BN=plan.weights, BM=plan.tokens,
+            STAGES=plan.stages, RAGGED=weight.shape[1] % COLUMNS != 0, BEFORE=plan.before, GATE=gate,
+            FAST=has_ptx(weight.quants), WARPS=plan.warps, num_warps=plan.warps,
+        )  # fmt: skip
 
-def _launch_float(
-    x: Activations,
-    weight: Tensor,
-    experts: TritonExperts,
-    routes: Routes,
-    opened: Activations | None,
-    out: Tensor | None,
-    tile: int,
-    size: tuple[int, int],
-    options: dict[str, int],
-) -> None:
-    rows, tiles = size
-    fast = {torch.float16: "none", torch.bfloat16: "tf32"}.get(weight.dtype, "tf32x3")
-    weights, depth = 64, 64
-    target = out if opened is None else opened.values
-    assert target is not None
-    float_experts_kernel[(triton.cdiv(rows, weights), tiles)](
-        weight, x.values, routes.order, routes.starts, routes.weights, target,
-        routes.weights if opened is None else opened.sums, experts.count, rows, weight.shape[1],
-        x.values.shape[0] if out is None else out.shape[1], **options,
-        BN=weights, BM=tile, BK=depth, STAGES=2,
-        PRECISION=fast if fast == "none" or has_ptx(weight) else "ieee",
-        GATE="" if opened is None else experts.activation, num_warps=4,
-    )  # fmt: skip
+    def _tiles(
+        self, x: Activations, weight: PlanesMatrix, groups: Groups, out: Tensor, sums: Tensor, gate: str,
+        rows: int,
+    ) -> None:  # fmt: skip
+        tile, columns = self._tile(weight), weight.shape[1]
+        experts_tiled_kernel[(triton.cdiv(rows, tile.weights), self._num_tiles(tile.tokens))](
+            weight.quants, weight.high, weight.meta, parity(weight.quants.device), x.values, groups.order,
+            groups.starts, self.routes.weights, out, sums, self.experts.count, -(-rows // ROWS),
+            weight.quants.shape[0], weight.quants.shape[1], rows, columns, self.tokens,
+            USED=self.experts.routing.used, PADDED=triton.next_power_of_2(self.experts.count),
+            FORM=weight.format, BN=tile.weights, BM=tile.tokens, EVEN=columns % HALF == 0, GATE=gate,
+            FAST=has_ptx(weight.quants), STAGES=tile.stages, num_warps=tile.warps,
+        )  # fmt: skip
+
+    def _tile(self, weight: PlanesMatrix) -> Tile:
+        """Larger tiles where most experts fill them."""
+        mean = self.tokens * self.experts.routing.used / self.experts.count
+        wanted = LARGE if mean >= 2 * LARGE.tokens and not self.fixed else SMALL
+        room = gpu_of(weight.quants).shared
+        return wanted if wanted.shared(weight.type) <= room else SMALL
+
+    def _num_tiles(self, tokens: int) -> int:
+        """Every expert in use may have one tile that is not full."""
+        pairs = self.routes.ids.shape[0]
+        return min(pairs, pairs // tokens + self.experts.count)
+
+    def _float(self, x: Activations, weight: Tensor, out: Tensor, sums: Tensor, gate: str, rows: int) -> None:
+        assert self.groups is not None
+        fast = {torch.float16: "none", torch.bfloat16: "tf32"}.get(weight.dtype, "tf32x3")
+        tile = FLOAT_PAIRS
+        float_experts_kernel[(triton.cdiv(rows, FLOAT_ROWS), self._num_tiles(tile))](
+            weight, x.values, self.groups.order, self.groups.starts, self.routes.weights, out, sums,
+            self.experts.count, rows, weight.shape[1], self.tokens, USED=self.experts.routing.used,
+            PADDED=triton.next_power_of_2(self.experts.count), BN=FLOAT_ROWS, BM=tile, BK=64, STAGES=2,
+            PRECISION=fast if fast == "none" or has_ptx(weight) else "ieee", GATE=gate, num_warps=4,
+        )  # fmt: skip

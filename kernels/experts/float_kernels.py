@@ -5,7 +5,7 @@ import triton.language as tl
 
 from kernels.experts.routing import find_expert
 from kernels.experts.rows_kernels import store_weighed
-from kernels.linear.rows_kernels import store_gated
+from kernels.linear.gate import store_gated
 
 
 @triton.jit
@@ -60,19 +60,18 @@ def float_experts_kernel(
     PRECISION: tl.constexpr,
     GATE: tl.constexpr,
 ) -> None:
-    """What `gate_planes_kernel` (GATE names the activation) and `down_planes_kernel` ("") compute."""
+    """What `experts_rows_kernel` computes. grid: (⌈N / BN⌉, tiles of BM pairs)."""
     expert, first, end = find_expert(starts, tl.program_id(1), experts, PADDED, BM)
     if first >= end:
         return
     place = first + tl.arange(0, BM)
     live = place < end
-    place = tl.minimum(place, end - 1)
-    if GATE == "":
-        acc = _float_products(weights, x, expert, place, N, K, BN, BM, BK, STAGES, PRECISION)
-        store_weighed(acc, out, order, pair_weights, place, live, tl.program_id(0), N, tokens, USED, BN)
+    pair = tl.load(order + tl.minimum(place, end - 1))
+    row = pair // USED if GATE != "" else pair
+    acc = _float_products(weights, x, expert, row, N, K, BN, BM, BK, STAGES, PRECISION)
+    if GATE != "":
+        width = N // 2
+        wide = pair.to(tl.int64)
+        store_gated(acc, out, out_sums, tl.program_id(0), wide, live, width, width, BN, BM, GATE == "gelu")
     else:
-        token = tl.load(order + place) // USED
-        acc = _float_products(weights, x, expert, token, N, K, BN, BM, BK, STAGES, PRECISION)
-        store_gated(
-            acc, out, out_sums, tl.program_id(0), place.to(tl.int64), live, N // 2, BN, BM, GATE == "gelu"
-        )
+        store_weighed(acc, out, pair_weights, pair, live, tl.program_id(0), N, tokens, USED, BN)

@@ -19,8 +19,16 @@ _SCANNED = 1024
 class Routes:
     """P = T · used pairs; pair p is slot p % used of token p // used."""
 
+    ids: Tensor
+    """int32 [P], the expert of each pair."""
     weights: Tensor
     """float32 [P]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The pairs of each expert side by side."""
+
     order: Tensor
     """int32 [P], the pairs of expert 0, of expert 1, …; an expert's in order of their tokens."""
     starts: Tensor
@@ -30,22 +38,28 @@ class Routes:
 def route_tokens(logits: Tensor, bias: Tensor | None, routing: Routing) -> Routes:
     """logits float32 [S, T, experts], added up over S in index order; bias float32 [experts].
 
-    Computes what `kernels.reference.experts.route` defines, in two launches.
+    Computes what `kernels.reference.experts.route` defines.
     """
     splits, tokens, experts = logits.shape
     device, pairs = logits.device, tokens * routing.used
     ids = torch.empty(pairs, dtype=torch.int32, device=device)
     weights = torch.empty(pairs, device=device)
-    order = torch.empty(pairs, dtype=torch.int32, device=device)
-    starts = torch.empty(experts + 1, dtype=torch.int32, device=device)
     _route[(tokens,)](
         logits, logits if bias is None else bias, ids, weights, tokens, routing.scale,
         EXPERTS=experts, PADDED=triton.next_power_of_2(experts), USED=routing.used, SPLITS=splits,
         BIAS=bias is not None, GATING=routing.gating, NORMALISED=routing.normalised, num_warps=1,
     )  # fmt: skip
+    return Routes(ids, weights)
+
+
+def group_pairs(routes: Routes, experts: int) -> Groups:
+    """List the pairs by their expert, in one launch."""
+    pairs, device = routes.ids.shape[0], routes.ids.device
+    order = torch.empty(pairs, dtype=torch.int32, device=device)
+    starts = torch.empty(experts + 1, dtype=torch.int32, device=device)
     step = min(_SCANNED, triton.next_power_of_2(pairs))
-    _group_pairs[(experts,)](ids, order, starts, pairs, experts, STEP=step, num_warps=4)
-    return Routes(weights, order, starts)
+    _group_pairs[(experts,)](routes.ids, order, starts, pairs, experts, STEP=step, num_warps=4)
+    return Groups(order, starts)
 
 
 @triton.jit(do_not_specialize=["num_tokens"])

@@ -1,4 +1,4 @@
-"""Planes of experts times a few pairs each: the kernels for few rows, with an expert for every tile.
+"""Planes of experts times a few tokens: the kernel for few rows, with an expert for every program.
 
 An expert's rows begin at a tile of their own (`kernels.experts.experts`), so that no tile holds two.
 """
@@ -6,109 +6,87 @@ An expert's rows begin at a tile of their own (`kernels.experts.experts`), so th
 import triton
 import triton.language as tl
 
-from kernels.experts.routing import find_expert
-from kernels.linear.rows_kernels import products, store_gated
+from kernels.linear.gate import store_gated
+from kernels.linear.rows_kernels import products
 
 
-@triton.jit(do_not_specialize=["experts", "per_expert", "S", "K", "TILES", "N"])
-def gate_planes_kernel(
-    quants: tl.tensor,
-    high: tl.tensor,
-    meta: tl.tensor,
-    x: tl.tensor,
-    sums: tl.tensor,
-    order: tl.tensor,
-    starts: tl.tensor,
-    values: tl.tensor,
-    value_sums: tl.tensor,
-    experts: int,
-    per_expert: int,
-    S: int,
-    K: int,
-    TILES: int,
-    N: int,
-    USED: tl.constexpr,
-    PADDED: tl.constexpr,
-    FORM: tl.constexpr,
-    BN: tl.constexpr,
-    BM: tl.constexpr,
-    STAGES: tl.constexpr,
-    RAGGED: tl.constexpr,
-    BEFORE: tl.constexpr,
-    GELU: tl.constexpr,
-    FAST: tl.constexpr,
-    WARPS: tl.constexpr,
-) -> None:
-    """values float16 [P, N / 2] = activation(gate) * up of the pairs in order, and their sums of 16.
+@triton.jit
+def find_pairs(
+    ids: tl.tensor, pair: tl.tensor, pairs: int, PAIRS: tl.constexpr, BM: tl.constexpr
+) -> tl.tuple:
+    """The expert of pair number `pair`, how many pairs it has, and these [BM], their first repeated.
 
-    grid: (⌈N / BN⌉, tiles of BM pairs). Weights of an expert are read once for BM of its pairs.
+    The count is 0 where an earlier pair has the same expert: that one's program serves all of them.
     """
-    expert, first, end = find_expert(starts, tl.program_id(1), experts, PADDED, BM)
-    if first >= end:
-        return
-    place = first + tl.arange(0, BM)
-    live = place < end
-    token = tl.load(order + tl.minimum(place, end - 1)) // USED
-    acc = products(
-        quants, high, meta, x, sums, S, K, token, tl.program_id(0), expert * per_expert, 0, 1,
-        FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
-    )  # fmt: skip
-    store_gated(acc, values, value_sums, tl.program_id(0), place.to(tl.int64), live, N // 2, BN, BM, GELU)
+    number = tl.arange(0, PAIRS)
+    expert = tl.load(ids + pair)
+    same = (tl.load(ids + number, mask=number < pairs, other=-1) == expert).to(tl.int32)
+    rank = tl.where(same > 0, tl.cumsum(same, axis=0) - 1, -1)
+    first = tl.min(tl.where(same > 0, number, PAIRS), axis=0)
+    count = tl.where(first == pair, tl.sum(same, axis=0), 0)
+    lane = tl.arange(0, BM)
+    found = tl.sum(tl.where(rank[:, None] == lane[None, :], number[:, None], 0), axis=0)
+    return expert, count, tl.where(lane < count, found, pair)
 
 
-@triton.jit(do_not_specialize=["experts", "per_expert", "S", "K", "TILES", "N", "tokens"])
-def down_planes_kernel(
+@triton.jit(do_not_specialize=["pairs", "per_expert", "S", "K", "TILES", "N", "tokens"])
+def experts_rows_kernel(
     quants: tl.tensor,
     high: tl.tensor,
     meta: tl.tensor,
     x: tl.tensor,
     sums: tl.tensor,
-    order: tl.tensor,
-    starts: tl.tensor,
+    ids: tl.tensor,
     weights: tl.tensor,
     out: tl.tensor,
-    experts: int,
+    out_sums: tl.tensor,
+    pairs: int,
     per_expert: int,
     S: int,
     K: int,
     TILES: int,
     N: int,
     tokens: int,
+    PAIRS: tl.constexpr,
     USED: tl.constexpr,
-    PADDED: tl.constexpr,
     FORM: tl.constexpr,
     BN: tl.constexpr,
     BM: tl.constexpr,
     STAGES: tl.constexpr,
     RAGGED: tl.constexpr,
     BEFORE: tl.constexpr,
+    GATE: tl.constexpr,
     FAST: tl.constexpr,
     WARPS: tl.constexpr,
 ) -> None:
-    """out float32 [USED, tokens, N] = each pair's product times its weight, at its slot and token.
+    """A few tokens: a program for every pair, of which the first of an expert serves all of them.
 
-    x [P, K] in the order of pairs. grid: (⌈N / BN⌉, tiles of BM pairs).
+    With GATE, the activation, out is float16 [P, N / 2], the gated product of each pair, and its sums.
+    With "" x [P, K] is that, and out float32 [USED, tokens, N] is each pair's product times its weight.
+    grid: (⌈N / BN⌉, P); BM is at least the number of tokens. Weights of an expert are read once.
     """
-    expert, first, end = find_expert(starts, tl.program_id(1), experts, PADDED, BM)
-    if first >= end:
+    expert, count, pair = find_pairs(ids, tl.program_id(1), pairs, PAIRS, BM)
+    if count == 0:
         return
-    place = first + tl.arange(0, BM)
-    live = place < end
-    place = tl.minimum(place, end - 1)
+    live = tl.arange(0, BM) < count
+    row = pair // USED if GATE != "" else pair
     acc = products(
-        quants, high, meta, x, sums, S, K, place, tl.program_id(0), expert * per_expert, 0, 1,
+        quants, high, meta, x, sums, S, K, row, tl.program_id(0), expert * per_expert, 0, 1,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
-    store_weighed(acc, out, order, weights, place, live, tl.program_id(0), N, tokens, USED, BN)
+    if GATE != "":
+        width = N // 2
+        store_gated(acc, out, out_sums, tl.program_id(0), pair, live, width, width, BN, BM, GATE == "gelu")
+    else:
+        store_weighed(acc, out, weights, pair, live, tl.program_id(0), N, tokens, USED, BN)
 
 
 @triton.jit
 def store_weighed(
     acc: tl.tensor,
     out: tl.tensor,
-    order: tl.tensor,
     weights: tl.tensor,
-    place: tl.tensor,
+    pair: tl.tensor,
     live: tl.tensor,
     block: tl.tensor,
     N: tl.tensor,
@@ -116,10 +94,9 @@ def store_weighed(
     USED: tl.constexpr,
     BN: tl.constexpr,
 ) -> None:
-    """acc [BN, BM] of the pairs at `place` in order, times their weights, to their slot and token."""
-    pair = tl.load(order + place)
-    weight = tl.load(weights + pair)
+    """acc [BN, BM] of some pairs times their weights to their slot and token of out [USED, tokens, N]."""
     target = (pair % USED).to(tl.int64) * tokens + pair // USED
     row = block * BN + tl.arange(0, BN)
     at = out + target[None, :] * N + row[:, None]
-    tl.store(at, acc * weight[None, :], mask=live[None, :] & (row < N)[:, None])
+    weighed = acc * tl.load(weights + pair)[None, :]
+    tl.store(at, weighed, mask=live[None, :] & (row < N)[:, None])

@@ -9,6 +9,7 @@ from kernels.contract import Activation
 from kernels.cuda.activations import SUM_WIDTH, Activations
 
 _BLOCK = 1024
+_SUM = tl.constexpr(SUM_WIDTH)
 _LARGEST = tl.constexpr(65504.0)
 
 
@@ -51,6 +52,37 @@ def gated_product(gate: tl.tensor, up: tl.tensor, GELU: tl.constexpr) -> tl.tens
         inner = gate
     product = gate * tl.sigmoid(inner) * up
     return tl.minimum(tl.maximum(product, -_LARGEST), _LARGEST)
+
+
+@triton.jit
+def store_gated(
+    acc: tl.tensor,
+    values: tl.tensor,
+    sums: tl.tensor,
+    block: tl.tensor,
+    token: tl.tensor,
+    live: tl.tensor,
+    width: tl.tensor,
+    stride: tl.tensor,
+    BN: tl.constexpr,
+    BM: tl.constexpr,
+    GELU: tl.constexpr,
+) -> None:
+    """The gated product of acc [BN, BM], rows in pairs, to rows `token` [BM] of values where they are `live`.
+
+    block: which BN rows these are; width: features in all; stride: from one row of values to the next.
+    The sums of 16 go with them.
+    """
+    gate, up = tl.split(tl.permute(tl.reshape(acc, (BN // 2, 2, BM)), (0, 2, 1)))
+    feature = block * (BN // 2) + tl.arange(0, BN // 2)
+    inside = (feature < width)[:, None]
+    product = tl.where(inside, gated_product(gate, up, GELU), 0.0).to(tl.float16)
+    tl.store(values + token[None, :] * stride + feature[:, None], product, mask=live[None, :] & inside)
+    added = tl.sum(tl.reshape(product.to(tl.float32), (BN // 2 // _SUM, _SUM, BM)), axis=1)
+    groups = tl.cdiv(width, _SUM)
+    group = block * (BN // 2 // _SUM) + tl.arange(0, BN // 2 // _SUM)
+    kept = live[None, :] & (group < groups)[:, None]
+    tl.store(sums + token[None, :] * groups + group[:, None], added, mask=kept)
 
 
 @triton.jit(do_not_specialize=["rows"])

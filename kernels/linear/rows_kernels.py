@@ -8,6 +8,7 @@ of 16 activations as a pair of float16 (the second holds what rounding the first
 import triton
 import triton.language as tl
 
+from kernels.linear.gate import store_gated
 from kernels.linear.rows_fields import factor, last_word, meta_word
 from kernels.linear.rows_operands import four_planes, fragment, scale, scaled_plane, sides
 from kernels.planes.fields import word_count
@@ -251,37 +252,6 @@ def products(
     return tl.reshape(tl.permute(acc, (1, 3, 0, 2, 4)), (BN, BM))
 
 
-@triton.jit
-def store_gated(
-    acc: tl.tensor,
-    values: tl.tensor,
-    value_sums: tl.tensor,
-    block: tl.tensor,
-    token: tl.tensor,
-    live: tl.tensor,
-    width: tl.tensor,
-    BN: tl.constexpr,
-    BM: tl.constexpr,
-    GELU: tl.constexpr,
-) -> None:
-    """activation(gate) * up of acc [BN, BM], rows in pairs, to rows `token` [BM] where they are `live`."""
-    gate, up = tl.split(tl.permute(tl.reshape(acc, (BN // 2, 2, BM)), (0, 2, 1)))
-    if GELU:
-        inner = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
-        value = gate / (1.0 + tl.exp(-inner)) * up
-    else:
-        value = gate / (1.0 + tl.exp(-gate)) * up
-    row = block * (BN // 2) + tl.arange(0, BN // 2)
-    rounded = tl.where((row < width)[:, None], value, 0.0).to(tl.float16)
-    kept = live[None, :] & (row < width)[:, None]
-    tl.store(values + token[None, :] * width + row[:, None], rounded, mask=kept)
-    group = block * (BN // 32) + tl.arange(0, BN // 32)
-    total = tl.sum(tl.reshape(rounded.to(tl.float32), (BN // 32, 16, BM)), axis=1)
-    groups = (width + 15) // 16
-    kept = live[None, :] & (group < groups)[:, None]
-    tl.store(value_sums + token[None, :] * groups + group[:, None], total, mask=kept)
-
-
 @triton.jit(do_not_specialize=["S", "K", "M", "SPLITS", "TILES"])
 def planes_kernel(
     quants: tl.tensor,
@@ -363,4 +333,5 @@ def gated_kernel(
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
     token = tl.arange(0, BM)
-    store_gated(acc, values, value_sums, tl.program_id(0), token, token < M, N // 2, BN, BM, GELU)
+    width = N // 2
+    store_gated(acc, values, value_sums, tl.program_id(0), token, token < M, width, width, BN, BM, GELU)

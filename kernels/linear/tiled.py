@@ -15,9 +15,10 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from kernels.contract import Activation
 from kernels.cuda.activations import SUM_WIDTH, Activations, has_ptx
 from kernels.cuda.streams import owner_of
-from kernels.linear.gate import Activation, gated_product
+from kernels.linear.gate import store_gated
 from kernels.linear.tile_plan import MAX_SPLITS, TilePlan, batch_invariant_plan, gpu_of, plan_tiles
 from kernels.planes.dequant import parity
 from kernels.planes.layout import ROWS, PlanesMatrix
@@ -29,7 +30,6 @@ PlanesPart = tuple[PlanesMatrix, Tensor | None]
 
 _ROWS = tl.constexpr(ROWS)
 _HALF = tl.constexpr(HALF)
-_SUM = tl.constexpr(SUM_WIDTH)
 _CHUNK = tl.constexpr(CHUNK)
 
 
@@ -146,6 +146,51 @@ def starts(parts: Sequence[PlanesPart]) -> list[int]:
     return [0, *accumulate(w.shape[0] for w, _ in parts)][:-1]
 
 
+@triton.jit
+def tile_products(
+    pq: tl.tensor,
+    ph: tl.tensor,
+    pm: tl.tensor,
+    pi: tl.tensor,
+    x: tl.tensor,
+    px: tl.tensor,
+    first: tl.tensor,
+    k: tl.tensor,
+    K: tl.tensor,
+    start: tl.tensor,
+    stop: tl.tensor,
+    FORM: tl.constexpr,
+    BN: tl.constexpr,
+    BM: tl.constexpr,
+    EVEN: tl.constexpr,
+    TMA: tl.constexpr,
+    FAST: tl.constexpr,
+    STAGES: tl.constexpr,
+) -> tl.tensor:
+    """float32 [BN, BM]: the sums over halves [start, stop) of rows that `row_pointers` and `pi` point at.
+
+    Tokens come by the descriptor x from row `first` on (TMA), or from px [CHUNK, BM], their columns k.
+    """
+    acc = tl.zeros((BN, BM), tl.float32)
+    for half in tl.range(start, stop, num_stages=STAGES):
+        ops = half_operands(pq, ph, pm, pi, half, FORM, FAST)
+        for chunk in tl.static_range(2):
+            weights = chunk_float16(ops, chunk, FORM, FAST)
+            column = half * _HALF + chunk * _CHUNK
+            if TMA:
+                values = x.load([first, column]).T
+            elif EVEN:
+                values = tl.load(px + column)
+            else:
+                values = tl.load(px + column, mask=(column + k < K)[:, None], other=0.0)
+            acc = tl.dot(weights, values, acc)
+        if FAST:
+            # An empty instruction that "reads" the sums makes Triton finish the products here; ptxas
+            # runs those left in flight across the loop's edge one by one.
+            acc = tl.inline_asm_elementwise("", "=f,0", [acc], dtype=tl.float32, is_pure=True, pack=1)
+    return acc
+
+
 @triton.jit(do_not_specialize=["m_count", "S", "tile_count", "halves"])
 def _tiled(
     quants: tl.tensor,
@@ -187,28 +232,15 @@ def _tiled(
         first = tl.minimum(first, m_count - BM)
     m = first + tl.arange(0, BM)
     k = tl.arange(0, _CHUNK)
-    if not TMA:
+    if TMA:
+        px = quants
+    else:
         # Columns past the last token read other tokens: one token for all of them would be a hot spot.
         px = x + (m % m_count).to(tl.int64)[None, :] * K + k[:, None]
-    acc = tl.zeros((BN, BM), tl.float32)
-    start = split * halves // splits
-    stop = (split + 1) * halves // splits
-    for half in tl.range(start, stop, num_stages=STAGES):
-        ops = half_operands(pq, ph, pm, index + row, half, FORM, FAST)
-        for chunk in tl.static_range(2):
-            weights = chunk_float16(ops, chunk, FORM, FAST)
-            column = half * _HALF + chunk * _CHUNK
-            if TMA:
-                values = x.load([first, column]).T
-            elif EVEN:
-                values = tl.load(px + column)
-            else:
-                values = tl.load(px + column, mask=(column + k < K)[:, None], other=0.0)
-            acc = tl.dot(weights, values, acc)
-        if FAST:
-            # An empty instruction that "reads" the sums makes Triton finish the products here; ptxas
-            # runs those left in flight across the loop's edge one by one.
-            acc = tl.inline_asm_elementwise("", "=f,0", [acc], dtype=tl.float32, is_pure=True, pack=1)
+    acc = tile_products(
+        pq, ph, pm, index + row, x, px, first, k, K, split * halves // splits, (split + 1) * halves // splits,
+        FORM, BN, BM, EVEN, TMA, FAST, STAGES,
+    )  # fmt: skip
     n += weight_tile * BN
     if BIAS:
         acc += tl.load(bias + n, mask=n < tl.where(split == 0, N, 0), other=0.0)[:, None]
@@ -216,14 +248,6 @@ def _tiled(
         target = out + (split * m_count + m).to(tl.int64)[None, :] * stride + n[:, None]
         tl.store(target, acc, mask=(m < m_count)[None, :] & (n < N)[:, None])
     else:
-        gate, up = tl.split(tl.permute(tl.reshape(acc, (BN // 2, 2, BM)), (0, 2, 1)))
-        product = gated_product(gate, up, GATE == "gelu").to(tl.float16)
-        feature = weight_tile * (BN // 2) + tl.arange(0, BN // 2)
-        token = m.to(tl.int64)[None, :]
-        mask = (m < m_count)[None, :] & (feature < N // 2)[:, None]
-        tl.store(out + token * stride + feature[:, None], product, mask=mask)
-        added = tl.sum(tl.reshape(product.to(tl.float32), (BN // 2 // _SUM, _SUM, BM)), axis=1)
-        groups = tl.cdiv(N // 2, _SUM)
-        group = weight_tile * (BN // 2 // _SUM) + tl.arange(0, BN // 2 // _SUM)
-        mask = (m < m_count)[None, :] & (group < groups)[:, None]
-        tl.store(sums + token * groups + group[:, None], added, mask=mask)
+        store_gated(
+            acc, out, sums, weight_tile, m.to(tl.int64), m < m_count, N // 2, stride, BN, BM, GATE == "gelu"
+        )

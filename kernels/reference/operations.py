@@ -110,6 +110,10 @@ class TorchOperations:
         """Dense, whatever the file's type."""
         return shape[0] * shape[1] * self.weight_dtype.itemsize
 
+    def expert_bytes(self, _type: GGMLType, _shape: tuple[int, int], /) -> int:
+        """None: they are read from the mapped file."""
+        return 0
+
     def kv_block_bytes(self, num_layers: int, kv_heads: int, head_dim: int) -> int:
         """Keys and values of one block."""
         return 2 * num_layers * kv_heads * head_dim * self.block_size * self.kv_dtype.itemsize

@@ -43,11 +43,25 @@ class Shapes:
     context_length: int
     rope_base: float
     tied: bool
+    experts: int = 0
+    """0: the feed-forward part is dense, of width `ffn`; else that is the width of one expert."""
+    used: int = 0
+    window: int = 0
+
+    @property
+    def qk_norm(self) -> bool:
+        """Whether heads of q and k have a norm."""
+        return self.arch in ("qwen3", "qwen3moe", "gemma3")
 
 
 SHAPES = {
     "qwen3-0.6b": Shapes("qwen3", 28, 1024, 3072, 16, 8, 128, 151_936, 40_960, 1e6, True),
     "qwen3-8b": Shapes("qwen3", 36, 4096, 12_288, 32, 8, 128, 151_936, 40_960, 1e6, False),
+    "qwen3-30b-a3b": Shapes(
+        "qwen3moe", 48, 2048, 768, 32, 4, 128, 151_936, 40_960, 1e6, False, experts=128, used=8
+    ),
+    "gemma3-12b": Shapes("gemma3", 48, 3840, 15_360, 16, 8, 256, 262_208, 131_072, 1e6, True, window=1024),
+    "tiny-moe": Shapes("qwen3moe", 4, 256, 256, 4, 2, 64, 2048, 2048, 1e6, False, experts=8, used=2),
     "tiny": Shapes("qwen3", 8, 256, 512, 4, 2, 64, 2048, 2048, 1e6, False),
     "llama-0.1b": Shapes("llama", 12, 768, 2048, 12, 4, 64, 12_288, 2048, 1e4, False),
 }
@@ -66,7 +80,9 @@ def tensor_type(name: str, layer: int, shapes: Shapes, quant: str) -> str:
     base, better = QUANTS[quant]
     if name == "output" or (name == "token_embd" and shapes.tied):
         return better
-    if name in ("attn_v", "ffn_down") and deserves_more_bits(layer, shapes.layers):
+    if name == "ffn_gate_inp":
+        return "F32"
+    if name in ("attn_v", "ffn_down", "ffn_down_exps") and deserves_more_bits(layer, shapes.layers):
         return better
     return base
 
@@ -86,9 +102,12 @@ def matrices(shapes: Shapes) -> Iterator[tuple[str, int, int, int]]:
         yield "attn_k", layer, kv_size, shapes.width
         yield "attn_v", layer, kv_size, shapes.width
         yield "attn_output", layer, shapes.width, q_size
-        yield "ffn_gate", layer, shapes.ffn, shapes.width
-        yield "ffn_up", layer, shapes.ffn, shapes.width
-        yield "ffn_down", layer, shapes.width, shapes.ffn
+        suffix, count = ("_exps", shapes.experts) if shapes.experts else ("", 1)
+        if shapes.experts:
+            yield "ffn_gate_inp", layer, shapes.experts, shapes.width
+        yield f"ffn_gate{suffix}", layer, count * shapes.ffn, shapes.width
+        yield f"ffn_up{suffix}", layer, count * shapes.ffn, shapes.width
+        yield f"ffn_down{suffix}", layer, count * shapes.width, shapes.ffn
     if not shapes.tied:
         yield "output", -1, shapes.vocab_size, shapes.width
 
@@ -99,7 +118,10 @@ def vectors(shapes: Shapes) -> Iterator[tuple[str, int]]:
     for layer in range(shapes.layers):
         yield f"blk.{layer}.attn_norm.weight", shapes.width
         yield f"blk.{layer}.ffn_norm.weight", shapes.width
-        if shapes.arch == "qwen3":
+        if shapes.arch == "gemma3":
+            yield f"blk.{layer}.post_attention_norm.weight", shapes.width
+            yield f"blk.{layer}.post_ffw_norm.weight", shapes.width
+        if shapes.qk_norm:
             yield f"blk.{layer}.attn_q_norm.weight", shapes.head_dim
             yield f"blk.{layer}.attn_k_norm.weight", shapes.head_dim
 
@@ -118,6 +140,8 @@ def make_shapes(path: str | Path, name: str, quant: str, seed: int = 0) -> Path:
         plan.append((full, rows * cols, tensor_type(name, layer, shapes, quant), rows, cols))
     for full, size, kind, rows, cols in plan:
         shape = (size,) if rows == 1 else (rows, cols)
+        if "_exps." in full:
+            shape = (shapes.experts, rows // shapes.experts, cols)
         _describe(writer, full, shape, kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -189,6 +213,12 @@ def _write_settings(writer: GGUFWriter, shapes: Shapes, name: str, quant: str) -
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(shapes.rope_base)
     writer.add_vocab_size(shapes.vocab_size)
+    if shapes.experts:
+        writer.add_expert_count(shapes.experts)
+        writer.add_expert_used_count(shapes.used)
+        writer.add_expert_feed_forward_length(shapes.ffn)
+    if shapes.window:
+        writer.add_sliding_window(shapes.window)
     writer.add_quantization_version(2)
     writer.add_file_type(FILE_TYPES[quant.upper()])
 
@@ -228,7 +258,7 @@ class _Pools:
         elements, nbytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
         # An odd number: a matrix that goes round the pool meets other columns, not its own rows again.
         count = POOL // elements - 1
-        if kind == "F16":
+        if kind in ("F16", "F32"):
             return random_tensor(self._rng, kind, (count, 1), cols**-0.5).view(np.uint8)
         blocks = np.frombuffer(self._rng.bytes(count * nbytes), np.uint8).reshape(-1, nbytes).copy()
         set_scales(self._rng, blocks, kind, cols**-0.5)
