@@ -92,7 +92,7 @@ def check_tensors(file: GGUFFile, config: ModelConfig) -> None:
             )
     for name, (shape, required) in expected.items():
         found = file.tensors.get(name)
-        if found is not None and found.shape != shape:
+        if found is not None and found.shape not in (shape, (1, *shape)):
             raise ModelFileError(f"{file.path}: tensor {name}: shape {found.shape} is not {shape}.")
         if found is None and required:
             raise ModelFileError(

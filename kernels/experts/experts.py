@@ -13,12 +13,14 @@ from kernels.experts.routing import Groups, Routes, group_pairs, route_tokens
 from kernels.experts.rows_kernels import experts_rows_kernel
 from kernels.experts.tile_kernels import experts_tiled_kernel
 from kernels.linear.linear import LinearMaker, TritonLinear, Weight, apply_linear
-from kernels.linear.rows_plan import MAX_ROWS, rows_plan
+from kernels.linear.rows_plan import rows_plan
 from kernels.linear.tile_plan import Tile, gpu_of
 from kernels.planes.dequant import parity
 from kernels.planes.layout import COLUMNS, ROWS, PlanesMatrix
 from kernels.planes.unpack import HALF
 
+ROWS_PAIRS, ROWS_TOKENS = 8, 64
+"""Pairs of one program of the kernel for few rows, and tokens up to which it is the fastest."""
 SMALL, LARGE = Tile(64, 32, 4, 2, 4), Tile(128, 64, 4, 3, 3)
 """Tiles of pairs of one expert: while these are few, and where they are many."""
 FLOAT_ROWS, FLOAT_PAIRS = 64, 32
@@ -96,9 +98,9 @@ def apply_experts(x: Activations, experts: TritonExperts, batch_invariant: bool 
         torch.empty((tokens * used, triton.cdiv(experts.size, SUM_WIDTH)), device=device),
     )
     out = torch.empty((used, tokens, experts.hidden), device=device)
-    few = tokens <= MAX_ROWS and not batch_invariant
     planes = isinstance(experts.gate_up, PlanesMatrix) and isinstance(experts.down, PlanesMatrix)
-    groups = None if few and planes else group_pairs(routes, experts.count)
+    alone = tokens <= ROWS_PAIRS and planes and not batch_invariant
+    groups = None if alone else group_pairs(routes, experts.count)
     one = _Products(experts, routes, groups, tokens, fixed=batch_invariant)
     one.launch(x, experts.gate_up, opened.values, opened.sums, experts.activation)
     one.launch(opened, experts.down, out, routes.weights, "")
@@ -122,7 +124,7 @@ class _Products:
         rows = self.experts.hidden if gate == "" else 2 * self.experts.size
         if isinstance(weight, Tensor):
             self._float(x, weight, out, sums, gate, rows)
-        elif self.groups is None:
+        elif self.groups is None or (self.tokens <= ROWS_TOKENS and not self.fixed):
             self._rows(x, weight, out, sums, gate, rows)
         else:
             self._tiles(x, weight, self.groups, out, sums, gate, rows)
@@ -130,12 +132,16 @@ class _Products:
     def _rows(
         self, x: Activations, weight: PlanesMatrix, out: Tensor, sums: Tensor, gate: str, rows: int
     ) -> None:
-        pairs = self.routes.ids.shape[0]
-        plan = rows_plan(weight.type, self.tokens, (rows, weight.shape[1]), 1, gated=True)
-        experts_rows_kernel[(triton.cdiv(rows, plan.weights), pairs)](
-            weight.quants, weight.high, weight.meta, x.values, x.sums, self.routes.ids, self.routes.weights,
-            out, sums, pairs, -(-rows // ROWS), weight.quants.shape[1], weight.shape[1],
-            weight.quants.shape[0], rows, self.tokens, PAIRS=triton.next_power_of_2(pairs),
+        pairs, groups, count = self.routes.ids.shape[0], self.groups, self.experts.count
+        plan = rows_plan(weight.type, ROWS_PAIRS, (rows, weight.shape[1]), 1, gated=True)
+        order, starts = (self.routes.ids,) * 2 if groups is None else (groups.order, groups.starts)
+        tiles = pairs if groups is None else self._num_tiles(plan.tokens)
+        experts_rows_kernel[(triton.cdiv(rows, plan.weights), tiles)](
+            weight.quants, weight.high, weight.meta, x.values, x.sums, self.routes.ids, order, starts,
+            self.routes.weights, out, sums, pairs, count, -(-rows // ROWS), weight.quants.shape[1],
+            weight.shape[1], weight.quants.shape[0], rows, self.tokens,
+            PAIRS=triton.next_power_of_2(pairs) if groups is None else 1,
+            EXPERTS=0 if groups is None else triton.next_power_of_2(count),
             USED=self.experts.routing.used, FORM=weight.format, BN=plan.weights, BM=plan.tokens,
             STAGES=plan.stages, RAGGED=weight.shape[1] % COLUMNS != 0, BEFORE=plan.before, GATE=gate,
             FAST=has_ptx(weight.quants), WARPS=plan.warps, num_warps=plan.warps,

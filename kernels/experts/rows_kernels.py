@@ -6,6 +6,7 @@ An expert's rows begin at a tile of their own (`kernels.experts.experts`), so th
 import triton
 import triton.language as tl
 
+from kernels.experts.routing import find_expert
 from kernels.linear.gate import store_gated
 from kernels.linear.rows_kernels import products
 
@@ -29,7 +30,7 @@ def find_pairs(
     return expert, count, tl.where(lane < count, found, pair)
 
 
-@triton.jit(do_not_specialize=["pairs", "per_expert", "S", "K", "TILES", "N", "tokens"])
+@triton.jit(do_not_specialize=["pairs", "experts", "per_expert", "S", "K", "TILES", "N", "tokens"])
 def experts_rows_kernel(
     quants: tl.tensor,
     high: tl.tensor,
@@ -37,10 +38,13 @@ def experts_rows_kernel(
     x: tl.tensor,
     sums: tl.tensor,
     ids: tl.tensor,
+    order: tl.tensor,
+    starts: tl.tensor,
     weights: tl.tensor,
     out: tl.tensor,
     out_sums: tl.tensor,
     pairs: int,
+    experts: int,
     per_expert: int,
     S: int,
     K: int,
@@ -48,6 +52,7 @@ def experts_rows_kernel(
     N: int,
     tokens: int,
     PAIRS: tl.constexpr,
+    EXPERTS: tl.constexpr,
     USED: tl.constexpr,
     FORM: tl.constexpr,
     BN: tl.constexpr,
@@ -59,14 +64,21 @@ def experts_rows_kernel(
     FAST: tl.constexpr,
     WARPS: tl.constexpr,
 ) -> None:
-    """A few tokens: a program for every pair, of which the first of an expert serves all of them.
+    """Up to BM tokens: a program for every pair, of which the first of an expert serves all of them.
 
-    With GATE, the activation, out is float16 [P, N / 2], the gated product of each pair, and its sums.
-    With "" x [P, K] is that, and out float32 [USED, tokens, N] is each pair's product times its weight.
-    grid: (⌈N / BN⌉, P); BM is at least the number of tokens. Weights of an expert are read once.
+    EXPERTS, if it is not 0: the pairs were grouped, and a program serves BM of an expert's; PAIRS and EXPERTS
+    are their counts rounded up. With GATE, the activation, out is float16 [P, N / 2], the gated product of
+    each pair, and its sums. With "" x [P, K] is that, and out float32 [USED, tokens, N] is each pair's
+    product times its weight.
+    grid: (⌈N / BN⌉, P, or tiles of BM pairs). Weights of an expert are read once for a program's pairs.
     """
-    expert, count, pair = find_pairs(ids, tl.program_id(1), pairs, PAIRS, BM)
-    if count == 0:
+    if EXPERTS == 0:
+        expert, count, pair = find_pairs(ids, tl.program_id(1), pairs, PAIRS, BM)
+    else:
+        expert, first, end = find_expert(starts, tl.program_id(1), experts, EXPERTS, BM)
+        count = end - first
+        pair = tl.load(order + tl.minimum(first + tl.arange(0, BM), tl.maximum(end - 1, 0)))
+    if count <= 0:
         return
     live = tl.arange(0, BM) < count
     row = pair // USED if GATE != "" else pair

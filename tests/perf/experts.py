@@ -84,9 +84,10 @@ def main() -> None:
         milliseconds = measure(layers, tokens, hidden)
         touched = count * (1 - (1 - used / count) ** tokens)
         flops = tokens * used * 6 * hidden * size
+        rate = touched * per_expert / milliseconds / 1e9
         print(
-            f"{tokens:6} tokens: {milliseconds * 1e3:9.1f} us, {touched * per_expert / milliseconds / 1e9:7.3f} TB/s "
-            f"of weights read once, {flops / milliseconds / 1e9:7.1f} TFLOP/s",
+            f"{tokens:6} tokens: {milliseconds * 1e3:9.1f} us, {rate:7.3f} TB/s of weights read once, "
+            f"{flops / milliseconds / 1e9:7.1f} TFLOP/s",
             flush=True,
         )
 
