@@ -25,6 +25,10 @@ MAX_SPLITS, MIN_BLOCKS = 8, 8
 """The most splits of a tile, and the fewest blocks of a split."""
 
 
+HOPPER_SHARED, OTHER_SHARED = 227 << 10, 99 << 10
+"""Bytes of shared memory that one program may take."""
+
+
 def attention_prefill(
     q: Tensor,
     tables: PassTables,
@@ -96,7 +100,7 @@ def _launch(
         QUANTIZED=layer.scales is not None,
         FAST=has_ptx(layer.values),
         num_warps=8 if rows >= 128 or not hopper else 4,
-        num_stages=3 if hopper else 2,
+        num_stages=_stages(rows, shape, hopper),
         **options,
     )
     if splits > 1:
@@ -114,6 +118,13 @@ def _launch(
             num_warps=4,
             **options,
         )
+
+
+def _stages(rows: int, shape: AttentionShape, hopper: bool) -> int:
+    """Tiles of keys and values on their way at once: as many as shared memory holds, beside q on Hopper."""
+    line = 2 * padded_dim(shape.head_dim)
+    wanted, room = (3, HOPPER_SHARED - rows * line) if hopper else (2, OTHER_SHARED)
+    return max(1, min(wanted, room // (2 * shape.block_size * line)))
 
 
 def _is_hopper(tensor: Tensor) -> bool:
