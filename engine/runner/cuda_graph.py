@@ -56,6 +56,7 @@ VERIFY_SIZES = tuple(PassSize(tokens, 0, tokens, verifies=True) for tokens in VE
 WARM_SIZES = (
     *(PassSize(0, CHUNKS[0], tokens) for tokens in PASS_TOKENS[1:]),
     *(PassSize(rows, CHUNKS[0], 2 * PASS_TOKENS[-1]) for rows in MIXED_ROWS[:2]),
+    *(PassSize(0, CHUNKS[0], times * PASS_TOKENS[-1]) for times in (4, 8)),
     PassSize(MIXED_ROWS[1], CHUNKS[0], PASS_TOKENS[0]),
     *(PassSize(rows, 0, rows) for rows in DECODE_ROWS[1:]),
     *(PassSize(rows, CHUNKS[0], tokens) for rows in MIXED_ROWS[1:3] for tokens in PASS_TOKENS[1:]),
