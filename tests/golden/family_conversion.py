@@ -37,7 +37,7 @@ def convert(recipe: Recipe, checkpoint: Path, target: Path) -> None:
     with torch.inference_mode():
         # The config is handed over as the hub spells it: read by transformers it would change.
         whole = model_class(
-            checkpoint, gguf.LlamaFileType.ALL_F32, target, hparams=config, model_name=recipe.name
+            checkpoint, gguf.LlamaFileType.ALL_F32, target, hparams=config, model_name="tiny"
         )
         converter = getattr(whole, "impl", whole)
         converter.set_vocab = lambda: write_vocabulary(converter.gguf_writer, vocabulary)
@@ -58,7 +58,7 @@ def llama_cpp_logits(path: Path, tokens: list[int]) -> np.ndarray:
     model = llama_cpp.Llama(
         str(path), n_ctx=256, n_batch=256, n_ubatch=256, n_threads=1, n_threads_batch=1, n_gpu_layers=0,
         type_k=llama_cpp.GGML_TYPE_F32, type_v=llama_cpp.GGML_TYPE_F32, flash_attn=False, logits_all=True,
-        swa_full=True, verbose=False,
+        swa_full=True, yarn_beta_fast=-1.0, yarn_beta_slow=-1.0, verbose=False,
     )  # fmt: skip
     model.eval(tokens)
     result = np.array(model.scores[: len(tokens)], np.float32)

@@ -53,13 +53,11 @@ def save_checkpoint(recipe: Recipe, model: Any, folder: Path) -> None:
 
     model.save_pretrained(folder)
     path = folder / "model.safetensors"
-    renamed = {}
-    for name, tensor in load_file(path).items():
-        for start, other in recipe.prefix.items():
-            if name.startswith(start):
-                name = other + name[len(start) :]
-        renamed[name] = tensor
-    save_file(renamed, path)
+    tensors = load_file(path)
+    for name in tensors:
+        if recipe.transposed and name.endswith(recipe.transposed):
+            tensors[name] = tensors[name].transpose(-1, -2).contiguous()
+    save_file(tensors, path)
     (folder / "config.json").write_text(json.dumps(recipe.converted or hub_config(recipe)))
 
 

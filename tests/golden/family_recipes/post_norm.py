@@ -16,13 +16,22 @@ RECIPES = [
         dense(
             "olmo3", num_hidden_layers=4, sliding_window=WINDOW,
             layer_types=[*["sliding_attention"] * 3, "full_attention"],
+            rope_theta=500000.0,
+            rope_scaling={
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 32,
+                "beta_fast": 4.0,
+                "beta_slow": 0.5,
+                "attention_factor": 1.1386294361119891,
+            },
         ),
     ),
     Recipe(
         "exaone4",
         "Exaone4ForCausalLM",
         dense(
-            "exaone4", head_dim=24, sliding_window=None, sliding_window_pattern=None,
+            "exaone4", head_dim=16, sliding_window=None, sliding_window_pattern=None,
             layer_types=["full_attention"] * 3,
         ),
     ),

@@ -46,5 +46,10 @@ RECIPES = [
         dense("qwen3_moe", head_dim=24, rms_norm_eps=1e-6, use_sliding_window=False, **EXPERTS),
     ),
     Recipe("qwen3vl", "Qwen3VLForConditionalGeneration", seeing("qwen3_vl")),
-    Recipe("qwen3vlmoe", "Qwen3VLMoeForConditionalGeneration", seeing("qwen3_vl_moe", **EXPERTS)),
+    Recipe(
+        "qwen3vlmoe",
+        "Qwen3VLMoeForConditionalGeneration",
+        seeing("qwen3_vl_moe", **EXPERTS),
+        transposed=("experts.gate_up_proj", "experts.down_proj"),
+    ),
 ]  # fmt: skip

@@ -48,8 +48,8 @@ class Recipe:
     """Part of a vector's name → what is added to all of its values."""
     noise: float = 0.25
     """Size of what is added to norms, biases and other vectors."""
-    prefix: dict[str, str] = field(default_factory=dict)
-    """Start of a tensor's name in transformers → in the checkpoint that is converted."""
+    transposed: tuple[str, ...] = ()
+    """Ends of names of stacked matrices that the hub keeps the other way round than transformers."""
     llama_cpp_differs: str = ""
     """Why llama.cpp computes something else on purpose; such a fixture is not compared with it."""
 
