@@ -18,8 +18,11 @@ from torch import Tensor
 from kernels.quant.formats import GGMLType
 
 Pairing = Literal["adjacent", "halves"]
-Activation = Literal["silu", "gelu"]
-"""Of a gate; "gelu" is its tanh form."""
+Activation = Literal["silu", "gelu", "relu2", "swiglu_oai"]
+"""Of a feed-forward part; "gelu" is its tanh form, "relu2" the square of what is above 0.
+
+"swiglu_oai" is gate · σ(1.702 · gate) · (up + 1) with gate held to 7 and up to ±7: it needs both.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,13 @@ class LayerAttention:
     """A token sees the last `window` tokens, itself included; 0 sees all."""
     softcap: float = 0.0
     """Scores become softcap · tanh(score / softcap); 0 leaves them."""
+    sinks: Tensor | None = None
+    """float32 [q_heads] on the device: scores that take weight and give no value."""
     qk_norm: Any | None = None
     """A norm's handle for [q_heads + kv_heads, head_dim], before the rotation."""
+    temperature: float = 0.0
+    """Queries are multiplied by 1 + temperature · ln(1 + ⌊position / temperature_length⌋)."""
+    temperature_length: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +103,10 @@ class Routing:
     """Whether the weights of the selected are divided by their sum."""
     scale: float
     """Multiplies the weights."""
+    groups: int = 1
+    """Equal parts of the experts of which `groups_used` are open to a token: those with the largest sums of
+    their two best probabilities."""
+    groups_used: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +122,12 @@ class ExpertMatrices:
     """Gate and up, each [count * size, hidden], or both in one [count * 2 size, hidden], gate rows first."""
     down: QuantizedMatrix
     """[count * hidden, size]."""
+    router_bias: Tensor | None = None
+    """float32 [count], added to the logits."""
+    gate_up_bias: Tensor | None = None
+    """float32 [count, 2, size], gate and up."""
+    down_bias: Tensor | None = None
+    """float32 [count, hidden]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +200,15 @@ class Operations(Protocol):
     def make_gate(
         self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, activation: Activation = "silu"
     ) -> Any:
-        """The same for [gate; up], a handle of `gated_linear`."""
+        """The same for [gate; up], a handle of `gated_linear`, or for [up] alone."""
         ...
 
     def make_embedding(self, matrix: QuantizedMatrix, tied: Any | None = None, /) -> Any:
         """A row-gather handle; `tied`: the linear that was made of the same matrix."""
         ...
 
-    def make_norm(self, weight: Tensor, eps: float) -> Any:
-        """An RMS norm's handle from its weight [dim] or [heads, dim]."""
+    def make_norm(self, weight: Tensor, eps: float, bias: Tensor | None = None, centred: bool = False) -> Any:
+        """A norm's handle from its weight [dim] or [heads, dim]: RMS, or LayerNorm where it is centred."""
         ...
 
     def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> Any:
@@ -217,7 +235,7 @@ class Operations(Protocol):
         rows: Tensor | None = None,
         branch: Branch = PLAIN_BRANCH,
     ) -> Any:
-        """residual float32 [T, hidden] += delta, in place; returns its RMS norm for `linear`.
+        """residual float32 [T, hidden] += delta, in place; returns its norm for `linear`.
 
         delta: what `linear` gave, or None; it joins as `branch` says. rows: int64 [R], to norm these rows
         alone; the residual's contents are undefined afterwards.
@@ -229,7 +247,10 @@ class Operations(Protocol):
         ...
 
     def gated_linear(self, x: Any, handle: Any) -> Any:
-        """activation(gate) * up, where the handle's rows are [gate; up]: [T, hidden] → [T, ffn]."""
+        """activation(gate) * up, where the handle's rows are [gate; up]: [T, hidden] → [T, ffn].
+
+        Of [up] alone it is activation(up).
+        """
         ...
 
     def make_experts(self, matrices: ExpertMatrices, routing: Routing, activation: Activation) -> Any:

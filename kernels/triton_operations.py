@@ -59,6 +59,8 @@ class TritonNorm:
 
     weight: Tensor
     eps: float
+    bias: Tensor | None = None
+    centred: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +174,16 @@ class TritonOperations:
         made = tied or self._loader.linear([matrix], None)
         return TritonEmbedding(made.segments[0].weight, 0 if tied else made.nbytes)
 
-    def make_norm(self, weight: Tensor, eps: float) -> TritonNorm:
+    def make_norm(
+        self, weight: Tensor, eps: float, bias: Tensor | None = None, centred: bool = False
+    ) -> TritonNorm:
         """float32 on the device."""
-        return TritonNorm(weight.to(self.device, torch.float32).contiguous(), eps)
+        scale, shift = (
+            None if part is None else part.to(self.device, torch.float32).contiguous()
+            for part in (weight, bias)
+        )
+        assert scale is not None
+        return TritonNorm(scale, eps, shift, centred)
 
     def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> SlabKV:
         """Reserve addresses for the paged KV of one model."""
@@ -208,8 +217,9 @@ class TritonOperations:
         post: TritonNorm | None = branch.norm
         joins = None if post is None else (post.weight, post.eps)
         return add_norm(
-            residual, delta, norm.weight, norm.eps, rows, self._batch_invariant, joins, branch.scale
-        )
+            residual, delta, norm.weight, norm.eps, rows, self._batch_invariant, joins, branch.scale,
+            norm.bias, norm.centred,
+        )  # fmt: skip
 
     def linear(self, x: Activations, handle: TritonLinear) -> Tensor:
         """Partial sums [splits, T, out] for the next kernel to add up."""
@@ -244,20 +254,23 @@ class TritonOperations:
         kv_heads, head_dim = kv.values.shape[2], kv.values.shape[4]
         q_heads = qkv.shape[-1] // head_dim - 2 * kv_heads
         shape = AttentionShape(
-            q_heads, kv_heads, head_dim, BLOCK_SIZE, attention.scale, attention.window, attention.softcap
-        )
+            q_heads, kv_heads, head_dim, BLOCK_SIZE, attention.scale, attention.window, attention.softcap,
+            attention.temperature, attention.temperature_length,
+        )  # fmt: skip
         qk_norm: TritonNorm | None = attention.qk_norm
         weight, eps = (None, 0.0) if qk_norm is None else (qk_norm.weight, qk_norm.eps)
         out = make_output(tables.num_tokens, shape, qkv.device)
         if tables.num_tokens == tables.num_decode and not tables.shares_kv and not self._batch_invariant:
             plan = prepared.plan(shape, attention.rotation)
-            attend_decode(qkv, tables, kv, shape, plan, out, weight, eps)
+            attend_decode(qkv, tables, kv, shape, plan, out, weight, eps, attention.sinks)
             return out
         rotation = prepared.rotations[attention.rotation]
         q = rope_append(qkv, tables, kv, shape, rotation, weight, eps)
         if tables.num_decode:
-            attention_decode(q, tables, kv, shape, prepared.plan(shape, attention.rotation), out)
-        attention_prefill(q, tables, kv, shape, out, batch_invariant=self._batch_invariant)
+            attention_decode(
+                q, tables, kv, shape, prepared.plan(shape, attention.rotation), out, attention.sinks
+            )
+        attention_prefill(q, tables, kv, shape, out, attention.sinks, self._batch_invariant)
         return out
 
     def soft_cap(self, output: Tensor, cap: float) -> Tensor:

@@ -38,9 +38,10 @@ def _plain(keys: Keys, family: Family, context_length: int | None) -> ModelConfi
     hidden = keys.positive("embedding_length")
     attention = _attention(keys, family, num_layers, hidden)
     sizes = keys.per_layer("feed_forward_length", num_layers)
-    eps = keys.number("attention.layer_norm_rms_epsilon")
+    eps_key = "attention.layer_norm_epsilon" if family.centred else "attention.layer_norm_rms_epsilon"
+    eps = keys.number(eps_key)
     if eps < 0.0:
-        raise keys.error("attention.layer_norm_rms_epsilon", f"{eps} is negative")
+        raise keys.error(eps_key, f"{eps} is negative")
     longest = keys.positive("context_length")
     return ModelConfig(
         architecture=family.architecture,
@@ -49,6 +50,7 @@ def _plain(keys: Keys, family: Family, context_length: int | None) -> ModelConfi
         hidden_size=hidden,
         vocab_size=_vocab_size(keys.file),
         norm_eps=eps,
+        centred=family.centred,
         context_length=min(longest, context_length or longest),
     )
 

@@ -61,6 +61,8 @@ class Decoder:
         x = ops.add_norm(residual, delta, layer.attn_norm, branch=branch)
         attended = ops.attend(ops.linear(x, layer.qkv), prepared, index, layer.attention)
         delta = ops.linear(attended, layer.attn_output)
+        if layer.ffn_norm is None:
+            return ops.add_outputs(delta, self._feed_forward(x, layer), None, x)
         x = ops.add_norm(residual, delta, layer.ffn_norm, branch=layer.attn_branch)
         return self._feed_forward(x, layer)
 

@@ -32,6 +32,10 @@ class Activation(StrEnum):
     SILU = "silu"
     GELU = "gelu"
     """Its tanh form."""
+    RELU2 = "relu2"
+    """The square of what is above 0 (So et al. 2021)."""
+    SWIGLU_OAI = "swiglu_oai"
+    """gate · σ(1.702 · gate) · (up + 1), gate held to 7 and up to ±7."""
 
 
 class Gating(StrEnum):
@@ -84,12 +88,17 @@ class AttentionSpec:
     """None: the layer knows positions from its mask alone."""
     window: int = 0
     """A token sees the last `window` tokens, itself included; 0 sees all."""
+    sinks: bool = False
+    """Whether each head has a score that takes weight and gives no value."""
     softcap: float = 0.0
     """Scores become softcap · tanh(score / softcap); 0 leaves them."""
     qk_norm: bool = False
     """RMS norm over each head of q and k before the rotation."""
     biased: bool = False
     """q, k and v biases are required (they are read wherever a file has them)."""
+    temperature: float = 0.0
+    """Queries are multiplied by 1 + temperature · ln(1 + ⌊position / temperature_length⌋)."""
+    temperature_length: int = 1
 
     @property
     def q_size(self) -> int:
@@ -115,6 +124,9 @@ class ExpertsSpec:
     """Whether the weights of the selected are divided by their sum."""
     scale: float = 1.0
     """Multiplies the weights."""
+    groups: int = 1
+    """Equal parts of the experts, of which a token may use `groups_used`."""
+    groups_used: int = 1
     shared_size: int = 0
     """Width of an expert that every token uses besides; 0: there is none."""
     shared_gated: bool = False
@@ -130,9 +142,12 @@ class LayerSpec:
     """Width of the feed-forward part; 0 where it has experts."""
     experts: ExpertsSpec | None = None
     activation: Activation = Activation.SILU
+    gated: bool = True
+    """Or without a gate: down · activation(up · x)."""
     attn_norm: str = "attn_norm"
     attn_post_norm: str | None = None
-    ffn_norm: str = "ffn_norm"
+    ffn_norm: str | None = "ffn_norm"
+    """None: both branches read the first norm's output, and their sum joins the residual stream."""
     ffn_post_norm: str | None = None
     branch_scale: float = 1.0
     """Multiplies what a branch adds to the residual stream."""
@@ -149,6 +164,8 @@ class ModelConfig:
     hidden_size: int
     vocab_size: int
     norm_eps: float
+    centred: bool
+    """Whether norms take the mean off (LayerNorm), or not (RMS)."""
     context_length: int
     embedding_scale: float = 1.0
     logit_scale: float = 1.0

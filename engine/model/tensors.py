@@ -45,7 +45,12 @@ def qkv_rows(prefix: str, layer: LayerSpec, tensors: Mapping[str, TensorInfo]) -
 
 
 def gate_rows(prefix: str, layer: LayerSpec, tensors: Mapping[str, TensorInfo]) -> list[Rows]:
-    """Where the rows of gate and up are: in two matrices, or all in that of up, the gate's first."""
+    """Where the rows of gate and up are: in two matrices, or all in that of up, the gate's first.
+
+    Without a gate, those of up alone.
+    """
+    if not layer.gated:
+        return [Rows(f"{prefix}.ffn_up", layer.ffn_size)]
     sizes = (layer.ffn_size, layer.ffn_size)
     up = tensors.get(f"{prefix}.ffn_up.weight")
     if f"{prefix}.ffn_gate.weight" not in tensors and up is not None and up.shape[0] == sum(sizes):
@@ -114,32 +119,34 @@ Expected = dict[str, tuple[tuple[int, ...], bool]]
 def _expected(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Expected:
     """Every tensor that a file may have for this decoder."""
     hidden, vocab = config.hidden_size, config.vocab_size
-    expected: Expected = {
+    expected: Expected = _norm("output_norm", hidden, config.centred) | {
         "token_embd.weight": ((vocab, hidden), True),
-        "output_norm.weight": ((hidden,), True),
         "output.weight": ((vocab, hidden), False),
         "output.bias": ((vocab,), False),
     }
     for rope in config.ropes:
         if rope is not None:
-            for name in filter(None, (rope.divisors, rope.other_divisors)):
-                expected[name] = ((rope.dims // 2,), False)
+            names = tuple(filter(None, (rope.divisors, rope.other_divisors)))
+            needed = len(names) == 2 and any(name in tensors for name in names)
+            expected |= dict.fromkeys(names, ((rope.dims // 2,), needed))
     for index, layer in enumerate(config.layers):
-        expected |= _expected_of_layer(f"blk.{index}", layer, hidden, tensors)
+        expected |= _expected_of_layer(f"blk.{index}", layer, config, tensors)
     return expected
 
 
 def _expected_of_layer(
-    prefix: str, layer: LayerSpec, hidden: int, tensors: Mapping[str, TensorInfo]
+    prefix: str, layer: LayerSpec, config: ModelConfig, tensors: Mapping[str, TensorInfo]
 ) -> Expected:
-    attention = layer.attention
+    attention, hidden = layer.attention, config.hidden_size
     expected: Expected = {}
     norms = (layer.attn_norm, layer.attn_post_norm, layer.ffn_norm, layer.ffn_post_norm)
     for name in filter(None, norms):
-        expected[f"{prefix}.{name}.weight"] = ((hidden,), True)
+        expected |= _norm(f"{prefix}.{name}", hidden, config.centred)
     if attention.qk_norm:
         for part in "qk":
             expected[f"{prefix}.attn_{part}_norm.weight"] = ((attention.head_dim,), True)
+    if attention.sinks:
+        expected[f"{prefix}.attn_sinks.weight"] = ((attention.heads,), True)
     for rows in qkv_rows(prefix, layer, tensors):
         expected |= _matrix(rows, hidden, attention.biased)
     expected |= _matrix(Rows(f"{prefix}.attn_output", hidden), attention.q_size)
@@ -159,6 +166,7 @@ def _expected_of_experts(
     parts = [(rows, hidden) for rows in expert_rows(prefix, experts, tensors)] + [(down, experts.size)]
     for rows, columns in parts:
         expected[f"{rows.name}.weight"] = ((experts.count, rows.total, columns), True)
+        expected[f"{rows.name}.bias"] = ((experts.count, rows.total), False)
     if experts.shared_size:
         for rows in shared_rows(prefix, experts):
             expected |= _matrix(rows, hidden)
@@ -166,6 +174,11 @@ def _expected_of_experts(
     if experts.shared_gated:
         expected[f"{prefix}.ffn_gate_inp_shexp.weight"] = ((hidden,), True)
     return expected
+
+
+def _norm(name: str, size: int, centred: bool) -> Expected:
+    expected: Expected = {f"{name}.weight": ((size,), True)}
+    return expected | {f"{name}.bias": ((size,), False)} if centred else expected
 
 
 def _matrix(rows: Rows, columns: int, biased: bool = False) -> Expected:

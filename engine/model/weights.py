@@ -37,7 +37,7 @@ class LayerWeights:
     attention: LayerAttention
     attn_output: Any
     attn_branch: Branch
-    ffn_norm: Any
+    ffn_norm: Any | None
     ffn: "FeedForward | None"
     experts: Any | None
     """In place of `ffn`, or beside it: then that is the shared expert."""
@@ -135,7 +135,7 @@ class _Loader:
             attention=self.attention(prefix, attention, orders),
             attn_output=self.linear([Rows(f"{prefix}.attn_output", hidden)], attention.q_size),
             attn_branch=self.branch(prefix, layer.attn_post_norm, layer.branch_scale),
-            ffn_norm=self.norm(f"{prefix}.{layer.ffn_norm}"),
+            ffn_norm=None if layer.ffn_norm is None else self.norm(f"{prefix}.{layer.ffn_norm}"),
             ffn=self.feed_forward(prefix, layer),
             experts=None if layer.experts is None else self.experts(prefix, layer, layer.experts),
             shared_gate=self.shared_gate(prefix, layer),
@@ -148,7 +148,10 @@ class _Loader:
             scale=attention.scale,
             window=attention.window,
             softcap=attention.softcap,
+            sinks=self.vector(f"{prefix}.attn_sinks.weight").to(self.ops.device) if attention.sinks else None,
             qk_norm=self.qk_norm(prefix, attention, orders) if attention.qk_norm else None,
+            temperature=attention.temperature,
+            temperature_length=attention.temperature_length,
         )
 
     def qk_norm(self, prefix: str, attention: AttentionSpec, orders: list[Tensor | None]) -> Any:
@@ -175,17 +178,30 @@ class _Loader:
 
     def experts(self, prefix: str, layer: LayerSpec, experts: ExpertsSpec) -> Any:
         hidden, names = self.config.hidden_size, self.file.tensors
-        gate_up = dict.fromkeys(rows.name for rows in expert_rows(prefix, experts, names))
-        bias = f"{prefix}.exp_probs_b.bias"
+        gate_up = list(dict.fromkeys(rows.name for rows in expert_rows(prefix, experts, names)))
+        both = [self.optional_vector(f"{name}.bias") for name in gate_up]
+        biased = any(bias is not None for bias in both)
         matrices = ExpertMatrices(
             count=experts.count,
             router=self.matrix(Rows(f"{prefix}.ffn_gate_inp", experts.count), hidden),
-            selection_bias=self.vector(bias) if bias in names else None,
+            selection_bias=self.optional_vector(f"{prefix}.exp_probs_b.bias"),
             gate_up=[self.flat(name) for name in gate_up],
             down=self.flat(f"{prefix}.ffn_down_exps"),
+            router_bias=self.optional_vector(f"{prefix}.ffn_gate_inp.bias"),
+            gate_up_bias=self.expert_biases(both, experts) if biased else None,
+            down_bias=self.optional_vector(f"{prefix}.ffn_down_exps.bias"),
         )
-        routing = Routing(experts.used, experts.gating.value, experts.normalised, experts.scale)
+        routing = Routing(
+            experts.used, experts.gating.value, experts.normalised, experts.scale, experts.groups,
+            experts.groups_used,
+        )  # fmt: skip
         return self.ops.make_experts(matrices, routing, layer.activation.value)
+
+    def expert_biases(self, both: list[Tensor | None], experts: ExpertsSpec) -> Tensor:
+        """[count, 2, size] of one tensor that holds both, or of two, of which one may be missing."""
+        shape = (experts.count, -1, experts.size)
+        parts = [torch.zeros(shape[0], 1, shape[2]) if one is None else one.view(shape) for one in both]
+        return torch.cat(parts, dim=1)
 
     def shared_gate(self, prefix: str, layer: LayerSpec) -> Any | None:
         if layer.experts is None or not layer.experts.shared_gated:
@@ -251,8 +267,16 @@ class _Loader:
         info = self.file.tensors[name]
         return dequantize(self._raw(name), info.type, info.shape)
 
+    def optional_vector(self, name: str) -> Tensor | None:
+        return self.vector(name) if name in self.file.tensors else None
+
     def norm(self, name: str, scale: float = 1.0) -> Any:
-        return self.ops.make_norm(self.vector(f"{name}.weight") * scale, self.config.norm_eps)
+        config = self.config
+        bias = self.optional_vector(f"{name}.bias")
+        bias = None if bias is None else bias * scale
+        return self.ops.make_norm(
+            self.vector(f"{name}.weight") * scale, config.norm_eps, bias, config.centred
+        )
 
     def _raw(self, name: str) -> Tensor:
         return as_tensor(self.file.tensor_bytes(name))

@@ -12,6 +12,7 @@ from torch import Tensor
 from kernels.attention.decode_append import append_token, repeated, repeated_columns
 from kernels.attention.decode_plan import SPLIT_FIELDS, DecodePlan, plan_decode
 from kernels.attention.decode_split import attend_blocks, store_partial, write_unsplit
+from kernels.attention.rope_append import temperature_at
 from kernels.attention.shape import AttentionShape, padded_dim
 from kernels.attention.softmax import NO_SCORE, combine_partials
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables, has_ptx
@@ -123,6 +124,8 @@ def _launch(
         PAIRS=plan.pairs,
         ADJACENT=plan.adjacent,
         STEP=COMBINED,
+        TEMPERATURE=shape.temperature,
+        TEMPERATURE_LENGTH=shape.temperature_length,
         FAST=has_ptx(layer.values),
         WIDTH=SUM_WIDTH,
         num_warps=WARPS,
@@ -169,6 +172,8 @@ def _attention_decode(
     PAIRS: tl.constexpr,
     ADJACENT: tl.constexpr,
     STEP: tl.constexpr,
+    TEMPERATURE: tl.constexpr,
+    TEMPERATURE_LENGTH: tl.constexpr,
     FAST: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
@@ -199,9 +204,10 @@ def _attention_decode(
     written = context
     if APPEND:
         newest = (end * BLOCK_SIZE >= context) & (context > 0)
+        grown = q_scale * temperature_at(context - 1, TEMPERATURE, TEMPERATURE_LENGTH)
         query, own_score, own_value = append_token(
             source, values, scales, slots, cos_sin, norm, seq, head, newest, block_stride, scale_stride,
-            num_tokens, eps, q_scale, KV_HEADS, GROUPS, ROWS, HEAD_DIM, DIM, BLOCK_SIZE, CAP, QUANTIZED,
+            num_tokens, eps, grown, KV_HEADS, GROUPS, ROWS, HEAD_DIM, DIM, BLOCK_SIZE, CAP, QUANTIZED,
             QKV_SPLITS, NORM, PAIRS, ADJACENT,
         )  # fmt: skip
         written = context - 1

@@ -64,6 +64,8 @@ def rope_append(
         ADJACENT=rotation.pairing == "adjacent",
         NORM=qk_norm is not None,
         QUANTIZED=layer.scales is not None,
+        TEMPERATURE=shape.temperature,
+        TEMPERATURE_LENGTH=shape.temperature_length,
         ROWS=HEADS,
         num_warps=4,
     )
@@ -105,6 +107,15 @@ def rotation_of(
     angle = (angle - tl.floor(angle / TWO_PI + 0.5) * TWO_PI).to(tl.float32)
     length = tl.where(rotating, magnitude, 1.0)
     return tl.cos(angle) * length, tl.sin(angle) * length * sign
+
+
+@triton.jit
+def temperature_at(position: tl.tensor, TEMPERATURE: tl.constexpr, LENGTH: tl.constexpr) -> tl.tensor:
+    """What queries at a position are multiplied by, besides their scale."""
+    factor = 1.0
+    if TEMPERATURE != 0.0:
+        factor = 1.0 + TEMPERATURE * tl.log(1.0 + (position // LENGTH).to(tl.float32))
+    return factor
 
 
 @triton.jit
@@ -180,6 +191,8 @@ def _rope_append(
     ADJACENT: tl.constexpr,
     NORM: tl.constexpr,
     QUANTIZED: tl.constexpr,
+    TEMPERATURE: tl.constexpr,
+    TEMPERATURE_LENGTH: tl.constexpr,
     ROWS: tl.constexpr,
 ) -> None:
     """Grid (tokens, groups of ROWS heads), a row of heads in registers.
@@ -201,7 +214,8 @@ def _rope_append(
     if tl.program_id(1) * ROWS < Q_HEADS:
         place = q + (token * Q_HEADS + head[:, None]) * HEAD_DIM + d[None, :]
         kept = (head < Q_HEADS)[:, None] & (d[None, :] < HEAD_DIM)
-        tl.store(place, (x * q_scale).to(tl.float16), mask=kept)
+        grown = q_scale * temperature_at(position, TEMPERATURE, TEMPERATURE_LENGTH)
+        tl.store(place, (x * grown).to(tl.float16), mask=kept)
     if tl.program_id(1) * ROWS + ROWS > Q_HEADS:
         slot = tl.load(slots + token)
         block = slot // BLOCK_SIZE

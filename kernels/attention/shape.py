@@ -25,6 +25,9 @@ class AttentionShape:
     """A token sees the last `window` tokens, itself included; 0 sees all."""
     softcap: float = 0.0
     """Scores become softcap · tanh(score / softcap); 0 leaves them."""
+    temperature: float = 0.0
+    """Queries are multiplied by 1 + temperature · ln(1 + ⌊position / temperature_length⌋)."""
+    temperature_length: int = 1
 
     def __post_init__(self) -> None:
         if self.q_heads % self.kv_heads or self.head_dim % SUM_WIDTH:

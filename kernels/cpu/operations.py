@@ -25,7 +25,7 @@ from kernels.cpu.quant_linear import MOST_ROWS, apply_quant_linear, product_kern
 from kernels.cpu.quant_weights import QuantLinear, make_quant_linear, quant_bytes
 from kernels.quant.formats import GGMLType
 from kernels.reference.dense_linear import DenseLinear, make_dense
-from kernels.reference.gate import gate
+from kernels.reference.gate import activate, gate
 from kernels.reference.operations import (
     DENSE_EMBEDDING_BYTES,
     Embedding,
@@ -47,7 +47,8 @@ class CPULinear:
     dense: DenseLinear
     quantised: QuantLinear | None
     activation: Activation | None = None
-    """Of the gate of [gate; up]."""
+    """Of [gate; up], or of [up] alone."""
+    gated: bool = False
 
 
 @dataclass(slots=True)
@@ -106,19 +107,23 @@ class CPUOperations(TorchOperations):
         self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, activation: Activation = "silu"
     ) -> Any:
         """Both forms; the kernel over quants has one gate, others follow it."""
-        return self._make(parts, bias, activation)
+        return self._make(parts, bias, activation, gated=len(parts) > 1)
 
     def _make(
-        self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, activation: Activation | None
+        self,
+        parts: Sequence[QuantizedMatrix],
+        bias: Tensor | None,
+        activation: Activation | None,
+        gated: bool = False,
     ) -> CPULinear:
         shape = sum(part.shape[0] for part in parts), parts[0].shape[1]
         weight = torch.empty(shape, dtype=self.weight_dtype)
         added = None if bias is None else self.make_vector(bias)
-        quantised = make_quant_linear(parts, added, activation == "silu", weight)
+        quantised = make_quant_linear(parts, added, gated and activation == "silu", weight)
         if quantised is None:
             del weight
-            return CPULinear(super().make_linear(parts, bias), None, activation)
-        return CPULinear(make_dense(weight, added), quantised, activation)
+            return CPULinear(super().make_linear(parts, bias), None, activation, gated)
+        return CPULinear(make_dense(weight, added), quantised, activation, gated)
 
     def make_embedding(self, matrix: QuantizedMatrix, _tied: Any = None, /) -> Embedding:
         """As the definition's; small ones are read from the file's blocks by the compiled kernel."""
@@ -155,7 +160,8 @@ class CPUOperations(TorchOperations):
     ) -> Tensor:
         """One kernel where a branch is added as it is."""
         narrow = delta is not None and delta.dtype is not torch.float32
-        if residual.shape[1] % LANES or narrow or branch != PLAIN_BRANCH:
+        plain = branch == PLAIN_BRANCH and not norm.centred and norm.bias is None
+        if residual.shape[1] % LANES or narrow or not plain:
             return super().add_norm(residual, delta, norm, rows, branch)
         if rows is not None and rows.shape[0] != residual.shape[0]:
             residual, delta = residual[rows], None if delta is None else delta[rows]
@@ -172,11 +178,12 @@ class CPUOperations(TorchOperations):
         product = self.linear(x, handle)
         if product.shape[1] < handle.dense.out_features:
             return product
-        return gate(product, handle.activation)
+        return gate(product, handle.activation) if handle.gated else activate(product, handle.activation)
 
     def attend(self, qkv: Tensor, prepared: Any, layer: int, attention: LayerAttention) -> Tensor:
         """One kernel over the KV in place for passes of few tokens, where all of a context is seen."""
-        if prepared.decode is None or attention.window or attention.softcap:
+        seen_whole = not attention.window and not attention.softcap and attention.sinks is None
+        if prepared.decode is None or not seen_whole or attention.temperature:
             return super().attend(qkv, prepared, layer, attention)
         norm, tables = attention.qk_norm, prepared.decode
         return attend_decode(

@@ -1,6 +1,7 @@
 """One layer's experts on a GPU: made from a file's matrices, and applied to any number of tokens."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -38,7 +39,11 @@ class TritonExperts:
     selection_bias: Tensor | None
     gate_up: Weight
     """Rows of gate and up in pairs."""
+    gate_up_bias: Tensor | None
+    """float32 [count, 2 size], in pairs."""
     down: Weight
+    down_bias: Tensor | None
+    """float32 [count, hidden]."""
     size: int
     hidden: int
     routing: Routing
@@ -57,12 +62,18 @@ def make_experts(
     count, bias = matrices.count, matrices.selection_bias
     hidden, size = matrices.down.shape[0] // count, matrices.down.shape[1]
     gate_up = _paired(count, size, len(matrices.gate_up))
+    paired = matrices.gate_up_bias
+    if paired is not None:
+        paired = paired.transpose(1, 2).to(maker.device, torch.float32).contiguous()
+    down_bias = matrices.down_bias
     return TritonExperts(
         count,
-        maker.linear([matrices.router], None),
+        maker.linear([matrices.router], matrices.router_bias),
         None if bias is None else bias.to(maker.device, torch.float32),
         maker.stacked(matrices.gate_up, gate_up, _padded(count, 2 * size)),
+        paired,
         maker.stacked([matrices.down], torch.arange(count * hidden), _padded(count, hidden)),
+        None if down_bias is None else down_bias.to(maker.device, torch.float32).contiguous(),
         size,
         hidden,
         routing,
@@ -104,8 +115,8 @@ def apply_experts(x: Activations, experts: TritonExperts, batch_invariant: bool 
     alone = tokens <= ROWS_PAIRS and planes and not batch_invariant
     groups = None if alone else group_pairs(routes, experts.count)
     one = _Products(experts, routes, groups, tokens, fixed=batch_invariant)
-    one.launch(x, experts.gate_up, opened.values, opened.sums, experts.activation)
-    one.launch(opened, experts.down, out, routes.weights, "")
+    one.launch(x, experts.gate_up, experts.gate_up_bias, opened.values, opened.sums, experts.activation)
+    one.launch(opened, experts.down, experts.down_bias, out, routes.weights, "")
     return out
 
 
@@ -121,18 +132,29 @@ class _Products:
     fixed: bool
     """Whether tiles may not depend on the number of tokens."""
 
-    def launch(self, x: Activations, weight: Weight, out: Tensor, sums: Tensor, gate: str) -> None:
+    def launch(
+        self, x: Activations, weight: Weight, bias: Tensor | None, out: Tensor, sums: Tensor, gate: str
+    ) -> None:
         """With a gate its activation's name; else the weighed product."""
         rows = self.experts.hidden if gate == "" else 2 * self.experts.size
+        added = self.routes.weights if bias is None else bias
+        options = {"BIAS": bias is not None, "GATE": gate, "USED": self.experts.routing.used}
         if isinstance(weight, Tensor):
-            self._float(x, weight, out, sums, gate, rows)
+            self._float(x, weight, added, out, sums, rows, options)
         elif self.groups is None or (self.tokens <= ROWS_TOKENS and not self.fixed):
-            self._rows(x, weight, out, sums, gate, rows)
+            self._rows(x, weight, added, out, sums, rows, options)
         else:
-            self._tiles(x, weight, self.groups, out, sums, gate, rows)
+            self._tiles(x, weight, added, self.groups, out, sums, rows, options)
 
     def _rows(
-        self, x: Activations, weight: PlanesMatrix, out: Tensor, sums: Tensor, gate: str, rows: int
+        self,
+        x: Activations,
+        weight: PlanesMatrix,
+        bias: Tensor,
+        out: Tensor,
+        sums: Tensor,
+        rows: int,
+        options: dict[str, Any],
     ) -> None:
         pairs, groups, count = self.routes.ids.shape[0], self.groups, self.experts.count
         plan = rows_plan(weight.type, ROWS_PAIRS, (rows, weight.shape[1]), 1, gated=True)
@@ -140,26 +162,26 @@ class _Products:
         tiles = pairs if groups is None else self._num_tiles(plan.tokens)
         experts_rows_kernel[(triton.cdiv(rows, plan.weights), tiles)](
             weight.quants, weight.high, weight.meta, x.values, x.sums, self.routes.ids, order, starts,
-            self.routes.weights, out, sums, pairs, count, -(-rows // ROWS), weight.quants.shape[1],
+            self.routes.weights, bias, out, sums, pairs, count, -(-rows // ROWS), weight.quants.shape[1],
             weight.shape[1], weight.quants.shape[0], rows, self.tokens,
             PAIRS=triton.next_power_of_2(pairs) if groups is None else 1,
             EXPERTS=0 if groups is None else triton.next_power_of_2(count),
-            USED=self.experts.routing.used, FORM=weight.format, BN=plan.weights, BM=plan.tokens,
-            STAGES=plan.stages, RAGGED=weight.shape[1] % COLUMNS != 0, BEFORE=plan.before, GATE=gate,
+            FORM=weight.format, BN=plan.weights, BM=plan.tokens,
+            STAGES=plan.stages, RAGGED=weight.shape[1] % COLUMNS != 0, BEFORE=plan.before, **options,
             FAST=has_ptx(weight.quants), WARPS=plan.warps, num_warps=plan.warps,
         )  # fmt: skip
 
     def _tiles(
-        self, x: Activations, weight: PlanesMatrix, groups: Groups, out: Tensor, sums: Tensor, gate: str,
-        rows: int,
+        self, x: Activations, weight: PlanesMatrix, bias: Tensor, groups: Groups, out: Tensor, sums: Tensor,
+        rows: int, options: dict[str, Any],
     ) -> None:  # fmt: skip
         tile, columns = self._tile(weight), weight.shape[1]
         experts_tiled_kernel[(triton.cdiv(rows, tile.weights), self._num_tiles(tile.tokens))](
             weight.quants, weight.high, weight.meta, parity(weight.quants.device), x.values, groups.order,
-            groups.starts, self.routes.weights, out, sums, self.experts.count, -(-rows // ROWS),
+            groups.starts, self.routes.weights, bias, out, sums, self.experts.count, -(-rows // ROWS),
             weight.quants.shape[0], weight.quants.shape[1], rows, columns, self.tokens,
-            USED=self.experts.routing.used, PADDED=triton.next_power_of_2(self.experts.count),
-            FORM=weight.format, BN=tile.weights, BM=tile.tokens, EVEN=columns % HALF == 0, GATE=gate,
+            PADDED=triton.next_power_of_2(self.experts.count),
+            FORM=weight.format, BN=tile.weights, BM=tile.tokens, EVEN=columns % HALF == 0, **options,
             FAST=has_ptx(weight.quants), STAGES=tile.stages, num_warps=tile.warps,
         )  # fmt: skip
 
@@ -175,13 +197,16 @@ class _Products:
         pairs = self.routes.ids.shape[0]
         return min(pairs, pairs // tokens + self.experts.count)
 
-    def _float(self, x: Activations, weight: Tensor, out: Tensor, sums: Tensor, gate: str, rows: int) -> None:
+    def _float(
+        self, x: Activations, weight: Tensor, bias: Tensor, out: Tensor, sums: Tensor, rows: int,
+        options: dict[str, Any],
+    ) -> None:
         assert self.groups is not None
         fast = {torch.float16: "none", torch.bfloat16: "tf32"}.get(weight.dtype, "tf32x3")
         tile = FLOAT_PAIRS
         float_experts_kernel[(triton.cdiv(rows, FLOAT_ROWS), self._num_tiles(tile))](
-            weight, x.values, self.groups.order, self.groups.starts, self.routes.weights, out, sums,
-            self.experts.count, rows, weight.shape[1], self.tokens, USED=self.experts.routing.used,
+            weight, x.values, self.groups.order, self.groups.starts, self.routes.weights, bias, out, sums,
+            self.experts.count, rows, weight.shape[1], self.tokens,
             PADDED=triton.next_power_of_2(self.experts.count), BN=FLOAT_ROWS, BM=tile, BK=64, STAGES=2,
-            PRECISION=fast if fast == "none" or has_ptx(weight) else "ieee", GATE=gate, num_warps=4,
+            PRECISION=fast if fast == "none" or has_ptx(weight) else "ieee", **options, num_warps=4,
         )  # fmt: skip

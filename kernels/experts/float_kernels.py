@@ -45,6 +45,7 @@ def float_experts_kernel(
     order: tl.tensor,
     starts: tl.tensor,
     pair_weights: tl.tensor,
+    bias: tl.tensor,
     out: tl.tensor,
     out_sums: tl.tensor,
     experts: int,
@@ -59,6 +60,7 @@ def float_experts_kernel(
     STAGES: tl.constexpr,
     PRECISION: tl.constexpr,
     GATE: tl.constexpr,
+    BIAS: tl.constexpr,
 ) -> None:
     """What `experts_rows_kernel` computes. grid: (⌈N / BN⌉, tiles of BM pairs)."""
     expert, first, end = find_expert(starts, tl.program_id(1), experts, PADDED, BM)
@@ -69,9 +71,12 @@ def float_experts_kernel(
     pair = tl.load(order + tl.minimum(place, end - 1))
     row = pair // USED if GATE != "" else pair
     acc = _float_products(weights, x, expert, row, N, K, BN, BM, BK, STAGES, PRECISION)
+    if BIAS:
+        number = tl.program_id(0) * BN + tl.arange(0, BN)
+        acc += tl.load(bias + expert * N + number, mask=number < N, other=0.0)[:, None]
     if GATE != "":
         width = N // 2
         wide = pair.to(tl.int64)
-        store_gated(acc, out, out_sums, tl.program_id(0), wide, live, width, width, BN, BM, GATE == "gelu")
+        store_gated(acc, out, out_sums, tl.program_id(0), wide, live, width, width, BN, BM, GATE)
     else:
         store_weighed(acc, out, pair_weights, pair, live, tl.program_id(0), N, tokens, USED, BN)

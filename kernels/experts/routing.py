@@ -47,7 +47,8 @@ def route_tokens(logits: Tensor, bias: Tensor | None, routing: Routing) -> Route
     _route[(tokens,)](
         logits, logits if bias is None else bias, ids, weights, tokens, routing.scale,
         EXPERTS=experts, PADDED=triton.next_power_of_2(experts), USED=routing.used, SPLITS=splits,
-        BIAS=bias is not None, GATING=routing.gating, NORMALISED=routing.normalised, num_warps=1,
+        BIAS=bias is not None, GATING=routing.gating, NORMALISED=routing.normalised,
+        GROUPS=routing.groups, GROUPS_USED=routing.groups_used, num_warps=1,
     )  # fmt: skip
     return Routes(ids, weights)
 
@@ -77,6 +78,8 @@ def _route(
     BIAS: tl.constexpr,
     GATING: tl.constexpr,
     NORMALISED: tl.constexpr,
+    GROUPS: tl.constexpr,
+    GROUPS_USED: tl.constexpr,
 ) -> None:
     """Grid (tokens,): a token's experts one after another, each the best of those that are left."""
     token = tl.program_id(0).to(tl.int64)
@@ -97,6 +100,8 @@ def _route(
         ranked += tl.load(bias + expert, mask=inside, other=0.0)
     # Numbers that are none must still name an expert, and no place beyond them may ever win.
     ranked = tl.where(inside, tl.where(ranked == ranked, ranked, -1.0e30), float("-inf"))
+    if GROUPS > GROUPS_USED:
+        ranked = _in_open_groups(ranked, expert, inside, EXPERTS // GROUPS, GROUPS, GROUPS_USED)
     slot = tl.arange(0, triton.next_power_of_2(USED))
     chosen = tl.zeros_like(slot)
     weight = tl.full(slot.shape, float("-inf"), tl.float32)
@@ -114,6 +119,34 @@ def _route(
         weight = weight / tl.maximum(tl.sum(tl.where(used, weight, 0.0), axis=0), _LEAST_SUM)
     tl.store(ids + token * USED + slot, chosen, mask=used)
     tl.store(weights + token * USED + slot, weight * scale, mask=used)
+
+
+@triton.jit
+def _in_open_groups(
+    ranked: tl.tensor,
+    expert: tl.tensor,
+    inside: tl.tensor,
+    SIZE: tl.constexpr,
+    GROUPS: tl.constexpr,
+    USED: tl.constexpr,
+) -> tl.tensor:
+    """-inf outside the USED groups of SIZE experts with the largest sums of their two best."""
+    closed = tl.full(ranked.shape, float("-inf"), tl.float32)
+    number = tl.arange(0, triton.next_power_of_2(GROUPS))
+    scores = tl.full(number.shape, float("-inf"), tl.float32)
+    for group in tl.static_range(GROUPS):
+        own = tl.where(inside & (expert // SIZE == group), ranked, closed)
+        score = tl.max(own, axis=0)
+        if SIZE > 1:
+            best = tl.argmax(own, axis=0, tie_break_left=True)
+            score += tl.max(tl.where(expert == best, closed, own), axis=0)
+        scores = tl.where(number == group, score, scores)
+    open_ = closed
+    for _ in tl.static_range(USED):
+        best = tl.argmax(scores, axis=0, tie_break_left=True)
+        open_ = tl.where(expert // SIZE == best, ranked, open_)
+        scores = tl.where(number == best, float("-inf"), scores)
+    return open_
 
 
 @triton.jit(do_not_specialize=["pairs", "experts"])

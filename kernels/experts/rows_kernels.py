@@ -41,6 +41,7 @@ def experts_rows_kernel(
     order: tl.tensor,
     starts: tl.tensor,
     weights: tl.tensor,
+    bias: tl.tensor,
     out: tl.tensor,
     out_sums: tl.tensor,
     pairs: int,
@@ -61,6 +62,7 @@ def experts_rows_kernel(
     RAGGED: tl.constexpr,
     BEFORE: tl.constexpr,
     GATE: tl.constexpr,
+    BIAS: tl.constexpr,
     FAST: tl.constexpr,
     WARPS: tl.constexpr,
 ) -> None:
@@ -86,9 +88,12 @@ def experts_rows_kernel(
         quants, high, meta, x, sums, S, K, row, tl.program_id(0), expert * per_expert, 0, 1,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
+    if BIAS:
+        number = tl.program_id(0) * BN + tl.arange(0, BN)
+        acc += tl.load(bias + expert * N + number, mask=number < N, other=0.0)[:, None]
     if GATE != "":
         width = N // 2
-        store_gated(acc, out, out_sums, tl.program_id(0), pair, live, width, width, BN, BM, GATE == "gelu")
+        store_gated(acc, out, out_sums, tl.program_id(0), pair, live, width, width, BN, BM, GATE)
     else:
         store_weighed(acc, out, weights, pair, live, tl.program_id(0), N, tokens, USED, BN)
 

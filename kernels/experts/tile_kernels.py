@@ -28,6 +28,7 @@ def experts_tiled_kernel(
     order: tl.tensor,
     starts: tl.tensor,
     weights: tl.tensor,
+    bias: tl.tensor,
     out: tl.tensor,
     out_sums: tl.tensor,
     experts: int,
@@ -44,6 +45,7 @@ def experts_tiled_kernel(
     BM: tl.constexpr,
     EVEN: tl.constexpr,
     GATE: tl.constexpr,
+    BIAS: tl.constexpr,
     FAST: tl.constexpr,
     STAGES: tl.constexpr,
 ) -> None:
@@ -69,9 +71,12 @@ def experts_tiled_kernel(
         pq, ph, pm, index + row, x, px, 0, k, K, 0, tl.cdiv(K, _HALF),
         FORM, BN, BM, EVEN, False, FAST, STAGES,
     )  # fmt: skip
+    if BIAS:
+        number = tl.program_id(0) * BN + tl.arange(0, BN)
+        acc += tl.load(bias + expert * N + number, mask=number < N, other=0.0)[:, None]
     if GATE != "":
         width = N // 2
         wide = pair.to(tl.int64)
-        store_gated(acc, out, out_sums, tl.program_id(0), wide, live, width, width, BN, BM, GATE == "gelu")
+        store_gated(acc, out, out_sums, tl.program_id(0), wide, live, width, width, BN, BM, GATE)
     else:
         store_weighed(acc, out, weights, pair, live, tl.program_id(0), N, tokens, USED, BN)

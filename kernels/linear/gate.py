@@ -13,15 +13,17 @@ _SUM = tl.constexpr(SUM_WIDTH)
 _LARGEST = tl.constexpr(65504.0)
 
 
-def gate_activations(gate_up: Tensor, activation: Activation = "silu") -> Activations:
+def gate_activations(gate_up: Tensor, activation: Activation = "silu", gated: bool = True) -> Activations:
     """activation(gate) * up of the output of a gated linear whose rows lie in pairs.
 
     gate_up float32 or float16 [S, M, 2 F], added up over S in index order; column 2 i is gate i,
-    column 2 i + 1 is up i. "gelu" is its tanh form. → values float16 [M, F], held to float16's range,
-    and their sums of 16. Grid: M by blocks of 1,024 columns; each input is read once.
+    column 2 i + 1 is up i. Not gated, all columns are up, and activation(up) is computed. Grid: M by blocks
+    of 1,024 columns; each input is read once.
+
+    → values float16 [M, F], held to float16's range, and their sums of 16.
     """
     splits, rows, width = gate_up.shape
-    features = width // 2
+    features = width // 2 if gated else width
     values = torch.empty((rows, features), dtype=torch.float16, device=gate_up.device)
     groups = triton.cdiv(features, SUM_WIDTH)
     sums = torch.empty((rows, groups), dtype=torch.float32, device=gate_up.device)
@@ -34,7 +36,8 @@ def gate_activations(gate_up: Tensor, activation: Activation = "silu") -> Activa
             rows,
             F=features,
             SPLITS=splits,
-            GELU=activation == "gelu",
+            ACTIVATION=activation,
+            GATED=gated,
             GROUPS=groups,
             WIDTH=SUM_WIDTH,
             BLOCK=block,
@@ -44,14 +47,32 @@ def gate_activations(gate_up: Tensor, activation: Activation = "silu") -> Activa
 
 
 @triton.jit
-def gated_product(gate: tl.tensor, up: tl.tensor, GELU: tl.constexpr) -> tl.tensor:
+def activated(x: tl.tensor, ACTIVATION: tl.constexpr) -> tl.tensor:
+    """The activation of float32 values."""
+    if ACTIVATION == "relu2":
+        positive = tl.maximum(x, 0.0)
+        return positive * positive
+    if ACTIVATION == "gelu":
+        return x * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
+    return x * tl.sigmoid(x)
+
+
+@triton.jit
+def gated_value(gate: tl.tensor, up: tl.tensor, ACTIVATION: tl.constexpr) -> tl.tensor:
     """activation(gate) * up in float32, held to float16's range."""
-    if GELU:
-        inner = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
+    if ACTIVATION == "swiglu_oai":
+        gate = tl.minimum(gate, 7.0)
+        up = tl.minimum(tl.maximum(up, -7.0), 7.0) + 1.0
+        product = gate * tl.sigmoid(1.702 * gate) * up
     else:
-        inner = gate
-    product = gate * tl.sigmoid(inner) * up
-    return tl.minimum(tl.maximum(product, -_LARGEST), _LARGEST)
+        product = activated(gate, ACTIVATION) * up
+    return held(product)
+
+
+@triton.jit
+def held(x: tl.tensor) -> tl.tensor:
+    """float32 values held to float16's range."""
+    return tl.minimum(tl.maximum(x, -_LARGEST), _LARGEST)
 
 
 @triton.jit
@@ -66,7 +87,7 @@ def store_gated(
     stride: tl.tensor,
     BN: tl.constexpr,
     BM: tl.constexpr,
-    GELU: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ) -> None:
     """The gated product of acc [BN, BM], rows in pairs, to rows `token` [BM] of values where they are `live`.
 
@@ -76,7 +97,7 @@ def store_gated(
     gate, up = tl.split(tl.permute(tl.reshape(acc, (BN // 2, 2, BM)), (0, 2, 1)))
     feature = block * (BN // 2) + tl.arange(0, BN // 2)
     inside = (feature < width)[:, None]
-    product = tl.where(inside, gated_product(gate, up, GELU), 0.0).to(tl.float16)
+    product = tl.where(inside, gated_value(gate, up, ACTIVATION), 0.0).to(tl.float16)
     tl.store(values + token[None, :] * stride + feature[:, None], product, mask=live[None, :] & inside)
     added = tl.sum(tl.reshape(product.to(tl.float32), (BN // 2 // _SUM, _SUM, BM)), axis=1)
     groups = tl.cdiv(width, _SUM)
@@ -93,22 +114,27 @@ def _gate(
     rows: int,
     F: tl.constexpr,
     SPLITS: tl.constexpr,
-    GELU: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    GATED: tl.constexpr,
     GROUPS: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
     row = tl.program_id(0).to(tl.int64)
     start = tl.program_id(1) * BLOCK
-    both = start * 2 + tl.arange(0, 2 * BLOCK)
-    total = tl.load(gate_up + row * (2 * F) + both, mask=both < 2 * F, other=0.0).to(tl.float32)
+    TIMES: tl.constexpr = 2 if GATED else 1
+    both = start * TIMES + tl.arange(0, TIMES * BLOCK)
+    total = tl.load(gate_up + row * (TIMES * F) + both, mask=both < TIMES * F, other=0.0).to(tl.float32)
     for split in tl.static_range(1, SPLITS):
-        source = gate_up + (split * rows + row) * (2 * F) + both
-        total += tl.load(source, mask=both < 2 * F, other=0.0).to(tl.float32)
+        source = gate_up + (split * rows + row) * (TIMES * F) + both
+        total += tl.load(source, mask=both < TIMES * F, other=0.0).to(tl.float32)
     # A product in float16 may have overflowed, and -inf * sigmoid(-inf) is not a number.
-    total = tl.minimum(tl.maximum(total, -_LARGEST), _LARGEST)
-    gate, up = tl.split(tl.reshape(total, (BLOCK, 2)))
-    product = gated_product(gate, up, GELU).to(tl.float16)
+    total = held(total)
+    if GATED:
+        gate, up = tl.split(tl.reshape(total, (BLOCK, 2)))
+        product = gated_value(gate, up, ACTIVATION).to(tl.float16)
+    else:
+        product = held(activated(total, ACTIVATION)).to(tl.float16)
     column = start + tl.arange(0, BLOCK)
     tl.store(values + row * F + column, product, mask=column < F)
     added = tl.sum(tl.reshape(product.to(tl.float32), (BLOCK // WIDTH, WIDTH)), axis=1)

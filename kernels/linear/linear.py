@@ -5,7 +5,7 @@ are dequantised to float16 when they are loaded, and `TritonOperations.fallbacks
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -56,7 +56,8 @@ class TritonLinear:
 
     segments: list[Segment]
     activation: Activation | None = None
-    """Of the gate, where rows are those of gate and up in pairs."""
+    """Of the gate, where rows are those of gate and up in pairs, or of these rows."""
+    gated: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -95,14 +96,16 @@ class LinearMaker:
     def gate(
         self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, activation: Activation
     ) -> TritonLinear:
-        """Gate and up projections as one matrix with their rows in pairs."""
+        """Gate and up projections as one matrix with their rows in pairs, or up alone."""
+        if len(parts) == 1:
+            return replace(self.linear(parts, bias), activation=activation)
         gate, up = parts
         order = gate_up_order(gate.shape[0])
         own = None if bias is None else bias[order].to(self.device, torch.float32).contiguous()
         if gate.type != up.type:
             dense = torch.cat([self._dense(part, torch.float16) for part in parts])
-            return TritonLinear([Segment(dense[order.to(self.device)], own)], activation)
-        return TritonLinear([Segment(self._weight(parts, order), own)], activation)
+            return TritonLinear([Segment(dense[order.to(self.device)], own)], activation, gated=True)
+        return TritonLinear([Segment(self._weight(parts, order), own)], activation, gated=True)
 
     def stacked(self, parts: Sequence[QuantizedMatrix], order: Tensor, padding: Tensor) -> Weight:
         """The rows of parts in an order, as one matrix; planes with rows repeated as `padding` lists them."""
@@ -164,8 +167,10 @@ def apply_linear(x: Activations, linear: TritonLinear, batch_invariant: bool = F
 
 def apply_gated(x: Activations, linear: TritonLinear, batch_invariant: bool = False) -> Activations:
     """activation(gate) * up → activations [M, ffn]; batch_invariant as for `apply_linear`."""
-    (segment,) = linear.segments
     assert linear.activation is not None
+    if not linear.gated:
+        return gate_activations(apply_linear(x, linear, batch_invariant), linear.activation, gated=False)
+    (segment,) = linear.segments
     if batch_invariant:
         return gated_batch_invariant(x, segment.weight, segment.bias, linear.activation)
     if x.values.shape[0] > MAX_ROWS:

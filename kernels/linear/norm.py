@@ -1,4 +1,4 @@
-"""RMS norm of the residual stream: the residual addition before it and the sums after it, in one kernel."""
+"""Norms of the residual stream: the residual addition before it and the sums after it, in one kernel."""
 
 import torch
 import triton
@@ -20,6 +20,8 @@ def add_norm(
     batch_invariant: bool = False,
     joins: tuple[Tensor, float] | None = None,
     scale: float = 1.0,
+    bias: Tensor | None = None,
+    centred: bool = False,
 ) -> Activations:
     """Add the partial sums of a linear to the residual stream, and normalise the result.
 
@@ -28,7 +30,7 @@ def add_norm(
     are normalised, the residual keeps its old values, and the result has R rows. With
     batch_invariant by as many threads whatever the number of rows: a row's sums have one order.
     The sum over the splits is normalised with `joins`, weight and eps, and multiplied by `scale` before
-    it is added.
+    it is added. centred: x less its mean is normalised (LayerNorm).
 
     → values float16 [T or R, H] = x / sqrt(mean(x²) + eps) * weight, and their sums of 16.
     """
@@ -45,6 +47,7 @@ def add_norm(
             weight,
             residual if rows is None else rows,
             weight if joins is None else joins[0],
+            weight if bias is None else bias,
             values,
             sums,
             residual.shape[0],
@@ -58,6 +61,8 @@ def add_norm(
             SPLITS=0 if delta is None else delta.shape[0],
             PICKED=rows is not None,
             JOINS=joins is not None,
+            BIAS=bias is not None,
+            CENTRED=centred,
             num_warps=_warps(block, 1 if batch_invariant else count),
         )
     return Activations(values, sums)
@@ -76,6 +81,7 @@ def _add_norm(
     weight: tl.tensor,
     rows: tl.tensor,
     join_weight: tl.tensor,
+    bias: tl.tensor,
     values: tl.tensor,
     sums: tl.tensor,
     num_tokens: tl.tensor,
@@ -89,6 +95,8 @@ def _add_norm(
     SPLITS: tl.constexpr,
     PICKED: tl.constexpr,
     JOINS: tl.constexpr,
+    BIAS: tl.constexpr,
+    CENTRED: tl.constexpr,
 ) -> None:
     """Grid (rows,): one program holds one row in registers, BLOCK >= H.
 
@@ -113,8 +121,13 @@ def _add_norm(
         if not PICKED:
             tl.store(residual + row * H + column, x, mask=inside)
     scale = tl.load(weight + column, mask=inside, other=0.0)
+    if CENTRED:
+        x = tl.where(inside, x - tl.sum(x, axis=0) / H, 0.0)
     root = tl.sqrt_rn(tl.sum(x * x, axis=0) / H + eps)
-    y = (x / root * scale).to(tl.float16)
+    normed = x / root * scale
+    if BIAS:
+        normed += tl.load(bias + column, mask=inside, other=0.0)
+    y = normed.to(tl.float16)
     tl.store(values + out * H + column, y, mask=inside)
     total = tl.sum(tl.reshape(y.to(tl.float32), (BLOCK // WIDTH, WIDTH)), axis=1)
     group = tl.arange(0, BLOCK // WIDTH)

@@ -83,7 +83,7 @@ def gated_rows(
     gated_kernel[(triton.cdiv(w.shape[0], plan.weights), 1)](
         w.quants, w.high, w.meta, x.values, x.sums, values, sums,
         w.shape[0], w.quants.shape[1], w.shape[1], rows, 1, w.quants.shape[0],
-        GELU=activation == "gelu", **_constants(w, plan),
+        ACTIVATION=activation, **_constants(w, plan),
     )  # fmt: skip
     return Activations(values, sums)
 

@@ -319,7 +319,7 @@ def gated_kernel(
     STAGES: tl.constexpr,
     RAGGED: tl.constexpr,
     BEFORE: tl.constexpr,
-    GELU: tl.constexpr,
+    ACTIVATION: tl.constexpr,
     FAST: tl.constexpr,
     WARPS: tl.constexpr,
 ) -> None:
@@ -334,4 +334,4 @@ def gated_kernel(
     )  # fmt: skip
     token = tl.arange(0, BM)
     width = N // 2
-    store_gated(acc, values, value_sums, tl.program_id(0), token, token < M, width, width, BN, BM, GELU)
+    store_gated(acc, values, value_sums, tl.program_id(0), token, token < M, width, width, BN, BM, ACTIVATION)

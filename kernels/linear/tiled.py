@@ -248,6 +248,4 @@ def _tiled(
         target = out + (split * m_count + m).to(tl.int64)[None, :] * stride + n[:, None]
         tl.store(target, acc, mask=(m < m_count)[None, :] & (n < N)[:, None])
     else:
-        store_gated(
-            acc, out, sums, weight_tile, m.to(tl.int64), m < m_count, N // 2, stride, BN, BM, GATE == "gelu"
-        )
+        store_gated(acc, out, sums, weight_tile, m.to(tl.int64), m < m_count, N // 2, stride, BN, BM, GATE)

@@ -81,11 +81,20 @@ def plan_attention(layout: PassLayout, block_size: int, like: Tensor, window: in
 
 
 def attend(
-    q: Tensor, layer: Tensor, kv_heads: int, plan: AttentionPlan, scale: float, softcap: float = 0.0
+    q: Tensor,
+    layer: Tensor,
+    kv_heads: int,
+    plan: AttentionPlan,
+    scale: float,
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
 ) -> Tensor:
-    """q [T, q_heads, head_dim], layer [2 * kv_heads, slots, head_dim] → [T, q_heads * head_dim]."""
+    """q [T, q_heads, head_dim], layer [2 * kv_heads, slots, head_dim] → [T, q_heads * head_dim].
+
+    sinks float32 [q_heads]: scores that take weight and give no value.
+    """
     tokens, heads, dim = q.shape
-    scores = _Scores(kv_heads, heads // kv_heads, scale, softcap)
+    scores = _Scores(kv_heads, heads // kv_heads, scale, softcap, sinks)
     if plan.gathered is not None and not plan.singles:
         return _attend_gathered(q, layer, plan.gathered, scores)
     out = torch.empty(tokens, heads * dim, dtype=q.dtype, device=q.device)
@@ -107,15 +116,32 @@ class _Scores:
     groups: int
     scale: float
     softcap: float
+    sinks: Tensor | None
+
+    @property
+    def plain(self) -> bool:
+        """Whether torch's own attention computes them."""
+        return not self.softcap and self.sinks is None
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """softmax(capped q·k + mask) · v; q [B, kv_heads, queries, dim], keys and values the same."""
-        if not self.softcap:
+        """softmax(capped q·k + mask) · v; q [A, B, queries, dim], keys and values the same.
+
+        kv_heads are A or B, the other is 1 or the rows; queries are tokens of each group in turn.
+        """
+        if self.plain:
             return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=self.scale)
-        scores = (q @ keys.transpose(-1, -2)).mul_(self.scale / self.softcap).tanh_().mul_(self.softcap)
+        scores = (q @ keys.transpose(-1, -2)).mul_(self.scale)
+        if self.softcap:
+            scores = scores.div_(self.softcap).tanh_().mul_(self.softcap)
         if mask is not None:
             scores += mask
-        return scores.softmax(-1) @ values
+        if self.sinks is None:
+            return scores.softmax(-1) @ values
+        sinks = self.sinks.to(scores).view(self.kv_heads, self.groups)
+        sinks = sinks.repeat_interleave(q.shape[2] // self.groups, dim=1)
+        sinks = sinks[:, None] if q.shape[0] == self.kv_heads else sinks[None]
+        weighed = torch.cat([scores, sinks[..., None].expand(*scores.shape[:3], 1)], dim=-1).softmax(-1)
+        return weighed[..., :-1] @ values
 
 
 def _visible(layout: PassLayout, i: int, window: int) -> int:
@@ -212,7 +238,7 @@ def _attend_single(q: Tensor, layer: Tensor, single: SingleSequence, scores: _Sc
         grouped = q.view(1, scores.kv_heads, scores.groups, dim)
         return scores.attend(grouped, keys, values, None).view(1, heads * dim)
     queries = q.transpose(0, 1)[None]
-    if scores.softcap:
+    if not scores.plain:
         mask = _mask(tokens, tokens, 0, q) if single.mask is None else single.mask
         grouped = queries.reshape(1, scores.kv_heads, scores.groups * tokens, dim)
         out = scores.attend(grouped, keys, values, mask.repeat(scores.groups, 1))

@@ -22,9 +22,14 @@ class Experts:
     count: int
     router: Tensor
     """float32 [count, hidden]."""
+    router_bias: Tensor | None
     selection_bias: Tensor | None
     gate_up: Sequence[QuantizedMatrix]
+    gate_up_bias: Tensor | None
+    """float32 [count, 2 size]."""
     down: QuantizedMatrix
+    down_bias: Tensor | None
+    """float32 [count, hidden]."""
     routing: Routing
     activation: Activation
 
@@ -37,13 +42,23 @@ def make_experts(
     matrices: ExpertMatrices, routing: Routing, activation: Activation, device: torch.device
 ) -> Experts:
     """The router is widened, the experts are not."""
-    router, bias = matrices.router, matrices.selection_bias
+    router = matrices.router
+
+    def placed(part: Tensor | None) -> Tensor | None:
+        return None if part is None else part.flatten(1).to(device, torch.float32)
+
+    def vector(part: Tensor | None) -> Tensor | None:
+        return None if part is None else part.to(device, torch.float32)
+
     return Experts(
         matrices.count,
         dequantize(router.raw, router.type, router.shape).to(device),
-        None if bias is None else bias.to(device, torch.float32),
+        vector(matrices.router_bias),
+        vector(matrices.selection_bias),
         matrices.gate_up,
+        placed(matrices.gate_up_bias),
         matrices.down,
+        placed(matrices.down_bias),
         routing,
         activation,
     )
@@ -61,6 +76,8 @@ def route(logits: Tensor, bias: Tensor | None, routing: Routing) -> tuple[Tensor
     elif routing.gating == "sigmoid":
         probabilities = logits.sigmoid()
     ranked = probabilities if bias is None else probabilities + bias
+    if routing.groups > routing.groups_used:
+        ranked = ranked.masked_fill(~_open_experts(ranked, routing), float("-inf"))
     ids = ranked.argsort(dim=-1, descending=True, stable=True)[:, : routing.used]
     weights = probabilities.gather(1, ids)
     if routing.gating == "softmax_selected":
@@ -70,16 +87,29 @@ def route(logits: Tensor, bias: Tensor | None, routing: Routing) -> tuple[Tensor
     return ids, weights * routing.scale
 
 
+def _open_experts(ranked: Tensor, routing: Routing) -> Tensor:
+    """bool [T, experts], the experts of the best groups."""
+    grouped = ranked.unflatten(1, (routing.groups, -1))
+    scores = grouped.topk(min(2, grouped.shape[2]), dim=-1).values.sum(-1)
+    best = scores.argsort(dim=-1, descending=True, stable=True)[:, : routing.groups_used]
+    chosen = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, best, True)
+    return chosen[:, :, None].expand_as(grouped).flatten(1)
+
+
 def apply_experts(x: Tensor, experts: Experts, weights_of: Weights) -> Tensor:
     """x float32 [T, hidden] → float32 [T, hidden]; a token's experts are added up in order of their ids."""
-    ids, weights = route(F.linear(x, experts.router), experts.selection_bias, experts.routing)
+    logits = F.linear(x, experts.router, experts.router_bias)
+    ids, weights = route(logits, experts.selection_bias, experts.routing)
     out = torch.zeros_like(x)
     hidden = experts.down.shape[0] // experts.count
     for expert in ids.unique().tolist():
         tokens, slots = (ids == expert).nonzero(as_tuple=True)
         gate_up = torch.cat([_of_expert(part, expert, experts.count, weights_of) for part in experts.gate_up])
-        opened = gate(F.linear(x[tokens], gate_up), experts.activation)
-        result = F.linear(opened, weights_of(experts.down, expert * hidden, hidden))
+        first, second = (
+            None if bias is None else bias[expert] for bias in (experts.gate_up_bias, experts.down_bias)
+        )
+        opened = gate(F.linear(x[tokens], gate_up, first), experts.activation)
+        result = F.linear(opened, weights_of(experts.down, expert * hidden, hidden), second)
         out.index_add_(0, tokens, result * weights[tokens, slots, None])
     return out
 

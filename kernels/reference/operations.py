@@ -31,7 +31,7 @@ from kernels.reference import paged_kv
 from kernels.reference.attention import AttentionPlan, attend, plan_attention
 from kernels.reference.dense_linear import DenseLinear, apply_dense, make_dense
 from kernels.reference.experts import Experts, apply_experts, dequantize_rows, make_experts
-from kernels.reference.gate import gate
+from kernels.reference.gate import activate, gate
 from kernels.reference.weight_probe import fastest_weight_dtype
 
 WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -57,6 +57,9 @@ class NormWeight:
 
     scaled: Tensor
     eps_length: Tensor
+    bias: Tensor | None = None
+    centred: bool = False
+    """Whether a vector's mean is taken off before."""
 
 
 @dataclass(slots=True)
@@ -78,6 +81,8 @@ class GateLinear:
 
     linear: DenseLinear
     activation: Activation
+    gated: bool
+    """Or rows of up alone."""
 
 
 class TorchOperations:
@@ -144,7 +149,7 @@ class TorchOperations:
         self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, activation: Activation = "silu"
     ) -> GateLinear:
         """Rows as they come."""
-        return GateLinear(self.make_linear(parts, bias), activation)
+        return GateLinear(self.make_linear(parts, bias), activation, gated=len(parts) > 1)
 
     def make_embedding(self, matrix: QuantizedMatrix, _tied: DenseLinear | None = None, /) -> Embedding:
         """Dense when small, else the file's own bytes; packed weights cannot be gathered."""
@@ -159,11 +164,14 @@ class TorchOperations:
         """float32 on the device."""
         return values.to(self.device, torch.float32).contiguous()
 
-    def make_norm(self, weight: Tensor, eps: float) -> NormWeight:
+    def make_norm(
+        self, weight: Tensor, eps: float, bias: Tensor | None = None, centred: bool = False
+    ) -> NormWeight:
         """Fold the division by sqrt(dim) into the weight: three large calls instead of six."""
         dim = weight.shape[-1]
         scaled = self.make_vector(weight) * math.sqrt(dim)
-        return NormWeight(scaled, torch.tensor(math.sqrt(dim * eps), device=self.device))
+        length = torch.tensor(math.sqrt(dim * eps), device=self.device)
+        return NormWeight(scaled, length, None if bias is None else self.make_vector(bias), centred)
 
     def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> paged_kv.PagedKV:
         """Reserve the paged KV of one model."""
@@ -213,9 +221,9 @@ class TorchOperations:
         """Add in place, then norm all rows or the chosen ones."""
         if delta is not None:
             if branch.norm is not None:
-                delta = _rms_norm(delta.to(torch.float32), branch.norm)
+                delta = _norm(delta.to(torch.float32), branch.norm)
             residual.add_(delta, alpha=branch.scale)
-        return _rms_norm(residual if rows is None else residual[rows], norm)
+        return _norm(residual if rows is None else residual[rows], norm)
 
     def linear(self, x: Tensor, handle: DenseLinear) -> Tensor:
         """One product over all rows."""
@@ -223,7 +231,8 @@ class TorchOperations:
 
     def gated_linear(self, x: Tensor, handle: GateLinear) -> Tensor:
         """A gated unit (Shazeer 2020) over one product of both halves."""
-        return gate(apply_dense(x, handle.linear), handle.activation)
+        product = apply_dense(x, handle.linear)
+        return gate(product, handle.activation) if handle.gated else activate(product, handle.activation)
 
     def make_experts(self, matrices: ExpertMatrices, routing: Routing, activation: Activation) -> Experts:
         """As the file has them."""
@@ -250,8 +259,9 @@ class TorchOperations:
         if window not in prepared.plans:
             prepared.plans[window] = plan_attention(prepared.layout, kv.block_size, q, window)
         return attend(
-            q, kv.layers[layer], kv.kv_heads, prepared.plans[window], attention.scale, attention.softcap
-        )
+            q, kv.layers[layer], kv.kv_heads, prepared.plans[window], attention.scale, attention.softcap,
+            attention.sinks,
+        )  # fmt: skip
 
     def soft_cap(self, output: Tensor, cap: float) -> Tensor:
         """In float32."""
@@ -272,9 +282,11 @@ class TorchOperations:
         q_heads = heads.shape[1] - 2 * kv.kv_heads
         rotated = heads[:, : q_heads + kv.kv_heads]
         if attention.qk_norm is not None:
-            rotated.copy_(_rms_norm(rotated, attention.qk_norm))
+            rotated.copy_(_norm(rotated, attention.qk_norm))
         turned = torch.view_as_complex(rotated.unflatten(-1, (dim // 2, 2)))
         turned.mul_(prepared.rotations[attention.rotation])
+        if attention.temperature:
+            heads[:, :q_heads].mul_(_temperatures(attention, prepared.layout.positions))
         new = heads[:, q_heads:].transpose(0, 1)
         kv.layers[layer].index_copy_(1, prepared.slots, new.to(self.kv_dtype))
         return heads[:, :q_heads]
@@ -293,10 +305,22 @@ def _rotation_table(rotation: Rotation, positions: Tensor, pairs: int) -> Tensor
     return torch.cat([table, still], dim=1)[:, None]
 
 
-def _rms_norm(x: Tensor, norm: NormWeight) -> Tensor:
-    """RMSNorm (Zhang and Sennrich 2019): x / sqrt(|x|² + dim · eps) · sqrt(dim) · weight."""
+def _temperatures(attention: LayerAttention, positions: Tensor) -> Tensor:
+    """float32 [T, 1, 1]."""
+    passed = torch.log1p((positions // attention.temperature_length).to(torch.float64))
+    return (1.0 + attention.temperature * passed).to(torch.float32)[:, None, None]
+
+
+def _norm(x: Tensor, norm: NormWeight) -> Tensor:
+    """RMSNorm (Zhang and Sennrich 2019): x / sqrt(|x|² + dim · eps) · sqrt(dim) · weight.
+
+    LayerNorm (Ba et al. 2016) is the same of x less its mean.
+    """
+    if norm.centred:
+        x = x - x.mean(-1, keepdim=True)
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return torch.div(x, torch.hypot(length, norm.eps_length)).mul_(norm.scaled)
+    normed = torch.div(x, torch.hypot(length, norm.eps_length)).mul_(norm.scaled)
+    return normed if norm.bias is None else normed.add_(norm.bias)
 
 
 def _choose(option: str, name: str, choices: dict[str, torch.dtype]) -> torch.dtype | None:

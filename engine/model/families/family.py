@@ -31,6 +31,8 @@ class Family:
     describe: Callable[[Keys, ModelConfig], ModelConfig] = as_it_is
     """From the plain decoder that the common keys describe to this family's."""
     rope_scalings: tuple[RopeScaling, ...] = COMMON_SCALINGS
+    centred: bool = False
+    """LayerNorm in place of RMS."""
 
 
 def with_layers(config: ModelConfig, change: Callable[[int, LayerSpec], LayerSpec]) -> ModelConfig:
@@ -62,6 +64,8 @@ def read_experts(keys: Keys, size: int, gating: Gating = Gating.SOFTMAX) -> Expe
         size=keys.positive("expert_feed_forward_length", size),
         gating=_GATINGS.get(number, gating),
         scale=keys.number("expert_weights_scale", 1.0) or 1.0,
+        groups=keys.count("expert_group_count") or 1,
+        groups_used=keys.count("expert_group_used_count") or 1,
     )
 
 
@@ -71,6 +75,8 @@ def with_experts(
     """Every layer but the leading ones with experts in place of its feed-forward part."""
     if experts.used > experts.count:
         raise keys.error("expert_used_count", f"{experts.used} of {experts.count} experts")
+    if experts.count % experts.groups or experts.groups_used > experts.groups:
+        raise keys.error("expert_group_count", f"{experts.groups} for {experts.count} experts")
 
     def change(index: int, layer: LayerSpec) -> LayerSpec:
         return layer if index < leading_dense else replace(layer, ffn_size=0, experts=experts)

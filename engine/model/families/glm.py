@@ -19,7 +19,7 @@ def _glm4moe(keys: Keys, plain: ModelConfig) -> ModelConfig:
     guessing = keys.count("nextn_predict_layers")
     if guessing >= plain.num_layers:
         raise keys.error("nextn_predict_layers", f"{guessing} of {plain.num_layers} layers")
-    normed = "blk.0.attn_q_norm.weight" in keys.file.tensors
+    normed = any(f"blk.0.attn_{part}_norm.weight" in keys.file.tensors for part in "qk")
 
     def changed(_index: int, layer: LayerSpec) -> LayerSpec:
         return replace(

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.model.families.family import Family, read_experts, with_attention, with_experts
+from engine.model.families.family import Family, read_experts, with_attention, with_experts, with_layers
 from engine.model.keys import Keys
 from engine.model.spec import ModelConfig, RopePairing
 
@@ -26,9 +26,15 @@ def _smollm3(_keys: Keys, plain: ModelConfig) -> ModelConfig:
     )
 
 
+def _seed_oss(_keys: Keys, plain: ModelConfig) -> ModelConfig:
+    """The second norm has another name."""
+    return with_layers(plain, lambda _index, layer: replace(layer, ffn_norm="post_attention_norm"))
+
+
 FAMILIES = (
     Family("llama", RopePairing.ADJACENT, _llama),
     Family("smollm3", RopePairing.ADJACENT, _smollm3),
     Family("internlm2", RopePairing.ADJACENT),
     Family("ernie4_5", RopePairing.ADJACENT),
+    Family("seed_oss", RopePairing.HALVES, _seed_oss),
 )

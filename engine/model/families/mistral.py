@@ -1,15 +1,21 @@
 """Ministral 3: a llama with YaRN whose queries grow with their position beyond the original context."""
 
-from engine.model.families.family import Family, held_to
+from dataclasses import replace
+
+from engine.model.families.family import Family, with_attention
 from engine.model.keys import Keys
-from engine.model.spec import ModelConfig, RopePairing
+from engine.model.spec import AttentionSpec, ModelConfig, RopePairing
 
 
 def _mistral3(keys: Keys, plain: ModelConfig) -> ModelConfig:
-    """Inside the original context the queries' factor is 1 everywhere; beyond it there is no such factor."""
-    scale = keys.number("attention.temperature_scale", 0.0)
-    rope = plain.layers[0].attention.rope
-    return held_to(plain, rope.original_context) if scale and rope is not None else plain
+    temperature = keys.number("attention.temperature_scale", 0.0)
+
+    def grown(_index: int, attention: AttentionSpec) -> AttentionSpec:
+        assert attention.rope is not None
+        length = attention.rope.original_context
+        return replace(attention, temperature=temperature, temperature_length=length)
+
+    return with_attention(plain, grown) if temperature else plain
 
 
 FAMILIES = (Family("mistral3", RopePairing.ADJACENT, _mistral3),)

@@ -1,5 +1,7 @@
 """Experts on the kernels against the plain torch definition."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -17,6 +19,7 @@ ROUTINGS = [
     Routing(3, "softmax", False, 2.5),
     Routing(2, "sigmoid", True, 1.5),
     Routing(2, "softmax_selected", False, 1.0),
+    Routing(3, "sigmoid", True, 1.5, groups=4, groups_used=2),
 ]
 
 
@@ -24,15 +27,15 @@ ROUTINGS = [
 @pytest.mark.parametrize("routing", ROUTINGS, ids=lambda routing: routing.gating + str(routing.used))
 def test_routes_are_those_of_the_definition(routing: Routing, biased: bool, device: str):
     torch.manual_seed(3)
-    parts = torch.randn(2, 9, 11)
-    bias = torch.randn(11) if biased else None
+    parts = torch.randn(2, 9, 12)
+    bias = torch.randn(12) if biased else None
     routes = route_tokens(parts.to(device), None if bias is None else bias.to(device), routing)
     ids, weights = reference.route(parts.sum(0), bias, routing)
     torch.testing.assert_close(routes.weights.cpu().view(9, -1), weights, rtol=1e-5, atol=1e-6)
-    groups = group_pairs(routes, 11)
+    groups = group_pairs(routes, 12)
     order, starts = groups.order.cpu(), groups.starts.tolist()
     flat = ids.flatten()
-    for expert in range(11):
+    for expert in range(12):
         own = order[starts[expert] : starts[expert + 1]].tolist()
         assert own == (flat == expert).nonzero().flatten().tolist()
     assert starts[-1] == len(flat)
@@ -66,14 +69,24 @@ def made(kind: str, count: int, hidden: int, size: int, fused: bool) -> ExpertMa
     )
 
 
+def with_biases(matrices: ExpertMatrices, hidden: int, size: int) -> ExpertMatrices:
+    count = matrices.count
+    return replace(
+        matrices,
+        router_bias=torch.randn(count),
+        gate_up_bias=torch.randn(count, 2, size),
+        down_bias=torch.randn(count, hidden),
+    )
+
+
 CASES = [
     ("Q4_K", 4, 256, 256, "silu", False, 3),
     ("F16", 3, 64, 96, "gelu", True, 2),
     ("F32", 3, 96, 80, "silu", False, 2),
-    ("MXFP4", 5, 96, 160, "silu", False, 3),
+    ("MXFP4", 5, 96, 160, "swiglu_oai", False, 3),
     ("Q6_K", 4, 256, 256, "gelu", False, 40),
-    ("Q8_0", 8, 320, 96, "silu", True, 70),
-    ("BF16", 3, 64, 96, "silu", False, 3),
+    ("Q8_0", 8, 320, 96, "swiglu_oai", True, 70),
+    ("BF16", 3, 64, 96, "swiglu_oai", True, 3),
     ("Q5_0", 6, 64, 32, "silu", False, 9),
 ]
 
@@ -85,6 +98,8 @@ def test_experts_are_those_of_the_definition(
 ):
     torch.manual_seed(5)
     matrices, routing = made(kind, count, hidden, size, fused), Routing(2, "softmax", True, 1.0)
+    if activation == "swiglu_oai":
+        matrices = with_biases(matrices, hidden, size)
     experts = on_device(matrices, routing, activation, device)
     given = activations(tokens, hidden, device)
     parts = apply_experts(given, experts, invariant)

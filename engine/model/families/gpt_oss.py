@@ -1,0 +1,27 @@
+"""gpt-oss: every second layer sees a window, heads have sinks, experts have biases and a clamped gate."""
+
+from dataclasses import replace
+
+from engine.model.families.family import Family, read_experts, with_experts, with_layers
+from engine.model.keys import Keys
+from engine.model.spec import Activation, Gating, LayerSpec, ModelConfig, RopePairing
+
+
+def _gpt_oss(keys: Keys, plain: ModelConfig) -> ModelConfig:
+    window = keys.positive("attention.sliding_window")
+    windowed = keys.windowed(plain.num_layers, period=2)
+
+    def changed(index: int, layer: LayerSpec) -> LayerSpec:
+        attention = replace(layer.attention, sinks=True, window=window if windowed[index] else 0)
+        return replace(
+            layer,
+            attention=attention,
+            ffn_norm="post_attention_norm",
+            activation=Activation.SWIGLU_OAI,
+        )
+
+    experts = read_experts(keys, plain.layers[0].ffn_size, Gating.SOFTMAX_SELECTED)
+    return with_experts(keys, with_layers(plain, changed), experts)
+
+
+FAMILIES = (Family("gpt-oss", RopePairing.HALVES, _gpt_oss),)
