@@ -1,5 +1,7 @@
 """Pre-norm, gated decoders: llama and those that add scales, rotations or biases to it."""
 
+from typing import Any
+
 from tests.golden.family_recipes.recipe import Recipe, dense
 
 GRANITE = {
@@ -9,10 +11,21 @@ GRANITE = {
     "logits_scaling": 1.75,
 }
 
+MINISTRAL: dict[str, Any] = {"head_dim": 24, "rope_theta": None, "sliding_window": None}
+SCALED: dict[str, Any] = {
+    "type": "yarn", "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 4.0,
+    "beta_slow": 0.5, "original_max_position_embeddings": 32, "max_position_embeddings": 256,
+    "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4,
+}  # fmt: skip
+
 RECIPES = [
     Recipe("llama", "LlamaForCausalLM", dense("llama", head_dim=24)),
     Recipe("granite", "GraniteForCausalLM", dense("granite", **GRANITE, tie_word_embeddings=True)),
-    Recipe("granite-bias", "GraniteForCausalLM", dense("granite", **GRANITE, attention_bias=True, mlp_bias=True)),
+    Recipe(
+        "granite-bias",
+        "GraniteForCausalLM",
+        dense("granite", **GRANITE, attention_bias=True, mlp_bias=True),
+    ),
     Recipe(
         "smollm3",
         "SmolLM3ForCausalLM",
@@ -22,17 +35,11 @@ RECIPES = [
         ),
         gains={"embed_tokens": 0.5},
     ),
+    Recipe("mistral3", "Ministral3ForCausalLM", dense("ministral3", **MINISTRAL, rope_parameters=SCALED)),
     Recipe(
-        "mistral3",
+        "mistral3-magnitude",
         "Ministral3ForCausalLM",
-        dense(
-            "ministral3", head_dim=24, rope_theta=None, sliding_window=None,
-            rope_parameters={
-                "type": "yarn", "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
-                "original_max_position_embeddings": 32, "max_position_embeddings": 256, "beta_fast": 4.0,
-                "beta_slow": 0.5, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4,
-            },
-        ),
+        dense("ministral3", **MINISTRAL, rope_parameters={**SCALED, "mscale_all_dim": 0.5}),
     ),
     Recipe(
         "seed_oss",

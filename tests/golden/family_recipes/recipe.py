@@ -50,11 +50,13 @@ class Recipe:
     """Size of what is added to norms, biases and other vectors."""
     transposed: tuple[str, ...] = ()
     """Ends of names of stacked matrices that the hub keeps the other way round than transformers."""
-    llama_cpp_differs: str = ""
-    """Why llama.cpp computes something else on purpose; such a fixture is not compared with it."""
+    converter: dict[str, Any] = field(default_factory=dict)
+    """Options of the converter."""
+    experts: str = ""
+    """Element type that experts are stored in, where it can hold their values."""
 
 
 def dense(model_type: str, **changed: Any) -> dict[str, Any]:
-    """The shared sizes with another model type and changed values; None takes a key out."""
+    """The shared sizes with another model type and changed values; None takes a shared key out."""
     merged = {**DENSE, "model_type": model_type, **changed}
-    return {key: value for key, value in merged.items() if value is not None}
+    return {key: value for key, value in merged.items() if value is not None or key not in DENSE}
