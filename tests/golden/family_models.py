@@ -11,7 +11,6 @@ import numpy as np
 from tests.golden.family_recipes.recipe import VOCAB, Recipe
 
 PROMPT = 48
-GREEDY = 64
 FIRST_PLAIN_TOKEN = 5
 """Lower ids are special in the vocabulary of `tests.support.tiny_vocab`."""
 
@@ -57,7 +56,8 @@ def save_checkpoint(recipe: Recipe, model: Any, folder: Path) -> None:
     for name in tensors:
         if recipe.transposed and name.endswith(recipe.transposed):
             tensors[name] = tensors[name].transpose(-1, -2).contiguous()
-    save_file(tensors | _predicting_layer(recipe, tensors), path)
+    tensors |= _predicting_layer(recipe, tensors)
+    save_file(recipe.renamed(tensors) if recipe.renamed else tensors, path)
     (folder / "config.json").write_text(json.dumps(recipe.converted or hub_config(recipe)))
 
 
@@ -129,13 +129,13 @@ def logits(model: Any, tokens: list[int]) -> np.ndarray:
         return model(torch.tensor([tokens]), use_cache=False).logits[0].float().numpy()
 
 
-def greedy(model: Any, prompt: list[int]) -> tuple[list[int], float]:
+def greedy(model: Any, prompt: list[int], count: int) -> tuple[list[int], float]:
     """The ids of the best tokens after the prompt, and the least lead of a best one over the second.
 
     Each step reads the whole sequence again: caches with windows are not part of what is expected.
     """
     tokens, margin = list(prompt), math.inf
-    for _ in range(GREEDY):
+    for _ in range(count):
         last = logits(model, tokens)[-1]
         second, best = np.sort(last)[-2:]
         margin = min(margin, float(best - second))

@@ -48,9 +48,8 @@ def all_families() -> list[FamilyGolden]:
     return [FamilyGolden.load(path.stem) for path in sorted(FOLDER.glob("*.npz"))]
 
 
-def changed_copy(source: Path, target: Path, *, without: str = "", halved: str = "") -> Path:
-    """Write `source` again without one tensor or key, or with the rows of one tensor `halved`."""
-    reader = GGUFReader(str(source))
+def changed_copy(reader: GGUFReader, target: Path, *, without: str = "", halved: str = "") -> Path:
+    """Write a file again without one tensor or key, or with the rows of one tensor `halved`."""
     writer = GGUFWriter(str(target), reader.fields["general.architecture"].contents())
     copy_fields(reader, writer, without)
     for tensor in reader.tensors:

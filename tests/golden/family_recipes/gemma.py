@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.golden.family_recipes.recipe import WINDOW, Recipe, dense
+from tests.golden.family_recipes.recipe import VOCAB, WINDOW, Recipe, dense
 
 GEMMA: dict[str, Any] = {
     "hidden_activation": "gelu_pytorch_tanh", "hidden_act": None, "tie_word_embeddings": True,
@@ -57,6 +57,7 @@ RECIPES = [
         dense(
             "gemma2", **DEEP, num_hidden_layers=46, attn_logit_softcapping=3.0, final_logit_softcapping=8.0
         ),
+        answer=8,
         gains=SMALL_EMBEDDING,
         means=LOUD_BRANCHES,
     ),
@@ -67,6 +68,7 @@ RECIPES = [
             "gemma3_text", **DEEP, num_hidden_layers=62, rope_theta=1e6, rope_local_base_freq=1e4,
             sliding_window_pattern=6,
         ),
+        answer=8,
         gains=SMALL_EMBEDDING,
         means=LOUD_BRANCHES,
     ),
@@ -86,7 +88,23 @@ RECIPES = [
             moe_intermediate_size=40,
         ),
         gains=SMALL_EMBEDDING,
-        means=LOUD_BRANCHES,
+        means=LOUD_BRANCHES | {"model.norm": 2.0},
+    ),
+    Recipe(
+        "gemma4-e",
+        "Gemma4ForCausalLM",
+        dense(
+            "gemma4_text",
+            **GEMMA4 | {
+                "num_hidden_layers": 7, "num_kv_shared_layers": 3, "attention_k_eq_v": False,
+                "num_global_key_value_heads": None, "hidden_size_per_layer_input": 16,
+                "vocab_size_per_layer_input": VOCAB, "use_double_wide_mlp": True, "intermediate_size": 56,
+                "layer_types": [*["sliding_attention"] * 3, "full_attention", *GEMMA4["layer_types"][:3]],
+            },
+            moe_intermediate_size=None,
+        ),
+        gains=SMALL_EMBEDDING,
+        means=LOUD_BRANCHES | {"model.norm": 2.0},
     ),
     Recipe(
         "muse-glimmer",

@@ -18,8 +18,46 @@ SCALED: dict[str, Any] = {
     "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4,
 }  # fmt: skip
 
+INTERNLM2_NAMES = {
+    "model.embed_tokens": "model.tok_embeddings",
+    "lm_head": "output",
+    "self_attn.o_proj": "attention.wo",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.up_proj": "feed_forward.w3",
+    "mlp.down_proj": "feed_forward.w2",
+    "input_layernorm": "attention_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+
+
+def internlm2_tensors(tensors: dict[str, Any]) -> dict[str, Any]:
+    """Llama's tensors as InternLM 2 has them: of each KV head its two queries, its key and its value."""
+    import torch
+
+    result = {}
+    for name, tensor in tensors.items():
+        if "q_proj" in name:
+            key, value = (tensors[name.replace("q_proj", other)] for other in ("k_proj", "v_proj"))
+            groups = [part.reshape(2, -1, 16, 64) for part in (tensor, key, value)]
+            joined = name.replace("self_attn.q_proj", "attention.wqkv")
+            result[joined] = torch.cat(groups, 1).reshape(-1, 64).contiguous()
+        elif "k_proj" not in name and "v_proj" not in name:
+            for ours, theirs in INTERNLM2_NAMES.items():
+                name = name.replace(ours, theirs)
+            result[name] = tensor
+    return result
+
+
 RECIPES = [
     Recipe("llama", "LlamaForCausalLM", dense("llama", head_dim=24)),
+    Recipe(
+        "internlm2",
+        "LlamaForCausalLM",
+        dense("llama"),
+        seed=30,
+        converted=dense("internlm2", architectures=["InternLM2ForCausalLM"]),
+        renamed=internlm2_tensors,
+    ),
     Recipe("granite", "GraniteForCausalLM", dense("granite", **GRANITE, tie_word_embeddings=True)),
     Recipe(
         "granite-bias",

@@ -43,6 +43,7 @@ RECIPES = [
             sliding_window=WINDOW, sliding_window_pattern="LLLG",
             layer_types=[*["sliding_attention"] * 3, "full_attention"] * 16,
         ),
+        answer=8,
     ),
     Recipe("command-r", "CohereForCausalLM", dense("cohere", **COHERE, use_qk_norm=False)),
     Recipe(

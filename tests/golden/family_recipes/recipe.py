@@ -1,5 +1,6 @@
 """What one fixture is made from, and the sizes that most of them share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,10 +49,14 @@ class Recipe:
     """Part of a vector's name → what is added to all of its values."""
     noise: float = 0.25
     """Size of what is added to norms, biases and other vectors."""
+    renamed: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """From the tensors of transformers' checkpoint to those of the converted architecture."""
     transposed: tuple[str, ...] = ()
     """Ends of names of stacked matrices that the hub keeps the other way round than transformers."""
     converter: dict[str, Any] = field(default_factory=dict)
     """Options of the converter."""
+    answer: int = 64
+    """Greedy tokens; fewer where a model has so many layers that each costs a test's time."""
     experts: str = ""
     """Element type that experts are stored in, where it can hold their values."""
 
