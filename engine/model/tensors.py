@@ -53,7 +53,7 @@ def gate_rows(prefix: str, layer: LayerSpec, tensors: Mapping[str, TensorInfo]) 
         return [Rows(f"{prefix}.ffn_up", layer.ffn_size)]
     sizes = (layer.ffn_size, layer.ffn_size)
     up = tensors.get(f"{prefix}.ffn_up.weight")
-    if f"{prefix}.ffn_gate.weight" not in tensors and up is not None and up.shape[0] == sum(sizes):
+    if f"{prefix}.ffn_gate.weight" not in tensors and (up is None or up.shape[0] == sum(sizes)):
         return _stacked(f"{prefix}.ffn_up", sizes)
     return [Rows(f"{prefix}.ffn_{part}", size) for part, size in zip(("gate", "up"), sizes, strict=True)]
 

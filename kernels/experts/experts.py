@@ -198,7 +198,13 @@ class _Products:
         return min(pairs, pairs // tokens + self.experts.count)
 
     def _float(
-        self, x: Activations, weight: Tensor, bias: Tensor, out: Tensor, sums: Tensor, rows: int,
+        self,
+        x: Activations,
+        weight: Tensor,
+        bias: Tensor,
+        out: Tensor,
+        sums: Tensor,
+        rows: int,
         options: dict[str, Any],
     ) -> None:
         assert self.groups is not None

@@ -37,7 +37,12 @@ def convert(recipe: Recipe, checkpoint: Path, target: Path) -> None:
     with torch.inference_mode():
         # The config is handed over as the hub spells it: read by transformers it would change.
         whole = model_class(
-            checkpoint, gguf.LlamaFileType.ALL_F32, target, hparams=config, model_name="tiny"
+            checkpoint,
+            gguf.LlamaFileType.ALL_F32,
+            target,
+            hparams=config,
+            model_name="tiny",
+            **recipe.converter,
         )
         converter = getattr(whole, "impl", whole)
         converter.set_vocab = lambda: write_vocabulary(converter.gguf_writer, vocabulary)
@@ -49,6 +54,28 @@ def architecture(path: Path) -> str:
     import gguf
 
     return str(gguf.GGUFReader(str(path)).fields["general.architecture"].contents())
+
+
+def repack_experts(source: Path, target: Path, element_type: str) -> None:
+    """Write `source` again with its experts in another type, whose values must be the same."""
+    import gguf
+    from gguf.quants import dequantize, quantize
+
+    from tests.support.family_goldens import copy_fields, finish
+
+    reader = gguf.GGUFReader(str(source))
+    writer = gguf.GGUFWriter(str(target), architecture(source))
+    copy_fields(reader, writer)
+    kind = gguf.GGMLQuantizationType[element_type]
+    for tensor in reader.tensors:
+        if not tensor.name.endswith("_exps.weight"):
+            writer.add_tensor(tensor.name, tensor.data)
+            continue
+        packed = quantize(tensor.data, kind)
+        if not np.array_equal(dequantize(packed, kind), tensor.data):
+            raise ValueError(f"{tensor.name}: its values are none of {element_type}")
+        writer.add_tensor(tensor.name, packed, raw_dtype=kind)
+    finish(writer)
 
 
 def llama_cpp_logits(path: Path, tokens: list[int]) -> np.ndarray:

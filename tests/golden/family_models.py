@@ -11,7 +11,6 @@ import numpy as np
 from tests.golden.family_recipes.recipe import VOCAB, Recipe
 
 PROMPT = 48
-GREEDY = 64
 FIRST_PLAIN_TOKEN = 5
 """Lower ids are special in the vocabulary of `tests.support.tiny_vocab`."""
 
@@ -57,15 +56,34 @@ def save_checkpoint(recipe: Recipe, model: Any, folder: Path) -> None:
     for name in tensors:
         if recipe.transposed and name.endswith(recipe.transposed):
             tensors[name] = tensors[name].transpose(-1, -2).contiguous()
-    save_file(tensors, path)
+    tensors |= _predicting_layer(recipe, tensors)
+    save_file(recipe.renamed(tensors) if recipe.renamed else tensors, path)
     (folder / "config.json").write_text(json.dumps(recipe.converted or hub_config(recipe)))
+
+
+def _predicting_layer(recipe: Recipe, tensors: dict[str, Any]) -> dict[str, Any]:
+    """A layer for multi-token prediction after the last, which transformers has not and decoding skips."""
+    import torch
+
+    if not recipe.config.get("num_nextn_predict_layers"):
+        return {}
+    last, hidden = recipe.config["num_hidden_layers"], recipe.config["hidden_size"]
+    start, added = f"model.layers.{last - 1}.", f"model.layers.{last}."
+    copied = {added + name[len(start) :]: -tensors[name] for name in tensors if name.startswith(start)}
+    norms = ("enorm", "hnorm", "shared_head.norm")
+    return copied | {
+        f"{added}eh_proj.weight": torch.full((hidden, 2 * hidden), 0.5),
+        f"{added}embed_tokens.weight": -tensors["model.embed_tokens.weight"],
+        f"{added}shared_head.head.weight": -tensors["lm_head.weight"],
+        **{f"{added}{name}.weight": torch.full((hidden,), 2.0) for name in norms},
+    }
 
 
 def _draw_weights(recipe: Recipe, model: Any, rng: np.random.Generator) -> None:
     """Random values for every weight; vectors keep what a fresh model has as their mean.
 
-    A matrix holds signs times a size of its row: as good as any other values for finding mistakes, and
-    one bit each in a compressed file.
+    A matrix holds signs times a few sizes: as good as any other values for finding mistakes, and one bit
+    each in a compressed file.
     """
     import torch
 
@@ -86,8 +104,9 @@ def _draw_weights(recipe: Recipe, model: Any, rng: np.random.Generator) -> None:
 
 
 def _signs(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    rows = rng.choice([0.75, 1.0, 1.5], (*shape[:-1], 1))
-    return np.where(rng.random(shape) < 0.5, -rows, rows)
+    """Signs times one size for each row, or for each matrix of a stack."""
+    sizes = rng.choice([0.75, 1.0, 1.5], (shape[0], *[1] * (len(shape) - 1)))
+    return np.where(rng.random(shape) < 0.5, -sizes, sizes)
 
 
 def _size(name: str, shape: tuple[int, ...]) -> float:
@@ -110,18 +129,32 @@ def logits(model: Any, tokens: list[int]) -> np.ndarray:
         return model(torch.tensor([tokens]), use_cache=False).logits[0].float().numpy()
 
 
-def greedy(model: Any, prompt: list[int]) -> tuple[list[int], float]:
+def greedy(model: Any, prompt: list[int], count: int) -> tuple[list[int], float]:
     """The ids of the best tokens after the prompt, and the least lead of a best one over the second.
 
     Each step reads the whole sequence again: caches with windows are not part of what is expected.
     """
     tokens, margin = list(prompt), math.inf
-    for _ in range(GREEDY):
+    for _ in range(count):
         last = logits(model, tokens)[-1]
         second, best = np.sort(last)[-2:]
         margin = min(margin, float(best - second))
         tokens.append(int(last.argmax()))
     return tokens[len(prompt) :], margin
+
+
+def round_gelu_as_ggml(model: Any) -> bool:
+    """Let the model's GELU be ggml's, a table of float16 values; whether it has one."""
+    import torch
+
+    def from_table(x: Any) -> Any:
+        half = torch.nn.functional.gelu(x.half().float(), approximate="tanh").half().float()
+        return torch.where(x <= -10, torch.zeros_like(x), torch.where(x >= 10, x, half))
+
+    found = [module for module in model.modules() if type(module).__name__ == "GELUTanh"]
+    for module in found:
+        module.act = from_table
+    return bool(found)
 
 
 def shaken(model: Any, prompt: list[int], seed: int, size: float = 1e-6) -> np.ndarray:

@@ -48,22 +48,31 @@ def all_families() -> list[FamilyGolden]:
     return [FamilyGolden.load(path.stem) for path in sorted(FOLDER.glob("*.npz"))]
 
 
-def changed_copy(source: Path, target: Path, *, without: str = "", halved: str = "") -> Path:
-    """Write `source` again without one tensor or key, or with the rows of one tensor `halved`."""
-    reader = GGUFReader(str(source))
+def changed_copy(reader: GGUFReader, target: Path, *, without: str = "", halved: str = "") -> Path:
+    """Write a file again without one tensor or key, or with the rows of one tensor `halved`."""
     writer = GGUFWriter(str(target), reader.fields["general.architecture"].contents())
+    copy_fields(reader, writer, without)
+    for tensor in reader.tensors:
+        if tensor.name != without:
+            width = tensor.data.shape[-1]
+            kept = tensor.data[..., : width // 2 if tensor.name == halved else width]
+            writer.add_tensor(tensor.name, np.ascontiguousarray(kept), raw_dtype=tensor.tensor_type)
+    finish(writer)
+    return target
+
+
+def copy_fields(reader: GGUFReader, writer: GGUFWriter, without: str = "") -> None:
+    """Add every key of a file but one, and but those that a writer adds itself."""
     for name, field in reader.fields.items():
         if name.startswith("GGUF.") or name in ("general.architecture", without):
             continue
         sub_type = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
         writer.add_key_value(name, field.contents(), field.types[0], sub_type)
-    for tensor in reader.tensors:
-        if tensor.name != without:
-            width = tensor.data.shape[-1]
-            kept = tensor.data[..., : width // 2 if tensor.name == halved else width]
-            writer.add_tensor(tensor.name, np.ascontiguousarray(kept))
+
+
+def finish(writer: GGUFWriter) -> None:
+    """Write the whole file."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return target

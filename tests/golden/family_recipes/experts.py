@@ -1,5 +1,6 @@
 """Mixtures of experts outside Qwen and Gemma."""
 
+import math
 from typing import Any
 
 from tests.golden.family_recipes.llama_like import GRANITE
@@ -11,6 +12,22 @@ GLM4MOE: dict[str, Any] = {
     "first_k_dense_replace": 1, "routed_scaling_factor": 1.7, "norm_topk_prob": True, "n_group": 1,
     "topk_group": 1, "num_nextn_predict_layers": 0,
 }  # fmt: skip
+
+WHOLE_RANGE_THETA = math.exp(24 * math.log(128 / (2 * math.pi)) / (2 * (5 - 1e-6)))
+"""YaRN's correction range then ends a hair below 5: whether it is rounded, which no key says, is the same."""
+
+GPT_OSS = dense(
+    "gpt_oss", rope_theta=WHOLE_RANGE_THETA, head_dim=24, num_hidden_layers=4, sliding_window=WINDOW,
+    attention_bias=True, num_local_experts=6, num_experts_per_tok=2, intermediate_size=64,
+    swiglu_limit=7.0,
+    rope_scaling={
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128,
+        "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+    },
+)  # fmt: skip
+
+CLAMPED = {"gate_up_proj": 4.0}
+"""Large enough that many of the values meet the limit."""
 
 RECIPES = [
     Recipe(
@@ -44,25 +61,26 @@ RECIPES = [
         dense("glm4_moe", **GLM4MOE | {"n_group": 3, "topk_group": 2}, use_qk_norm=False),
     ),
     Recipe(
-        "gpt-oss",
+        "glm4moe-predicts",
+        "Glm4MoeForCausalLM",
+        dense("glm4_moe", **GLM4MOE | {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}),
+    ),
+    Recipe("gpt-oss", "GptOssForCausalLM", GPT_OSS, gains=CLAMPED),
+    Recipe(
+        "gpt-oss-mxfp4",
         "GptOssForCausalLM",
-        dense(
-            "gpt_oss", head_dim=24, num_hidden_layers=4, sliding_window=WINDOW, attention_bias=True,
-            num_local_experts=6, num_experts_per_tok=2, intermediate_size=64, swiglu_limit=7.0,
-            layer_types=["sliding_attention", "full_attention"] * 2,
-            rope_scaling={
-                "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64,
-                "beta_fast": 4.726, "beta_slow": 0.1, "truncate": False,
-            },
-        ),
+        GPT_OSS | {"num_hidden_layers": 2},
+        gains=CLAMPED,
+        experts="MXFP4",
     ),
     Recipe(
         "ernie4_5-moe",
         "Ernie4_5_MoeForCausalLM",
         dense(
-            "ernie4_5_moe", use_bias=False, moe_num_experts=6, moe_k=2, moe_intermediate_size=40,
-            moe_num_shared_experts=2, moe_layer_start_index=1, moe_layer_end_index=3, moe_layer_interval=1,
-            num_hidden_layers=4, moe_use_aux_free=True,
+            "ernie4_5_moe", use_bias=False, moe_num_experts=6, moe_k=2, intermediate_size=96,
+            moe_intermediate_size=24, moe_num_shared_experts=2, moe_layer_start_index=1,
+            moe_layer_end_index=3,
+            moe_layer_interval=1, num_hidden_layers=4, moe_use_aux_free=True,
         ),
     ),
     Recipe(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.golden.family_recipes.recipe import WINDOW, Recipe, dense
+from tests.golden.family_recipes.recipe import VOCAB, WINDOW, Recipe, dense
 
 GEMMA: dict[str, Any] = {
     "hidden_activation": "gelu_pytorch_tanh", "hidden_act": None, "tie_word_embeddings": True,
@@ -13,16 +13,21 @@ SMALL_EMBEDDING = {"embed_tokens": 0.25}
 LOUD_BRANCHES = {"post_": 2.0, "model.norm": 7.0}
 
 GEMMA4: dict[str, Any] = {
-    **GEMMA, "rope_theta": None, "num_hidden_layers": 5, "global_head_dim": 32, "num_global_key_value_heads": 1,
-    "attention_k_eq_v": True, "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0,
-    "num_kv_shared_layers": 0, "final_logit_softcapping": 6.0, "enable_moe_block": False,
-    "use_double_wide_mlp": False, "num_experts": None, "top_k_experts": None,
-    "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+    **GEMMA, "rope_theta": None, "num_hidden_layers": 5, "global_head_dim": 32,
+    "num_global_key_value_heads": 1, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0,
+    "vocab_size_per_layer_input": 0, "num_kv_shared_layers": 0, "final_logit_softcapping": 6.0,
+    "enable_moe_block": False, "use_double_wide_mlp": False, "num_experts": None, "top_k_experts": None,
+    "layer_types": [*["sliding_attention"] * 2, "full_attention", "sliding_attention", "full_attention"],
     "rope_parameters": {
         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
     },
 }  # fmt: skip
+
+DEEP: dict[str, Any] = {
+    **GEMMA, "hidden_size": 32, "intermediate_size": 40, "head_dim": 12, "query_pre_attn_scalar": 8,
+}  # fmt: skip
+"""Models with the layers of a 27B scale scores by hidden size over heads."""
 
 RECIPES = [
     Recipe(
@@ -39,28 +44,67 @@ RECIPES = [
         "gemma3",
         "Gemma3ForCausalLM",
         dense(
-            "gemma3_text", **GEMMA, query_pre_attn_scalar=24, num_hidden_layers=6, rope_local_base_freq=10000.0,
-            rope_scaling={"factor": 8.0, "rope_type": "linear"}, sliding_window_pattern=6,
-        ) | {"rope_theta": 1000000.0},
+            "gemma3_text", **GEMMA, query_pre_attn_scalar=24, num_hidden_layers=6,
+            rope_scaling={"factor": 8.0, "rope_type": "linear"}, rope_local_base_freq=1e4,
+            sliding_window_pattern=6, rope_theta=1e6,
+        ),
+        gains=SMALL_EMBEDDING,
+        means=LOUD_BRANCHES,
+    ),
+    Recipe(
+        "gemma2-46",
+        "Gemma2ForCausalLM",
+        dense(
+            "gemma2", **DEEP, num_hidden_layers=46, attn_logit_softcapping=3.0, final_logit_softcapping=8.0
+        ),
+        answer=8,
+        gains=SMALL_EMBEDDING,
+        means=LOUD_BRANCHES,
+    ),
+    Recipe(
+        "gemma3-62",
+        "Gemma3ForCausalLM",
+        dense(
+            "gemma3_text", **DEEP, num_hidden_layers=62, rope_theta=1e6, rope_local_base_freq=1e4,
+            sliding_window_pattern=6,
+        ),
+        answer=8,
         gains=SMALL_EMBEDDING,
         means=LOUD_BRANCHES,
     ),
     Recipe(
         "gemma4",
         "Gemma4ForCausalLM",
-        dense("gemma4_text", **GEMMA4),
+        dense("gemma4_text", **GEMMA4, moe_intermediate_size=None),
         gains=SMALL_EMBEDDING,
-        means={"post_": 2.0, "model.norm": 7.0},
+        means=LOUD_BRANCHES,
     ),
     Recipe(
         "gemma4-moe",
         "Gemma4ForCausalLM",
         dense(
             "gemma4_text",
-            **GEMMA4 | {"enable_moe_block": True, "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 40},
+            **GEMMA4 | {"enable_moe_block": True, "num_experts": 6, "top_k_experts": 2},
+            moe_intermediate_size=40,
         ),
         gains=SMALL_EMBEDDING,
-        means={"post_": 2.0, "model.norm": 7.0},
+        means=LOUD_BRANCHES | {"model.norm": 2.0},
+    ),
+    Recipe(
+        "gemma4-e",
+        "Gemma4ForCausalLM",
+        dense(
+            "gemma4_text",
+            **GEMMA4 | {
+                "num_hidden_layers": 7, "num_kv_shared_layers": 3, "attention_k_eq_v": False,
+                "num_global_key_value_heads": None, "hidden_size_per_layer_input": 16,
+                "vocab_size_per_layer_input": VOCAB, "use_double_wide_mlp": True, "intermediate_size": 56,
+                "layer_types": [*["sliding_attention"] * 3, "full_attention", *GEMMA4["layer_types"][:3]],
+            },
+            moe_intermediate_size=None,
+        ),
+        gains=SMALL_EMBEDDING,
+        means=LOUD_BRANCHES | {"model.norm": 2.0},
     ),
     Recipe(
         "muse-glimmer",

@@ -1,5 +1,7 @@
 """Pre-norm, gated decoders: llama and those that add scales, rotations or biases to it."""
 
+from typing import Any
+
 from tests.golden.family_recipes.recipe import Recipe, dense
 
 GRANITE = {
@@ -9,10 +11,59 @@ GRANITE = {
     "logits_scaling": 1.75,
 }
 
+MINISTRAL: dict[str, Any] = {"head_dim": 24, "rope_theta": None, "sliding_window": None}
+SCALED: dict[str, Any] = {
+    "type": "yarn", "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 4.0,
+    "beta_slow": 0.5, "original_max_position_embeddings": 32, "max_position_embeddings": 256,
+    "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4,
+}  # fmt: skip
+
+INTERNLM2_NAMES = {
+    "model.embed_tokens": "model.tok_embeddings",
+    "lm_head": "output",
+    "self_attn.o_proj": "attention.wo",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.up_proj": "feed_forward.w3",
+    "mlp.down_proj": "feed_forward.w2",
+    "input_layernorm": "attention_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+
+
+def internlm2_tensors(tensors: dict[str, Any]) -> dict[str, Any]:
+    """Llama's tensors as InternLM 2 has them: of each KV head its two queries, its key and its value."""
+    import torch
+
+    result = {}
+    for name, tensor in tensors.items():
+        if "q_proj" in name:
+            key, value = (tensors[name.replace("q_proj", other)] for other in ("k_proj", "v_proj"))
+            groups = [part.reshape(2, -1, 16, 64) for part in (tensor, key, value)]
+            joined = name.replace("self_attn.q_proj", "attention.wqkv")
+            result[joined] = torch.cat(groups, 1).reshape(-1, 64).contiguous()
+        elif "k_proj" not in name and "v_proj" not in name:
+            for ours, theirs in INTERNLM2_NAMES.items():
+                name = name.replace(ours, theirs)
+            result[name] = tensor
+    return result
+
+
 RECIPES = [
     Recipe("llama", "LlamaForCausalLM", dense("llama", head_dim=24)),
+    Recipe(
+        "internlm2",
+        "LlamaForCausalLM",
+        dense("llama"),
+        seed=30,
+        converted=dense("internlm2", architectures=["InternLM2ForCausalLM"]),
+        renamed=internlm2_tensors,
+    ),
     Recipe("granite", "GraniteForCausalLM", dense("granite", **GRANITE, tie_word_embeddings=True)),
-    Recipe("granite-bias", "GraniteForCausalLM", dense("granite", **GRANITE, attention_bias=True, mlp_bias=True)),
+    Recipe(
+        "granite-bias",
+        "GraniteForCausalLM",
+        dense("granite", **GRANITE, attention_bias=True, mlp_bias=True),
+    ),
     Recipe(
         "smollm3",
         "SmolLM3ForCausalLM",
@@ -22,17 +73,11 @@ RECIPES = [
         ),
         gains={"embed_tokens": 0.5},
     ),
+    Recipe("mistral3", "Ministral3ForCausalLM", dense("ministral3", **MINISTRAL, rope_parameters=SCALED)),
     Recipe(
-        "mistral3",
+        "mistral3-magnitude",
         "Ministral3ForCausalLM",
-        dense(
-            "ministral3", head_dim=24, rope_theta=None, sliding_window=None,
-            rope_parameters={
-                "type": "yarn", "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
-                "original_max_position_embeddings": 32, "max_position_embeddings": 256, "beta_fast": 4.0,
-                "beta_slow": 0.5, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4,
-            },
-        ),
+        dense("ministral3", **MINISTRAL, rope_parameters={**SCALED, "mscale_all_dim": 0.5}),
     ),
     Recipe(
         "seed_oss",

@@ -26,12 +26,18 @@ RECIPES = [
             "phi3", original_max_position_embeddings=256, sliding_window=None, tie_word_embeddings=True,
             partial_rotary_factor=0.75,
             rope_scaling={
-                "type": "longrope", "short_factor": LONG["short_factor"][:6], "long_factor": LONG["long_factor"][:6],
+                "type": "longrope",
+                "short_factor": LONG["short_factor"][:6],
+                "long_factor": LONG["long_factor"][:6],
             },
         ),
         gains={"embed_tokens": 0.5},
     ),
-    Recipe("glm4", "Glm4ForCausalLM", dense("glm4", head_dim=24, partial_rotary_factor=0.5, attention_bias=True)),
+    Recipe(
+        "glm4",
+        "Glm4ForCausalLM",
+        dense("glm4", head_dim=24, partial_rotary_factor=0.5, attention_bias=True),
+    ),
     Recipe(
         "hunyuan-dense",
         "HunYuanDenseV1ForCausalLM",

@@ -20,9 +20,9 @@ RECIPES = [
             rope_scaling={
                 "rope_type": "yarn",
                 "factor": 4.0,
-                "original_max_position_embeddings": 32,
-                "beta_fast": 4.0,
-                "beta_slow": 0.5,
+                "original_max_position_embeddings": 256,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
                 "attention_factor": 1.1386294361119891,
             },
         ),
@@ -34,6 +34,16 @@ RECIPES = [
             "exaone4", head_dim=16, sliding_window=None, sliding_window_pattern=None,
             layer_types=["full_attention"] * 3,
         ),
+    ),
+    Recipe(
+        "exaone4-64",
+        "Exaone4ForCausalLM",
+        dense(
+            "exaone4", head_dim=8, hidden_size=32, intermediate_size=40, num_hidden_layers=64,
+            sliding_window=WINDOW, sliding_window_pattern="LLLG",
+            layer_types=[*["sliding_attention"] * 3, "full_attention"] * 16,
+        ),
+        answer=8,
     ),
     Recipe("command-r", "CohereForCausalLM", dense("cohere", **COHERE, use_qk_norm=False)),
     Recipe(
@@ -73,7 +83,7 @@ RECIPES = [
         "StableLmForCausalLM",
         dense(
             "stablelm", layer_norm_eps=1e-5, rms_norm_eps=None, partial_rotary_factor=0.25,
-            use_qkv_bias=False, qk_layernorm=True, use_parallel_residual=True,
+            use_qkv_bias=False, qk_layernorm=False, use_parallel_residual=True,
         ),
     ),
 ]  # fmt: skip

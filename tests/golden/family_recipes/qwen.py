@@ -31,19 +31,28 @@ def seeing(model_type: str, **text: Any) -> dict[str, Any]:
     }
 
 
+QWEN2MOE = dense(
+    "qwen2_moe", attention_bias=None, **EXPERTS | {"norm_topk_prob": False},
+    shared_expert_intermediate_size=56, use_sliding_window=False, qkv_bias=True,
+)  # fmt: skip
+
 RECIPES = [
-    Recipe(
-        "qwen2moe",
-        "Qwen2MoeForCausalLM",
-        dense(
-            "qwen2_moe", attention_bias=None, **EXPERTS | {"norm_topk_prob": False},
-            shared_expert_intermediate_size=56, use_sliding_window=False, qkv_bias=True,
-        ),
-    ),
+    Recipe("qwen2moe", "Qwen2MoeForCausalLM", QWEN2MOE),
+    Recipe("qwen2moe-fused", "Qwen2MoeForCausalLM", QWEN2MOE, seed=20, converter={"fuse_qkv": True}),
     Recipe(
         "qwen3moe",
         "Qwen3MoeForCausalLM",
         dense("qwen3_moe", head_dim=24, rms_norm_eps=1e-6, use_sliding_window=False, **EXPERTS),
+    ),
+    Recipe(
+        "qwen3moe-q8_0",
+        "Qwen3MoeForCausalLM",
+        dense(
+            "qwen3_moe", head_dim=24, use_sliding_window=False, num_hidden_layers=2, tie_word_embeddings=True,
+            **EXPERTS | {"moe_intermediate_size": 32},
+        ),
+        gains={"experts": 127 / 128, "embed_tokens": 0.5},
+        experts="Q8_0",
     ),
     Recipe("qwen3vl", "Qwen3VLForConditionalGeneration", seeing("qwen3_vl")),
     Recipe(

@@ -1,5 +1,6 @@
 """What one fixture is made from, and the sizes that most of them share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,13 +49,19 @@ class Recipe:
     """Part of a vector's name → what is added to all of its values."""
     noise: float = 0.25
     """Size of what is added to norms, biases and other vectors."""
+    renamed: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """From the tensors of transformers' checkpoint to those of the converted architecture."""
     transposed: tuple[str, ...] = ()
     """Ends of names of stacked matrices that the hub keeps the other way round than transformers."""
-    llama_cpp_differs: str = ""
-    """Why llama.cpp computes something else on purpose; such a fixture is not compared with it."""
+    converter: dict[str, Any] = field(default_factory=dict)
+    """Options of the converter."""
+    answer: int = 64
+    """Greedy tokens; fewer where a model has so many layers that each costs a test's time."""
+    experts: str = ""
+    """Element type that experts are stored in, where it can hold their values."""
 
 
 def dense(model_type: str, **changed: Any) -> dict[str, Any]:
-    """The shared sizes with another model type and changed values; None takes a key out."""
+    """The shared sizes with another model type and changed values; None takes a shared key out."""
     merged = {**DENSE, "model_type": model_type, **changed}
-    return {key: value for key, value in merged.items() if value is not None}
+    return {key: value for key, value in merged.items() if value is not None or key not in DENSE}
