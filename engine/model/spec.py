@@ -149,6 +149,8 @@ class LayerSpec:
     ffn_norm: str | None = "ffn_norm"
     """None: both branches read the first norm's output, and their sum joins the residual stream."""
     ffn_post_norm: str | None = None
+    fused: bool = False
+    """Whether files usually have q, k and v in one matrix; which one a file has decides."""
     branch_scale: float = 1.0
     """Multiplies what a branch adds to the residual stream."""
 

@@ -39,7 +39,7 @@ def qkv_rows(prefix: str, layer: LayerSpec, tensors: Mapping[str, TensorInfo]) -
     attention = layer.attention
     sizes = (attention.q_size, attention.kv_size, attention.kv_size)
     fused = f"{prefix}.attn_qkv"
-    if f"{fused}.weight" in tensors:
+    if f"{fused}.weight" in tensors or (layer.fused and f"{prefix}.attn_q.weight" not in tensors):
         return _stacked(fused, sizes)
     return [Rows(f"{prefix}.attn_{part}", size) for part, size in zip("qkv", sizes, strict=True)]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.model.families.family import COMMON_SCALINGS, Family, with_attention
+from engine.model.families.family import COMMON_SCALINGS, Family, with_attention, with_layers
 from engine.model.keys import Keys
 from engine.model.spec import AttentionSpec, ModelConfig, RopePairing, RopeScaling
 
@@ -21,7 +21,8 @@ def _phi3(keys: Keys, plain: ModelConfig) -> ModelConfig:
             used, other = other, used
         return replace(attention, rope=replace(attention.rope, divisors=used, other_divisors=other))
 
-    return with_attention(plain, stretched)
+    made = with_attention(plain, stretched)
+    return with_layers(made, lambda _index, layer: replace(layer, fused=True))
 
 
 FAMILIES = (

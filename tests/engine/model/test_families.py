@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from engine.model.families import FAMILIES as ARCHITECTURES
 from gguf import GGUFReader
 
 from engine.api.errors import ModelFileError, UnsupportedModelError
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine
 from engine.model.decoder import Decoder
+from engine.model.families import FAMILIES as ARCHITECTURES
 from kernels.contract import Operations
 from kernels.cpu.operations import CPUOperations
 from kernels.reference.operations import TorchOperations
@@ -23,16 +23,13 @@ from tests.support.passes import BLOCK_SIZE, Passes, load_decoder
 NMSE_LIMIT = 1e-8
 COVERED_ELSEWHERE = {"llama", "qwen2", "qwen3"}
 """`test_logits_golden` compares these with llama.cpp."""
-"""Fixtures of a known architecture with something that it is not supported with."""
 CHUNKS = (1, 9, 15, 15, 8)
 """Each ends at a position whose logits are known; only the last ends where a block could."""
 AFTER_HIT = 24
 """Greedy tokens asked for when a prompt is sent a second time."""
 
 ALL = all_families()
-SUPPORTED = [
-    golden for golden in ALL if golden.architecture in ARCHITECTURES and golden.name not in REFUSED_VARIANTS
-]
+SUPPORTED = [golden for golden in ALL if golden.architecture in ARCHITECTURES]
 REFUSED = [golden for golden in ALL if golden not in SUPPORTED]
 
 
