@@ -29,6 +29,17 @@ class KeptAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class Prompt:
+    """A conversation as the model reads it."""
+
+    ids: list[int]
+    starts_in_reasoning: bool
+    """Whether it has already opened `<think>`."""
+    warning: str | None
+    """Why the file's template was not used for it, where it failed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """A message on its way through the template; `index` is its place in the conversation."""
 

@@ -272,7 +272,7 @@ async def test_a_refused_request_and_a_broken_template_give_the_text_back(make_a
         def broken(messages, *, kept):
             raise TemplateError("the template [b]fails[/b]")
 
-        screen.active.model.template.encode = broken
+        screen.active.model.template.prompt = broken
         await pilot.press("enter")
         await wait_until(pilot, lambda: any("[b]" in n.message for n in app._notifications))
         assert screen.composer.text == "mine"
