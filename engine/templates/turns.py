@@ -53,7 +53,9 @@ def turn_of(message: Message, index: int) -> Turn:
     """The message with reasoning split off raw answers; TemplateError for a role that is none."""
     if message.role not in ROLES:
         raise TemplateError(f"message {index}: the role {message.role!r} is not one of {', '.join(ROLES)}.")
-    turn = Turn(message.role, message.content, message.reasoning or None, index)
+    # The string itself, whatever enumeration the role is from: only plain values go to the worker.
+    role = ROLES[ROLES.index(message.role)]
+    turn = Turn(role, message.content, message.reasoning or None, index)
     found = _THINK.fullmatch(turn.content) if turn.role == "assistant" and not turn.reasoning else None
     if found:
         return replace(turn, reasoning=found[1].strip("\n"), content=found[2])
