@@ -277,7 +277,7 @@ class ChatSession:
             priority=conversation.priority,
             label=conversation.title,
         )
-        running = asyncio.get_running_loop().run_in_executor(None, submit)
+        running = asyncio.get_running_loop().run_in_executor(self._services.encoders, submit)
         try:
             generation, prompt = await asyncio.shield(running)
         except asyncio.CancelledError:
