@@ -73,7 +73,15 @@ class Renderer:
         return self._ask(source, variables)
 
     def _ask(self, source: str, variables: dict[str, Any] | None) -> str:
-        reply = self._reply(marshal.dumps((source, variables)))
+        try:
+            return self._text(marshal.dumps((source, variables)))
+        except TemplateLimitError:
+            # Its worker has ended; the next template finds one that is there.
+            self.start()
+            raise
+
+    def _text(self, request: bytes) -> str:
+        reply = self._reply(request)
         kind, text = reply[:1], reply[1:]
         if kind == worker.RENDERED:
             return text.decode(errors=worker.UNICODE_ERRORS)
@@ -86,12 +94,8 @@ class Renderer:
             for _ in range(_TRIES):
                 try:
                     reply = self._running().reply(request)
-                except OSError as error:
+                except (OSError, RuntimeError) as error:
                     raise TemplateError(f"no process for it can be started: {error}") from error
-                except TemplateLimitError:
-                    with suppress(OSError):
-                        self._running()
-                    raise
                 if reply is not None:
                     return reply
         raise TemplateLimitError("the process that renders it ended again and again")
@@ -144,6 +148,9 @@ class _Worker:
                 self._over = f"the template ran longer than {self._limits.processor_seconds:g} s"
             if self._over is not None:
                 raise TemplateLimitError(self._over)
+        elif reply[:1] == worker.OVER_LIMIT:
+            # Compiled templates are kept, and may be what takes the memory.
+            self._end()
         return reply
 
     def _exchange(self, request: bytes) -> bytes | None:

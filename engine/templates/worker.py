@@ -65,7 +65,7 @@ def _reply(compiled: Callable[[str], Any], request: bytes) -> bytes:
     except MemoryError:
         return OVER_LIMIT + b"the template needs too much memory"
     except RecursionError:
-        return OVER_LIMIT + b"the template calls itself too deeply"
+        return OVER_LIMIT + b"the template is nested, or calls itself, too deeply"
     except Exception as error:
         return FAILED + _cause(error).encode(errors=UNICODE_ERRORS)
 
