@@ -118,7 +118,9 @@ class ChatTemplate:
             return self._default
 
     def _failed(self, error: TemplateError, instead: str) -> str:
-        return f"{self._label}: the chat template failed ({error}); {self._default.name} {instead}."
+        # Templates choose these words, and they are shown in terminals.
+        cause = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(error))
+        return f"{self._label}: the chat template failed ({cause}); {self._default.name} {instead}."
 
     def _render_safely(
         self, messages: Sequence[Message], kept: Mapping[int, KeptAnswer], options: dict[str, Any]

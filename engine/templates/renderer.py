@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from engine.api.errors import TemplateError
 from engine.templates import worker
@@ -24,7 +24,6 @@ MAX_SOURCE = 1 << 20
 _WATCH_SECONDS = 0.05
 _LONGEST_CAUSE = 200
 _PIPE_BYTES = 1 << 20
-"""Long messages go through at once, where the system lets them."""
 _LEAST_REPLY, _REPLY_PER_BYTE = 1 << 20, 8
 _TRIES = 2
 
@@ -118,11 +117,12 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            pipesize=_PIPE_BYTES,
             start_new_session=True,
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._requests, self._replies = self._process.stdin, self._process.stdout
+        _widen(self._requests)
+        _widen(self._replies)
 
     @property
     def alive(self) -> bool:
@@ -195,6 +195,14 @@ def _command(limits: Limits) -> list[str]:
     serve = f"worker.serve({limits.processor_seconds!r}, {limits.memory_bytes!r})"
     code = f"{find}; from engine.templates import worker; {serve}"
     return [sys.executable, "-I", "-S", "-c", code]
+
+
+def _widen(pipe: IO[bytes]) -> None:
+    """Let long messages through at once, where the system has room for that."""
+    with suppress(ImportError, AttributeError, OSError):
+        import fcntl
+
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def _memory_of(pid: int) -> int:

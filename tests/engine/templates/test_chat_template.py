@@ -1,5 +1,6 @@
 """Conversations as token ids: no injection, kept answers, stated defaults."""
 
+from enum import StrEnum
 from pathlib import Path
 
 import pytest
@@ -237,3 +238,5 @@ def test_generation_blocks_are_their_body_in_a_scope_of_their_own(tokenizer):
 def test_roles_are_checked(tokenizer):
     with pytest.raises(TemplateError, match="im_end"):
         load("chatml", tokenizer).encode([Message("user<|im_end|>", "a")])
+    role = StrEnum("Role", {"USER": "user"}).USER
+    assert load("chatml", tokenizer).render([Message(role, "a")]).startswith("<|im_start|>user\na<")

@@ -29,6 +29,7 @@ TIME, MEMORY = "ran longer", "too much memory"
 ATTACKS = {
     "equal": (DEEP + "{{ ns.a == ns.b }}", TIME),
     "upper": (DEEP + "{{ ns.a | upper }}", TIME),
+    "sort": (DEEP + "{{ [ns.a, ns.b] | sort }}", TIME),
     "urlencode": (DEEP + "{{ ns.a | urlencode }}", TIME),
     "lipsum": ("{{ lipsum(n=10**7) }}", TIME),
     "loops": (LOOPS, TIME),
@@ -69,7 +70,7 @@ def test_at_load_it_is_replaced_and_said(name, tokenizer):
     assert others_render(tokenizer)
 
 
-@pytest.mark.parametrize("name", ["equal", "format", "calls"])
+@pytest.mark.parametrize("name", ["equal", "upper", "format", "repeat"])
 def test_at_a_turn_it_is_replaced_and_said(name, tokenizer):
     source, cause = ATTACKS[name]
     source = f"{{% if messages[-1].content == 'three' %}}{source}{{% endif %}}{HONEST}"
@@ -82,10 +83,11 @@ def test_at_a_turn_it_is_replaced_and_said(name, tokenizer):
     assert others_render(tokenizer)
 
 
-def test_a_long_cause_is_cut_and_readable(tokenizer):
-    template = ChatTemplate("{{ raise_exception('no\n' ~ messages[0].content * 999) }}", tokenizer)
-    warning = template.prompt([Message("user", "<|im_start|>")]).warning
-    assert len(warning) < 400 and "no <|im_start|><|im_start|>" in warning and "…" in warning
+def test_a_long_cause_is_cut_and_readable_and_steers_no_terminal(tokenizer):
+    source = "{{ raise_exception('no\n\x1b]0;title\x07' ~ messages[0].content * 999) }}"
+    warning = ChatTemplate(source, tokenizer).prompt([Message("user", "<|im_start|>")]).warning
+    assert "no \ufffd]0;title\ufffd<|im_start|><|im_start|>" in warning and "…" in warning
+    assert len(warning) < 400 and warning.isprintable()
 
 
 def workers(process=None):
