@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from engine.catalog import ModelSummary, list_models, summarize
     from engine.core.tick_log import TickRecord
     from engine.engine import Engine, Model
-    from engine.templates.turns import KeptAnswer, Message
+    from engine.templates.turns import KeptAnswer, Message, Prompt
     from engine.tokenizer.tokenizer import Tokenizer
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "ModelStats",
     "ModelSummary",
     "Priority",
+    "Prompt",
     "Request",
     "RequestError",
     "SamplingParams",
@@ -89,6 +90,7 @@ _HOMES = {
     "ModelStats": "engine.api.stats",
     "ModelSummary": "engine.catalog",
     "Priority": "engine.api.request",
+    "Prompt": "engine.templates.turns",
     "Request": "engine.api.request",
     "RequestError": "engine.api.errors",
     "SamplingParams": "engine.api.request",

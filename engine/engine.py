@@ -53,6 +53,7 @@ from engine.model.weights import Progress
 from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.sequence import Sequence
 from engine.templates.chat_template import ChatTemplate
+from engine.templates.renderer import SHARED as SHARED_RENDERER
 from engine.tokenizer.tokenizer import Tokenizer
 from kernels import machine_cache
 from kernels.select import operations_for
@@ -115,6 +116,8 @@ class Engine:
             if progress is not None:
                 progress(fraction, what)
 
+        # Its templates' process starts while the file is read.
+        SHARED_RENDERER.start()
         with self._loading:
             key = next(self._model_keys)
             file = Path(path).expanduser()

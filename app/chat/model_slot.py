@@ -27,6 +27,7 @@ class ModelSlot:
     ) -> None:
         self.current: ModelPort | None = None
         self.warnings: list[str] = []
+        """What stays unusual: of the last prompt first, then of the model."""
         self.error: str | None = None
         self.progress: tuple[float, str] = (0.0, "")
         self.loading_path: Path | None = None
@@ -37,6 +38,7 @@ class ModelSlot:
         self._choose_key = choose_key
         self._job: LoadJob | None = None
         self._retired: list[ModelPort] = []
+        self._prompt_warning: str | None = None
 
     @property
     def loading(self) -> bool:
@@ -64,6 +66,16 @@ class ModelSlot:
         self._tell(Changed())
         return True
 
+    def prompt_made(self, warning: str | None) -> None:
+        """Show what is unusual about the newest prompt for as long as it is that, and say what is new."""
+        before, self._prompt_warning = self._prompt_warning, warning
+        if before is not None and before in self.warnings:
+            self.warnings.remove(before)
+        if warning is not None:
+            self.warnings.insert(0, warning)
+            if warning != before:
+                self._tell(Notice(warning))
+
     def release_retired(self) -> None:
         """Give back the models that were switched away from; no answer of this tab may run on them."""
         for model in self._retired:
@@ -85,6 +97,7 @@ class ModelSlot:
         if self.current is not None:
             self._retired.append(self.current)
         self.current = model
+        self._prompt_warning = None
         found = (model.template.warning, model.tokenizer.warning)
         self.warnings = [warning for warning in found if warning]
         self._opened(model)

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from app.chat.conversation import Conversation, MessageNode, Role, Status
 from app.models.builtin import model_title
-from app.models.port import ModelPort
+from app.models.port import GenerationPort, ModelPort
 from app.settings.words import duration_text
-from engine import Finished, FinishReason
+from engine import Finished, FinishReason, Priority, Prompt, Request, RequestError, SamplingParams
 
 _ANSWER_ROOM = 64
 """Tokens that a long context must have left for an answer."""
@@ -57,6 +57,29 @@ def prompt_too_long(
 def answer_limit(tokens: int, max_tokens: int | None, model: ModelPort) -> int | None:
     """Return the most tokens to ask for: None, to the context's end, where there is no room for more."""
     return None if max_tokens is None or tokens + max_tokens > model.max_tokens else max_tokens
+
+
+def submit_prompt(
+    model: ModelPort,
+    messages: "Sequence[Message]",
+    kept: "Mapping[int, KeptAnswer]",
+    sampling: SamplingParams,
+    max_tokens: int | None,
+    *,
+    priority: Priority,
+    label: str,
+) -> tuple[GenerationPort, Prompt]:
+    """Encode a chat and ask for its next answer; not for the UI's thread, which templates may keep waiting.
+
+    Raises `RequestError` with numbers when the prompt is too long.
+    """
+    prompt = model.template.prompt(messages, kept=kept)
+    length = len(prompt.ids)
+    if problem := prompt_too_long(length, max_tokens, model):
+        raise RequestError(problem)
+    most = answer_limit(length, max_tokens, model)
+    request = Request(tuple(prompt.ids), sampling, max_tokens=most, priority=priority, label=label)
+    return model.submit(request), prompt
 
 
 def chat_too_long(conversation: Conversation, model: ModelPort) -> str | None:

@@ -7,6 +7,7 @@ shows the tab turns them into widgets, and a tab that nobody looks at costs no p
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from app.chat.conversation import AnswerStats, Conversation, Role, Status
@@ -22,7 +23,7 @@ from app.chat.events import (
     TextStreamed,
 )
 from app.chat.model_slot import ModelSlot
-from app.chat.prompt import answer_limit, answer_outcome, chat_too_long, prompt_messages, prompt_too_long
+from app.chat.prompt import answer_outcome, chat_too_long, prompt_messages, submit_prompt
 from app.chat.shared import Services
 from app.models.port import GenerationPort, ModelPort
 from app.settings.actions import label_of
@@ -31,8 +32,7 @@ from engine import (
     Event,
     Finished,
     Priority,
-    Request,
-    RequestError,
+    Prompt,
     SequenceState,
     SequenceStats,
     TextDelta,
@@ -271,28 +271,22 @@ class ChatSession:
         conversation = self.conversation
         before = conversation.path(turn.parent) if turn.parent is not None else []
         messages, kept = prompt_messages(conversation.system_prompt, before, turn.text, str(model.path))
-        sampling, limit = conversation.sampling, conversation.max_tokens
-        priority, label = conversation.priority, conversation.title
-
-        def submit() -> GenerationPort:
-            ids = model.template.encode(messages, kept=kept)
-            if problem := prompt_too_long(len(ids), limit, model):
-                raise RequestError(problem)
-            most = answer_limit(len(ids), limit, model)
-            return model.submit(
-                Request(tuple(ids), sampling, max_tokens=most, priority=priority, label=label)
-            )
-
-        running = asyncio.get_running_loop().run_in_executor(None, submit)
+        submit = partial(
+            submit_prompt,
+            *(model, messages, kept, conversation.sampling, conversation.max_tokens),
+            priority=conversation.priority,
+            label=conversation.title,
+        )
+        running = asyncio.get_running_loop().run_in_executor(self._services.encoders, submit)
         try:
-            generation = await asyncio.shield(running)
+            generation, prompt = await asyncio.shield(running)
         except asyncio.CancelledError:
             running.add_done_callback(_cancel_when_submitted)
             self._turn_failed(turn, None)
         except EngineError as error:
             self._turn_failed(turn, str(error))
         else:
-            self._begin(turn, model, generation)
+            self._begin(turn, model, generation, prompt)
 
     def _turn_failed(self, turn: _Turn, reason: str | None) -> None:
         self._task = None
@@ -306,7 +300,7 @@ class ChatSession:
             self._tell(Notice(reason, "error"))
         self._tell(Changed())
 
-    def _begin(self, turn: _Turn, model: ModelPort, generation: GenerationPort) -> None:
+    def _begin(self, turn: _Turn, model: ModelPort, generation: GenerationPort, prompt: Prompt) -> None:
         self._task = None
         self._generation = generation
         self._context_length = model.context_length
@@ -315,7 +309,7 @@ class ChatSession:
             generation.pause()
         if generation.request.priority is not conversation.priority:
             generation.set_priority(conversation.priority)
-        in_reasoning = model.template.starts_in_reasoning(None)
+        in_reasoning = prompt.starts_in_reasoning
         if turn.again is not None:
             answer = conversation.regenerate(turn.again, str(model.path), in_reasoning=in_reasoning)
         else:
@@ -327,6 +321,7 @@ class ChatSession:
         self._save()
         self._services.pump.attach(generation, self._on_events)
         self._tell(PathChanged())
+        self.models.prompt_made(prompt.warning)
 
     def _on_events(self, events: Sequence[Event]) -> None:
         answer = self._answer
@@ -394,7 +389,7 @@ class ChatSession:
             self._report(self, event)
 
 
-def _cancel_when_submitted(running: "asyncio.Future[GenerationPort]") -> None:
+def _cancel_when_submitted(running: "asyncio.Future[tuple[GenerationPort, Prompt]]") -> None:
     """Cancel an answer that was stopped while its prompt was still being encoded."""
     if not running.cancelled() and running.exception() is None:
-        running.result().cancel()
+        running.result()[0].cancel()

@@ -1,6 +1,7 @@
 """What the sessions of all tabs share."""
 
 from collections.abc import Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,6 +20,13 @@ class HistoryPort(Protocol):
         """Save an answer that has grown, soon."""
 
 
+_ENCODING_THREADS = 32
+
+
+def _encoders() -> Executor:
+    return ThreadPoolExecutor(_ENCODING_THREADS, "encoding")
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What every session shares."""
@@ -28,3 +36,5 @@ class Services:
     history: HistoryPort
     keys: Mapping[str, str] = field(default_factory=dict)
     """The reader's own keys, which messages name."""
+    encoders: Executor = field(default_factory=_encoders)
+    """Where prompts are made. A model's template may take seconds; who leaves does not wait for it."""

@@ -14,7 +14,7 @@ from app.cli.common import CommandError, add_model_arguments, chosen_model, read
 from app.models.make import make_engine
 from app.settings.file import Settings
 from app.terminal.controls import for_stream
-from engine import Finished, FinishReason, Request, RequestError, SamplingParams
+from engine import Finished, FinishReason, Prompt, Request, RequestError, SamplingParams
 
 if TYPE_CHECKING:
     from engine import Model
@@ -41,8 +41,9 @@ def run(args: argparse.Namespace) -> int:
         engine = make_engine(settings.engine)
         try:
             model = engine.load(path)
-            request = _request(args, settings, sampling, limit, model, prompt)
-            return _answer(args, model, request, out)
+            asked = _encoded(args, settings, model, prompt)
+            request = _request(asked, sampling, limit, model)
+            return _answer(args, model, request, ReasoningSplitter(asked.starts_in_reasoning), out)
         finally:
             engine.close()
 
@@ -74,33 +75,34 @@ def _limit(args: argparse.Namespace, settings: Settings) -> int | None:
     return int(args.max_tokens)
 
 
-def _request(
-    args: argparse.Namespace,
-    settings: Settings,
-    sampling: SamplingParams,
-    limit: int | None,
-    model: "Model",
-    prompt: str,
-) -> Request:
-    from app.chat.prompt import answer_limit, prompt_too_long
+def _encoded(args: argparse.Namespace, settings: Settings, model: "Model", prompt: str) -> Prompt:
+    """The question as the model reads it; says what is unusual about that."""
     from engine import Message
 
     system = args.system if args.system is not None else settings.sampling.system_prompt
     messages = [Message("system", system)] if system else []
     messages.append(Message("user", prompt))
-    ids = model.template.encode(messages)
-    for warning in (model.tokenizer.warning, model.template.warning):
+    asked = model.template.prompt(messages)
+    for warning in (model.tokenizer.warning, model.template.warning, asked.warning):
         if warning:
             say(f"warning: {warning}")
-    if problem := prompt_too_long(len(ids), limit, model, in_chat=False):
+    return asked
+
+
+def _request(asked: Prompt, sampling: SamplingParams, limit: int | None, model: "Model") -> Request:
+    from app.chat.prompt import answer_limit, prompt_too_long
+
+    length = len(asked.ids)
+    if problem := prompt_too_long(length, limit, model, in_chat=False):
         raise CommandError(problem)
-    most = answer_limit(len(ids), limit, model)
-    return Request(tuple(ids), sampling=sampling, max_tokens=most, label="ask")
+    most = answer_limit(length, limit, model)
+    return Request(tuple(asked.ids), sampling=sampling, max_tokens=most, label="ask")
 
 
-def _answer(args: argparse.Namespace, model: "Model", request: Request, out: TextIO) -> int:
+def _answer(
+    args: argparse.Namespace, model: "Model", request: Request, splitter: ReasoningSplitter, out: TextIO
+) -> int:
     """Stream one answer to `out`; return the exit code."""
-    splitter = ReasoningSplitter(model.template.starts_in_reasoning(None))
     texts = {Part.REASONING: "", Part.ANSWER: ""}
 
     def take(pieces: list[tuple[Part, str]]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine import EngineStats, Event, Finished, Priority, Request
+from engine import EngineStats, Event, Finished, Priority, Prompt, Request
 
 Progress = Callable[[float, str], None]
 """Called with the fraction done (0 to 1) and what is being done."""
@@ -17,11 +17,8 @@ class TemplatePort(Protocol):
     def warning(self) -> str | None:
         """What is wrong with the file's template, for the reader."""
 
-    def encode(self, messages: Sequence[Any], *, kept: Mapping[int, Any]) -> list[int]:
-        """Return the prompt's token ids."""
-
-    def starts_in_reasoning(self, enable_thinking: bool | None) -> bool:
-        """Whether the prompt already opens the reasoning."""
+    def prompt(self, messages: Sequence[Any], *, kept: Mapping[int, Any]) -> Prompt:
+        """Return the conversation as the model reads it."""
 
 
 class TokenizerPort(Protocol):

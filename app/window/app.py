@@ -225,6 +225,7 @@ class ChatApp(LeavingApp):
         self.context.services.pump.close()
         if (screen := self.chat_screen) is not None:
             screen.shut_down()
+        self.context.services.encoders.shutdown(wait=False, cancel_futures=True)
 
     def end_services(self) -> None:
         """End engine and history, each within a few seconds; the terminal is already restored."""

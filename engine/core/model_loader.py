@@ -155,13 +155,14 @@ def _build(
     ops, path = options.ops, file.path
     config = read_config(file)
     tokenizer = Tokenizer.from_gguf(file)
-    template = ChatTemplate.from_gguf(file, tokenizer)
     block_bytes = ops.kv_block_bytes(config.num_layers, config.num_kv_heads, config.head_dim)
     check_block_fits(path.name, block_bytes, ops.block_size, options.kv_budget_bytes)
     options.make_room(need.weight_bytes)
     check_weights_fit(need, ops.device, options.holders())
     _begin_to_compile(config, ops)
     weights = load_weights(file, config, ops, progress)
+    # By now the process that compiles it has started.
+    template = ChatTemplate.from_gguf(file, tokenizer)
     info = _info(file, config, need.parameters, weights.nbytes, block_bytes // ops.block_size, ops)
     length = min(context_length or config.context_length, config.context_length)
     num_blocks = _num_blocks(path.name, length, block_bytes, options)

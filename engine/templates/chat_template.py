@@ -4,6 +4,7 @@ Three promises: contents never become control tokens, answers keep the ids that 
 a template that fails is replaced by a stated default instead of failing the chat.
 """
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,18 +14,15 @@ from typing import Any
 from engine.api.errors import TemplateError
 from engine.gguf.file import GGUFFile
 from engine.templates.default_templates import default_template
-from engine.templates.sandbox import (
-    TemplateEnvironment,
-    TemplateLimitError,
-    compile_template,
-    render_limited,
-)
+from engine.templates.file_template import FileTemplate, Template, say
+from engine.templates.renderer import TemplateLimitError
 from engine.templates.shield import Shield, signal_characters
-from engine.templates.turns import KeptAnswer, Message, Turn, fold_system, merge_neighbours, turn_of
+from engine.templates.turns import KeptAnswer, Message, Prompt, Turn, fold_system, merge_neighbours, turn_of
 from engine.tokenizer.tokenizer import Tokenizer
 
-__all__ = ["ChatTemplate", "KeptAnswer", "Message"]
+__all__ = ["ChatTemplate", "KeptAnswer", "Message", "Prompt"]
 
+log = logging.getLogger(__name__)
 
 _NOTHING_KEPT: Mapping[int, KeptAnswer] = MappingProxyType({})
 
@@ -36,45 +34,6 @@ class _Rendered:
     text: str
     shield: Shield
     answers: dict[str, tuple[int, ...]]
-
-
-class _Source:
-    """One compiled template and what probing it has shown."""
-
-    def __init__(self, text: str, variables: Mapping[str, str]) -> None:
-        self.text = text
-        self._variables = dict(variables)
-        self._template = compile_template(TemplateEnvironment(), text)
-        self.inline_reasoning = self._keeps_inline_reasoning()
-        self.supports_system = self._shows_system()
-
-    def render(self, messages: list[dict[str, Any]], **variables: Any) -> str:
-        """Rendered text; TemplateError when the template fails or asks for too much."""
-        given = {"tools": None, "documents": None, **self._variables, **variables, "messages": messages}
-        text = render_limited(self._template, given)
-        if not text:
-            raise TemplateError("it renders nothing")
-        return text
-
-    def _keeps_inline_reasoning(self) -> bool:
-        if "reasoning_content" in self.text:
-            return False
-        turns = [_say("user", "a"), _say("assistant", "<think>\nkept?\n</think>\n\nb"), _say("user", "c")]
-        try:
-            return "kept?" in self.render(turns, add_generation_prompt=True)
-        except TemplateLimitError:
-            raise
-        except TemplateError:
-            return False
-
-    def _shows_system(self) -> bool:
-        turns = [_say("system", "shown?"), _say("user", "a")]
-        try:
-            return "shown?" in self.render(turns, add_generation_prompt=True)
-        except TemplateLimitError:
-            raise
-        except TemplateError:
-            return False
 
 
 class ChatTemplate:
@@ -90,17 +49,16 @@ class ChatTemplate:
         }
         self._signals = signal_characters(tokenizer.control_tokens)
         self.warning: str | None = None
-        name, text = default_template(tokenizer.control_tokens)
-        self._default_name, self._default = name, _Source(text, self._variables)
-        self._source = self._default if source is None else self._compile(source)
+        """Why the file's template is never used, where that is so."""
+        self._default = default_template(tokenizer.control_tokens, self._variables["bos_token"])
+        self._source: Template = self._default if source is None else self._compile(source)
         if source is None:
-            self.warning = f"{label}: the file has no chat template; {name} is used."
+            self.warning = f"{label}: the file has no chat template; {self._default.name} is used."
         text = self._source.text
         self.supports_system = self._source.supports_system
         self.supports_thinking = any(
             word in text for word in ("enable_thinking", "think>", "reasoning_content")
         )
-        self._opens_reasoning: dict[bool | None, bool] = {}
 
     @classmethod
     def from_gguf(cls, file: GGUFFile, tokenizer: Tokenizer, name: str | None = None) -> "ChatTemplate":
@@ -124,8 +82,13 @@ class ChatTemplate:
         old answers, the ids behind it are used. TemplateError names a bad role.
         """
         options = _options(add_generation_prompt, enable_thinking, tools)
-        rendered = self._render_safely(messages, kept, options)
-        return self._with_bos(self._to_ids(rendered))
+        return self._prompt(messages, kept, options).ids
+
+    def prompt(
+        self, messages: Sequence[Message], *, kept: Mapping[int, KeptAnswer] = _NOTHING_KEPT
+    ) -> Prompt:
+        """As `encode`, for the next answer, with what whoever shows that answer must know."""
+        return self._prompt(messages, kept, _options(True, None, None))
 
     def render(
         self,
@@ -137,47 +100,49 @@ class ChatTemplate:
     ) -> str:
         """The conversation as the template writes it, for display."""
         options = _options(add_generation_prompt, enable_thinking, tools)
-        rendered = self._render_safely(messages, _NOTHING_KEPT, options)
+        rendered, _ = self._render_safely(messages, _NOTHING_KEPT, options)
         return rendered.shield.restore(rendered.text)
 
-    def starts_in_reasoning(self, enable_thinking: bool | None = None) -> bool:
-        """Whether the generation prompt has already opened `<think>`."""
-        if enable_thinking not in self._opens_reasoning:
-            prompt = self.render([Message("user", "a")], enable_thinking=enable_thinking)
-            self._opens_reasoning[enable_thinking] = prompt.rstrip().endswith("<think>")
-        return self._opens_reasoning[enable_thinking]
+    def _prompt(
+        self, messages: Sequence[Message], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
+    ) -> Prompt:
+        rendered, warning = self._render_safely(messages, kept, options)
+        opened = rendered.text.rstrip().endswith("<think>")
+        return Prompt(self._with_bos(self._to_ids(rendered)), opened, warning)
 
-    def _compile(self, text: str) -> _Source:
+    def _compile(self, text: str) -> Template:
         try:
-            return _Source(text, self._variables)
+            return FileTemplate(text, self._variables)
         except TemplateError as error:
-            self._warn(error)
+            self.warning = self._failed(error, "is used instead")
             return self._default
 
-    def _warn(self, error: TemplateError) -> None:
-        self.warning = (
-            f"{self._label}: the chat template failed ({error}); {self._default_name} is used instead."
-        )
+    def _failed(self, error: TemplateError, instead: str) -> str:
+        # Templates choose these words, and they are shown in terminals.
+        cause = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(error))
+        return f"{self._label}: the chat template failed ({cause}); {self._default.name} {instead}."
 
     def _render_safely(
         self, messages: Sequence[Message], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
-    ) -> _Rendered:
+    ) -> tuple[_Rendered, str | None]:
+        """Rendered by the file's template, else by the default one and why."""
         turns = [turn_of(message, index) for index, message in enumerate(messages)]
         try:
-            return self._render_kept(self._source, turns, kept, options)
+            return self._render_kept(self._source, turns, kept, options), None
         except TemplateError as error:
             cause = error
         merged = merge_neighbours(turns, kept)
-        if merged != turns:
+        if merged != turns and not isinstance(cause, TemplateLimitError):
             try:
-                return self._render_kept(self._source, merged, kept, options)
+                return self._render_kept(self._source, merged, kept, options), None
             except TemplateError as error:
                 cause = error
-        self._warn(cause)
-        return self._render_kept(self._default, turns, kept, options)
+        warning = self._failed(cause, "was used for this answer")
+        log.warning("%s", warning)
+        return self._render_kept(self._default, turns, kept, options), warning
 
     def _render_kept(
-        self, source: _Source, turns: list[Turn], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
+        self, source: Template, turns: list[Turn], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
     ) -> _Rendered:
         """Render with kept answers; those that the template cuts up are rendered as text instead."""
         if not source.supports_system:
@@ -190,13 +155,13 @@ class ChatTemplate:
             kept = {index: answer for index, answer in kept.items() if index not in lost}
 
     def _render_once(
-        self, source: _Source, turns: list[Turn], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
+        self, source: Template, turns: list[Turn], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
     ) -> tuple[_Rendered, set[int]]:
         shield = Shield(self._signals, _all_texts(source, turns, options))
         marks = {index: (shield.mark(), shield.mark()) for index in kept}
         messages = [_variables_of(turn, source, shield, marks.get(turn.index), kept) for turn in turns]
         hidden = {**options, "tools": shield.hide(options["tools"])} if "tools" in options else options
-        text = source.render(messages, **hidden)
+        text = _rendered(source, messages, hidden, shield)
         lost = {index for index, (answer, _) in marks.items() if text.count(answer) != 1}
         answers: dict[str, tuple[int, ...]] = {}
         for index, (answer, thought) in marks.items():
@@ -262,8 +227,17 @@ def _token_text(tokenizer: Tokenizer, token_id: int | None) -> str:
     return "" if token_id is None else tokenizer.token_text(token_id)
 
 
-def _say(role: str, content: str) -> dict[str, Any]:
-    return {"role": role, "content": content}
+def _rendered(
+    source: Template, messages: list[dict[str, Any]], options: dict[str, Any], shield: Shield
+) -> str:
+    """The template's text; TemplateError, whose words are readable, when there is none."""
+    try:
+        text = source.render(messages, **options)
+    except TemplateError as error:
+        raise type(error)(shield.restore(str(error))) from error
+    if not text:
+        raise TemplateError("it renders nothing")
+    return text
 
 
 def _options(
@@ -277,7 +251,7 @@ def _options(
     return options
 
 
-def _all_texts(source: _Source, turns: list[Turn], options: dict[str, Any]) -> list[str]:
+def _all_texts(source: Template, turns: list[Turn], options: dict[str, Any]) -> list[str]:
     texts = [source.text, str(options.get("tools", ""))]
     for turn in turns:
         texts += (turn.content, turn.reasoning or "")
@@ -286,21 +260,21 @@ def _all_texts(source: _Source, turns: list[Turn], options: dict[str, Any]) -> l
 
 def _variables_of(
     turn: Turn,
-    source: _Source,
+    source: Template,
     shield: Shield,
     marks: tuple[str, str] | None,
     kept: Mapping[int, KeptAnswer],
 ) -> dict[str, Any]:
     """The dictionary that the template sees for one message."""
     if marks:
-        message = _say(turn.role, marks[0])
+        message = say(turn.role, marks[0])
         if kept[turn.index].reasoning_ids and not source.inline_reasoning:
             message["reasoning_content"] = marks[1]
         return message
     content = shield.hide(turn.content)
     if not turn.reasoning:
-        return _say(turn.role, content)
+        return say(turn.role, content)
     reasoning = shield.hide(turn.reasoning)
     if source.inline_reasoning:
-        return _say(turn.role, f"<think>\n{reasoning}\n</think>\n\n{content}")
-    return {**_say(turn.role, content), "reasoning_content": reasoning}
+        return say(turn.role, f"<think>\n{reasoning}\n</think>\n\n{content}")
+    return {**say(turn.role, content), "reasoning_content": reasoning}

@@ -29,6 +29,17 @@ class KeptAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class Prompt:
+    """A conversation as the model reads it."""
+
+    ids: list[int]
+    starts_in_reasoning: bool
+    """Whether it has already opened `<think>`."""
+    warning: str | None
+    """Why the file's template was not used for it, where it failed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """A message on its way through the template; `index` is its place in the conversation."""
 
@@ -42,7 +53,9 @@ def turn_of(message: Message, index: int) -> Turn:
     """The message with reasoning split off raw answers; TemplateError for a role that is none."""
     if message.role not in ROLES:
         raise TemplateError(f"message {index}: the role {message.role!r} is not one of {', '.join(ROLES)}.")
-    turn = Turn(message.role, message.content, message.reasoning or None, index)
+    # The string itself, whatever enumeration the role is from: only plain values go to the worker.
+    role = ROLES[ROLES.index(message.role)]
+    turn = Turn(role, message.content, message.reasoning or None, index)
     found = _THINK.fullmatch(turn.content) if turn.role == "assistant" and not turn.reasoning else None
     if found:
         return replace(turn, reasoning=found[1].strip("\n"), content=found[2])

@@ -10,6 +10,7 @@ from pathlib import Path
 from engine.api.errors import ModelFileError, RequestError
 from engine.api.request import Event, Finished, FinishReason, Priority, Request, TextDelta
 from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
+from engine.templates.turns import Prompt
 
 STATS = EngineStats(
     device="cpu",
@@ -56,17 +57,17 @@ class FakeTemplate:
 
     warning: str | None = None
     opened: bool = False
+    failed: str | None = None
+    """Why the file's template is not used for a prompt."""
     calls: list[tuple[list[tuple[str, str]], Mapping[int, object]]] = field(default_factory=list)
     gate: threading.Event | None = None
 
-    def encode(self, messages: Sequence[object], *, kept: Mapping[int, object]) -> list[int]:
+    def prompt(self, messages: Sequence[object], *, kept: Mapping[int, object]) -> Prompt:
         if self.gate is not None:
             self.gate.wait(10)
         self.calls.append(([(m.role, m.content) for m in messages], dict(kept)))
-        return list(range(sum(len(m.content.split()) + 2 for m in messages)))
-
-    def starts_in_reasoning(self, enable_thinking: bool | None) -> bool:
-        return self.opened
+        ids = list(range(sum(len(m.content.split()) + 2 for m in messages)))
+        return Prompt(ids, self.opened, self.failed)
 
 
 class FakeGeneration:

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from app.cli import ask, program
-from engine import Finished, FinishReason, ModelFileError, TextDelta
+from engine import Finished, FinishReason, ModelFileError, Prompt, TextDelta
 from tests.support.tiny_gguf import make_tiny
 from tests.support.tiny_vocab import bpe_vocabulary
 
@@ -25,14 +25,13 @@ class FakeTemplate:
 
     def __init__(self, opened=False):
         self.opened = opened
+        self.failed = None
         self.messages = None
 
-    def encode(self, messages, **_):
+    def prompt(self, messages, **_):
         self.messages = list(messages)
-        return [1, 2, 3, *range(self.messages[-1].content.count("x"))]
-
-    def starts_in_reasoning(self, enable_thinking):
-        return self.opened
+        ids = [1, 2, 3, *range(self.messages[-1].content.count("x"))]
+        return Prompt(ids, self.opened, self.failed)
 
 
 class FakeModel:
@@ -192,6 +191,12 @@ def test_an_answer_that_is_all_reasoning_is_explained(run):
     code, out, err = run(FakeModel(["hm"], opened=True), "q")
     assert (code, out.strip()) == (0, "")
     assert "--max-tokens" in err
+
+
+def test_a_template_that_fails_for_the_question_is_said(run):
+    model = FakeModel(["a"])
+    model.template.failed = "fake.gguf: the chat template failed (no); ChatML was used for this answer."
+    assert run(model, "q") == (0, "a\n", f"tui-chat: warning: {model.template.failed}\n")
 
 
 def test_errors_are_one_line(run):

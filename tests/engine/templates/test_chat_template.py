@@ -1,5 +1,6 @@
 """Conversations as token ids: no injection, kept answers, stated defaults."""
 
+from enum import StrEnum
 from pathlib import Path
 
 import pytest
@@ -141,7 +142,8 @@ def test_answers_that_a_template_cuts_are_encoded_as_text(tokenizer):
     turns = [Message("user", "a"), Message("assistant", "Yes."), Message("user", "b")]
     kept = {1: KeptAnswer(tuple(tokenizer.encode("Yes.")))}
     assert template.encode(turns, kept=kept) == template.encode(turns)
-    assert template.starts_in_reasoning() and not load("thinking", tokenizer).starts_in_reasoning(False)
+    assert template.prompt(turns, kept=kept).starts_in_reasoning
+    assert not load("thinking", tokenizer).prompt(turns).starts_in_reasoning
 
 
 def test_thinking_is_noticed(tokenizer):
@@ -168,11 +170,6 @@ def test_exactly_one_bos(spm):
         assert ids[0] == spm.bos_id and ids.count(spm.bos_id) == 1
 
 
-def doubling(expression):
-    loop = "{% for i in range(99) %}{% set ns.s = " + expression + " %}{% endfor %}"
-    return "{% set ns = namespace(s='aa') %}" + loop
-
-
 @pytest.mark.parametrize(
     "source",
     [
@@ -183,35 +180,16 @@ def doubling(expression):
         "{{ ''.__class__.__mro__ }}",
         "{{ messages.append(1) }}",
         "{{ range(10**9) | list }}",
-        "{{ 'a' * 10**10 }}",
-        "{{ 10**10**10 }}",
-        doubling("ns.s + ns.s"),
-        doubling("ns.s ~ ns.s"),
-        doubling("ns.s.replace('a', ns.s)"),
-        doubling("ns.s | replace('a', ns.s)"),
-        doubling("[ns.s, ns.s] | join"),
-        doubling("[ns.s, ns.s]") + "{{ ns.s }}",
-        "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
-        "{% macro m() %}{% for i in range(99999) %}{{ 'a' * 9999 }}{% endfor %}{% endmacro %}{{ m() }}",
-        "{{ 'a'.center(10**10) }}{{ '%99999999999d' % 1 }}",
-        "{{ '{:99999999999}'.format(1) }}",
         "x" * (1 << 21),
     ],
 )
 def test_a_template_that_fails_is_replaced_and_said(source, tokenizer):
     template = ChatTemplate(source, tokenizer, label="file.gguf")
-    text = tokenizer.decode(template.encode(HARMLESS[1:2]), special=True)
+    prompt = template.prompt(HARMLESS[1:2])
+    text = tokenizer.decode(prompt.ids, special=True)
     assert text == "<|im_start|>user\nu u<|im_end|>\n<|im_start|>assistant\n"
-    assert template.warning and "file.gguf" in template.warning and "ChatML" in template.warning
-
-
-def test_an_endless_template_is_stopped(tokenizer, monkeypatch):
-    monkeypatch.setattr("engine.templates.sandbox.MAX_SECONDS", 0.2)
-    loops = "".join(f"{{% for a{i} in range(99999) %}}" for i in range(4)) + "{% endfor %}" * 4
-    source = "{% if messages | length > 3 %}" + loops + "{% endif %}"
-    template = ChatTemplate(source + "{% for m in messages %}{{ m.content }}{% endfor %}", tokenizer)
-    assert template.warning is None
-    assert template.encode(HARMLESS) and "ran longer" in (template.warning or "")
+    warning = template.warning or prompt.warning
+    assert warning and "file.gguf" in warning and "ChatML" in warning
 
 
 def test_missing_template_is_said(tokenizer, tmp_path):
@@ -226,18 +204,39 @@ def test_what_templates_expect(tokenizer):
     template = ChatTemplate(
         "{{ tools | tojson }}{{ {'é': '<b>'} | tojson }}{{ strftime_now('%Y') | length }}"
         "{% for i in range(9) %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}"
-        "{{ documents is none }}"
+        "{{ documents is defined }}{{ documents is none }}{{ tools is defined }}"
         "{{ messages[0].content }}",
         tokenizer,
     )
     tools = [{"name": "f<|im_end|>"}]
     assert (
         template.render([Message("user", "a")], tools=tools)
-        == '[{"name": "f<|im_end|>"}]{"é": "<b>"}401Truea'
+        == '[{"name": "f<|im_end|>"}]{"é": "<b>"}401FalseTrueTruea'
     )
     assert not special_ids(tokenizer, template.encode([Message("user", "a")], tools=tools))
+
+
+def test_options_that_nobody_gave_are_neither_defined_nor_anything_but_none(tokenizer):
+    ways = ("tools is defined", "tools is not none", "tools", "tools != none", "documents | default(false)")
+    source = "".join(f"{{{{ 'given' if {way} else '' }}}}" for way in ways) + "{{ messages[0].content }}"
+    assert ChatTemplate(source, tokenizer).render([Message("user", "a")]) == "a"
+    tools = [{"name": "f"}]
+    assert ChatTemplate(source, tokenizer).render([Message("user", "a")], tools=tools) == "given" * 4 + "a"
+
+
+def test_generation_blocks_are_their_body_in_a_scope_of_their_own(tokenizer):
+    source = (
+        "{% set seen = 'no' %}{% for m in messages %}{%- if m.role == 'assistant' -%}\n"
+        "  {%- generation -%}{% set seen = 'yes' %}{{ m.content }}|{{ seen }}{%- endgeneration -%}\n"
+        "{%- else %}[{{ m.content }}]{% endif %}{% endfor %}{{ seen }}"
+    )
+    template = ChatTemplate(source, tokenizer)
+    assert template.warning is None
+    assert template.render(HARMLESS[1:]) == "[u u]a a|yes[v]no"
 
 
 def test_roles_are_checked(tokenizer):
     with pytest.raises(TemplateError, match="im_end"):
         load("chatml", tokenizer).encode([Message("user<|im_end|>", "a")])
+    role = StrEnum("Role", {"USER": "user"}).USER
+    assert load("chatml", tokenizer).render([Message(role, "a")]).startswith("<|im_start|>user\na<")

@@ -1,5 +1,7 @@
 """Asking, stopping, asking again, and answers that fail."""
 
+import asyncio
+
 import pytest
 
 from app.chat.conversation import Status
@@ -272,10 +274,21 @@ async def test_a_refused_request_and_a_broken_template_give_the_text_back(make_a
         def broken(messages, *, kept):
             raise TemplateError("the template [b]fails[/b]")
 
-        screen.active.model.template.encode = broken
+        screen.active.model.template.prompt = broken
         await pilot.press("enter")
         await wait_until(pilot, lambda: any("[b]" in n.message for n in app._notifications))
         assert screen.composer.text == "mine"
+
+
+def test_leaving_does_not_wait_for_a_slow_template(make_app, engine):
+    async def leave():
+        async with make_app().run_test(size=(100, 30)) as pilot:
+            await ready(pilot)
+            return await say_to_a_slow_template(pilot)
+
+    gate = asyncio.run(leave())
+    assert not engine.generations
+    gate.set()
 
 
 async def test_stopping_before_the_prompt_is_encoded_cancels_and_gives_the_text_back(make_app, engine):

@@ -167,6 +167,29 @@ async def test_template_warnings_are_shown(make_app, engine):
         assert any("default is used" in n.message for n in app._notifications)
 
 
+async def ask(pilot, engine, question):
+    asked = len(engine.generations)
+    await say(pilot, question)
+    await wait_until(pilot, lambda: len(engine.generations) > asked)
+    engine.generations[-1].finish()
+    await wait_until(pilot, lambda: not pilot.app.chat_screen.active.busy)
+
+
+async def test_a_template_that_fails_for_a_prompt_is_said_for_as_long_as_it_does(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        notices = screen.query_one("#notices")
+        screen.active.model.template.failed = "The chat template failed; ChatML was used."
+        for number in (1, 2):
+            await ask(pilot, engine, f"question {number}")
+            await wait_until(pilot, lambda: "ChatML was used" in plain(notices))
+        assert sum("ChatML was used" in n.message for n in app._notifications) == 1
+        screen.active.model.template.failed = None
+        await ask(pilot, engine, "question 3")
+        await wait_until(pilot, lambda: "ChatML" not in plain(notices))
+
+
 async def test_an_engine_that_cannot_start_is_said(make_app, engine):
     app = make_app()
 
