@@ -108,7 +108,7 @@ def test_one_token_at_a_time_beside_another_prompt(
     if kind is not CPUOperations:
         decoder = load_decoder(model_file, operations(kind))
     passes = Passes(decoder, {"a": golden.tokens, "b": golden.tokens})
-    passes.run(("a", 25))
+    passes.run(("a", BLOCK_SIZE - 2))
     for count in (4, 3, 12):
         passes.run(("a", 1), ("b", count))
     check(golden, passes, "b")
