@@ -20,7 +20,7 @@ RECIPES = [
             rope_scaling={
                 "rope_type": "yarn",
                 "factor": 4.0,
-                "original_max_position_embeddings": 2048,
+                "original_max_position_embeddings": 512,
                 "beta_fast": 32.0,
                 "beta_slow": 1.0,
                 "attention_factor": 1.1386294361119891,
