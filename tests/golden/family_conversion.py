@@ -36,6 +36,7 @@ def convert(recipe: Recipe, checkpoint: Path, target: Path) -> None:
     model_class = get_model_class(config["architectures"][0])
     with torch.inference_mode():
         # The config is handed over as the hub spells it: read by transformers it would change.
+        # The name is no family's: llama.cpp looks for tokens that go with some of them.
         whole = model_class(
             checkpoint,
             gguf.LlamaFileType.ALL_F32,
@@ -82,6 +83,7 @@ def llama_cpp_logits(path: Path, tokens: list[int]) -> np.ndarray:
     """Float32 [T, vocab] of llama.cpp: one thread, float32 keys and values, no flash attention."""
     import llama_cpp
 
+    # Below 0 YaRN's range is the file's; the defaults of the Python package would override it.
     model = llama_cpp.Llama(
         str(path), n_ctx=256, n_batch=256, n_ubatch=256, n_threads=1, n_threads_batch=1, n_gpu_layers=0,
         type_k=llama_cpp.GGML_TYPE_F32, type_v=llama_cpp.GGML_TYPE_F32, flash_attn=False, logits_all=True,

@@ -26,8 +26,8 @@ GPT_OSS = dense(
     },
 )  # fmt: skip
 
-CLAMPED = {"gate_up_proj": 4.0}
-"""Large enough that many of the values meet the limit."""
+CLAMPED = {"gate_up_proj": 4.0, "sinks": 4.0}
+"""Large enough that many of the values meet the limit, and that sinks take their part."""
 
 RECIPES = [
     Recipe(
@@ -65,12 +65,13 @@ RECIPES = [
         "Glm4MoeForCausalLM",
         dense("glm4_moe", **GLM4MOE | {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}),
     ),
-    Recipe("gpt-oss", "GptOssForCausalLM", GPT_OSS, gains=CLAMPED),
+    Recipe("gpt-oss", "GptOssForCausalLM", GPT_OSS, gains=CLAMPED, means={"sinks": 1.0}),
     Recipe(
         "gpt-oss-mxfp4",
         "GptOssForCausalLM",
         GPT_OSS | {"num_hidden_layers": 2},
         gains=CLAMPED,
+        means={"sinks": 1.0},
         experts="MXFP4",
     ),
     Recipe(

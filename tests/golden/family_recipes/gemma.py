@@ -6,7 +6,7 @@ from tests.golden.family_recipes.recipe import VOCAB, WINDOW, Recipe, dense
 
 GEMMA: dict[str, Any] = {
     "hidden_activation": "gelu_pytorch_tanh", "hidden_act": None, "tie_word_embeddings": True,
-    "rms_norm_eps": 1e-6, "head_dim": 24, "sliding_window": WINDOW,
+    "head_dim": 24, "sliding_window": WINDOW,
 }  # fmt: skip
 SMALL_EMBEDDING = {"embed_tokens": 0.25}
 """With tied weights a large one repeats the last token for ever."""
@@ -45,8 +45,8 @@ RECIPES = [
         "Gemma3ForCausalLM",
         dense(
             "gemma3_text", **GEMMA, query_pre_attn_scalar=24, num_hidden_layers=6,
-            rope_scaling={"factor": 8.0, "rope_type": "linear"}, rope_local_base_freq=1e4,
-            sliding_window_pattern=6, rope_theta=1e6,
+            rope_scaling={"factor": 3.0, "rope_type": "linear"}, rope_local_base_freq=2e3,
+            sliding_window_pattern=6, rope_theta=3e4,
         ),
         gains=SMALL_EMBEDDING,
         means=LOUD_BRANCHES,

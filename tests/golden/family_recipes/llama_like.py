@@ -13,8 +13,8 @@ GRANITE = {
 
 MINISTRAL: dict[str, Any] = {"head_dim": 24, "rope_theta": None, "sliding_window": None}
 SCALED: dict[str, Any] = {
-    "type": "yarn", "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 4.0,
-    "beta_slow": 0.5, "original_max_position_embeddings": 32, "max_position_embeddings": 256,
+    "type": "yarn", "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 1.0,
+    "beta_slow": 0.1, "original_max_position_embeddings": 32, "max_position_embeddings": 256,
     "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4,
 }  # fmt: skip
 
@@ -63,6 +63,16 @@ RECIPES = [
         "granite-bias",
         "GraniteForCausalLM",
         dense("granite", **GRANITE, attention_bias=True, mlp_bias=True),
+    ),
+    Recipe(
+        "granite-4",
+        "GraniteMoeHybridForCausalLM",
+        dense(
+            "granitemoehybrid", **GRANITE, tie_word_embeddings=True, layer_types=["attention"] * 3,
+            num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=88,
+            position_embedding_type="rope", mamba_n_heads=32, mamba_n_groups=1, mamba_d_state=16,
+            mamba_d_head=4, mamba_d_conv=4, mamba_expand=2, mamba_chunk_size=256, mamba_conv_bias=True,
+        ),
     ),
     Recipe(
         "smollm3",

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from tests.golden.family_recipes.recipe import WINDOW, Recipe, dense
+from tests.golden.family_recipes.recipe import EPSILON, WINDOW, Recipe, dense
 
 COHERE: dict[str, Any] = {
-    "layer_norm_eps": 1e-5, "rms_norm_eps": None, "logit_scale": 0.3, "tie_word_embeddings": True,
+    "layer_norm_eps": EPSILON, "rms_norm_eps": None, "logit_scale": 0.3, "tie_word_embeddings": True,
 }  # fmt: skip
 
 RECIPES = [
@@ -20,7 +20,7 @@ RECIPES = [
             rope_scaling={
                 "rope_type": "yarn",
                 "factor": 4.0,
-                "original_max_position_embeddings": 256,
+                "original_max_position_embeddings": 512,
                 "beta_fast": 32.0,
                 "beta_slow": 1.0,
                 "attention_factor": 1.1386294361119891,
@@ -58,15 +58,15 @@ RECIPES = [
         "starcoder2",
         "Starcoder2ForCausalLM",
         dense(
-            "starcoder2", hidden_act="gelu_pytorch_tanh", use_bias=True, norm_epsilon=1e-5, rms_norm_eps=None,
-            mlp_type="default", norm_type="layer_norm", attention_bias=None,
+            "starcoder2", hidden_act="gelu_pytorch_tanh", use_bias=True, norm_epsilon=EPSILON,
+            rms_norm_eps=None, mlp_type="default", norm_type="layer_norm", attention_bias=None,
         ),
     ),
     Recipe(
         "nemotron",
         "NemotronForCausalLM",
         dense(
-            "nemotron", hidden_act="relu2", norm_eps=1e-5, rms_norm_eps=None, partial_rotary_factor=0.5,
+            "nemotron", hidden_act="relu2", norm_eps=EPSILON, rms_norm_eps=None, partial_rotary_factor=0.5,
             mlp_bias=False, head_dim=16,
         ),
     ),
@@ -74,7 +74,7 @@ RECIPES = [
         "stablelm",
         "StableLmForCausalLM",
         dense(
-            "stablelm", layer_norm_eps=1e-5, rms_norm_eps=None, partial_rotary_factor=0.25,
+            "stablelm", layer_norm_eps=EPSILON, rms_norm_eps=None, partial_rotary_factor=0.25,
             use_qkv_bias=True, qk_layernorm=False, use_parallel_residual=False,
         ),
     ),
@@ -82,7 +82,7 @@ RECIPES = [
         "stablelm-parallel",
         "StableLmForCausalLM",
         dense(
-            "stablelm", layer_norm_eps=1e-5, rms_norm_eps=None, partial_rotary_factor=0.25,
+            "stablelm", layer_norm_eps=EPSILON, rms_norm_eps=None, partial_rotary_factor=0.25,
             use_qkv_bias=False, qk_layernorm=False, use_parallel_residual=True,
         ),
     ),

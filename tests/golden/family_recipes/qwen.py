@@ -42,7 +42,7 @@ RECIPES = [
     Recipe(
         "qwen3moe",
         "Qwen3MoeForCausalLM",
-        dense("qwen3_moe", head_dim=24, rms_norm_eps=1e-6, use_sliding_window=False, **EXPERTS),
+        dense("qwen3_moe", head_dim=24, use_sliding_window=False, **EXPERTS),
     ),
     Recipe(
         "qwen3moe-q8_0",
