@@ -1,9 +1,10 @@
 """The history of conversations: saved while they stream, back after a restart or a kill.
 
 One thread owns the database; every call puts work into its queue. Streamed text is written in
-batches, at most `FLUSH_SECONDS` after it came, so a kill loses less than a second.
+batches, at most `FLUSH_SECONDS` after it came, so a kill loses less than half a second.
 """
 
+import contextlib
 import logging
 import queue
 import sqlite3
@@ -16,25 +17,33 @@ from pathlib import Path
 from typing import TypeVar
 
 from app.chat.conversation import Conversation
-from app.history.opening import Database, file_identity, is_corrupt, move_aside, open_database
-from app.history.rows import conversation_row, read_conversation
+from app.history.opening import (
+    Database,
+    HistoryUnusableError,
+    file_identity,
+    is_corrupt,
+    open_database,
+    open_file,
+    take_over,
+)
+from app.history.pending import Known, OpenTabs, Pending, signature
+from app.history.reading import read_conversation
+from app.history.rows import conversation_row
 from app.history.search import search_conversations
 from app.history.statements import (
     ConversationSummary,
-    OpenTabs,
-    Pending,
-    Signature,
-    delete,
     is_open_elsewhere,
     read_recent,
     read_tabs,
     recover,
-    signature,
-    write,
+    with_waiting,
 )
+from app.history.windows import is_running
+from app.history.writing import write
 
-FLUSH_SECONDS = 0.4
+FLUSH_SECONDS = 0.3
 _RETRY_SECONDS = 2.0
+_REOPEN_SECONDS = 5.0
 _ANSWER_SECONDS = 15.0
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -43,29 +52,51 @@ _T = TypeVar("_T")
 class HistoryStore:
     """The history file at `path`; None keeps everything in memory.
 
-    `on_warning` is called on the history's thread with a sentence for the person; `warning` keeps
-    the one from opening. No method raises because of the file: trouble becomes a warning and the
-    conversations go on in memory.
+    The file is opened on the history's thread; questions wait for that. `on_warning` is called there with
+    a sentence for the person, whenever what `standing` says may have changed too. No method raises because
+    of the file: trouble becomes a warning, and what could not be written waits until it can be.
     """
 
     def __init__(self, path: Path | None, *, on_warning: Callable[[str], None] | None = None) -> None:
         self.path = path
-        self.warning: str | None = None
-        self.window = 0
         self.on_warning = on_warning
         self._lock = threading.Lock()
         self._pending = Pending()
-        self._written: dict[str, Signature] = {}
+        self._known = Known()
         self._living: weakref.WeakValueDictionary[str, Conversation] = weakref.WeakValueDictionary()
         self._deleted: set[str] = set()
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._database: Database
         self._retry_at = 0.0
-        self._troubled = False
-        opened: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(opened,), name="history", daemon=True)
+        self._trouble: str | None = None
+        """Why what waits cannot be written."""
+        self._notices: list[str] = []
+        self._opened = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
         self._thread.start()
-        opened.result()
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether something is in no file and cannot be written now."""
+        return self._opened.is_set() and (self._trouble is not None or self._only_in_memory)
+
+    @property
+    def standing(self) -> tuple[str, ...]:
+        """What the person should see as long as it is so, the most important first."""
+        if not self._opened.is_set():
+            return ()
+        lines = list(self._notices)
+        problem, where = self._database.problem, self._database.path
+        if problem is not None and where is not None:
+            lines.insert(0, f"{problem}. What you write is kept in {where.name} and joins your chats later.")
+        if self.unsaved:
+            lines.insert(0, f"NOT SAVED: {self._trouble or problem}. It is tried again until it succeeds.")
+        return tuple(lines)
+
+    def dismiss(self) -> bool:
+        """Take away what stands only to be read; tell whether there was any."""
+        there, self._notices = bool(self._notices), []
+        return there
 
     def save(self, conversation: Conversation) -> None:
         """Save a conversation as it stands: its settings, draft, and every message that changed."""
@@ -74,10 +105,10 @@ class HistoryStore:
         with self._lock:
             if row.id in self._deleted:
                 return
-            self._living[row.id] = conversation
-            self._pending.conversations[row.id] = row
+            self._living[row.id] = self._pending.conversations[row.id] = conversation
+            self._pending.rows[row.id] = row
             for position, node in enumerate(nodes):
-                if self._written.get(node.id) != signature(node):
+                if self._known.messages.get(node.id) != signature(node):
                     self._pending.messages[node.id] = (row.id, position, node)
         self._wake()
 
@@ -85,14 +116,17 @@ class HistoryStore:
         """Note that an answer has grown; it is written within half a second. Costs next to nothing."""
         node = conversation.nodes[node_id]
         with self._lock:
-            entry = self._pending.messages.get(node_id)
-            known = node_id in self._written
-        if entry is not None:
+            waits = node_id in self._pending.messages
+            known = node_id in self._known.messages
+        if waits:
             return
         if not known:
             self.save(conversation)
             return
         with self._lock:
+            if conversation.id in self._deleted:
+                return
+            self._pending.conversations[conversation.id] = conversation
             self._pending.messages[node_id] = (conversation.id, -1, node)
         self._wake()
 
@@ -108,19 +142,33 @@ class HistoryStore:
 
     def load(self, conversation_id: str) -> Conversation | None:
         """Read a conversation; an answer that was interrupted is "stopped" with its text."""
-        conversation = self._ask(
-            lambda database: read_conversation(database.connection, conversation_id), None
+
+        def has_ended(window: int) -> bool:
+            path = self._database.path
+            return path is None or window == self._database.window or not is_running(path, window)
+
+        loaded = self._ask(
+            lambda database: read_conversation(database.connection, conversation_id, has_ended), None
         )
-        if conversation is not None:
-            with self._lock:
-                self._living[conversation.id] = conversation
-                for node in conversation.nodes.values():
-                    self._written[node.id] = signature(node)
-        return conversation
+        with self._lock:
+            waiting = self._pending.conversations.get(conversation_id)
+            if waiting is not None:
+                # What could not be written yet is newer than the file.
+                return waiting
+            if loaded is None:
+                return None
+            self._deleted.discard(conversation_id)
+            self._living[conversation_id] = loaded.conversation
+            self._known.take(loaded)
+        return loaded.conversation
 
     def recent(self, limit: int = 50) -> list[ConversationSummary]:
         """Return the conversations that hold messages or a draft, the last changed first."""
-        return self._ask(lambda database: read_recent(database, limit), [])
+        nothing: list[ConversationSummary] = []
+        found = self._ask(lambda database: read_recent(database, limit), nothing)
+        with self._lock:
+            waiting = list(self._pending.conversations.values())
+        return with_waiting(found, waiting, limit)
 
     def search(self, query: str, limit: int = 50) -> list[ConversationSummary]:
         """Find conversations by title or text: every word (the last of a text may be a beginning)."""
@@ -131,36 +179,56 @@ class HistoryStore:
     def delete(self, conversation_id: str) -> bool:
         """Delete a conversation with all its messages; what still streams into it is not saved.
 
-        False, and nothing is done, while another app that runs has it in a tab: what is written there
-        would be left without the messages before it.
+        False, and nothing is done, while another app that runs has it in a tab.
         """
         if self._ask(lambda database: is_open_elsewhere(database, conversation_id), False):
             return False
         with self._lock:
-            self._deleted.add(conversation_id)
-            self._living.pop(conversation_id, None)
-            self._pending.conversations.pop(conversation_id, None)
-            pending = self._pending.messages
-            for node_id in [key for key, entry in pending.items() if entry[0] == conversation_id]:
-                del pending[node_id]
-        self._ask(lambda database: delete(database, conversation_id), None)
+            self._drop(conversation_id)
+            self._pending.deleted.add(conversation_id)
+        self.flush()
         return True
 
-    def flush(self) -> bool:
-        """Write everything that waits; True when it is on disk (or in memory, without a file)."""
-        return self._ask(lambda _: not self._pending, False)
+    def discard(self, conversation_id: str) -> None:
+        """Delete a conversation soon if there is nothing in it; does not wait."""
+        with self._lock:
+            self._drop(conversation_id)
+            self._pending.discarded.add(conversation_id)
+        self._wake()
 
-    def close(self, timeout: float = 5.0) -> None:
-        """Write everything that waits and end the thread. Calling it again does nothing."""
+    def _drop(self, conversation_id: str) -> None:
+        self._deleted.add(conversation_id)
+        self._living.pop(conversation_id, None)
+        self._pending.forget(conversation_id)
+        self._known.forget([conversation_id])
+
+    def flush(self) -> bool:
+        """Write everything that waits; True when nothing would be lost by leaving."""
+        return self._ask(
+            lambda database: not self._pending and not (self._only_in_memory and read_recent(database, 1)),
+            False,
+        )
+
+    def close(self, timeout: float = 5.0) -> bool:
+        """Write everything that waits and end the thread; tell whether all was written.
+
+        Calling it again does nothing.
+        """
         if self._thread.is_alive():
             self._inbox.put(None)
             self._thread.join(timeout)
+        return not self._thread.is_alive() and not self._pending
+
+    @property
+    def _only_in_memory(self) -> bool:
+        return self._database.problem is not None and self._database.path is None
 
     def _wake(self) -> None:
         self._inbox.put(_nothing)
 
     def _ask(self, question: Callable[[Database], _T], otherwise: _T) -> _T:
         """Run a question on the history's thread, after all that was saved before it."""
+        self._opened.wait()
         if not self._thread.is_alive():
             return otherwise
         answer: Future[_T] = Future()
@@ -168,32 +236,33 @@ class HistoryStore:
         def work() -> None:
             self._write_pending()
             try:
-                answer.set_result(question(self._database))
-            except BaseException as error:
-                if isinstance(error, sqlite3.Error) and is_corrupt(error):
-                    self._begin_anew()
+                answer.set_result(self._answer(question))
+            except Exception as error:
                 answer.set_exception(error)
 
         self._inbox.put(work)
         try:
             return answer.result(_ANSWER_SECONDS)
-        except (sqlite3.Error, TimeoutError) as error:
-            if not (isinstance(error, sqlite3.Error) and is_corrupt(error)):
-                self._warn(f"{self.path}: the history did not answer ({error})")
+        except Exception as error:
+            self._warn(f"The history did not answer: {error or 'it takes too long'}", error)
             return otherwise
 
-    def _run(self, opened: "Future[None]") -> None:
+    def _answer(self, question: Callable[[Database], _T]) -> _T:
         try:
-            self._database = open_database(self.path)
-            self.window, self.warning = self._database.window, self._database.warning
-        except BaseException as error:
-            opened.set_exception(error)
-            return
-        try:
-            recover(self._database)
+            return question(self._database)
         except sqlite3.Error as error:
-            self.warning = f"{self.path}: unfinished answers could not be closed ({error})"
-        opened.set_result(None)
+            if not is_corrupt(error):
+                raise
+            self._begin_anew(error)
+        return question(self._database)
+
+    def _run(self) -> None:
+        try:
+            self._use(open_database(self.path))
+        finally:
+            self._opened.set()
+        for line in self.standing:
+            _log.warning("%s: %s", self.path, line)
         try:
             while self._serve():
                 pass
@@ -201,13 +270,24 @@ class HistoryStore:
             self._write_pending()
             self._database.close()
 
+    def _use(self, database: Database) -> None:
+        """Go on with a database that was opened."""
+        self._database = database
+        self._notices += database.notices
+        self._retry_at = time.monotonic() + _REOPEN_SECONDS if database.problem else 0.0
+        try:
+            recover(database)
+        except sqlite3.Error as error:
+            _log.warning("unfinished answers could not be closed (%s)", error)
+
     def _serve(self) -> bool:
         """Wait for work, gather what comes within `FLUSH_SECONDS`, write it; False at the end."""
-        wait = max(0.05, self._retry_at - time.monotonic()) if self._pending else None
+        busy = bool(self._pending) or self._database.problem is not None
+        wait = max(0.05, self._retry_at - time.monotonic()) if busy else None
         try:
             item = self._inbox.get(timeout=wait)
         except queue.Empty:
-            self._write_pending()
+            self._try_again()
             return True
         deadline = time.monotonic() + FLUSH_SECONDS
         while item is _nothing:
@@ -217,10 +297,23 @@ class HistoryStore:
                 break
         if item is None:
             return False
+        if item is not _nothing:
+            item()
         if time.monotonic() >= self._retry_at:
+            self._try_again()
+        elif self._trouble is None:
             self._write_pending()
-        item()
         return True
+
+    def _try_again(self) -> None:
+        """Go back from what stands in for the file, if the file can be used again, and write what waits."""
+        if self._database.problem is not None and self.path is not None:
+            self._retry_at = time.monotonic() + _REOPEN_SECONDS
+            with contextlib.suppress(HistoryUnusableError, sqlite3.Error):
+                database = open_file(self.path)
+                self._use(take_over(self._database, database))
+                self._warn("The history can be used again; everything is saved.")
+        self._write_pending()
 
     def _write_pending(self) -> None:
         """Write everything that waits in one transaction; on failure keep it for the next try."""
@@ -229,55 +322,52 @@ class HistoryStore:
         if not pending:
             return
         try:
-            written = write(self._database, pending)
+            written = write(self._database, pending, self._known)
         except sqlite3.Error as error:
-            self._put_back(pending)
+            with self._lock:
+                self._pending = pending.before(self._pending)
             self._failed(error)
             return
-        except Exception as error:
-            # A value that cannot be stored must not end the thread and with it all later saving.
-            self._warn(f"{self.path}: a change could not be saved ({error})")
-            return
-        self._troubled = False
         with self._lock:
-            self._written.update(written)
-
-    def _put_back(self, pending: Pending) -> None:
-        with self._lock:
-            self._pending.conversations = pending.conversations | self._pending.conversations
-            self._pending.messages = pending.messages | self._pending.messages
-            if self._pending.tabs is None:
-                self._pending.tabs = pending.tabs
+            self._known.update(written.known)
+        if self._trouble is not None:
+            self._trouble = None
+            self._warn("The history can be written again; everything is saved.")
+        for title in written.brought_back:
+            self._warn(f"“{title}” was deleted in another window; as it goes on here, it is kept whole.")
+        for refused in written.refused:
+            self._warn(f"A change could not be saved in {refused}")
 
     def _failed(self, error: sqlite3.Error) -> None:
         self._retry_at = time.monotonic() + _RETRY_SECONDS
         if is_corrupt(error):
-            self._begin_anew()
-        elif not self._troubled:
-            self._troubled = True
-            self._warn(f"{self.path}: the history cannot be written ({error}); the app keeps trying")
+            self._begin_anew(error)
+            return
+        new, self._trouble = self._trouble is None, f"{self._name} cannot be written ({error})"
+        if new:
+            self._warn(self.standing[0])
 
-    def _begin_anew(self) -> None:
+    def _begin_anew(self, error: sqlite3.Error) -> None:
         """Move the damaged file aside and save all that the app still holds into a new one."""
         damaged = self._database
         damaged.close()
-        moved = ""
-        if self.path is not None and file_identity(self.path) == damaged.identity:
-            moved = f"; it was moved to {move_aside(self.path)}, a new one begins"
-        self._warn(f"{self.path}: the history is damaged{moved}")
-        self._database = open_database(self.path)
-        self.window = self._database.window
-        if self._database.warning is not None:
-            self._warn(self._database.warning)
+        # Another window may have moved it aside already.
+        same = self.path is not None and file_identity(self.path) == damaged.identity
+        self._use(open_database(self.path, str(error) if same else None))
         with self._lock:
-            self._written.clear()
+            self._known = Known()
             living = list(self._living.values())
-        self._retry_at = 0.0
+        for line in self.standing:
+            self._warn(line)
         for conversation in living:
             self.save(conversation)
 
-    def _warn(self, message: str) -> None:
-        _log.warning("%s", message)
+    @property
+    def _name(self) -> str:
+        return self.path.name if self.path is not None else "the history"
+
+    def _warn(self, message: str, error: Exception | None = None) -> None:
+        _log.warning("%s: %s", self.path, message, exc_info=error)
         if self.on_warning is not None:
             self.on_warning(message)
 
