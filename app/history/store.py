@@ -12,9 +12,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from app.chat.conversation import Conversation
 from app.history.opening import (
@@ -67,10 +67,13 @@ class HistoryStore:
         self._deleted: set[str] = set()
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._database: Database
+        self._asked: set[Future[Any]] | None = set()
+        """Questions without an answer; None once there will be none."""
         self._retry_at = 0.0
         self._trouble: str | None = None
         """Why what waits cannot be written."""
-        self._notices: list[str] = []
+        self.notices: tuple[str, ...] = ()
+        """What the person should read once."""
         self._opened = threading.Event()
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
         self._thread.start()
@@ -82,20 +85,20 @@ class HistoryStore:
 
     @property
     def standing(self) -> tuple[str, ...]:
-        """What the person should see as long as it is so, the most important first."""
+        """What is wrong with the saving, as long as it is, the most important first."""
         if not self._opened.is_set():
             return ()
-        lines = list(self._notices)
+        lines: list[str] = []
         problem, where = self._database.problem, self._database.path
         if problem is not None and where is not None:
-            lines.insert(0, f"{problem}. What you write is kept in {where.name} and joins your chats later.")
+            lines.append(f"{problem}. What you write is kept in {where.name} and joins your chats later.")
         if self.unsaved:
             lines.insert(0, f"NOT SAVED: {self._trouble or problem}. It is tried again until it succeeds.")
         return tuple(lines)
 
     def dismiss(self) -> bool:
-        """Take away what stands only to be read; tell whether there was any."""
-        there, self._notices = bool(self._notices), []
+        """Take the notices away; tell whether there were any."""
+        there, self.notices = bool(self.notices), ()
         return there
 
     def save(self, conversation: Conversation) -> None:
@@ -204,10 +207,7 @@ class HistoryStore:
 
     def flush(self) -> bool:
         """Write everything that waits; True when nothing would be lost by leaving."""
-        return self._ask(
-            lambda database: not self._pending and not (self._only_in_memory and read_recent(database, 1)),
-            False,
-        )
+        return self._ask(lambda _: self._is_saved(), False)
 
     def close(self, timeout: float = 5.0) -> bool:
         """Write everything that waits and end the thread; tell whether all was written.
@@ -219,6 +219,11 @@ class HistoryStore:
             self._thread.join(timeout)
         return not self._thread.is_alive() and not self._pending
 
+    def _is_saved(self) -> bool:
+        # Once more, as a damaged file is begun anew with all that is open.
+        self._write_pending()
+        return self._trouble is None and not (self._only_in_memory and read_recent(self._database, 1))
+
     @property
     def _only_in_memory(self) -> bool:
         return self._database.problem is not None and self._database.path is None
@@ -229,8 +234,6 @@ class HistoryStore:
     def _ask(self, question: Callable[[Database], _T], otherwise: _T) -> _T:
         """Run a question on the history's thread, after all that was saved before it."""
         self._opened.wait()
-        if not self._thread.is_alive():
-            return otherwise
         answer: Future[_T] = Future()
 
         def work() -> None:
@@ -239,10 +242,19 @@ class HistoryStore:
                 answer.set_result(self._answer(question))
             except Exception as error:
                 answer.set_exception(error)
+            with self._lock:
+                if self._asked is not None:
+                    self._asked.discard(answer)
 
+        with self._lock:
+            if self._asked is None:
+                return otherwise
+            self._asked.add(answer)
         self._inbox.put(work)
         try:
             return answer.result(_ANSWER_SECONDS)
+        except CancelledError:
+            return otherwise
         except Exception as error:
             self._warn(f"The history did not answer: {error or 'it takes too long'}", error)
             return otherwise
@@ -261,7 +273,7 @@ class HistoryStore:
             self._use(open_database(self.path))
         finally:
             self._opened.set()
-        for line in self.standing:
+        for line in (*self.standing, *self.notices):
             _log.warning("%s: %s", self.path, line)
         try:
             while self._serve():
@@ -269,11 +281,15 @@ class HistoryStore:
         finally:
             self._write_pending()
             self._database.close()
+            with self._lock:
+                asked, self._asked = self._asked or set(), None
+            for answer in asked:
+                answer.cancel()
 
     def _use(self, database: Database) -> None:
         """Go on with a database that was opened."""
         self._database = database
-        self._notices += database.notices
+        self.notices += tuple(database.notices)
         self._retry_at = time.monotonic() + _REOPEN_SECONDS if database.problem else 0.0
         try:
             recover(database)
@@ -353,11 +369,12 @@ class HistoryStore:
         damaged.close()
         # Another window may have moved it aside already.
         same = self.path is not None and file_identity(self.path) == damaged.identity
-        self._use(open_database(self.path, str(error) if same else None))
+        database = open_database(self.path, str(error) if same else None)
+        self._use(database)
         with self._lock:
             self._known = Known()
             living = list(self._living.values())
-        for line in self.standing:
+        for line in (*self.standing, *database.notices):
             self._warn(line)
         for conversation in living:
             self.save(conversation)

@@ -138,7 +138,7 @@ class ChatApp(LeavingApp):
                 loop.call_soon_threadsafe(work, context=variables)
 
         def warn(message: str) -> None:
-            deliver(lambda: self.notify(message, severity="warning", markup=False))
+            deliver(partial(self._on_history_warning, message))
 
         history = self._history or HistoryStore(self.places.history_file, on_warning=warn)
         engine = EngineService(self._factory, deliver)
@@ -157,10 +157,15 @@ class ChatApp(LeavingApp):
         gc.enable()
         self.context.engine.start()
         if (screen := self.chat_screen) is not None:
-            screen.start_models()
+            screen.run_worker(screen.restore(), group="restore")
         for warning in self.warnings:
             self.notify(warning, severity="warning", timeout=10, markup=False)
         self.set_timer(_WARM_UP, _freeze_garbage)
+
+    def _on_history_warning(self, message: str) -> None:
+        self.notify(message, severity="warning", timeout=10, markup=False)
+        if (screen := self.chat_screen) is not None:
+            screen.beat.draw()
 
     def _after_flush(self) -> None:
         """Show the numbers in the frame that paints the text."""
@@ -175,7 +180,7 @@ class ChatApp(LeavingApp):
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:
         """Offer every action of the registry over the chat screen."""
         chat = self.chat_screen
-        if chat is None or screen is not chat:
+        if chat is None or screen is not chat or not chat.tabs.sessions:
             return
         for action in actions.ACTIONS:
             if action.palette:
@@ -215,8 +220,11 @@ class ChatApp(LeavingApp):
             super().action_command_palette()
 
     async def action_quit(self) -> None:
-        """Leave; everything is saved on the way out."""
-        self.exit(0)
+        """Leave; everything is saved on the way out, and what cannot be is asked about."""
+        if (screen := self.chat_screen) is not None:
+            screen.leave()
+        else:
+            self.exit(0)
 
     def save_all(self) -> None:
         """Carry the last text over and save every chat. Calling it again does nothing."""
@@ -226,11 +234,15 @@ class ChatApp(LeavingApp):
         if (screen := self.chat_screen) is not None:
             screen.shut_down()
 
-    def end_services(self) -> None:
-        """End engine and history, each within a few seconds; the terminal is already restored."""
-        if self.context is not None:
-            self.context.engine.close(_EXIT_SECONDS)
-            self.context.history.close(_EXIT_SECONDS)
+    def end_services(self) -> bool:
+        """End engine and history, each within a few seconds; the terminal is already restored.
+
+        Tells whether everything that was written is saved.
+        """
+        if self.context is None:
+            return True
+        self.context.engine.close(_EXIT_SECONDS)
+        return self.context.history.close(_EXIT_SECONDS)
 
 
 def _freeze_garbage() -> None:
@@ -292,7 +304,9 @@ def run_app(
         _rest_between_products()
         with guarded_descriptors(places.log_file):
             code = app.run()
-            app.end_services()
+            saved = app.end_services()
+    if not saved:
+        print(f"tui-chat: {places.history_file}: not everything could be saved", file=sys.stderr)
     if app.crash is not None:
         print(f"tui-chat failed: {app.crash}. Details are in {places.log_file}", file=sys.stderr)
         return 1

@@ -18,6 +18,8 @@ class TabActions(ChatBase):
         sends = settings.general.enter_sends
         welcome = welcome_text(context.locations.models, model, settings.keys, enter_sends=sends)
         await self.deck.show(session, welcome)
+        # Keys may have come meanwhile.
+        self.keep_draft()
         self.show_draft()
         self.refresh_past()
         self.tabs.refocus()
@@ -57,7 +59,7 @@ class TabActions(ChatBase):
         self.tabs.remove(session)
         self.beat.forget(session)
         if not session.conversation.nodes and not session.conversation.draft:
-            self.context.history.delete(session.conversation.id)
+            self.context.history.discard(session.conversation.id)
         self.tabs.save()
         self.deck.forget(session)
         await self.show_active()

@@ -21,8 +21,8 @@ def test_what_can_be_read_of_a_damaged_file_is_taken_over(open_store, path):
     raw[middle : middle + 4 * PAGE] = os.urandom(4 * PAGE)
     path.write_bytes(raw)
     store = open_store()
-    assert "damaged" in store.standing[0] and "history.db.corrupt-1" in store.standing[0]
-    assert "60 chats" in store.standing[0]
+    assert "damaged" in store.notices[0] and "history.db.corrupt-1" in store.notices[0]
+    assert "60 chats" in store.notices[0]
     found = [store.load(conversation.id) for conversation in chats]
     whole = [one for one, other in zip(found, chats, strict=True) if list(one.nodes) == list(other.nodes)]
     assert len(whole) >= 40

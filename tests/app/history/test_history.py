@@ -205,8 +205,8 @@ def test_a_damaged_file_is_moved_aside_and_kept(open_store, path):
     for number in (1, 2):
         path.write_bytes(b"not a database at all" * 100)
         store = open_store()
-        assert "damaged" in store.standing[0]
-        assert f"history.db.corrupt-{number}" in store.standing[0]
+        assert "damaged" in store.notices[0]
+        assert f"history.db.corrupt-{number}" in store.notices[0]
         store.save(talk())
         assert store.flush()
         store.close()
@@ -223,7 +223,7 @@ def test_damage_inside_the_file_is_found_at_opening(open_store, path):
     raw[8192:40960] = os.urandom(40960 - 8192)
     path.write_bytes(raw)
     store = open_store()
-    assert "damaged" in store.standing[0]
+    assert "damaged" in store.notices[0]
     assert path.with_name("history.db.corrupt-1").exists()
 
 

@@ -146,13 +146,13 @@ def test_what_is_written_while_the_file_cannot_be_opened_joins_it_at_a_later_sta
     store.close()
     blocker.close()
     store = open_store()
-    assert "history.db.waiting-1" in store.standing[0] and "2 chats, 2 messages" in store.standing[0]
+    assert "history.db.waiting-1" in store.notices[0] and "2 chats, 2 messages" in store.notices[0]
     same(store.load(written.id), written)
     same(store.load(begun.id), begun)
     same(store.load(before.id), before)
     assert store.search("tern")
     assert [file.name for file in path.parent.glob("*waiting*")] == []
-    assert store.dismiss() and store.standing == ()
+    assert store.dismiss() and store.notices == store.standing == ()
 
 
 def test_a_file_that_can_be_opened_again_takes_all_in_while_the_app_runs(open_store, path):

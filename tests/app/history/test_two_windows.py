@@ -167,7 +167,7 @@ def test_a_file_system_without_locks_saves_and_says_what_is_missing(open_store, 
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     store = open_store()
-    assert "no file locks" in store.standing[0]
+    assert "no file locks" in store.notices[0]
     assert not store.unsaved
     conversation = talk()
     store.save(conversation)
@@ -196,7 +196,7 @@ def test_a_file_system_without_any_locks_saves_too(open_store, path, monkeypatch
     monkeypatch.setattr(fcntl, "flock", no_locks)
     monkeypatch.setattr(opening.sqlite3, "connect", connect)
     store = open_store()
-    assert "no file locks" in store.standing[0] and not store.unsaved
+    assert "no file locks" in store.notices[0] and not store.unsaved
     conversation = talk()
     store.save(conversation)
     store.close()

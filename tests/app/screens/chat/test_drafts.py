@@ -116,7 +116,7 @@ async def test_what_waits_for_a_model_comes_back_as_the_draft_of_a_closed_tab(ma
     gate = engine.load_gates["pocket-44m-q5_k_m.gguf"] = threading.Event()
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
-        await wait_until(pilot, lambda: app.chat_screen and app.chat_screen.is_mounted)
+        await wait_until(pilot, lambda: app.chat_screen and app.chat_screen.tabs.sessions)
         screen = app.chat_screen
         await wait_until(pilot, lambda: screen.active.models.loading)
         await say(pilot, "early")
