@@ -45,6 +45,7 @@ FLUSH_SECONDS = 0.3
 _RETRY_SECONDS = 2.0
 _REOPEN_SECONDS = 5.0
 _ANSWER_SECONDS = 15.0
+_OPEN_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
@@ -233,7 +234,9 @@ class HistoryStore:
 
     def _ask(self, question: Callable[[Database], _T], otherwise: _T) -> _T:
         """Run a question on the history's thread, after all that was saved before it."""
-        self._opened.wait()
+        if not self._opened.wait(_OPEN_SECONDS):
+            self._warn(f"{self._name} cannot be opened yet; it is still tried.")
+            return otherwise
         answer: Future[_T] = Future()
 
         def work() -> None:

@@ -28,9 +28,10 @@ from app.models.torch_start import map_torch_libraries, wait_for_libraries
 from app.screens.chat.screen import ChatScreen
 from app.screens.context import AppContext, Copy, Finder
 from app.settings import actions
-from app.settings.file import DEFAULT_THEME, EngineSettings, Settings, SettingsError, save_setting
-from app.settings.paths import Locations, locations, private_directory
+from app.settings.file import DEFAULT_THEME, EngineSettings, Settings
+from app.settings.paths import Locations, locations
 from app.settings.themes import variable_defaults
+from app.settings.writer import SettingsWriter
 from app.terminal.alt_keys import read_alt_keys
 from app.terminal.log_file import logging_to
 from app.window.leaving import LeavingApp
@@ -85,6 +86,7 @@ class ChatApp(LeavingApp):
         self._copy, self._find_models = copy, find_models
         self._meanwhile = meanwhile
         self.context: AppContext | None = None
+        self._settings_writer: SettingsWriter | None = None
         self._apply_themes()
         self._apply_keys()
 
@@ -140,6 +142,10 @@ class ChatApp(LeavingApp):
         def warn(message: str) -> None:
             deliver(partial(self._on_history_warning, message))
 
+        def warn_of_settings(message: str) -> None:
+            deliver(partial(self.notify, message, severity="warning", markup=False))
+
+        self._settings_writer = SettingsWriter(self.places.settings_file, warn_of_settings)
         history = self._history or HistoryStore(self.places.history_file, on_warning=warn)
         engine = EngineService(self._factory, deliver)
         pump = Pump(loop, self._after_flush)
@@ -199,10 +205,8 @@ class ChatApp(LeavingApp):
         self.settings = replace(self.settings, general=replace(self.settings.general, theme=theme.name))
         if self.context is not None:
             self.context.settings = self.settings
-        try:
-            save_setting(self.places.settings_file, "general", "theme", theme.name)
-        except SettingsError as error:
-            self.notify(str(error), severity="warning", markup=False)
+        if self._settings_writer is not None:
+            self._settings_writer.save("general", "theme", theme.name)
 
     def _watch_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         if self.is_headless or threading.current_thread() is not threading.main_thread():
@@ -235,13 +239,15 @@ class ChatApp(LeavingApp):
             screen.shut_down()
 
     def end_services(self) -> bool:
-        """End engine and history, each within a few seconds; the terminal is already restored.
+        """End engine, settings and history, each within a few seconds; the terminal is already restored.
 
         Tells whether everything that was written is saved.
         """
         if self.context is None:
             return True
         self.context.engine.close(_EXIT_SECONDS)
+        if self._settings_writer is not None:
+            self._settings_writer.close(_EXIT_SECONDS)
         return self.context.history.close(_EXIT_SECONDS)
 
 
@@ -289,7 +295,6 @@ def run_app(
     from app.terminal.fd_guard import guarded_descriptors
 
     places = locations()
-    private_directory(places.logs)
     with logging_to(places.log_file):
         app = ChatApp(
             settings,
