@@ -336,6 +336,8 @@ class HistoryStore:
 
     def _write_pending(self) -> None:
         """Write everything that waits in one transaction; on failure keep it for the next try."""
+        if self._pending and self._was_replaced:
+            self._begin_anew(None)
         with self._lock:
             pending, self._pending = self._pending, Pending()
         if not pending:
@@ -366,13 +368,17 @@ class HistoryStore:
         if new:
             self._warn(self.standing[0])
 
-    def _begin_anew(self, error: sqlite3.Error) -> None:
-        """Move the damaged file aside and save all that the app still holds into a new one."""
-        damaged = self._database
-        damaged.close()
-        # Another window may have moved it aside already.
-        same = self.path is not None and file_identity(self.path) == damaged.identity
-        database = open_database(self.path, str(error) if same else None)
+    @property
+    def _was_replaced(self) -> bool:
+        """Whether another file has the name of the one that is open: another window found it damaged, say."""
+        path = self._database.path
+        return path is not None and path == self.path and file_identity(path) != self._database.identity
+
+    def _begin_anew(self, damage: sqlite3.Error | None) -> None:
+        """Open the file again, a damaged one moved aside, and save into it all that the app still holds."""
+        replaced = self._was_replaced
+        self._database.close()
+        database = open_database(self.path, None if replaced or damage is None else str(damage))
         self._use(database)
         with self._lock:
             self._known = Known()

@@ -70,3 +70,18 @@ def test_damage_that_is_met_later_loses_nothing_that_can_be_read(open_store, pat
     same(store.load(closed.id), closed)
     same(store.load(shown.id), shown)
     assert any("history.db.corrupt-1" in line for line in warnings)
+
+
+def test_a_file_that_another_window_has_moved_aside_is_written_no_more(open_store, path):
+    store = open_store()
+    open_chat = talk("open")
+    store.save(open_chat)
+    assert store.flush()
+    path.rename(path.with_name("history.db.corrupt-1"))
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    open_chat.add_user("goes on")
+    store.save(open_chat)
+    assert store.flush()
+    store.close()
+    same(open_store().load(open_chat.id), open_chat)
