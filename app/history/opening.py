@@ -110,6 +110,10 @@ def is_corrupt(error: BaseException) -> bool:
     return isinstance(error, sqlite3.Error) and code is not None and code & 0xFF in _CORRUPT_CODES
 
 
+def _is_busy(error: BaseException) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+
+
 def file_identity(path: Path) -> tuple[int, int] | None:
     """Return the device and inode of a file; None when there is none."""
     try:
@@ -158,7 +162,9 @@ def _salvage(aside: Path, database: Database) -> None:
             copied = copy_history(source, database.connection, searchable=database.searchable, tabs=True)
         if copied:
             saved = f"what could be read of it is here: {copied}"
-    except (sqlite3.Error, OSError) as error:
+    except Exception as error:
+        # Whatever stands in a damaged file, the app has to start.
+        _log.warning("%s: not taken over", aside, exc_info=error)
         saved = f"it could not be taken over ({error})"
     notice = f"The history was damaged. The file is kept as {aside.name}; {saved}."
     _log.warning("%s (%s)", notice, aside)
@@ -168,16 +174,20 @@ def _salvage(aside: Path, database: Database) -> None:
 def _join_waiting(path: Path, database: Database) -> None:
     """Take in the files that stood in for this one; one that another app is using stays."""
     for waiting in sorted(path.parent.glob(f"{path.name}{_WAITING}*")):
-        if waiting.name.endswith("-journal"):
+        if not waiting.name.removeprefix(path.name + _WAITING).isdigit():
             continue
         try:
             with contextlib.closing(_exclusive(waiting)) as source:
                 copied = copy_history(source, database.connection, searchable=database.searchable)
                 remove_waiting(waiting)
-        except (NewerHistoryError, sqlite3.Error, OSError) as error:
+        except Exception as error:
             _log.warning("%s: stays aside (%s)", waiting, error)
             if is_corrupt(error):
                 _salvage(_move_aside(waiting), database)
+            elif not _is_busy(error):
+                database.notices.append(
+                    f"What is kept in {waiting.name} could not be taken in yet ({error})."
+                )
             continue
         _log.warning("%s: has joined the history: %s", waiting, copied)
         if copied:
@@ -263,7 +273,7 @@ def _stand_in(path: Path, problem: str) -> Database:
             waiting.chmod(0o600)
             searchable = create_search_index(connection)
         except (NewerHistoryError, sqlite3.Error, OSError) as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+            if _is_busy(error):
                 continue
             _log.warning("%s: cannot stand in (%s)", waiting, error)
             break

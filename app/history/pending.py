@@ -1,6 +1,5 @@
 """What waits to be written, and what this window knows of the file: plain data of the history."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from app.chat.conversation import Conversation, MessageNode
@@ -78,11 +77,10 @@ class Known:
         self.messages |= newer.messages
         self.drafts |= newer.drafts
 
-    def forget(self, conversation_ids: Iterable[str]) -> None:
-        """Forget conversations that were deleted."""
-        for conversation_id in conversation_ids:
-            self.rows.pop(conversation_id, None)
-            self.drafts.pop(conversation_id, None)
+    def forget(self, conversation_id: str) -> None:
+        """Forget a conversation that is deleted."""
+        self.rows.pop(conversation_id, None)
+        self.drafts.pop(conversation_id, None)
 
 
 def signature(node: MessageNode) -> Signature:

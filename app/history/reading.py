@@ -59,11 +59,11 @@ def read_conversation(
     conversation.leaf = known_ancestor(row.leaf) or next(reversed(conversation.nodes), None)
     as_read = conversation_row(conversation)
     drafts = {
-        window: text
+        window: text_of(text)
         for window, text in connection.execute(
             "SELECT window, text FROM drafts WHERE conversation = ? ORDER BY window", (conversation_id,)
         )
-        if has_ended(window)
+        if isinstance(window, int) and has_ended(window)
     }
     conversation.draft = "\n\n".join(text for text in (row.draft, *drafts.values()) if text.strip())
     return Loaded(conversation, as_read, tuple(drafts))

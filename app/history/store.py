@@ -10,7 +10,6 @@ import queue
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
@@ -26,9 +25,9 @@ from app.history.opening import (
     open_file,
     take_over,
 )
-from app.history.pending import Known, OpenTabs, Pending, signature
+from app.history.outbox import Outbox
+from app.history.pending import OpenTabs
 from app.history.reading import read_conversation
-from app.history.rows import conversation_row
 from app.history.search import search_conversations
 from app.history.statements import (
     ConversationSummary,
@@ -61,13 +60,10 @@ class HistoryStore:
     def __init__(self, path: Path | None, *, on_warning: Callable[[str], None] | None = None) -> None:
         self.path = path
         self.on_warning = on_warning
-        self._lock = threading.Lock()
-        self._pending = Pending()
-        self._known = Known()
-        self._living: weakref.WeakValueDictionary[str, Conversation] = weakref.WeakValueDictionary()
-        self._deleted: set[str] = set()
+        self._outbox = Outbox()
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._database: Database
+        self._lock = threading.Lock()
         self._asked: set[Future[Any]] | None = set()
         """Questions without an answer; None once there will be none."""
         self._retry_at = 0.0
@@ -104,40 +100,17 @@ class HistoryStore:
 
     def save(self, conversation: Conversation) -> None:
         """Save a conversation as it stands: its settings, draft, and every message that changed."""
-        row = conversation_row(conversation)
-        nodes = list(conversation.nodes.values())
-        with self._lock:
-            if row.id in self._deleted:
-                return
-            self._living[row.id] = self._pending.conversations[row.id] = conversation
-            self._pending.rows[row.id] = row
-            for position, node in enumerate(nodes):
-                if self._known.messages.get(node.id) != signature(node):
-                    self._pending.messages[node.id] = (row.id, position, node)
+        self._outbox.save(conversation)
         self._wake()
 
     def append(self, conversation: Conversation, node_id: str) -> None:
         """Note that an answer has grown; it is written within half a second. Costs next to nothing."""
-        node = conversation.nodes[node_id]
-        with self._lock:
-            waits = node_id in self._pending.messages
-            known = node_id in self._known.messages
-        if waits:
-            return
-        if not known:
-            self.save(conversation)
-            return
-        with self._lock:
-            if conversation.id in self._deleted:
-                return
-            self._pending.conversations[conversation.id] = conversation
-            self._pending.messages[node_id] = (conversation.id, -1, node)
-        self._wake()
+        if self._outbox.append(conversation, node_id):
+            self._wake()
 
     def save_tabs(self, ids: Sequence[str], active: str | None) -> None:
         """Save which conversations are open, in order, and the active one."""
-        with self._lock:
-            self._pending.tabs = OpenTabs(tuple(ids), active)
+        self._outbox.save_tabs(OpenTabs(tuple(ids), active))
         self._wake()
 
     def list_open_tabs(self) -> OpenTabs:
@@ -154,25 +127,13 @@ class HistoryStore:
         loaded = self._ask(
             lambda database: read_conversation(database.connection, conversation_id, has_ended), None
         )
-        with self._lock:
-            waiting = self._pending.conversations.get(conversation_id)
-            if waiting is not None:
-                # What could not be written yet is newer than the file.
-                return waiting
-            if loaded is None:
-                return None
-            self._deleted.discard(conversation_id)
-            self._living[conversation_id] = loaded.conversation
-            self._known.take(loaded)
-        return loaded.conversation
+        return self._outbox.read(conversation_id, loaded)
 
     def recent(self, limit: int = 50) -> list[ConversationSummary]:
         """Return the conversations that hold messages or a draft, the last changed first."""
         nothing: list[ConversationSummary] = []
         found = self._ask(lambda database: read_recent(database, limit), nothing)
-        with self._lock:
-            waiting = list(self._pending.conversations.values())
-        return with_waiting(found, waiting, limit)
+        return with_waiting(found, self._outbox.waiting(), limit)
 
     def search(self, query: str, limit: int = 50) -> list[ConversationSummary]:
         """Find conversations by title or text: every word (the last of a text may be a beginning)."""
@@ -187,24 +148,14 @@ class HistoryStore:
         """
         if self._ask(lambda database: is_open_elsewhere(database, conversation_id), False):
             return False
-        with self._lock:
-            self._drop(conversation_id)
-            self._pending.deleted.add(conversation_id)
+        self._outbox.delete(conversation_id)
         self.flush()
         return True
 
     def discard(self, conversation_id: str) -> None:
         """Delete a conversation soon if there is nothing in it; does not wait."""
-        with self._lock:
-            self._drop(conversation_id)
-            self._pending.discarded.add(conversation_id)
+        self._outbox.delete(conversation_id, if_empty=True)
         self._wake()
-
-    def _drop(self, conversation_id: str) -> None:
-        self._deleted.add(conversation_id)
-        self._living.pop(conversation_id, None)
-        self._pending.forget(conversation_id)
-        self._known.forget([conversation_id])
 
     def flush(self) -> bool:
         """Write everything that waits; True when nothing would be lost by leaving."""
@@ -218,7 +169,7 @@ class HistoryStore:
         if self._thread.is_alive():
             self._inbox.put(None)
             self._thread.join(timeout)
-        return not self._thread.is_alive() and not self._pending
+        return not self._thread.is_alive() and not self._outbox
 
     def _is_saved(self) -> bool:
         # Once more, as a damaged file is begun anew with all that is open.
@@ -301,7 +252,7 @@ class HistoryStore:
 
     def _serve(self) -> bool:
         """Wait for work, gather what comes within `FLUSH_SECONDS`, write it; False at the end."""
-        busy = bool(self._pending) or self._database.problem is not None
+        busy = bool(self._outbox) or self._database.problem is not None
         wait = max(0.05, self._retry_at - time.monotonic()) if busy else None
         try:
             item = self._inbox.get(timeout=wait)
@@ -336,21 +287,18 @@ class HistoryStore:
 
     def _write_pending(self) -> None:
         """Write everything that waits in one transaction; on failure keep it for the next try."""
-        if self._pending and self._was_replaced:
+        if self._outbox and self._was_replaced:
             self._begin_anew(None)
-        with self._lock:
-            pending, self._pending = self._pending, Pending()
+        pending = self._outbox.take()
         if not pending:
             return
         try:
-            written = write(self._database, pending, self._known)
+            written = write(self._database, pending, self._outbox.known)
         except sqlite3.Error as error:
-            with self._lock:
-                self._pending = pending.before(self._pending)
+            self._outbox.put_back(pending)
             self._failed(error)
             return
-        with self._lock:
-            self._known.update(written.known)
+        self._outbox.written(written.known)
         if self._trouble is not None:
             self._trouble = None
             self._warn("The history can be written again; everything is saved.")
@@ -380,13 +328,10 @@ class HistoryStore:
         self._database.close()
         database = open_database(self.path, None if replaced or damage is None else str(damage))
         self._use(database)
-        with self._lock:
-            self._known = Known()
-            living = list(self._living.values())
         for line in (*self.standing, *database.notices):
             self._warn(line)
-        for conversation in living:
-            self.save(conversation)
+        self._outbox.begin_anew()
+        self._wake()
 
     @property
     def _name(self) -> str:

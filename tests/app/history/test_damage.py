@@ -32,6 +32,20 @@ def test_what_can_be_read_of_a_damaged_file_is_taken_over(open_store, path):
     assert path.with_name("history.db.corrupt-1").exists()
 
 
+def test_a_stand_in_that_is_damaged_or_cannot_be_read_is_named_and_stays(open_store, path):
+    open_store().close()
+    path.with_name("history.db.waiting-1").write_bytes(b"not a database at all" * 100)
+    path.with_name("history.db.waiting-2").mkdir()
+    store = open_store()
+    assert "history.db.waiting-1.corrupt-1" in store.notices[0]
+    assert "history.db.waiting-2" in store.notices[1]
+    assert path.with_name("history.db.waiting-1.corrupt-1").exists()
+    assert not store.unsaved
+    store.close()
+    open_store()
+    assert [file.name for file in path.parent.glob("*corrupt*")] == ["history.db.waiting-1.corrupt-1"]
+
+
 def test_messages_without_their_chat_get_one(open_store, path):
     conversation = talk("lost")
     store = open_store()
