@@ -140,7 +140,9 @@ class ChatScreen(KeptChats, AnswerActions):
     def _on_submitted(self, event: Composer.Submitted) -> None:
         if not self.tabs.sessions:
             self._sent_early.append(event.text)
-        index = self.tabs.index_of(event.chat)
+            return
+        # Enter may have been pressed before any chat was there, and is heard of only now.
+        index = self.tabs.index_of(event.chat) if event.chat else self.tabs.position
         if index < 0:
             return
         session = self.tabs.sessions[index]

@@ -75,6 +75,19 @@ async def test_the_screen_is_there_before_the_history_and_what_is_written_waits_
     again.end_services()
 
 
+async def test_enter_before_the_history_that_is_heard_of_after_it_is_sent(make_app, engine, gate):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await wait_until(pilot, lambda: app.chat_screen and app.chat_screen.composer.has_focus)
+        screen = app.chat_screen
+        early = screen.composer.Submitted("hello", screen.composer.chat)
+        gate.set()
+        await ready(pilot)
+        screen.composer.post_message(early)
+        await wait_until(pilot, lambda: engine.generations)
+        assert texts(screen)[0] == "hello"
+
+
 async def test_leaving_before_the_history_is_there_loses_neither_tabs_nor_text(make_app, engine, gate):
     gate.set()
     app = make_app()
