@@ -71,7 +71,6 @@ class ChatScreen(KeptChats, AnswerActions):
         writing, typed = self.active.writing, self.composer.draft
         if typed.text:
             writing.keep(typed.after(writing.draft.expanded))
-        self.show_draft()
         for text in self._sent_early:
             self.active.queued.append(text)
         for session in [self.active, *self.tabs.sessions]:

@@ -10,7 +10,7 @@ from app.history import store as store_module
 from app.history.store import HistoryStore
 from app.screens.dialogs.confirm import ConfirmScreen
 from app.settings.paths import locations
-from tests.app.driving import plain, ready, say, wait_until
+from tests.app.driving import bar_text, plain, ready, say, wait_until
 from tests.app.screens.chat.test_answers import ask, texts
 
 
@@ -63,6 +63,7 @@ async def test_the_screen_is_there_before_the_history_and_what_is_written_waits_
         await wait_until(pilot, lambda: again.chat_screen and again.chat_screen.composer.has_focus)
         screen = again.chat_screen
         assert not screen.tabs.sessions
+        assert bar_text(again).strip() == "" and str(screen.query_one("#welcome").render()) == ""
         await pilot.press("ctrl+t", "f4", "ctrl+w", "alt+1", "escape", "f3", "f3")
         await pilot.press("h", "i", "enter", "y", "o")
         assert screen.composer.text == "yo"
