@@ -1,5 +1,6 @@
 """What waits to be written, and what this window knows of the file: plain data of the history."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.chat.conversation import Conversation, MessageNode
@@ -61,8 +62,8 @@ class Known:
 
     rows: dict[str, ConversationRow] = field(default_factory=dict)
     messages: dict[str, Signature] = field(default_factory=dict)
-    drafts: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Windows whose own drafts, beside the row's, are part of a conversation's here."""
+    drafts: dict[str, Mapping[int, str]] = field(default_factory=dict)
+    """By window, the drafts beside a conversation's row that are part of its draft here."""
 
     def take(self, loaded: Loaded) -> None:
         """Remember what was read."""

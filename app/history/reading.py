@@ -29,8 +29,8 @@ class Loaded:
 
     conversation: Conversation
     row: ConversationRow
-    drafts: tuple[int, ...] = ()
-    """The windows whose drafts of their own were put behind the row's."""
+    drafts: Mapping[int, str]
+    """By window, the drafts beside the row's that were put behind it."""
 
 
 def read_conversation(
@@ -66,7 +66,7 @@ def read_conversation(
         if isinstance(window, int) and has_ended(window)
     }
     conversation.draft = "\n\n".join(text for text in (row.draft, *drafts.values()) if text.strip())
-    return Loaded(conversation, as_read, tuple(drafts))
+    return Loaded(conversation, as_read, drafts)
 
 
 def stored_row(connection: sqlite3.Connection, conversation_id: str) -> ConversationRow | None:

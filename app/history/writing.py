@@ -129,13 +129,16 @@ class _Writer:
         """Tell whether the row's draft is this window's to change; otherwise keep the text beside it."""
         connection, window = self.database.connection, self.database.window
         mine = current.draft in ("", row.draft) or base is None or current.draft == base.draft
-        for other in {window, *self.known.drafts.get(row.id, ())}:
-            connection.execute("DELETE FROM drafts WHERE conversation = ? AND window = ?", (row.id, other))
-        beside = bool(row.draft) and not mine
-        self.written.known.drafts[row.id] = (window,) if beside else ()
+        for other, text in self.known.drafts.get(row.id, {}).items():
+            # One that its window has written anew since is left to it.
+            connection.execute(
+                "DELETE FROM drafts WHERE conversation = ? AND window = ? AND text = ?", (row.id, other, text)
+            )
+        beside = {window: row.draft} if row.draft and not mine else {}
+        self.written.known.drafts[row.id] = beside
         if beside:
             connection.execute(
-                "INSERT INTO drafts (conversation, window, text) VALUES (?, ?, ?)",
+                "INSERT OR REPLACE INTO drafts (conversation, window, text) VALUES (?, ?, ?)",
                 (row.id, window, row.draft),
             )
         return mine

@@ -248,7 +248,8 @@ def test_damage_while_running_saves_what_is_open_into_a_new_file(open_store, pat
 
 
 @pytest.mark.parametrize("kind", ["folder", "newer", "no_parent", "locked"])
-def test_a_file_that_cannot_be_used_leaves_the_app_running_in_memory(open_store, path, kind):
+def test_a_file_that_cannot_be_used_leaves_the_app_running(open_store, path, kind, monkeypatch):
+    monkeypatch.setattr(opening, "_OPEN_SECONDS", 0.01)
     path.parent.mkdir(parents=True)
     blocker = None
     if kind == "folder":

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from app.chat.conversation import Conversation
+from app.history import opening
 from app.history import store as store_module
 from app.history.store import HistoryStore
 from app.screens.dialogs.confirm import ConfirmScreen
@@ -167,7 +168,8 @@ async def test_what_happened_to_a_damaged_history_stands_until_it_was_read(make_
         await wait_until(pilot, lambda: notices(screen) == "")
 
 
-async def test_a_locked_history_is_said_where_it_stays(make_app, engine):
+async def test_a_locked_history_is_said_where_it_stays(make_app, engine, monkeypatch):
+    monkeypatch.setattr(opening, "_OPEN_SECONDS", 0.01)
     HistoryStore(locations().history_file).close()
     blocker = sqlite3.connect(locations().history_file, isolation_level=None)
     blocker.execute("BEGIN EXCLUSIVE")
