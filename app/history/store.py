@@ -71,6 +71,7 @@ class HistoryStore:
         """Why what waits cannot be written."""
         self.notices: tuple[str, ...] = ()
         """What the person should read once."""
+        self._ended_saved = False
         self._opened = threading.Event()
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
         self._thread.start()
@@ -169,7 +170,7 @@ class HistoryStore:
         if self._thread.is_alive():
             self._inbox.put(None)
             self._thread.join(timeout)
-        return not self._thread.is_alive() and not self._outbox
+        return self._ended_saved
 
     def _is_saved(self) -> bool:
         # Once more, as a damaged file is begun anew with all that is open.
@@ -233,7 +234,8 @@ class HistoryStore:
             while self._serve():
                 pass
         finally:
-            self._write_pending()
+            with contextlib.suppress(sqlite3.Error):
+                self._ended_saved = self._is_saved()
             self._database.close()
             with self._lock:
                 asked, self._asked = self._asked or set(), None

@@ -327,6 +327,21 @@ def test_steps_bring_an_empty_file_to_the_newest_version(open_store, path):
     assert path.stat().st_mode & 0o077 == 0
 
 
+def test_a_file_of_the_first_version_opens_with_its_chats(open_store, path):
+    conversation = talk()
+    store = open_store()
+    store.save(conversation)
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE drafts")
+        connection.execute("PRAGMA user_version = 1")
+    store = open_store()
+    same(store.load(conversation.id), conversation)
+    conversation.draft = "goes on"
+    store.save(conversation)
+    assert store.flush() and store.standing == store.notices == ()
+
+
 CHILD = """
 import sys, time, json
 from pathlib import Path

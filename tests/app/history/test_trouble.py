@@ -97,6 +97,15 @@ def test_closing_says_whether_all_was_written(open_store):
     assert other.close() is True
 
 
+def test_closing_says_that_what_is_only_in_memory_is_lost(open_store, path, monkeypatch):
+    monkeypatch.setattr(store_module, "_REOPEN_SECONDS", 1e6)
+    path.parent.write_text("a file where a folder should be")
+    empty, other = open_store(), open_store()
+    assert empty.close() is True
+    other.save(talk())
+    assert other.close() is False
+
+
 def test_a_delete_that_could_not_be_written_is_written_later(open_store, path):
     said = Said()
     store = open_store(on_warning=said)
