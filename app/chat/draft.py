@@ -48,6 +48,7 @@ class Writing:
         """The message that is being written differently."""
         self._waiting = Draft()
         """What was being written before and stays saved while a message is written differently."""
+        self._in_front: list[str] = []
         self._conversation = conversation
         self._save = save
 
@@ -85,14 +86,15 @@ class Writing:
         self._save_draft()
 
     def put_in_front(self, texts: Iterable[str]) -> None:
-        """Have what was never sent come back with the draft when the chat is opened again."""
-        waiting = [*texts, self._conversation.draft]
-        self._save_text("\n\n".join(text for text in waiting if text.strip()))
+        """Have what waits to be sent come back before the draft when the chat is opened again."""
+        in_front = [text for text in texts if text.strip()]
+        if in_front != self._in_front:
+            self._in_front = in_front
+            self._save_draft()
 
     def _save_draft(self) -> None:
-        self._save_text((self.draft if self.editing is None else self._waiting).expanded)
-
-    def _save_text(self, text: str) -> None:
+        draft = (self.draft if self.editing is None else self._waiting).expanded
+        text = "\n\n".join([*self._in_front, draft] if draft.strip() else self._in_front) or draft
         if text != self._conversation.draft:
             self._conversation.draft = text
             self._save()

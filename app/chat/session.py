@@ -247,7 +247,6 @@ class ChatSession:
     def _keep_unsent(self) -> None:
         asking = self._asking.text if self._task is not None and self._asking is not None else None
         self.writing.put_in_front([asking or "", *self.queued])
-        self.queued.clear()
 
     def _refuse_while_busy(self, turn: _Turn | None) -> bool:
         if not self.busy:
@@ -387,6 +386,7 @@ class ChatSession:
     def _tell(self, event: SessionEvent) -> None:
         if not self._closed:
             self._report(self, event)
+            self._keep_unsent()
 
 
 def _cancel_when_submitted(running: "asyncio.Future[tuple[GenerationPort, Prompt]]") -> None:

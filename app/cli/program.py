@@ -244,12 +244,12 @@ def _logged(error: Exception) -> str:
     import time
     import traceback
 
-    from app.settings.paths import locations, private_directory
+    from app.settings.paths import locations
+    from app.terminal.log_file import open_log
 
     path = locations().log_file
     try:
-        private_directory(path.parent)
-        with path.open("a", encoding="utf-8") as log:
+        with os.fdopen(open_log(path), "a", encoding="utf-8") as log:
             log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {PROGRAM} {version()} {sys.argv[1:]}\n")
             log.write("".join(traceback.format_exception(error)) + "\n")
     except OSError:

@@ -57,6 +57,14 @@ class Composer(TextArea):
         self.load_text(draft.text)
         self.move_cursor(self.document.end)
 
+    @property
+    def kept(self) -> Draft:
+        """What is to be saved: behind an earlier message that was recalled, what was begun before it."""
+        if self._recalled is None:
+            return self.draft
+        unchanged = self.draft.expanded == self._past[self._recalled]
+        return self._unsent if unchanged else self.draft.after(self._unsent.expanded)
+
     async def settle(self) -> None:
         """Wait until every key pressed before now has done its work."""
         done = asyncio.Event()
@@ -66,8 +74,10 @@ class Composer(TextArea):
 
     def set_past(self, texts: Sequence[str]) -> None:
         """Set the messages that the up key goes through, oldest first."""
+        recalled = self._recalled
+        if recalled is not None and list(texts[recalled : recalled + 1]) != [self._past[recalled]]:
+            self.draft = self.kept
         self._past = texts
-        self._recalled = None
 
     def fit_height(self) -> None:
         """Grow and shrink with the text, from one line to ten."""
@@ -135,7 +145,7 @@ class Composer(TextArea):
             return
         text = self.draft.expanded
         if text.strip():
-            self.draft = Draft()
+            self.draft = Draft() if self._recalled is None else self._unsent
             self.post_message(self.Submitted(text, self.chat))
 
     def _recall(self, step: int) -> bool:

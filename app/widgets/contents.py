@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 
 from rich.cells import cell_len
 
@@ -119,6 +120,16 @@ def notice_rows(session: ChatSession, width: int, send_key: str) -> list[Row]:
         more = f" and {len(session.queued) - 1} more" if len(session.queued) > 1 else ""
         rows.append((("Waits its turn: ", "queued"), (first, "dim"), (more, "dim")))
     return rows
+
+
+def standing_rows(standing: Sequence[str], notices: Sequence[str], width: int, hide_key: str) -> list[Row]:
+    """Return what is wrong with the saving, and notices, which `hide_key` hides; long lines take rows."""
+    hint = [f"{hide_key} hides this."] if notices else []
+    styled = [*((line, "error") for line in standing), *((line, "warning") for line in notices)]
+    styled += [(line, "dim") for line in hint]
+    return [
+        ((fit_short(part, width), style),) for line, style in styled for part in wrap(line, max(20, width))
+    ]
 
 
 def _loading_row(session: ChatSession, path: Path, width: int) -> Row:

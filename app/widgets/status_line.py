@@ -10,7 +10,10 @@ _NEARLY_FULL = 0.8
 
 @dataclass(frozen=True, slots=True)
 class StatusItem:
-    """What the line shows. `context` is (used, most) tokens; `kv` the share of the KV budget in use."""
+    """What the line shows. `context` is (used, most) tokens; `kv` the share of the KV budget in use.
+
+    `unsaved`: something is written that is in no file.
+    """
 
     model: str
     quantization: str = ""
@@ -18,6 +21,7 @@ class StatusItem:
     tok_s: float = 0.0
     kv: float | None = None
     note: str = ""
+    unsaved: bool = False
 
 
 class StatusLine(LineWidget):
@@ -51,7 +55,8 @@ class StatusLine(LineWidget):
     def _parts(self) -> list[Row]:
         """The pieces in reading order; `_draw` drops from the end."""
         item = self._item
-        parts: list[Row] = [((f" {item.model}", "strong"),)]
+        unsaved: Row = ((" NOT SAVED ", "error"),) if item.unsaved else ()
+        parts: list[Row] = [(*unsaved, (f" {item.model}", "strong"))]
         if item.quantization:
             parts.append(((item.quantization, "dim"),))
         if item.note:

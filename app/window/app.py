@@ -28,9 +28,10 @@ from app.models.torch_start import map_torch_libraries, wait_for_libraries
 from app.screens.chat.screen import ChatScreen
 from app.screens.context import AppContext, Copy, Finder
 from app.settings import actions
-from app.settings.file import DEFAULT_THEME, EngineSettings, Settings, SettingsError, save_setting
-from app.settings.paths import Locations, locations, private_directory
+from app.settings.file import DEFAULT_THEME, EngineSettings, Settings
+from app.settings.paths import Locations, locations
 from app.settings.themes import variable_defaults
+from app.settings.writer import SettingsWriter
 from app.terminal.alt_keys import read_alt_keys
 from app.terminal.log_file import logging_to
 from app.window.leaving import LeavingApp
@@ -85,6 +86,7 @@ class ChatApp(LeavingApp):
         self._copy, self._find_models = copy, find_models
         self._meanwhile = meanwhile
         self.context: AppContext | None = None
+        self._settings_writer: SettingsWriter | None = None
         self._apply_themes()
         self._apply_keys()
 
@@ -138,8 +140,12 @@ class ChatApp(LeavingApp):
                 loop.call_soon_threadsafe(work, context=variables)
 
         def warn(message: str) -> None:
-            deliver(lambda: self.notify(message, severity="warning", markup=False))
+            deliver(partial(self._on_history_warning, message))
 
+        def warn_of_settings(message: str) -> None:
+            deliver(partial(self.notify, message, severity="warning", markup=False))
+
+        self._settings_writer = SettingsWriter(self.places.settings_file, warn_of_settings)
         history = self._history or HistoryStore(self.places.history_file, on_warning=warn)
         engine = EngineService(self._factory, deliver)
         pump = Pump(loop, self._after_flush)
@@ -157,10 +163,15 @@ class ChatApp(LeavingApp):
         gc.enable()
         self.context.engine.start()
         if (screen := self.chat_screen) is not None:
-            screen.start_models()
+            screen.run_worker(screen.restore(), group="restore")
         for warning in self.warnings:
             self.notify(warning, severity="warning", timeout=10, markup=False)
         self.set_timer(_WARM_UP, _freeze_garbage)
+
+    def _on_history_warning(self, message: str) -> None:
+        self.notify(message, severity="warning", timeout=10, markup=False)
+        if (screen := self.chat_screen) is not None:
+            screen.beat.draw()
 
     def _after_flush(self) -> None:
         """Show the numbers in the frame that paints the text."""
@@ -175,7 +186,7 @@ class ChatApp(LeavingApp):
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:
         """Offer every action of the registry over the chat screen."""
         chat = self.chat_screen
-        if chat is None or screen is not chat:
+        if chat is None or screen is not chat or not chat.tabs.sessions:
             return
         for action in actions.ACTIONS:
             if action.palette:
@@ -194,10 +205,8 @@ class ChatApp(LeavingApp):
         self.settings = replace(self.settings, general=replace(self.settings.general, theme=theme.name))
         if self.context is not None:
             self.context.settings = self.settings
-        try:
-            save_setting(self.places.settings_file, "general", "theme", theme.name)
-        except SettingsError as error:
-            self.notify(str(error), severity="warning", markup=False)
+        if self._settings_writer is not None:
+            self._settings_writer.save("general", "theme", theme.name)
 
     def _watch_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         if self.is_headless or threading.current_thread() is not threading.main_thread():
@@ -215,8 +224,11 @@ class ChatApp(LeavingApp):
             super().action_command_palette()
 
     async def action_quit(self) -> None:
-        """Leave; everything is saved on the way out."""
-        self.exit(0)
+        """Leave; everything is saved on the way out, and what cannot be is asked about."""
+        if (screen := self.chat_screen) is not None:
+            screen.leave()
+        else:
+            self.exit(0)
 
     def save_all(self) -> None:
         """Carry the last text over and save every chat. Calling it again does nothing."""
@@ -227,11 +239,17 @@ class ChatApp(LeavingApp):
             screen.shut_down()
         self.context.services.encoders.shutdown(wait=False, cancel_futures=True)
 
-    def end_services(self) -> None:
-        """End engine and history, each within a few seconds; the terminal is already restored."""
-        if self.context is not None:
-            self.context.engine.close(_EXIT_SECONDS)
-            self.context.history.close(_EXIT_SECONDS)
+    def end_services(self) -> bool:
+        """End engine, settings and history, each within a few seconds; the terminal is already restored.
+
+        Tells whether everything that was written is saved.
+        """
+        if self.context is None:
+            return True
+        self.context.engine.close(_EXIT_SECONDS)
+        if self._settings_writer is not None:
+            self._settings_writer.close(_EXIT_SECONDS)
+        return self.context.history.close(_EXIT_SECONDS)
 
 
 def _freeze_garbage() -> None:
@@ -278,7 +296,6 @@ def run_app(
     from app.terminal.fd_guard import guarded_descriptors
 
     places = locations()
-    private_directory(places.logs)
     with logging_to(places.log_file):
         app = ChatApp(
             settings,
@@ -293,7 +310,9 @@ def run_app(
         _rest_between_products()
         with guarded_descriptors(places.log_file):
             code = app.run()
-            app.end_services()
+            saved = app.end_services()
+    if not saved:
+        print(f"tui-chat: {places.history_file}: not everything could be saved", file=sys.stderr)
     if app.crash is not None:
         print(f"tui-chat failed: {app.crash}. Details are in {places.log_file}", file=sys.stderr)
         return 1

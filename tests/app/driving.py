@@ -74,7 +74,7 @@ async def ready(pilot: Pilot, seconds: float = 8.0) -> ChatScreen:
     """Wait until every tab's model is there."""
     app = pilot.app
     assert isinstance(app, ChatApp)
-    await wait_until(pilot, lambda: app.chat_screen is not None)
+    await wait_until(pilot, lambda: app.chat_screen is not None and app.chat_screen.tabs.sessions)
     screen = chat(app)
     await wait_until(pilot, lambda: all(s.model is not None for s in screen.tabs.sessions), seconds)
     return screen

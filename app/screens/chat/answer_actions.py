@@ -12,14 +12,14 @@ class AnswerActions(ChatBase):
     """Stop, pause, rank, ask again, edit, copy and scroll."""
 
     def action_stop(self) -> None:
-        """Leave editing, stop the answer, or stop the loading: the first that applies."""
+        """Leave editing, stop the answer or the loading, or hide what was read: the first that applies."""
         session = self.active
         if session.writing.editing is not None:
             session.writing.leave_editing()
             self.show_draft()
             self.beat.draw()
-        elif not session.stop():
-            session.cancel_load()
+        elif not session.stop() and not session.cancel_load() and self.context.history.dismiss():
+            self.beat.draw()
 
     def action_pause(self) -> None:
         """Pause the answer or let it go on."""

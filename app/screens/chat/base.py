@@ -55,7 +55,7 @@ class ChatBase(Screen[None]):
         """Remember and save what is being written, in the tab that the composer shows."""
         index = self.tabs.index_of(self.composer.chat)
         if index >= 0:
-            self.tabs.sessions[index].writing.keep(self.composer.draft)
+            self.tabs.sessions[index].writing.keep(self.composer.kept)
 
     def show_draft(self) -> None:
         """Let the active tab's draft be written on; another wording of a message is marked."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import defaultdict
+from dataclasses import replace
 
 from textual.screen import Screen
 from textual.timer import Timer
@@ -66,9 +67,13 @@ class Beat:
         find = self._screen.query_one
         find("#tabs", TabBar).show(items, session.conversation.id, self._frame)
         hints = actions.hints(settings.keys, busy=session.busy, paused=session.paused)
-        find("#status", StatusLine).show(contents.status_item(session, stats), hints)
+        history = self._context.history
+        status = replace(contents.status_item(session, stats), unsaved=history.unsaved)
+        find("#status", StatusLine).show(status, hints)
         send, _ = actions.writing_keys(enter_sends=settings.general.enter_sends)
-        rows = contents.notice_rows(session, self._screen.size.width - 2, send)
+        width = self._screen.size.width - 2
+        rows = contents.standing_rows(history.standing, history.notices, width, session.key("stop"))
+        rows += contents.notice_rows(session, width, send)
         find("#notices", NoticeBar).show(rows)
         if self._beats % _PANEL_BEATS == 0:
             self._draw_panel(stats)

@@ -35,6 +35,25 @@ class KeptChats(TabActions):
                 self.say(f"{model_title(wanted)} is not there any more; {goes_on}.", "warning")
             self.call_later(self.open_in_tab, conversation, len(self.tabs.sessions))
 
+    def leave(self) -> None:
+        """Leave the app once everything is saved; what cannot be is asked about."""
+        self.keep_draft()
+        self.run_worker(self._leave(), group="leave", exclusive=True)
+
+    async def _leave(self) -> None:
+        from app.screens.dialogs.confirm import ConfirmScreen
+
+        history = self.context.history
+        if history.unsaved:
+            self.say("Trying to save before leaving…")
+        if await asyncio.to_thread(history.flush):
+            self.app.exit()
+        elif not isinstance(self.app.screen, ConfirmScreen):
+            why = history.standing[0] if history.standing else "NOT SAVED: the history does not answer."
+            question = f"{why} If you leave now, what you wrote since is lost."
+            screen = ConfirmScreen(question, "Leave and lose it", "Stay")
+            self.ask(screen, lambda yes: self.app.exit() if yes else None)
+
     async def _delete_kept(self, conversation_id: str) -> bool:
         index = self.tabs.index_of(conversation_id)
         session = self.tabs.sessions[index] if index >= 0 else None

@@ -61,6 +61,60 @@ async def test_up_and_down_recall_what_was_sent_and_bring_the_draft_back(make_ap
         assert screen.composer.text == "new"
 
 
+async def recall_over_a_draft(pilot, engine):
+    """Ask once, begin a message and recall the first."""
+    screen = await ready(pilot)
+    await say(pilot, "one")
+    await wait_until(pilot, lambda: engine.generations)
+    screen.composer.insert("half a thought")
+    await pilot.press("up")
+    assert screen.composer.text == "one"
+    return screen
+
+
+async def test_what_was_begun_before_an_earlier_message_is_recalled_stays_saved(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await recall_over_a_draft(pilot, engine)
+        screen.keep_draft()
+        assert screen.active.conversation.draft == "half a thought"
+        await pilot.press("!")
+        screen.keep_draft()
+        assert screen.active.conversation.draft == "half a thought\n\none!"
+
+
+async def test_what_was_begun_comes_back_after_a_recalled_message_is_sent(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await recall_over_a_draft(pilot, engine)
+        engine.generations[-1].finish()
+        await wait_until(pilot, lambda: not screen.active.busy)
+        assert screen.composer.text == "one", "an answer that ends changes nothing here"
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: len(engine.generations) == 2)
+        assert screen.composer.text == screen.active.conversation.draft == "half a thought"
+
+
+async def test_what_was_begun_is_shown_when_its_tab_is_shown_again(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await recall_over_a_draft(pilot, engine)
+        await pilot.press("ctrl+t")
+        await ready(pilot)
+        await pilot.press("alt+1")
+        await wait_until(pilot, lambda: screen.composer.text == "half a thought")
+
+
+async def test_another_branch_without_the_recalled_message_brings_back_what_was_begun(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await recall_over_a_draft(pilot, engine)
+        screen.composer.set_past(["another"])
+        assert screen.composer.text == "half a thought"
+        await pilot.press("up")
+        assert screen.composer.text == "another"
+
+
 async def test_a_megabyte_paste_folds_at_once_and_is_sent_whole(make_app, engine):
     app = make_app()
     engine.context_length = 10_000_000
