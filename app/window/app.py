@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from textual.app import SystemCommand
 from textual.screen import Screen
-from textual.theme import Theme
+from textual.theme import Theme, ThemeProvider
 
 from app.chat.pump import Pump
 from app.chat.shared import Services
@@ -32,7 +32,9 @@ from app.settings.file import DEFAULT_THEME, EngineSettings, Settings, SettingsE
 from app.settings.paths import Locations, locations, private_directory
 from app.settings.themes import variable_defaults
 from app.terminal.alt_keys import read_alt_keys
+from app.terminal.controls import for_stream
 from app.terminal.log_file import logging_to
+from app.widgets.pick_list import Palette
 from app.window.leaving import LeavingApp
 from app.window.themes import textual_themes
 from engine import Priority
@@ -212,7 +214,11 @@ class ChatApp(LeavingApp):
     def action_command_palette(self) -> None:
         """Search every command; over a dialog there is none."""
         if self.screen is self.chat_screen:
-            super().action_command_palette()
+            self.push_screen(Palette())
+
+    def search_themes(self) -> None:
+        """Search every theme."""
+        self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes…"))
 
     async def action_quit(self) -> None:
         """Leave; everything is saved on the way out."""
@@ -294,6 +300,8 @@ def run_app(
             code = app.run()
             app.end_services()
     if app.crash is not None:
-        print(f"tui-chat failed: {app.crash}. Details are in {places.log_file}", file=sys.stderr)
+        reason = " ".join(str(app.crash).split()) or type(app.crash).__name__
+        said = f"tui-chat failed: {reason}; details are in {places.log_file}"
+        print(for_stream(said, sys.stderr), file=sys.stderr)
         return 1
     return code if isinstance(code, int) else 0

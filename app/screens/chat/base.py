@@ -28,17 +28,14 @@ class ChatBase(Screen[None]):
         self.context = context
         self.tabs = Tabs(context, report)
         self.beat = Beat(self, context, self.tabs)
+        self.composer = Composer(enter_sends=context.settings.general.enter_sends, id="composer")
+        """Where the reader writes; held here, so that its text is there to save when the widget has failed."""
         paint_dirty_rows_only(self)
 
     @property
     def active(self) -> ChatSession:
         """The chat in front."""
         return self.tabs.active
-
-    @property
-    def composer(self) -> Composer:
-        """Where the reader writes."""
-        return self.query_one("#composer", Composer)
 
     @property
     def deck(self) -> TranscriptDeck:

@@ -47,7 +47,7 @@ class ChatScreen(KeptChats, AnswerActions):
             yield TranscriptDeck(id="deck")
             yield LivePanel(id="panel")
         yield NoticeBar(id="notices")
-        yield Composer(enter_sends=settings.general.enter_sends, id="composer")
+        yield self.composer
         yield StatusLine(actions.hints(settings.keys), id="status")
 
     def on_mount(self) -> None:

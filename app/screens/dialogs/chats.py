@@ -22,6 +22,7 @@ from app.screens.dialogs.confirm import ConfirmScreen
 from app.screens.dialogs.list_keys import move_in
 from app.settings.words import age_text
 from app.widgets.lines import fit
+from app.widgets.pick_list import PickList
 
 _MOST = 200
 """Chats that are listed; searching finds the others."""
@@ -72,7 +73,7 @@ class ChatsScreen(ModalScreen[str | None]):
             yield Static("All chats", classes="heading")
             yield Input(placeholder="Search titles and messages", compact=True)
             yield Static("", id="columns")
-            yield OptionList(id="chats", markup=False, compact=True)
+            yield PickList(id="chats", markup=False, compact=True)
             yield Static("", id="nothing", markup=False)
             yield Static(_HINTS, id="foot", classes="foot", markup=False)
 

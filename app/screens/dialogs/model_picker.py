@@ -20,6 +20,7 @@ from app.models.listing import ModelFile, read_model
 from app.screens.dialogs.list_keys import move_in
 from app.settings.words import size_text
 from app.widgets.lines import fit
+from app.widgets.pick_list import PickList
 
 Finder = Callable[[Sequence[Path]], list[ModelFile]]
 
@@ -53,7 +54,7 @@ class ModelPicker(ModalScreen[Path | None]):
             yield Static("Open a model in this chat", classes="heading")
             yield Input(placeholder="Filter, or paste the path of a .gguf file", compact=True)
             yield Static("", id="columns")
-            yield OptionList(id="models", markup=False, compact=True)
+            yield PickList(id="models", markup=False, compact=True)
             yield Static("Looking for models…", id="foot", classes="foot", markup=False)
 
     def on_mount(self) -> None:
