@@ -5,6 +5,7 @@ import pty
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -17,6 +18,7 @@ from app.models.choice import ModelChoiceError, model_folders, resolve_model
 from app.screens.context import AppContext
 from app.settings.file import ModelSettings, Settings
 from app.settings.paths import locations
+from engine import summarize
 
 ROOT = Path(__file__).parents[3]
 HEAVY = {"torch", "textual", "numpy", "gguf", "tokenizers", "jinja2", "sqlite3", "asyncio"}
@@ -267,6 +269,20 @@ def test_models_are_chosen_by_path_name_or_beginning(tmp_path):
         resolve_model("./gamma.gguf", [folder])
     with pytest.raises(ModelChoiceError, match="is a folder"):
         resolve_model(str(folder), [])
+
+
+def test_a_model_is_chosen_by_the_name_that_the_list_shows(tmp_path, monkeypatch):
+    found = {"qwen3-0.6b-q8.gguf": "Qwen3 0.6B", "q4.gguf": "Tern Base", "q8.gguf": "Tern Base"}
+    files = [Path(tmp_path / file) for file in found]
+    models = [replace(summarize(file), name=found[file.name]) for file in files]
+    monkeypatch.setattr("engine.list_models", lambda folders, files=(): models, raising=False)
+    assert resolve_model("Qwen3 0.6B", [tmp_path]) == files[0]
+    assert resolve_model("qwen3 0", [tmp_path]) == files[0]
+    assert resolve_model("Q8", [tmp_path]) == files[2]
+    with pytest.raises(ModelChoiceError, match=r"several models: q4\.gguf, q8\.gguf; write more of the file"):
+        resolve_model("tern base", [tmp_path])
+    with pytest.raises(ModelChoiceError, match=r"several models: qwen3-0\.6b-q8\.gguf, q4\.gguf, q8\.gguf"):
+        resolve_model("q", [tmp_path])
 
 
 def test_the_default_model_of_the_settings_is_found_like_one_of_the_command_line(tmp_path):
