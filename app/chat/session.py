@@ -379,8 +379,6 @@ class ChatSession:
         if not self.busy:
             self.models.release_retired()
         self._tell(Changed())
-        for warning in self.models.warnings:
-            self._tell(Notice(warning))
         if switched and (problem := chat_too_long(self.conversation, model)):
             self._tell(Notice(problem))
         if self.queued and not self.busy:

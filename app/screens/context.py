@@ -32,6 +32,8 @@ class AppContext:
     """Folders named on the command line."""
     chosen: Path | None = None
     """The model named on the command line."""
+    warnings: Sequence[str] = ()
+    """What was wrong at the start, with the settings or a theme."""
     copy: Copy = field(default=copy_text)
     find_models: Finder = field(default=find_models)
 

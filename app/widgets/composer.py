@@ -1,4 +1,4 @@
-"""Where messages are written: several lines, growing; Enter sends; big pastes fold into chips."""
+"""Where messages are written: several lines, growing; Enter sends; big pastes fold into chips that open."""
 
 import asyncio
 import contextlib
@@ -44,6 +44,7 @@ class Composer(TextArea):
         self._past: Sequence[str] = ()
         self._recalled: int | None = None
         self._unsent = Draft()
+        self._held: list[events.Key | events.Paste] | None = None
 
     @property
     def draft(self) -> Draft:
@@ -63,6 +64,17 @@ class Composer(TextArea):
         self.call_later(done.set)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(done.wait(), _SETTLE_SECONDS)
+
+    def hold(self) -> None:
+        """Keep what is typed from now on for the chat that is about to come to the front."""
+        if self._held is None:
+            self._held = []
+
+    def let_go(self) -> None:
+        """Let what was kept be typed now."""
+        held, self._held = self._held or [], None
+        for event in held:
+            self.post_message(event)
 
     def set_past(self, texts: Sequence[str]) -> None:
         """Set the messages that the up key goes through, oldest first."""
@@ -92,6 +104,11 @@ class Composer(TextArea):
 
     def on_key(self, event: events.Key) -> None:
         """Send, begin a line or recall; every other key is the text area's."""
+        if self._held is not None:
+            self._held.append(events.Key(event.key, event.character))
+            event.stop()
+            event.prevent_default()
+            return
         handled = True
         begins_line = event.key in _NEWLINE_KEYS | _XTERM_NEWLINE_KEYS
         if begins_line and not (event.key == "ctrl+j" and not self._enter_sends):
@@ -112,7 +129,10 @@ class Composer(TextArea):
         """Put the text in."""
         event.stop()
         event.prevent_default()
-        self.paste(event.text)
+        if self._held is not None:
+            self._held.append(events.Paste(event.text))
+        else:
+            self.paste(event.text)
 
     def paste(self, text: str) -> None:
         """Take the focus and put a pasted text in, a big one as a chip."""
@@ -122,6 +142,16 @@ class Composer(TextArea):
             self._pastes[number] = text
             text = chip(number, text)
         self.type_in(text)
+
+    def open_chip(self) -> bool:
+        """Put the text of a chip in its place, of the one at the cursor first; tell if there is one."""
+        at = self.document.get_index_from_location(self.cursor_location)
+        found = self.draft.chip_at(at)
+        if found is not None:
+            start, end, text = found
+            place = self.document.get_location_from_index
+            self.replace(text, place(start), place(end), maintain_selection_offset=False)
+        return found is not None
 
     def type_in(self, text: str) -> None:
         """Take the focus and put a text where the cursor is, or in place of what is selected."""

@@ -147,7 +147,9 @@ class ChatApp(LeavingApp):
         pump = Pump(loop, self._after_flush)
         model, folders = self._choice
         services = Services(engine, pump, history, self.settings.keys)
-        context = AppContext(self.settings, self.places, history, engine, services, folders, model)
+        context = AppContext(
+            self.settings, self.places, history, engine, services, folders, model, self.warnings
+        )
         if self._copy is not None:
             context.copy = self._copy
         if self._find_models is not None:
@@ -160,8 +162,6 @@ class ChatApp(LeavingApp):
         self.context.engine.start()
         if (screen := self.chat_screen) is not None:
             screen.start_models()
-        for warning in self.warnings:
-            self.notify(warning, severity="warning", timeout=10, markup=False)
         self.set_timer(_WARM_UP, _freeze_garbage)
 
     def _after_flush(self) -> None:
@@ -277,8 +277,8 @@ def run_app(
 ) -> int:
     """Run the chat until the reader leaves; return the exit code.
 
-    `warnings` (about the settings file, say) are shown as toasts. 0 after leaving, 1 after a failure
-    (which is in the log file), 128 + number after a signal.
+    `warnings` (about the settings file, say) are told in one line, and in full in the help. 0 after
+    leaving, 1 after a failure (which is in the log file), 128 + number after a signal.
     """
     from app.terminal.fd_guard import guarded_descriptors
 

@@ -29,7 +29,7 @@ class ChatBase(Screen[None]):
         self.tabs = Tabs(context, report)
         self.beat = Beat(self, context, self.tabs)
         self.composer = Composer(enter_sends=context.settings.general.enter_sends, id="composer")
-        """Where the reader writes; held here, so that its text is there to save when the widget has failed."""
+        """Where the reader writes; held here, so that its text can be saved when the widget has failed."""
         paint_dirty_rows_only(self)
 
     @property

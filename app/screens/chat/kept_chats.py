@@ -17,7 +17,14 @@ class KeptChats(TabActions):
         self.ask(ChatsScreen(self.context.history, opened, self._delete_kept), self._open_kept)
 
     def _open_kept(self, conversation_id: str) -> None:
-        self.run_worker(self._load_kept(conversation_id), group="open")
+        self.composer.hold()
+        self.run_worker(self._go_to_kept(conversation_id), group="open")
+
+    async def _go_to_kept(self, conversation_id: str) -> None:
+        try:
+            await self._load_kept(conversation_id)
+        finally:
+            self.call_later(self.composer.let_go)
 
     async def _load_kept(self, conversation_id: str) -> None:
         index = self.tabs.index_of(conversation_id)

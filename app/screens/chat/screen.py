@@ -133,6 +133,7 @@ class ChatScreen(KeptChats, AnswerActions):
             self._leave_editing(session)
             session.edit(node_id, event.text)
         self.keep_draft()
+        self.beat.end_warnings()
 
     def _leave_editing(self, session: ChatSession) -> None:
         """Bring back what was being written before; what came after Enter stays behind it."""
@@ -194,8 +195,9 @@ class ChatScreen(KeptChats, AnswerActions):
         """Show all keys."""
         from app.screens.dialogs.help import HelpScreen
 
-        settings = self.context.settings
-        self.app.push_screen(HelpScreen(settings.keys, enter_sends=settings.general.enter_sends))
+        general, keys = self.context.settings.general, self.context.settings.keys
+        warnings = self.context.warnings
+        self.app.push_screen(HelpScreen(keys, enter_sends=general.enter_sends, warnings=warnings))
 
     def action_quit_app(self) -> None:
         """Leave; everything is saved on the way out."""

@@ -84,7 +84,55 @@ async def test_a_chip_that_was_edited_is_plain_text(make_app):
     assert Draft("a [pasted #1: 51 lines] b", {1: pasted}).expanded == f"a {pasted} b"
     assert Draft("a [pasted #1: 51 line b", {1: pasted}).expanded == "a [pasted #1: 51 line b"
     assert Draft("[pasted #2: 51 lines]", {1: pasted}).expanded == "[pasted #2: 51 lines]"
-    assert Draft.folded(pasted).expanded == pasted
+    assert Draft.folded(pasted) == Draft(pasted)
+    assert Draft.folded(pasted * 1000).expanded == pasted * 1000
+
+
+LONG = "a line of a long message\n" * 60
+
+
+async def test_a_long_message_that_is_edited_or_recalled_is_shown_as_it_is(make_app, engine):
+    engine.context_length = 1_000_000
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await say(pilot, LONG)
+        await wait_until(pilot, lambda: engine.generations)
+        engine.generations[0].finish()
+        await wait_until(pilot, lambda: not screen.active.busy)
+        await pilot.press("f4")
+        assert screen.composer.text == LONG
+        await pilot.press("escape", "up")
+        await wait_until(pilot, lambda: screen.composer.text == LONG)
+        await pilot.press("ctrl+t")
+        await wait_until(pilot, lambda: screen.composer.text == "")
+        await pilot.press("alt+1")
+        await wait_until(pilot, lambda: screen.composer.text == LONG)
+    app.end_services()
+    again = make_app()
+    async with again.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await pilot.press("alt+1")
+        await wait_until(pilot, lambda: screen.composer.text == LONG)
+    again.end_services()
+
+
+async def test_a_chip_opens_the_one_at_the_cursor_first(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        composer = screen.composer
+        await pilot.press("ctrl+g")
+        assert [n.message for n in app._notifications] == ["There is no paste in the message to open."]
+        composer.paste(LONG)
+        composer.insert(" and ")
+        composer.paste("y" * 4000)
+        assert composer.text == "[pasted #1: 61 lines] and [pasted #2: 4,000 characters]"
+        await pilot.press("ctrl+g")
+        assert composer.text == f"[pasted #1: 61 lines] and {'y' * 4000}"
+        await pilot.press("!", "ctrl+g")
+        assert composer.text == f"{LONG} and {'y' * 4000}!"
+        assert not composer.draft.chip_at(0)
 
 
 async def test_small_pastes_go_in_as_they_are(make_app):

@@ -1,11 +1,15 @@
 """Tabs: opening, closing, switching, and what the bar says of tabs in the background."""
 
-from textual.events import Key
+import asyncio
+import threading
+
+from textual.events import Key, Paste
 
 from app.chat.events import TabState
 from app.screens.dialogs.confirm import ConfirmScreen
 from app.screens.dialogs.rename import RenameScreen
 from tests.app.driving import bar_text, chat, ready, say, shown_answer, wait_until
+from tests.app.screens.chat.test_answers import ask
 
 
 async def test_a_new_tab_opens_in_front_and_shares_the_model(make_app, engine):
@@ -186,3 +190,58 @@ async def test_keys_pressed_before_a_switch_belong_to_the_chat_they_were_pressed
         assert [node.text for node in second.conversation.path()][:1] == ["for the second"]
         assert second.writing.draft.text == "x" and screen.active is first
         assert not first.conversation.nodes and screen.composer.text == ""
+
+
+async def test_keys_pressed_while_a_tab_comes_to_the_front_belong_to_it(make_app, engine, monkeypatch):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        screen.composer.insert("first")
+        await pilot.press("ctrl+t")
+        await ready(pilot)
+        first, second = screen.tabs.sessions
+        painted = asyncio.Event()
+        show = screen.deck.show
+
+        async def slow(*args):
+            await painted.wait()
+            await show(*args)
+
+        monkeypatch.setattr(screen.deck, "show", slow)
+        switch = asyncio.create_task(screen.activate(0))
+        await wait_until(pilot, lambda: screen.tabs.position == 0)
+        screen.composer.post_message(Key("x", "x"))
+        await wait_until(pilot, lambda: screen.composer.text == "firstx")
+        painted.set()
+        await switch
+        screen.keep_draft()
+        assert (
+            screen.composer.text == first.writing.draft.text == "firstx" and second.writing.draft.text == ""
+        )
+
+
+async def test_keys_pressed_while_a_kept_chat_is_read_belong_to_it(make_app, engine, monkeypatch):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await ask(pilot, engine, "question", "answer")
+        closed = screen.active
+        await screen.close(closed)
+        gate = threading.Event()
+        load = app.context.history.load
+
+        def slow(conversation_id):
+            assert gate.wait(8)
+            return load(conversation_id)
+
+        monkeypatch.setattr(app.context.history, "load", slow)
+        other = screen.active
+        screen._open_kept(closed.conversation.id)
+        screen.composer.post_message(Key("x", "x"))
+        screen.composer.post_message(Paste("yz"))
+        await pilot.pause()
+        assert screen.composer.text == ""
+        gate.set()
+        await wait_until(pilot, lambda: screen.active.conversation.id == closed.conversation.id)
+        await wait_until(pilot, lambda: screen.composer.text == "xyz")
+        assert other.writing.draft.text == ""
