@@ -145,12 +145,11 @@ class Composer(TextArea):
 
     def open_chip(self) -> bool:
         """Put the text of a chip in its place, of the one at the cursor first; tell if there is one."""
-        at = self.document.get_index_from_location(self.cursor_location)
-        found = self.draft.chip_at(at)
+        found = self.draft.chip_at(len(self.get_text_range((0, 0), self.cursor_location)))
         if found is not None:
             start, end, text = found
-            place = self.document.get_location_from_index
-            self.replace(text, place(start), place(end), maintain_selection_offset=False)
+            places = _location(self.text, start), _location(self.text, end)
+            self.replace(text, *places, maintain_selection_offset=False)
         return found is not None
 
     def type_in(self, text: str) -> None:
@@ -182,3 +181,8 @@ class Composer(TextArea):
             self.draft = Draft.folded(self._past[position])
             self._recalled = position
         return True
+
+
+def _location(text: str, position: int) -> tuple[int, int]:
+    """Return the row and column of a character."""
+    return text.count("\n", 0, position), position - (text.rfind("\n", 0, position) + 1)

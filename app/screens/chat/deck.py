@@ -143,7 +143,9 @@ def message_view(session: ChatSession, node: MessageNode) -> "MessageView":
         text=node.text,
         reasoning=node.reasoning,
         status="limited" if node.status is Status.COMPLETE and node.error else str(node.status),
-        footer=answer_footer(session.conversation, node, session.key("regenerate"))
+        footer=answer_footer(
+            session.conversation, node, session.key("regenerate"), session.key("choose_model")
+        )
         if answer and node.status is not Status.STREAMING
         else "",
         title=title,
