@@ -163,10 +163,8 @@ class ChatSession:
         leaf = self.conversation.nodes.get(self.conversation.leaf or "")
         if leaf is None or self._refuse_while_busy(None):
             return
-        if leaf.role is Role.USER:
-            self._launch(_Turn(leaf.id, None))
-        else:
-            self._launch(_Turn(leaf.parent, None, again=leaf.id))
+        asked = leaf.role is Role.USER
+        self._launch(_Turn(leaf.id, None) if asked else _Turn(leaf.parent, None, again=leaf.id))
 
     def show_sibling(self, step: int) -> None:
         """Show the alternative `step` places from the last answer (or message) that has any."""
@@ -176,10 +174,14 @@ class ChatSession:
             siblings = self.conversation.siblings(node.id)
             if len(siblings) > 1:
                 at = [sibling.id for sibling in siblings].index(node.id)
-                self.conversation.select(siblings[(at + step) % len(siblings)].id)
-                self._save()
-                self._tell(PathChanged())
+                self.show_branch(siblings[(at + step) % len(siblings)].id)
                 return
+
+    def show_branch(self, node_id: str) -> None:
+        """Show the branch that a message stands on; not while an answer is being written."""
+        self.conversation.select(node_id)
+        self._save()
+        self._tell(PathChanged())
 
     def stop(self) -> bool:
         """Stop the answer and keep what is there; tell whether there was one."""

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from rich.cells import cell_len
 from textual import events, on
@@ -40,8 +40,15 @@ _EMPTY = (
 )
 
 
-class ChatsScreen(ModalScreen[str | None]):
-    """Returns the id of the chosen chat.
+class Found(NamedTuple):
+    """A chosen chat; where a search found it in a message, that message and the words looked for."""
+
+    chat: ConversationSummary
+    words: tuple[str, ...] = ()
+
+
+class ChatsScreen(ModalScreen[Found | None]):
+    """Returns the chosen chat.
 
     opened: ids of the chats that have a tab; delete: deletes a chat for good, its tab included, or says
     why not and returns False.
@@ -200,7 +207,7 @@ class ChatsScreen(ModalScreen[str | None]):
 
     def _choose(self, index: int | None) -> None:
         if index is not None and index < len(self._chats):
-            self.dismiss(self._chats[index].id)
+            self.dismiss(Found(self._chats[index], tuple(self.query_one(Input).value.split())))
 
     def action_delete(self) -> None:
         """Ask, and delete the highlighted chat for good."""

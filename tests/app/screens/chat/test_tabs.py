@@ -6,6 +6,7 @@ import threading
 from textual.events import Key, Paste
 
 from app.chat.events import TabState
+from app.screens.dialogs.chats import Found
 from app.screens.dialogs.confirm import ConfirmScreen
 from app.screens.dialogs.rename import RenameScreen
 from tests.app.driving import bar_text, chat, ready, say, shown_answer, wait_until
@@ -236,7 +237,8 @@ async def test_keys_pressed_while_a_kept_chat_is_read_belong_to_it(make_app, eng
 
         monkeypatch.setattr(app.context.history, "load", slow)
         other = screen.active
-        screen._open_kept(closed.conversation.id)
+        summary = next(s for s in app.context.history.recent(9) if s.id == closed.conversation.id)
+        screen._open_kept(Found(summary))
         screen.composer.post_message(Key("x", "x"))
         screen.composer.post_message(Paste("yz"))
         await pilot.pause()
@@ -245,3 +247,36 @@ async def test_keys_pressed_while_a_kept_chat_is_read_belong_to_it(make_app, eng
         await wait_until(pilot, lambda: screen.active.conversation.id == closed.conversation.id)
         await wait_until(pilot, lambda: screen.composer.text == "xyz")
         assert other.writing.draft.text == ""
+
+
+async def test_every_chat_keeps_its_reading_position(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await ready(pilot)
+        for number in range(5):
+            if number:
+                await pilot.press("ctrl+t")
+                await ready(pilot)
+            await ask(pilot, engine, f"question {number}", f"line of {number}\n\n" * 60)
+        await pilot.press("alt+1")
+        await wait_until(pilot, lambda: screen.deck.transcript.max_scroll_y > 50)
+        await pilot.press("pageup", "pageup")
+        await wait_until(pilot, lambda: not screen.deck.transcript.follow)
+        row = screen.deck.transcript.scroll_y
+        first = screen.active
+        for _ in range(2):
+            # Seen again at once, with news of its own, and when its transcript was dropped meanwhile.
+            await pilot.press("alt+2")
+            await wait_until(pilot, lambda: screen.tabs.position == 1 and screen.deck.transcript.follow)
+            first.rename("news")
+            screen.deck._cards[first.conversation.id].stale = True
+            await pilot.press("alt+1")
+            await wait_until(pilot, lambda: screen.deck.transcript.scroll_y == row)
+        for number in range(2, 6):
+            await pilot.press(f"alt+{number}")
+            await wait_until(pilot, lambda n=number: screen.tabs.position == n - 1)
+        assert first.conversation.id not in screen.deck._cards
+        await pilot.press("alt+1")
+        await wait_until(pilot, lambda: screen.deck.transcript.scroll_y == row)
+        await pilot.press("ctrl+end", "alt+2", "alt+1")
+        await wait_until(pilot, lambda: screen.active is first and screen.deck.transcript.follow)
