@@ -14,12 +14,12 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def guarded_descriptors(log_file: Path) -> Iterator[None]:
-    """Send descriptors 1 and 2 to the end of `log_file` inside the block."""
+    """Send descriptors 1 and 2 to the end of `log_file` inside the block; nowhere if it cannot be written."""
     sys.stdout.flush()
     sys.stderr.flush()
     before = (sys.__stdout__, sys.__stderr__)
     kept = (os.dup(1), os.dup(2))
-    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = _open(log_file)
     # `tui-chat 2>file` must still draw on the terminal.
     screens = [fd for fd in kept if os.isatty(fd)]
     targets = kept if len(screens) != 1 else (screens[0], screens[0])
@@ -41,3 +41,10 @@ def guarded_descriptors(log_file: Path) -> Iterator[None]:
         for terminal in terminals:
             with contextlib.suppress(OSError):
                 terminal.close()
+
+
+def _open(log_file: Path) -> int:
+    try:
+        return os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)

@@ -283,7 +283,8 @@ def run_app(
     from app.terminal.fd_guard import guarded_descriptors
 
     places = locations()
-    private_directory(places.logs)
+    with contextlib.suppress(OSError):
+        private_directory(places.logs)
     with logging_to(places.log_file):
         app = ChatApp(
             settings,

@@ -5,9 +5,11 @@ from contextlib import nullcontext
 import pytest
 
 from app.settings.file import Settings
+from app.settings.paths import HOME_VARIABLE
 from app.window import app as window
 from app.window.app import ChatApp
-from tests.app.driving import chat, ready
+from tests.app.driving import chat, ready, wait_until
+from tests.app.screens.chat.test_answers import ask
 
 
 class Boom(Exception):
@@ -62,3 +64,26 @@ def test_the_reason_is_one_line_on_stderr(home, monkeypatch, capsys, error, said
     assert window.run_app(Settings()) == 1
     shown = capsys.readouterr().err
     assert shown.startswith(said) and shown.count("\n") == 1
+
+
+@pytest.fixture
+def no_home(home, monkeypatch):
+    """A home in which nothing can be made, not even by root."""
+    (home / "file").touch()
+    monkeypatch.setenv(HOME_VARIABLE, str(home / "file" / "home"))
+
+
+def test_without_a_home_that_can_be_written_the_app_starts(no_home, monkeypatch):
+    monkeypatch.setattr(ChatApp, "run", lambda _: 7)
+    assert window.run_app(Settings()) == 7
+
+
+async def test_without_a_home_that_can_be_written_it_answers(no_home, make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot)
+        await ask(pilot, engine, "question", "answer")
+        app.theme = "moss"
+        await wait_until(pilot, lambda: any("not saved" in n.message for n in app._notifications))
+    app.end_services()
+    assert app.crash is None
