@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from textual import events
 from textual.message import Message
-from textual.widgets import TextArea
 
 from app.chat.draft import Draft, chip, is_big
+from app.widgets.writing_area import WritingArea
 
 _NEWLINE_KEYS = frozenset({"shift+enter", "ctrl+j", "alt+enter", "ctrl+enter"})
 _XTERM_NEWLINE_KEYS = frozenset({"shift+\r", "\r", "ctrl+\r"})
@@ -17,7 +17,7 @@ _MOST_LINES = 10
 _SETTLE_SECONDS = 1.0
 
 
-class Composer(TextArea):
+class Composer(WritingArea):
     """A text area that sends. It leaves every key of the action registry to the screen."""
 
     class Submitted(Message):

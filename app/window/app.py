@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import SystemCommand
 from textual.screen import Screen
@@ -32,7 +32,7 @@ from app.settings.file import DEFAULT_THEME, EngineSettings, Settings, SettingsE
 from app.settings.paths import Locations, locations, private_directory
 from app.settings.themes import variable_defaults
 from app.terminal.alt_keys import read_alt_keys
-from app.terminal.controls import for_stream
+from app.terminal.controls import clean, clean_lines, for_stream
 from app.terminal.log_file import logging_to
 from app.widgets.pick_list import Palette
 from app.window.leaving import LeavingApp
@@ -140,7 +140,7 @@ class ChatApp(LeavingApp):
                 loop.call_soon_threadsafe(work, context=variables)
 
         def warn(message: str) -> None:
-            deliver(lambda: self.notify(message, severity="warning", markup=False))
+            deliver(lambda: self.notify(message, severity="warning"))
 
         history = self._history or HistoryStore(self.places.history_file, on_warning=warn)
         engine = EngineService(self._factory, deliver)
@@ -199,7 +199,7 @@ class ChatApp(LeavingApp):
         try:
             save_setting(self.places.settings_file, "general", "theme", theme.name)
         except SettingsError as error:
-            self.notify(str(error), severity="warning", markup=False)
+            self.notify(str(error), severity="warning")
 
     def _watch_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         if self.is_headless or threading.current_thread() is not threading.main_thread():
@@ -219,6 +219,14 @@ class ChatApp(LeavingApp):
     def search_themes(self) -> None:
         """Search every theme."""
         self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes…"))
+
+    def notify(self, message: str, *, title: str = "", **more: Any) -> None:
+        """Show a toast; no text of it is markup or steers a terminal."""
+        super().notify(clean_lines(message), title=clean(title), **(more | {"markup": False}))
+
+    def action_help_quit(self) -> None:
+        """Say what leaves, for those who try Ctrl+C in a dialog."""
+        self.notify(f"{actions.label_of('quit_app', self.settings.keys)} leaves; Esc closes this.")
 
     async def action_quit(self) -> None:
         """Leave; everything is saved on the way out."""

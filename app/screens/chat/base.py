@@ -43,10 +43,10 @@ class ChatBase(Screen[None]):
         return self.query_one("#deck", TranscriptDeck)
 
     def say(self, text: str, severity: str = "information", title: str = "") -> None:
-        """Show a toast; the text is never read as markup."""
+        """Show a toast."""
         level = {"error": "error", "warning": "warning"}.get(severity, "information")
         seconds = 10 if level != "information" else 4
-        self.notify(text, title=title, severity=level, timeout=seconds, markup=False)  # type: ignore[arg-type]
+        self.notify(text, title=title, severity=level, timeout=seconds)  # type: ignore[arg-type]
 
     def keep_draft(self) -> None:
         """Remember and save what is being written, in the tab that the composer shows."""

@@ -49,7 +49,7 @@ class TranscriptDeck(Container):
 
     def compose(self) -> ComposeResult:
         """The welcome; transcripts come as they are needed."""
-        yield Static(id="welcome", markup=False)
+        yield Static(id="welcome")
 
     @property
     def transcript(self) -> "Transcript | None":

@@ -23,6 +23,7 @@ from app.screens.dialogs.list_keys import move_in
 from app.settings.words import age_text
 from app.widgets.lines import fit
 from app.widgets.pick_list import PickList
+from app.widgets.words import words
 
 _MOST = 200
 """Chats that are listed; searching finds the others."""
@@ -81,8 +82,8 @@ class ChatsScreen(ModalScreen[Found | None]):
             yield Input(placeholder="Search titles and messages", compact=True)
             yield Static("", id="columns")
             yield PickList(id="chats", markup=False, compact=True)
-            yield Static("", id="nothing", markup=False)
-            yield Static(_HINTS, id="foot", classes="foot", markup=False)
+            yield Static("", id="nothing")
+            yield Static(words(_HINTS), id="foot", classes="foot")
 
     def on_mount(self) -> None:
         """List the newest chats."""
@@ -131,7 +132,7 @@ class ChatsScreen(ModalScreen[Found | None]):
         if self._chats:
             options.highlighted = min(at or 0, len(self._chats) - 1)
         title, rest = _columns("Title", "Model", "Messages", "Age", self._width)
-        self.query_one("#columns", Static).update(Content(f"  {title}{rest}"))
+        self.query_one("#columns", Static).update(words(f"  {title}{rest}"))
         self._show_words()
 
     @property
@@ -159,13 +160,13 @@ class ChatsScreen(ModalScreen[Found | None]):
         text = f"No title and no message holds “{query}”." if query else _EMPTY
         note = self.query_one("#nothing", Static)
         note.display = nothing
-        note.update(text)
+        note.update(words(text))
         hints = [_HINTS] if self._chats else ["Esc leaves"]
         if any(chat.id in self._opened for chat in self._chats):
             hints.append("● has a tab")
         if len(self._chats) == _MOST:
             hints.append(f"newest {_MOST}")
-        self.query_one("#foot", Static).update(" · ".join(hints))
+        self.query_one("#foot", Static).update(words(" · ".join(hints)))
 
     def _row(self, chat: ConversationSummary, width: int) -> Content:
         mark = "● " if chat.id in self._opened else "  "

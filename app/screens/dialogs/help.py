@@ -51,7 +51,7 @@ class HelpScreen(ModalScreen[None]):
             yield Static("Keys", classes="heading")
             with VerticalScroll():
                 if self._warnings:
-                    yield Static(self._warning_lines(), id="warnings", markup=False)
+                    yield Static(self._warning_lines(), id="warnings")
                 for _ in self._groups():
                     yield Static()
             yield Static(
