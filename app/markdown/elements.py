@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from app.markdown.blocks import Block, Prefix
-from app.markdown.code import PLAIN, Highlighter
+from app.markdown.code import LINE_LIMIT, PLAIN, Highlighter
 from app.markdown.inline import close_open_marks, parse_inline, plain_runs
 from app.markdown.table import RULE, cell_runs, column_widths, header_rule, row_lines
-from app.markdown.text import Line, Look, Run, break_text, cells, slice_runs, split_lines, wrap
+from app.markdown.text import Line, Look, Run, break_text, cells, cut_runs, split_lines, wrap
 from app.terminal.controls import clean
 
 _log = logging.getLogger(__name__)
@@ -119,8 +119,10 @@ class CodeElement(Element):
     def add(self, text: str, more: bool, coloured: bool = True) -> None:
         """Append a source line, or the rest of one; its colours may wait until the block is closed."""
         if more and self.source:
+            # One run: a line of many would be cut from all of them again with every piece.
+            shown = "".join(run.text for run in self.runs[-1])
             self.source[-1] += text
-            self.runs[-1] = [*self.runs[-1], Run(clean(text), PLAIN)]
+            self.runs[-1] = [Run(shown + clean(text), PLAIN)]
             if self.laid == len(self.source):
                 self._relay_last()
             return
@@ -138,15 +140,18 @@ class CodeElement(Element):
         try:
             for batch in self.highlighter.whole("\n".join(self.source)):
                 for runs in batch:
-                    if index < len(self.runs) and "".join(run.text for run in runs) == clean(
-                        self.source[index]
-                    ):
+                    if index < len(self.runs) and self._fit(runs, self.source[index]):
                         self.runs[index] = runs
                     index += 1
                 yield
         except Exception:
             _log.exception("a %s block keeps its line by line colours", self.language)
         self.width = 0
+
+    @staticmethod
+    def _fit(runs: Sequence[Run], source: str) -> bool:
+        """Whether these are the colours of a line; a very long one stays without."""
+        return len(source) <= LINE_LIMIT and "".join(run.text for run in runs) == clean(source)
 
     def layout(self, width: int) -> list[Line]:
         """Lay out what is not yet laid out, and return all rows."""
@@ -179,13 +184,13 @@ class CodeElement(Element):
             return [Line((*self.edge(), pad, *runs), (self.number, base), fill="codeblock")]
         return [
             Line(
-                (*self.edge(), pad, *slice_runs(runs, start, end)),
+                (*self.edge(), pad, *row),
                 (self.number, base + start),
                 soft=start > 0,
                 glue="",
                 fill="codeblock",
             )
-            for start, end in rows
+            for (start, _), row in zip(rows, cut_runs(runs, rows), strict=True)
         ]
 
     def preview(self, text: str, more: bool, width: int) -> list[Line]:
