@@ -117,7 +117,7 @@ def cut_runs(runs: Sequence[Run], rows: Iterable[tuple[int, int]]) -> list[tuple
         while index < len(runs):
             run = runs[index]
             after = position + len(run.text)
-            if after > start and position < end:
+            if run.text and after > start and position < end:
                 row.append(Run(run.text[max(0, start - position) : end - position], run.look))
             if after > end:
                 break

@@ -3,6 +3,7 @@ import json
 import os
 import pty
 import resource
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -364,3 +365,30 @@ def test_a_missing_model_is_one_line():
     done = tui_chat("ask", "-m", "/no/such.gguf", "hi")
     assert done.returncode == 1
     assert done.stderr.decode() == "tui-chat: there is no model file /no/such.gguf\n"
+
+
+@pytest.mark.parametrize("arguments", ["ask hi", "models", "where", "bench", "tokenize -m builtin"])
+def test_a_closed_stdout_is_one_clear_line(arguments):
+    done = closing(f"{arguments} >&-")
+    assert done.returncode == 1 and done.stdout == b""
+    assert done.stderr == b"tui-chat: stdout is closed: there is nowhere to write to\n"
+
+
+def test_without_a_terminal_a_closed_stdout_changes_nothing():
+    done = closing(">&-")
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and b"no terminal" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [("where 2>&-", 0), ("where <&-", 0), ("ask <&- 2>&-", 2), ("ask <&- >&- 2>&-", 1)]
+)
+def test_other_closed_streams_are_no_error(arguments, code):
+    done = closing(arguments)
+    assert done.returncode == code and b"Error" not in done.stderr
+    assert bool(done.stdout) == (code == 0)
+
+
+def closing(arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the program by a shell, which closes streams of it."""
+    command = f"exec {shlex.quote(sys.executable)} -m app {arguments}"
+    return subprocess.run(["sh", "-c", command], capture_output=True, cwd=ROOT, timeout=60, check=False)
