@@ -168,6 +168,7 @@ class ChatScreen(KeptChats, AnswerActions):
         from app.screens.dialogs.model_picker import ModelPicker
 
         session = self.active
+        self.context.find_again()
         current = Path(session.conversation.model_path) if session.conversation.model_path else None
         picker = ModelPicker(self.context.model_folders(), current, self.context.find_models)
         self.ask(picker, session.open_model)

@@ -6,9 +6,12 @@ import threading
 from textual.events import Key, Paste
 
 from app.chat.events import TabState
+from app.models.choice import ModelChoiceError
+from app.screens import context
 from app.screens.dialogs.chats import Found
 from app.screens.dialogs.confirm import ConfirmScreen
 from app.screens.dialogs.rename import RenameScreen
+from app.settings.file import ModelSettings, Settings
 from tests.app.driving import bar_text, chat, ready, say, shown_answer, wait_until
 from tests.app.screens.chat.test_answers import ask
 
@@ -191,6 +194,32 @@ async def test_keys_pressed_before_a_switch_belong_to_the_chat_they_were_pressed
         assert [node.text for node in second.conversation.path()][:1] == ["for the second"]
         assert second.writing.draft.text == "x" and screen.active is first
         assert not first.conversation.nodes and screen.composer.text == ""
+
+
+async def test_folders_are_read_once_for_the_default_model_and_again_after_the_picker(
+    make_app, engine, monkeypatch
+):
+    reads = []
+
+    def search(name, folders):
+        reads.append(name)
+        raise ModelChoiceError
+
+    monkeypatch.setattr(context, "resolve_model", search)
+    app = make_app(Settings(models=ModelSettings(default="tern")))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await ready(pilot)
+        for count in range(2, 5):
+            await pilot.press("ctrl+t")
+            await wait_until(pilot, lambda n=count: len(chat(app).tabs.sessions) == n)
+        assert reads == ["tern"]
+        await pilot.press("ctrl+o")
+        await wait_until(pilot, lambda: app.screen is not chat(app))
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.screen is chat(app))
+        await pilot.press("ctrl+t")
+        await wait_until(pilot, lambda: len(chat(app).tabs.sessions) == 5)
+        assert reads == ["tern", "tern"]
 
 
 async def test_keys_pressed_while_a_tab_comes_to_the_front_belong_to_it(make_app, engine, monkeypatch):
