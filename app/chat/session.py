@@ -22,6 +22,7 @@ from app.chat.events import (
     TextStreamed,
 )
 from app.chat.model_slot import ModelSlot
+from app.chat.pauses import Pauses
 from app.chat.prompt import answer_limit, answer_outcome, chat_too_long, prompt_messages, prompt_too_long
 from app.chat.shared import Services
 from app.models.port import GenerationPort, ModelPort
@@ -84,6 +85,7 @@ class ChatSession:
         self._context_length = 0
         """Most tokens that the model of the running answer reads."""
         self._answer: str | None = None
+        self._pauses = Pauses()
         self._closed = False
 
     @property
@@ -201,6 +203,8 @@ class ChatSession:
         self.paused = not self.paused
         if self._generation is not None:
             (self._generation.pause if self.paused else self._generation.resume)()
+            if self.conversation.nodes[self._answer or ""].token_ids:
+                self._pauses.note(self.paused)
         self._tell(Changed())
         return True
 
@@ -325,7 +329,7 @@ class ChatSession:
             if turn.text is not None:
                 conversation.add_user(turn.text)
             answer = conversation.begin_answer(str(model.path), in_reasoning=in_reasoning)
-        self._answer = answer.id
+        self._answer, self._pauses = answer.id, Pauses()
         self._save()
         self._services.pump.attach(generation, self._on_events)
         self._tell(PathChanged())
@@ -347,13 +351,7 @@ class ChatSession:
     def _finish(self, answer: str, finished: Finished) -> None:
         limit = self._generation.request.max_tokens if self._generation is not None else None
         status, note = answer_outcome(finished, limit, self._context_length, self.key("tab_settings"))
-        stats = AnswerStats(
-            tokens=finished.completion_tokens,
-            tok_s=finished.tok_s,
-            ttft_ms=finished.ttft_ms,
-            cached_tokens=finished.cached_tokens,
-            prompt_tokens=finished.prompt_tokens,
-        )
+        stats = self._pauses.stats(finished)
         self._generation = self._answer = self.stats = None
         self.paused = False
         pieces = self.conversation.finish(answer, status, error=note, stats=stats)
