@@ -99,8 +99,8 @@ class Composer(WritingArea):
         self.fit_height()
 
     def on_resize(self) -> None:
-        """Follow the width."""
-        self.fit_height()
+        """Follow the width, to which the text is wrapped after this."""
+        self.call_later(self.fit_height)
 
     def on_key(self, event: events.Key) -> None:
         """Send, begin a line or recall; every other key is the text area's."""

@@ -41,6 +41,16 @@ async def test_it_grows_to_ten_lines(make_app):
         assert max(heights) == screen.composer.content_size.height == 10
 
 
+async def test_it_shrinks_when_the_terminal_is_made_wider(make_app):
+    app = make_app()
+    async with app.run_test(size=(20, 30)) as pilot:
+        screen = await ready(pilot)
+        screen.composer.insert("six words that fit in here")
+        await wait_until(pilot, lambda: screen.composer.content_size.height == 2)
+        await pilot.resize_terminal(80, 30)
+        await wait_until(pilot, lambda: screen.composer.content_size.height == 1)
+
+
 async def test_up_and_down_recall_what_was_sent_and_bring_the_draft_back(make_app, engine):
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
