@@ -10,7 +10,7 @@ from itertools import accumulate
 from textual.selection import Selection
 
 from app.markdown.text import Line
-from app.transcript.message import MessageRows
+from app.transcript.message import FOOTER, MessageRows
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,15 @@ class Column:
         return self._tops[number] + self.items[number].row_of(place.mark)
 
     def find(self, message_id: str, words: Sequence[str]) -> tuple[Place, tuple[int, int]]:
-        """Return the row of a message with the first of the words that it shows, and its characters there.
+        """Return the row of a message whose text has the first of the words, and its characters there.
 
-        The message's first row, and none of its characters, where it shows none of them as it is written.
+        The message's first row, and none of its characters, where none of them is shown as it is written.
         """
         item = self.item(message_id)
         self._lay_one(item)
+        text = [line for line in item.rows if 0 <= line.mark[0] < FOOTER]
         for word in words:
-            for line in item.rows:
+            for line in text:
                 if (at := line.text.lower().find(word.lower())) >= 0:
                     return Place(message_id, line.mark), (at, at + len(word))
         return Place(message_id, item.rows[0].mark), (0, 0)
