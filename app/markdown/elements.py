@@ -110,6 +110,8 @@ class CodeElement(Element):
     stable: list[Line] = field(default_factory=list)
     width: int = 0
     laid: int = 0
+    begin: int = 0
+    """The character of the next line to lay out at which its first new row begins."""
 
     def __post_init__(self) -> None:
         words = self.block.text.split()
@@ -130,9 +132,9 @@ class CodeElement(Element):
         self.runs.append(self.highlighter.line(text) if coloured else [Run(clean(text), PLAIN)])
 
     def _relay_last(self) -> None:
+        """Lay out the last row of the last line again; those before it are full and stay."""
         self.laid -= 1
-        while len(self.stable) > 1 and self.stable[-1].mark[1] // LINE_STRIDE == self.laid + 1:
-            self.stable.pop()
+        self.begin = self.stable.pop().mark[1] - (self.laid + 1) * LINE_STRIDE
 
     def polish(self) -> Iterator[None]:
         """Highlight the closed block as a whole, in small steps; rows change colours, never places."""
@@ -156,12 +158,13 @@ class CodeElement(Element):
     def layout(self, width: int) -> list[Line]:
         """Lay out what is not yet laid out, and return all rows."""
         if width != self.width:
-            self.width, self.laid, self.stable = width, 0, []
+            self.width, self.laid, self.stable, self.begin = width, 0, [], 0
             self.first_used = False
         if not self.stable:
             self.stable.append(self._label(width))
         for number in range(self.laid, len(self.runs)):
-            self.stable.extend(self._rows(number, self.runs[number], width))
+            self.stable.extend(self._rows(number, self.runs[number], width, self.begin))
+            self.begin = 0
         self.laid = len(self.runs)
         return self.stable
 
@@ -175,12 +178,14 @@ class CodeElement(Element):
         )
         return Line(runs, (self.number, 0), fill="codelabel", action=f"copy:{self.number}")
 
-    def _rows(self, number: int, runs: Sequence[Run], width: int) -> list[Line]:
+    def _rows(self, number: int, runs: Sequence[Run], width: int, begin: int = 0) -> list[Line]:
+        """Lay out a line, or what of it stands behind the character `begin`, where a row begins."""
         text = "".join(run.text for run in runs)
         pad = Run(" ", PLAIN)
         base = (number + 1) * LINE_STRIDE
-        rows = break_code(text, self.room(width) - 2)
-        if len(rows) == 1:
+        cuts = break_code(text[begin:], self.room(width) - 2)
+        rows = [(begin + start, begin + end) for start, end in cuts]
+        if rows == [(0, len(text))]:
             return [Line((*self.edge(), pad, *runs), (self.number, base), fill="codeblock")]
         return [
             Line(

@@ -71,3 +71,20 @@ def test_rows_are_cut_where_they_are_whatever_the_runs():
     rows = [(0, 2), (3, 6), (8, 13)]
     assert ["".join(run.text for run in row) for row in cut_runs(runs, rows)] == [text[a:b] for a, b in rows]
     assert [[run.look.kind for run in row] for row in cut_runs(runs, rows)] == [["x"], ["x", "y"], ["y", "z"]]
+
+
+@pytest.mark.parametrize(
+    "piece", ["x = [1]; ", "中文 and a word that is long, ", "e\u0301", "wwwwwwwwwwwwwwwwwwwwwwwwwwwwwww中"]
+)
+def test_a_line_of_code_that_grows_has_the_rows_of_the_whole_and_each_is_laid_out_once(piece):
+    grown, whole = Document(), Document()
+    text = "```text\n" + piece * 1500
+    for start in range(0, len(text), 997):
+        grown.feed(text[start : start + 997])
+        before = grown.elements[0].stable[:-1] if grown.elements else []
+        grown.layout(40)
+        assert all(one is other for one, other in zip(before, grown.elements[0].stable, strict=False))
+    whole.feed(text)
+    whole.layout(40)
+    assert [line.text for line in grown.lines] == [line.text for line in whole.lines]
+    assert [line.mark for line in grown.lines] == [line.mark for line in whole.lines]
