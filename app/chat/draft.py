@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from app.chat.conversation import Conversation
 
 _FOLD_LINES, _FOLD_CHARACTERS = 30, 3_000
+_MOST_SHOWN = 50_000
+"""Characters that are shown as they are when they come back: more hold up every key that is pressed."""
 _CHIP = re.compile(r"\[pasted #(\d+): [\d,]+ (?:lines|characters)\]")
 
 
@@ -24,10 +26,21 @@ class Draft:
 
     @classmethod
     def folded(cls, text: str) -> "Draft":
-        """Make a draft of a whole text; a big one becomes a chip."""
-        if not is_big(text):
+        """Make a draft of a whole text that was written before; a huge one becomes a chip."""
+        if len(text) <= _MOST_SHOWN:
             return cls(text)
         return cls(chip(1, text), {1: text})
+
+    def chip_at(self, position: int) -> tuple[int, int, str] | None:
+        """Return begin, end and text of the chip at a position, else of the first one."""
+        found = [
+            (match.start(), match.end(), self.pastes[int(match[1])])
+            for match in _CHIP.finditer(self.text)
+            if int(match[1]) in self.pastes
+        ]
+        return next(
+            (place for place in found if place[0] <= position <= place[1]), found[0] if found else None
+        )
 
     def after(self, text: str) -> "Draft":
         """Return it with a text in front that could not be sent."""

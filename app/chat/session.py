@@ -23,6 +23,7 @@ from app.chat.events import (
     TextStreamed,
 )
 from app.chat.model_slot import ModelSlot
+from app.chat.pauses import Pauses
 from app.chat.prompt import answer_outcome, chat_too_long, prompt_messages, submit_prompt
 from app.chat.shared import Services
 from app.models.port import GenerationPort, ModelPort
@@ -84,6 +85,7 @@ class ChatSession:
         self._context_length = 0
         """Most tokens that the model of the running answer reads."""
         self._answer: str | None = None
+        self._pauses = Pauses()
         self._closed = False
 
     @property
@@ -163,10 +165,8 @@ class ChatSession:
         leaf = self.conversation.nodes.get(self.conversation.leaf or "")
         if leaf is None or self._refuse_while_busy(None):
             return
-        if leaf.role is Role.USER:
-            self._launch(_Turn(leaf.id, None))
-        else:
-            self._launch(_Turn(leaf.parent, None, again=leaf.id))
+        asked = leaf.role is Role.USER
+        self._launch(_Turn(leaf.id, None) if asked else _Turn(leaf.parent, None, again=leaf.id))
 
     def show_sibling(self, step: int) -> None:
         """Show the alternative `step` places from the last answer (or message) that has any."""
@@ -176,10 +176,14 @@ class ChatSession:
             siblings = self.conversation.siblings(node.id)
             if len(siblings) > 1:
                 at = [sibling.id for sibling in siblings].index(node.id)
-                self.conversation.select(siblings[(at + step) % len(siblings)].id)
-                self._save()
-                self._tell(PathChanged())
+                self.show_branch(siblings[(at + step) % len(siblings)].id)
                 return
+
+    def show_branch(self, node_id: str) -> None:
+        """Show the branch that a message stands on; not while an answer is being written."""
+        self.conversation.select(node_id)
+        self._save()
+        self._tell(PathChanged())
 
     def stop(self) -> bool:
         """Stop the answer and keep what is there; tell whether there was one."""
@@ -199,6 +203,8 @@ class ChatSession:
         self.paused = not self.paused
         if self._generation is not None:
             (self._generation.pause if self.paused else self._generation.resume)()
+            if self.conversation.nodes[self._answer or ""].token_ids:
+                self._pauses.note(self.paused)
         self._tell(Changed())
         return True
 
@@ -316,7 +322,7 @@ class ChatSession:
             if turn.text is not None:
                 conversation.add_user(turn.text)
             answer = conversation.begin_answer(str(model.path), in_reasoning=in_reasoning)
-        self._answer = answer.id
+        self._answer, self._pauses = answer.id, Pauses()
         self._save()
         self._services.pump.attach(generation, self._on_events)
         self._tell(PathChanged())
@@ -339,13 +345,7 @@ class ChatSession:
     def _finish(self, answer: str, finished: Finished) -> None:
         limit = self._generation.request.max_tokens if self._generation is not None else None
         status, note = answer_outcome(finished, limit, self._context_length, self.key("tab_settings"))
-        stats = AnswerStats(
-            tokens=finished.completion_tokens,
-            tok_s=finished.tok_s,
-            ttft_ms=finished.ttft_ms,
-            cached_tokens=finished.cached_tokens,
-            prompt_tokens=finished.prompt_tokens,
-        )
+        stats = self._pauses.stats(finished)
         self._generation = self._answer = self.stats = None
         self.paused = False
         pieces = self.conversation.finish(answer, status, error=note, stats=stats)
@@ -373,8 +373,6 @@ class ChatSession:
         if not self.busy:
             self.models.release_retired()
         self._tell(Changed())
-        for warning in self.models.warnings:
-            self._tell(Notice(warning))
         if switched and (problem := chat_too_long(self.conversation, model)):
             self._tell(Notice(problem))
         if self.queued and not self.busy:

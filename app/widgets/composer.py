@@ -1,4 +1,4 @@
-"""Where messages are written: several lines, growing; Enter sends; big pastes fold into chips."""
+"""Where messages are written: several lines, growing; Enter sends; big pastes fold into chips that open."""
 
 import asyncio
 import contextlib
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from textual import events
 from textual.message import Message
-from textual.widgets import TextArea
 
 from app.chat.draft import Draft, chip, is_big
+from app.widgets.writing_area import WritingArea
 
 _NEWLINE_KEYS = frozenset({"shift+enter", "ctrl+j", "alt+enter", "ctrl+enter"})
 _XTERM_NEWLINE_KEYS = frozenset({"shift+\r", "\r", "ctrl+\r"})
@@ -17,7 +17,7 @@ _MOST_LINES = 10
 _SETTLE_SECONDS = 1.0
 
 
-class Composer(TextArea):
+class Composer(WritingArea):
     """A text area that sends. It leaves every key of the action registry to the screen."""
 
     class Submitted(Message):
@@ -44,6 +44,7 @@ class Composer(TextArea):
         self._past: Sequence[str] = ()
         self._recalled: int | None = None
         self._unsent = Draft()
+        self._held: list[events.Key | events.Paste] | None = None
 
     @property
     def draft(self) -> Draft:
@@ -72,6 +73,17 @@ class Composer(TextArea):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(done.wait(), _SETTLE_SECONDS)
 
+    def hold(self) -> None:
+        """Keep what is typed from now on for the chat that is about to come to the front."""
+        if self._held is None:
+            self._held = []
+
+    def let_go(self) -> None:
+        """Let what was kept be typed now."""
+        held, self._held = self._held or [], None
+        for event in held:
+            self.post_message(event)
+
     def set_past(self, texts: Sequence[str]) -> None:
         """Set the messages that the up key goes through, oldest first."""
         recalled = self._recalled
@@ -97,11 +109,16 @@ class Composer(TextArea):
         self.fit_height()
 
     def on_resize(self) -> None:
-        """Follow the width."""
-        self.fit_height()
+        """Follow the width, to which the text is wrapped after this."""
+        self.call_later(self.fit_height)
 
     def on_key(self, event: events.Key) -> None:
         """Send, begin a line or recall; every other key is the text area's."""
+        if self._held is not None:
+            self._held.append(events.Key(event.key, event.character))
+            event.stop()
+            event.prevent_default()
+            return
         handled = True
         begins_line = event.key in _NEWLINE_KEYS | _XTERM_NEWLINE_KEYS
         if begins_line and not (event.key == "ctrl+j" and not self._enter_sends):
@@ -122,7 +139,10 @@ class Composer(TextArea):
         """Put the text in."""
         event.stop()
         event.prevent_default()
-        self.paste(event.text)
+        if self._held is not None:
+            self._held.append(events.Paste(event.text))
+        else:
+            self.paste(event.text)
 
     def paste(self, text: str) -> None:
         """Take the focus and put a pasted text in, a big one as a chip."""
@@ -132,6 +152,15 @@ class Composer(TextArea):
             self._pastes[number] = text
             text = chip(number, text)
         self.type_in(text)
+
+    def open_chip(self) -> bool:
+        """Put the text of a chip in its place, of the one at the cursor first; tell if there is one."""
+        found = self.draft.chip_at(len(self.get_text_range((0, 0), self.cursor_location)))
+        if found is not None:
+            start, end, text = found
+            places = _location(self.text, start), _location(self.text, end)
+            self.replace(text, *places, maintain_selection_offset=False)
+        return found is not None
 
     def type_in(self, text: str) -> None:
         """Take the focus and put a text where the cursor is, or in place of what is selected."""
@@ -162,3 +191,8 @@ class Composer(TextArea):
             self.draft = Draft.folded(self._past[position])
             self._recalled = position
         return True
+
+
+def _location(text: str, position: int) -> tuple[int, int]:
+    """Return the row and column of a character."""
+    return text.count("\n", 0, position), position - (text.rfind("\n", 0, position) + 1)

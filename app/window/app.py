@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import SystemCommand
 from textual.screen import Screen
-from textual.theme import Theme
+from textual.theme import Theme, ThemeProvider
 
 from app.chat.pump import Pump
 from app.chat.shared import Services
@@ -33,7 +33,9 @@ from app.settings.paths import Locations, locations
 from app.settings.themes import variable_defaults
 from app.settings.writer import SettingsWriter
 from app.terminal.alt_keys import read_alt_keys
+from app.terminal.controls import clean, clean_lines, for_stream
 from app.terminal.log_file import logging_to
+from app.widgets.pick_list import Palette
 from app.window.leaving import LeavingApp
 from app.window.themes import textual_themes
 from engine import Priority
@@ -143,7 +145,7 @@ class ChatApp(LeavingApp):
             deliver(partial(self._on_history_warning, message))
 
         def warn_of_settings(message: str) -> None:
-            deliver(partial(self.notify, message, severity="warning", markup=False))
+            deliver(partial(self.notify, message, severity="warning"))
 
         self._settings_writer = SettingsWriter(self.places.settings_file, warn_of_settings)
         history = self._history or HistoryStore(self.places.history_file, on_warning=warn)
@@ -151,7 +153,9 @@ class ChatApp(LeavingApp):
         pump = Pump(loop, self._after_flush)
         model, folders = self._choice
         services = Services(engine, pump, history, self.settings.keys)
-        context = AppContext(self.settings, self.places, history, engine, services, folders, model)
+        context = AppContext(
+            self.settings, self.places, history, engine, services, folders, model, self.warnings
+        )
         if self._copy is not None:
             context.copy = self._copy
         if self._find_models is not None:
@@ -164,12 +168,10 @@ class ChatApp(LeavingApp):
         self.context.engine.start()
         if (screen := self.chat_screen) is not None:
             screen.run_worker(screen.restore(), group="restore")
-        for warning in self.warnings:
-            self.notify(warning, severity="warning", timeout=10, markup=False)
         self.set_timer(_WARM_UP, _freeze_garbage)
 
     def _on_history_warning(self, message: str) -> None:
-        self.notify(message, severity="warning", timeout=10, markup=False)
+        self.notify(message, severity="warning", timeout=10)
         if (screen := self.chat_screen) is not None:
             screen.beat.draw()
 
@@ -221,7 +223,19 @@ class ChatApp(LeavingApp):
     def action_command_palette(self) -> None:
         """Search every command; over a dialog there is none."""
         if self.screen is self.chat_screen:
-            super().action_command_palette()
+            self.push_screen(Palette())
+
+    def search_themes(self) -> None:
+        """Search every theme."""
+        self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes…"))
+
+    def notify(self, message: str, *, title: str = "", **more: Any) -> None:
+        """Show a toast; no text of it is markup or steers a terminal."""
+        super().notify(clean_lines(message), title=clean(title), **(more | {"markup": False}))
+
+    def action_help_quit(self) -> None:
+        """Say what leaves, for those who try Ctrl+C in a dialog."""
+        self.notify(f"{actions.label_of('quit_app', self.settings.keys)} leaves; Esc closes this.")
 
     async def action_quit(self) -> None:
         """Leave; everything is saved on the way out, and what cannot be is asked about."""
@@ -290,8 +304,8 @@ def run_app(
 ) -> int:
     """Run the chat until the reader leaves; return the exit code.
 
-    `warnings` (about the settings file, say) are shown as toasts. 0 after leaving, 1 after a failure
-    (which is in the log file), 128 + number after a signal.
+    `warnings` (about the settings file, say) are told in one line, and in full in the help. 0 after
+    leaving, 1 after a failure (which is in the log file), 128 + number after a signal.
     """
     from app.terminal.fd_guard import guarded_descriptors
 
@@ -314,6 +328,8 @@ def run_app(
     if not saved:
         print(f"tui-chat: {places.history_file}: not everything could be saved", file=sys.stderr)
     if app.crash is not None:
-        print(f"tui-chat failed: {app.crash}. Details are in {places.log_file}", file=sys.stderr)
+        reason = " ".join(str(app.crash).split()) or type(app.crash).__name__
+        said = f"tui-chat failed: {reason}; details are in {places.log_file}"
+        print(for_stream(said, sys.stderr), file=sys.stderr)
         return 1
     return code if isinstance(code, int) else 0

@@ -35,7 +35,7 @@ async def wait_for_idle(min_sleep: float = 0.0, max_sleep: float = 1.0) -> None:
             return
 
 
-async def wait_until(pilot: Pilot, condition: Callable[[], object], seconds: float = 8.0) -> None:
+async def wait_until(pilot: Pilot, condition: Callable[[], object], seconds: float = 30.0) -> None:
     """Return once `condition()` is true; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
@@ -70,7 +70,7 @@ def footer_of(session: ChatSession, node_id: str) -> str:
     return message_view(session, session.conversation.nodes[node_id]).footer
 
 
-async def ready(pilot: Pilot, seconds: float = 8.0) -> ChatScreen:
+async def ready(pilot: Pilot, seconds: float = 30.0) -> ChatScreen:
     """Wait until every tab's model is there."""
     app = pilot.app
     assert isinstance(app, ChatApp)

@@ -50,7 +50,7 @@ class ChatScreen(KeptChats, AnswerActions):
             yield TranscriptDeck(id="deck")
             yield LivePanel(id="panel")
         yield NoticeBar(id="notices")
-        yield Composer(enter_sends=settings.general.enter_sends, id="composer")
+        yield self.composer
         yield StatusLine(actions.hints(settings.keys), id="status")
 
     def on_mount(self) -> None:
@@ -152,6 +152,7 @@ class ChatScreen(KeptChats, AnswerActions):
             self._leave_editing(session)
             session.edit(node_id, event.text)
         self.keep_draft()
+        self.beat.end_warnings()
 
     def _leave_editing(self, session: ChatSession) -> None:
         """Bring back what was being written before; what came after Enter stays behind it."""
@@ -186,6 +187,7 @@ class ChatScreen(KeptChats, AnswerActions):
         from app.screens.dialogs.model_picker import ModelPicker
 
         session = self.active
+        self.context.find_again()
         current = Path(session.conversation.model_path) if session.conversation.model_path else None
         picker = ModelPicker(self.context.model_folders(), current, self.context.find_models)
         self.ask(picker, session.open_model)
@@ -213,8 +215,9 @@ class ChatScreen(KeptChats, AnswerActions):
         """Show all keys."""
         from app.screens.dialogs.help import HelpScreen
 
-        settings = self.context.settings
-        self.app.push_screen(HelpScreen(settings.keys, enter_sends=settings.general.enter_sends))
+        general, keys = self.context.settings.general, self.context.settings.keys
+        warnings = self.context.warnings
+        self.app.push_screen(HelpScreen(keys, enter_sends=general.enter_sends, warnings=warnings))
 
     def action_quit_app(self) -> None:
         """Leave; everything is saved on the way out, and what cannot be is asked about."""

@@ -103,7 +103,13 @@ class TabActions(ChatBase):
         if not path:
             self.say("There is no message to fork from yet.")
             return
-        self.ask(ForkScreen(path), lambda node_id: self.call_later(self._fork, session, node_id))
+
+        def answered(node_id: str) -> None:
+            self.composer.hold()
+            self.call_later(self._fork, session, node_id)
+            self.call_later(self.composer.let_go)
+
+        self.ask(ForkScreen(path), answered)
 
     async def _fork(self, session: ChatSession, node_id: str) -> None:
         """Copy a chat up to a message into a new tab right after it; the KV is shared by its token ids."""
