@@ -164,16 +164,16 @@ async def test_a_long_message_that_is_edited_or_recalled_is_shown_as_it_is(make_
         assert screen.composer.text == LONG
         await pilot.press("escape", "up")
         await wait_until(pilot, lambda: screen.composer.text == LONG)
-        await pilot.press("ctrl+t")
+        await pilot.press("!", "ctrl+t")
         await wait_until(pilot, lambda: screen.composer.text == "")
         await pilot.press("alt+1")
-        await wait_until(pilot, lambda: screen.composer.text == LONG)
+        await wait_until(pilot, lambda: screen.composer.text == LONG + "!")
     app.end_services()
     again = make_app()
     async with again.run_test(size=(100, 30)) as pilot:
         screen = await ready(pilot)
         await pilot.press("alt+1")
-        await wait_until(pilot, lambda: screen.composer.text == LONG)
+        await wait_until(pilot, lambda: screen.composer.text == LONG + "!")
     again.end_services()
 
 

@@ -49,7 +49,8 @@ async def test_a_model_that_cannot_be_opened_is_said_once_and_whole(make_app, en
     engine.failures["pocket-44m-q5_k_m.gguf"] = reason
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
-        await wait_until(pilot, lambda: app.chat_screen and app.chat_screen.active.models.error)
+        await wait_until(pilot, lambda: app.chat_screen and app.chat_screen.tabs.sessions)
+        await wait_until(pilot, lambda: app.chat_screen.active.models.error)
         bar = app.chat_screen.query_one(NoticeBar)
         await wait_until(pilot, lambda: " ".join(plain(bar).split()) == reason)
         assert not app._notifications
