@@ -268,7 +268,7 @@ class Model:
             freed = loop.call(lambda: loop.remove_model(self._key))
             if freed is not None and not freed.is_set():
                 freed.wait()
-                loop.call(loop.models.update_budget)
+                loop.call(loop.update_budget)
             return_freed_memory()
 
     def _check_loaded(self) -> None:
