@@ -1,4 +1,4 @@
-"""A fault of the app's own ends one tab's answer with a line that says so; the tab goes on, and so do others."""
+"""A fault of the app's own ends one tab's answer with a line that says so; all else goes on."""
 
 import asyncio
 from collections.abc import Callable
