@@ -161,6 +161,7 @@ def _build(
     check_weights_fit(need, ops.device, options.holders())
     _begin_to_compile(config, ops)
     weights = load_weights(file, config, ops, progress)
+    file.check_unchanged()
     info = _info(file, config, need.parameters, weights.nbytes, block_bytes // ops.block_size, ops)
     length = min(context_length or config.context_length, config.context_length)
     num_blocks = _num_blocks(path.name, length, block_bytes, options)
@@ -274,6 +275,5 @@ def _info(
 
 
 def _salt(file: GGUFFile, ops: Operations) -> bytes:
-    stat = file.path.stat()
-    identity = f"{file.path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{ops.kv_format}|{ops.name}"
+    identity = f"{file.path.resolve()}|{file.version_read}|{ops.kv_format}|{ops.name}"
     return hashlib.blake2b(identity.encode(), digest_size=16).digest()
