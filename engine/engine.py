@@ -44,6 +44,7 @@ from engine.device.memory import (
     default_kv_budget,
     device_bytes,
     device_kv_budget,
+    forget_frames,
     free_bytes,
     freeze_garbage,
     limit_device,
@@ -116,17 +117,23 @@ class Engine:
                 progress(fraction, what)
 
         with self._loading:
-            key = next(self._model_keys)
-            file = Path(path).expanduser()
-            resident = build_model(key, file, context_length, self._load_options(), report)
+            try:
+                return self._load(Path(path).expanduser(), context_length, report)
+            except BaseException as error:
+                forget_frames(error)
+                return_freed_memory()
+                raise
+
+    def _load(self, file: Path, context_length: int | None, progress: Progress) -> "Model":
+        resident = build_model(next(self._model_keys), file, context_length, self._load_options(), progress)
+        try:
             if not self._loop.stats().models:
                 freeze_garbage()
-            try:
-                self._loop.call(lambda: self._loop.add_model(resident))
-            except BaseException:
-                # Interrupted while waiting: nobody would hold the model that is added all the same.
-                self._loop.drop_model(key)
-                raise
+            self._loop.call(lambda: self._loop.add_model(resident))
+        except BaseException:
+            # Interrupted while waiting: nobody would hold the model that is added all the same.
+            self._loop.drop_model(resident)
+            raise
         return Model(self, resident)
 
     def stats(self) -> EngineStats:

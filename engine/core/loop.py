@@ -96,9 +96,15 @@ class EngineLoop(CommandThread):
         """Put one sequence before all others from the next tick on; None: nobody."""
         self._post(lambda: self.scheduler.focus(sequence_id))
 
-    def drop_model(self, key: int) -> None:
-        """Unload a model without waiting for it."""
-        self._post(lambda: self.remove_model(key))
+    def drop_model(self, resident: ResidentModel) -> None:
+        """Give back a model that may have been added or not, without waiting for it."""
+
+        def drop() -> None:
+            if self.remove_model(resident.key) is None:
+                resident.runner.close()
+
+        if not self._post(drop):
+            resident.runner.close()
 
     def stats(self) -> EngineStats:
         """The latest snapshot."""
@@ -106,9 +112,17 @@ class EngineLoop(CommandThread):
 
     def add_model(self, resident: ResidentModel) -> None:
         """Make a loaded model schedulable; on the engine's thread."""
-        self.models.add(resident)
-        self._add_to_scheduler(resident, self.scheduler)
-        self.update_budget()
+        try:
+            self.models.add(resident)
+            self._add_to_scheduler(resident, self.scheduler)
+            self.update_budget()
+        except Exception:
+            # What could not be taken in leaves nothing behind, and ends nobody's answers.
+            self.models.remove(resident.key)
+            if resident.key in self.scheduler.models:
+                self.scheduler.remove_model(resident.key)
+            resident.runner.close()
+            raise
         self._take_snapshot()
 
     def remove_model(self, key: int) -> threading.Event | None:

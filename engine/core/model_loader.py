@@ -166,14 +166,8 @@ def _build(
     length = min(context_length or config.context_length, config.context_length)
     num_blocks = _num_blocks(path.name, length, block_bytes, options)
     runner = _make_runner(Decoder(config, weights, ops), num_blocks, length, tokenizer)
-    try:
-        runner.warm_up(lambda part: progress(part, "kernels"))
-    except BaseException:
-        runner.close()
-        raise
-    progress(1.0, "ready")
     warnings = [text for text in (tokenizer.warning, template.warning) if text]
-    return ResidentModel(
+    resident = ResidentModel(
         key=key,
         name=path.stem,
         path=path,
@@ -188,6 +182,13 @@ def _build(
         salt=_salt(file, ops),
         warnings=warnings,
     )
+    try:
+        runner.warm_up(lambda part: progress(part, "kernels"))
+        progress(1.0, "ready")
+    except BaseException:
+        runner.close()
+        raise
+    return resident
 
 
 def rebuild_model(origin: ModelOrigin, options: LoadOptions, progress: Progress) -> ResidentModel:

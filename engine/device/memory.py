@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import sys
+import traceback
 from pathlib import Path
 
 import torch
@@ -73,6 +74,16 @@ def return_freed_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)
+
+
+def forget_frames(error: BaseException) -> None:
+    """Let go of what the functions that an error came through held: the error may be kept for long."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__
 
 
 def freeze_garbage() -> None:

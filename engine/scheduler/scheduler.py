@@ -8,7 +8,7 @@ Every sequence ends exactly once: either `finish` returns True, or `commit` retu
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from engine.api.errors import InvariantError, RequestError
 from engine.api.request import FinishReason, Priority, Request
@@ -66,6 +66,11 @@ class Scheduler:
     def sequences(self) -> Mapping[int, Sequence]:
         """All live sequences by id."""
         return self._sequences
+
+    @property
+    def models(self) -> Collection[int]:
+        """Keys of the models that can be scheduled."""
+        return self._models.keys()
 
     def add_model(self, key: int, blocks: BlockManager, context_length: int) -> None:
         """Make a model schedulable."""

@@ -12,6 +12,7 @@ from engine.api.request import Action, Finished, FinishReason, Request, Sampling
 from engine.core.model_loader import ResidentModel
 from engine.device.memory import process_bytes
 from engine.engine import Engine, Model
+from engine.runner.eager_runner import EagerRunner
 from tests.support.tiny_gguf import make_tiny
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -225,6 +226,88 @@ def test_an_abandoned_load_keeps_nothing(engine: Engine, file, monkeypatch):
         engine.load(file, progress=stop)
     gc.collect()
     assert made and all(ref() is None for ref in made)
+
+
+@pytest.fixture
+def runners(monkeypatch) -> list[EagerRunner]:
+    """Every runner that is made."""
+    made: list[EagerRunner] = []
+    real = EagerRunner.__init__
+
+    def noted(self, *args) -> None:
+        made.append(self)
+        real(self, *args)
+
+    monkeypatch.setattr(EagerRunner, "__init__", noted)
+    return made
+
+
+def weights_of(runners: list[EagerRunner]) -> list[weakref.ref]:
+    """Of the last one made, which is not held any more."""
+    runner = runners.pop()
+    assert runner.freed.is_set(), "its memory was not given back"
+    return [weakref.ref(part) for part in (runner, runner.decoder.weights.head.dense.product)]
+
+
+@pytest.mark.parametrize("step", ["kernels", "ready"])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_load_given_up_in_its_last_steps_keeps_nothing(engine, file, runners, monkeypatch, step, error):
+    monkeypatch.setattr(EagerRunner, "warm_up", lambda self, progress: progress(0.5))
+
+    def stop(_fraction: float, what: str) -> None:
+        if what == step:
+            raise error
+
+    with pytest.raises(error) as kept:
+        engine.load(file, progress=stop)
+    parts = weights_of(runners)
+    gc.collect()
+    assert [part() for part in parts] == [None, None], "what is raised holds what was loaded"
+    assert kept and engine.stats().models == ()
+
+
+@pytest.mark.parametrize("where", ["blocks", "budget"])
+def test_a_model_that_cannot_be_added_leaves_nothing_and_ends_nobody(
+    engine, model, file, runners, monkeypatch, where
+):
+    def fail(*_args, **_more):
+        raise MemoryError("no room")
+
+    runners.clear()
+    running = model.submit(request(tokens=400))
+    loop = engine._loop
+    owners = len(loop.models.budget._owners)
+    with monkeypatch.context() as patch:
+        owner, name = {
+            "blocks": (ResidentModel, "open_blocks"),
+            "budget": (loop.models, "_kv_limit"),
+        }[where]
+        patch.setattr(owner, name, fail)
+        with pytest.raises(MemoryError):
+            engine.load(file)
+        loop.call(lambda: None)
+    parts = weights_of(runners)
+    gc.collect()
+    assert [part() for part in parts] == [None, None]
+    assert len(loop.models.budget._owners) == owners
+    assert len(loop.models.by_key) == len(loop.scheduler.models) == len(engine.stats().models) == 1
+    assert running.result(60)[1].reason is FinishReason.LENGTH
+    assert engine.load(file).submit(request()).result(60)[1].reason is FinishReason.LENGTH
+
+
+def test_a_model_loaded_while_the_engine_closes_leaves_nothing(file, runners):
+    engine = new_engine()
+
+    def close(_fraction: float, what: str) -> None:
+        if what == "ready":
+            engine._loop._closing.set()
+            engine._loop.stop(10)
+
+    with pytest.raises(EngineClosedError):
+        engine.load(file, progress=close)
+    parts = weights_of(runners)
+    gc.collect()
+    assert [part() for part in parts] == [None, None]
 
 
 def test_a_failing_snapshot_stops_nothing(engine: Engine, model: Model, monkeypatch):
