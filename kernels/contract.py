@@ -103,6 +103,10 @@ class Operations(Protocol):
         """Memory of one KV block in all layers."""
         ...
 
+    def check_attention(self, q_heads: int, kv_heads: int, head_dim: int) -> None:
+        """Raise ValueError, saying what would help, for heads whose attention nothing here computes."""
+        ...
+
     def loading(self) -> AbstractContextManager[None]:
         """Around the making of one model's weights; they are in place after it."""
         ...

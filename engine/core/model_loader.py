@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.api.errors import ModelFileError
+from engine.api.errors import ModelFileError, UnsupportedModelError
 from engine.cache.block_manager import BlockManager
 from engine.cache.budget import KVBudget
 from engine.core.block_table_check import BlockTableCheck
@@ -153,6 +153,7 @@ def _build(
 ) -> ResidentModel:
     ops, path = options.ops, file.path
     config = read_config(file)
+    _check_attention(file, config, ops)
     tokenizer = Tokenizer.from_gguf(file)
     template = ChatTemplate.from_gguf(file, tokenizer)
     block_bytes = ops.kv_block_bytes(config.num_layers, config.num_kv_heads, config.head_dim)
@@ -202,6 +203,15 @@ def rebuild_model(origin: ModelOrigin, options: LoadOptions, progress: Progress)
         raise ModelFileError(f"{origin.path}: the file has changed since it was loaded; restart the program")
     made.tokenizer, made.template = origin.tokenizer, origin.template
     return made
+
+
+def _check_attention(file: GGUFFile, config: ModelConfig, ops: Operations) -> None:
+    """Before anything large is read: else the first pass would fail."""
+    try:
+        ops.check_attention(config.num_heads, config.num_kv_heads, config.head_dim)
+    except ValueError as error:
+        key = f"{config.arch.name}.attention.key_length"
+        raise UnsupportedModelError(f"{file.path}: {key}: {error}.") from None
 
 
 def _need(file: GGUFFile, ops: Operations) -> Need:
