@@ -71,9 +71,9 @@ def test_submits_that_race_with_close_all_end(file):
         start.wait()
         engine.close()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         for generation in made:
-            assert generation.result(5)[1].reason in (FinishReason.CANCELLED, FinishReason.LENGTH)
+            assert generation.result(60)[1].reason in (FinishReason.CANCELLED, FinishReason.LENGTH)
         assert engine.stats().sequences == () and engine.stats().models == ()
 
 
@@ -93,15 +93,15 @@ def test_a_request_in_the_inbox_when_the_engine_closes_ends_as_cancelled(file):
     engine = new_engine()
     model = engine.load(file)
     entered, go = threading.Event(), threading.Event()
-    caller = in_thread(lambda: engine._loop.call(lambda: (entered.set(), go.wait(5))))
-    assert entered.wait(5)
+    caller = in_thread(lambda: engine._loop.call(lambda: (entered.set(), go.wait(60))))
+    assert entered.wait(60)
     generation = model.submit(request())
     closer = in_thread(engine.close)
-    assert engine._loop._closing.wait(5)
+    assert engine._loop._closing.wait(60)
     go.set()
-    assert generation.result(5)[1].reason is FinishReason.CANCELLED
-    closer.join(5)
-    caller.join(5)
+    assert generation.result(60)[1].reason is FinishReason.CANCELLED
+    closer.join(60)
+    caller.join(60)
 
 
 def test_unload_and_cancel_after_close_are_harmless(file):
@@ -116,15 +116,15 @@ def test_unload_and_cancel_after_close_are_harmless(file):
 
 def test_a_submit_that_loses_against_unload_ends_with_a_sentence(engine: Engine, model: Model):
     entered, go = threading.Event(), threading.Event()
-    in_thread(lambda: engine._loop.call(lambda: (entered.set(), go.wait(5))))
-    assert entered.wait(5)
+    in_thread(lambda: engine._loop.call(lambda: (entered.set(), go.wait(60))))
+    assert entered.wait(60)
     unloading = in_thread(model.unload)
     while engine._loop._inbox.qsize() < 1:
         pass
     late = engine._submit(model._key, model._vocab_size, request())
     go.set()
-    unloading.join(5)
-    end = late.result(5)[1]
+    unloading.join(60)
+    end = late.result(60)[1]
     assert end.reason is FinishReason.ERROR and "was unloaded" in (end.error or "")
     with pytest.raises(EngineClosedError, match="was unloaded"):
         model.logits([20])
@@ -141,8 +141,8 @@ def test_a_listener_that_waits_for_the_engine_gets_an_error_and_harms_nobody(mod
 
     generation = model.submit(request())
     generation.set_listener(listener)
-    assert generation.result(10)[1].reason is FinishReason.LENGTH
-    assert model.submit(request()).result(10)[1].reason is FinishReason.LENGTH
+    assert generation.result(60)[1].reason is FinishReason.LENGTH
+    assert model.submit(request()).result(60)[1].reason is FinishReason.LENGTH
     assert all("another thread" in str(error) for error in seen)
 
 
@@ -159,8 +159,8 @@ def test_a_listener_may_cancel_submit_and_close(file):
         engine.close()
 
     generation.set_listener(listener)
-    assert generation.result(10)[1].reason is FinishReason.CANCELLED
-    assert more[0].result(10)[1].reason is FinishReason.CANCELLED
+    assert generation.result(60)[1].reason is FinishReason.CANCELLED
+    assert more[0].result(60)[1].reason is FinishReason.CANCELLED
 
 
 def test_progress_may_load_another_model_and_closing_abandons_a_load(file):
@@ -199,7 +199,7 @@ def test_unload_and_close_free_weights_and_kv_though_handles_live(file):
     for end in (lambda model: model.unload(), lambda model: engine.close()):
         model = engine.load(file)
         kept += [model, model.submit(request()), model.submit(request(tokens=400))]
-        kept[-2].result(10)
+        kept[-2].result(60)
         parts = resident(model).runner
         gone = [weakref.ref(part) for part in (parts, parts.decoder, parts.kv.layers[0])]
         del parts
@@ -315,9 +315,9 @@ def test_a_failing_snapshot_stops_nothing(engine: Engine, model: Model, monkeypa
         raise OSError("no /proc here")
 
     monkeypatch.setattr(engine._loop._stats, "take", broken)
-    assert model.submit(request()).result(10)[1].reason is FinishReason.LENGTH
+    assert model.submit(request()).result(60)[1].reason is FinishReason.LENGTH
     other = engine.load(model.path)
-    assert other.submit(request()).result(10)[1].reason is FinishReason.LENGTH
+    assert other.submit(request()).result(60)[1].reason is FinishReason.LENGTH
 
 
 def test_a_failure_while_ending_still_tells_the_consumer(engine: Engine, model: Model, monkeypatch):
@@ -327,8 +327,8 @@ def test_a_failure_while_ending_still_tells_the_consumer(engine: Engine, model: 
         raise RuntimeError("lost count")
 
     monkeypatch.setattr(scheduler, "finish", broken)
-    assert model.submit(request()).result(10)[1].reason is FinishReason.LENGTH
-    assert model.submit(request()).result(10)[1].reason in (FinishReason.LENGTH, FinishReason.ERROR)
+    assert model.submit(request()).result(60)[1].reason is FinishReason.LENGTH
+    assert model.submit(request()).result(60)[1].reason in (FinishReason.LENGTH, FinishReason.ERROR)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -337,31 +337,31 @@ def test_a_thread_that_dies_ends_everything(engine: Engine, model: Model, monkey
         raise SystemExit
 
     monkeypatch.setattr(engine._loop, "_tick", fatal)
-    assert model.submit(request()).result(10)[1].reason is FinishReason.CANCELLED
+    assert model.submit(request()).result(60)[1].reason is FinishReason.CANCELLED
     with pytest.raises(EngineClosedError):
         engine._loop.call(lambda: None)
 
 
 def test_the_same_file_twice_and_again_answers_the_same(engine: Engine, file):
     first, second = engine.load(file), engine.load(file)
-    expected = first.submit(request(range(20, 120))).result(10)[0]
-    assert second.submit(request(range(20, 120))).result(10)[0] == expected
+    expected = first.submit(request(range(20, 120))).result(60)[0]
+    assert second.submit(request(range(20, 120))).result(60)[0] == expected
     hit = first.submit(request(range(20, 120)))
-    assert hit.result(10)[0] == expected and hit.finished.cached_tokens == 96
+    assert hit.result(60)[0] == expected and hit.finished.cached_tokens == 96
     first.unload()
     again = engine.load(file)
     fresh = again.submit(request(range(20, 120)))
-    assert fresh.result(10)[0] == expected and fresh.finished.cached_tokens == 0
+    assert fresh.result(60)[0] == expected and fresh.finished.cached_tokens == 0
 
 
 def test_limits_at_the_very_end_of_the_context(engine: Engine, file):
     model = engine.load(file, context_length=64)
     assert model.context_length == 64
-    end = model.submit(request(range(20, 83), tokens=None)).result(10)[1]
+    end = model.submit(request(range(20, 83), tokens=None)).result(60)[1]
     assert (end.reason, end.completion_tokens) == (FinishReason.LENGTH, 1)
-    end = model.submit(request(range(20, 40), tokens=None)).result(10)[1]
+    end = model.submit(request(range(20, 40), tokens=None)).result(60)[1]
     assert (end.reason, end.completion_tokens) == (FinishReason.LENGTH, 44)
-    end = model.submit(request(tokens=1)).result(10)[1]
+    end = model.submit(request(tokens=1)).result(60)[1]
     assert (end.reason, end.completion_tokens, end.tok_s) == (FinishReason.LENGTH, 1, 0.0)
     with pytest.raises(RequestError, match="64 prompt tokens and 1 new"):
         model.submit(request(range(20, 84), tokens=None))
@@ -373,9 +373,9 @@ def test_a_stop_string_that_ends_with_the_last_token_counts_and_half_of_one_is_s
     events = list(model.submit(request(tokens=12)).events())
     text = "".join(event.text for event in events if isinstance(event, TextDelta))
     last = text[-2:]
-    end = model.submit(request(tokens=12, stop=(last,))).result(10)[1]
+    end = model.submit(request(tokens=12, stop=(last,))).result(60)[1]
     assert end.reason is FinishReason.STOP_STRING
-    got, end = model.submit(request(tokens=12, stop=(text[-1] + "\x00never",))).result(10)
+    got, end = model.submit(request(tokens=12, stop=(text[-1] + "\x00never",))).result(60)
     assert (got, end.reason) == (text, FinishReason.LENGTH)
 
 
@@ -431,7 +431,7 @@ def test_unloading_returns_the_memory_to_the_system(weight_dtype: str, tmp_path)
         model.unload()
         before = process_bytes()
         model = engine.load(file)
-        model.submit(request(range(20, 120))).result(20)
+        model.submit(request(range(20, 120))).result(60)
         weights = model.info.weight_bytes
         assert process_bytes() - before > 0.6 * weights
         model.unload()

@@ -1,5 +1,7 @@
 """A model is loaded beside running chats and takes their memory: who outgrew it ends, the others go on."""
 
+import threading
+
 import pytest
 
 from engine.api.generation import Generation
@@ -34,16 +36,24 @@ def ids_of(generation: Generation) -> list[int]:
     return [i for event in generation.poll() if isinstance(event, TextDelta) for i in event.token_ids]
 
 
-def until_written(generation: Generation, model: Model, tokens: int) -> None:
-    """Wait until an answer has so many tokens, then stop it there."""
-    taken = 0
-    events = generation.events()
-    while taken < tokens:
-        event = next(events)
-        assert isinstance(event, TextDelta), event
-        taken += len(event.token_ids)
-    generation.pause()
-    model._engine._loop.call(lambda: None)
+def pause_at(generation: Generation, tokens: int) -> int:
+    """Pause an answer when it has so many tokens; returns how many were taken of it."""
+    taken: list[int] = []
+    paused = threading.Event()
+
+    def listen() -> None:
+        # On the engine's thread: no test is too slow for it.
+        for event in generation.poll():
+            assert isinstance(event, TextDelta), event
+            taken.extend(event.token_ids)
+        if len(taken) >= tokens and not paused.is_set():
+            generation.set_listener(None)
+            generation.pause()
+            paused.set()
+
+    generation.set_listener(listen)
+    assert paused.wait(WAIT)
+    return len(taken)
 
 
 @pytest.mark.parametrize("offload", ["never", "always"])
@@ -53,7 +63,7 @@ def test_a_second_model_leaves_less_memory(files, offload):
         wanted = ids_of(model.submit(request(40, 60)))
         leave(model, 1600, 160)
         long, short = model.submit(request(150, None)), model.submit(request(40, 60))
-        until_written(long, model, 20)
+        pause_at(long, 20)
         other = engine.load(files[1])
         assert model.max_tokens == 160
         ids_of(long)
@@ -69,7 +79,7 @@ def test_limits_fall_and_rise_while_answers_are_written(files):
     with new_engine(kv_budget_bytes=None) as engine:
         model = engine.load(files[0])
         pair = model.submit(request(40, 200)), model.submit(request(40, 200))
-        until_written(pair[0], model, 3)
+        taken = pause_at(pair[0], 3)
 
         def move() -> None:
             for tokens in (160, 128, 192):
@@ -78,4 +88,4 @@ def test_limits_fall_and_rise_while_answers_are_written(files):
 
         engine._loop.call(move)
         pair[0].resume()
-        assert [len(ids_of(one)) for one in pair] == [192 - 40 - 3, 192 - 40]
+        assert [len(ids_of(one)) for one in pair] == [192 - 40 - taken, 192 - 40]

@@ -31,13 +31,13 @@ def begin(model: Model, tokens: int):
 def test_cancelled(model: Model):
     generation, sequence = begin(model, 400)
     generation.cancel()
-    assert generation.result(10)[1].reason is sequence.finish_reason is FinishReason.CANCELLED
+    assert generation.result(60)[1].reason is sequence.finish_reason is FinishReason.CANCELLED
 
 
 def test_the_limit(model: Model):
     generation, sequence = begin(model, 60)
     generation.resume()
-    assert generation.result(10)[1].reason is sequence.finish_reason is FinishReason.LENGTH
+    assert generation.result(60)[1].reason is sequence.finish_reason is FinishReason.LENGTH
 
 
 def test_an_error_with_its_cause(model: Model, monkeypatch):
@@ -47,7 +47,7 @@ def test_an_error_with_its_cause(model: Model, monkeypatch):
     generation, sequence = begin(model, 400)
     monkeypatch.setattr(OutputProcessor, "token", broken)
     generation.resume()
-    end = generation.result(10)[1]
+    end = generation.result(60)[1]
     assert end.reason is sequence.finish_reason is FinishReason.ERROR
     assert end.error == sequence.error and "wet" in str(end.error)
 
@@ -61,5 +61,5 @@ def test_a_stop_string_that_the_last_flush_completes(model: Model, monkeypatch):
     generation.pause()
     (sequence,) = loop.call(lambda: list(loop.scheduler.sequences.values()))
     generation.resume()
-    end = generation.result(10)[1]
+    end = generation.result(60)[1]
     assert end.reason is sequence.finish_reason is FinishReason.STOP_STRING
