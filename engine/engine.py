@@ -49,6 +49,7 @@ from engine.device.memory import (
     freeze_garbage,
     limit_device,
     return_freed_memory,
+    trim_host_memory,
 )
 from engine.model.weights import Progress
 from engine.scheduler.config import SchedulerConfig
@@ -154,6 +155,7 @@ class Engine:
     def close(self, timeout: float = 5.0) -> None:
         """End every request as cancelled and stop the thread; waits at most `timeout` seconds."""
         self._loop.stop(timeout)
+        trim_host_memory()
 
     def __enter__(self) -> "Engine":
         return self

@@ -423,6 +423,48 @@ def test_every_generation_has_one_finished_event(model: Model):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads and relies on glibc's heap")
+@pytest.mark.parametrize("how", ["closed", "load given up"])
+def test_closing_and_giving_up_return_the_memory_to_the_system(how: str, tmp_path):
+    file = make_tiny(tmp_path / "wide.gguf", "qwen3", quant="Q8_0", layers=4, width=512, ffn=2048)
+    most: list[int] = []
+
+    def look(_fraction: float, what: str) -> None:
+        most.append(process_bytes())
+        if what == "ready" and how == "load given up":
+            raise ValueError("enough")
+
+    def go() -> None:
+        with new_engine() as engine:
+            if how == "closed":
+                engine.load(file, progress=look)
+            else:
+                with pytest.raises(ValueError, match="enough"):
+                    engine.load(file, progress=look)
+                most.append(-process_bytes())
+
+    go()
+    before = process_bytes()
+    most.clear()
+    go()
+    needed = max(most) - before
+    assert needed > 40 << 20
+    after = -most[-1] if how == "load given up" else process_bytes()
+    assert after - before < 0.4 * needed
+
+
+def test_a_closed_engine_is_gone_when_another_has_loaded(file):
+    """What is kept out of collections for ever would keep its circles."""
+    engine = new_engine()
+    engine.load(file)
+    engine.close()
+    gone = weakref.ref(engine._loop)
+    del engine
+    with new_engine() as other:
+        other.load(file)
+        assert gone() is None
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads and relies on glibc's heap")
 @pytest.mark.parametrize("weight_dtype", ["float32", "bfloat16"])
 def test_unloading_returns_the_memory_to_the_system(weight_dtype: str, tmp_path):
     file = make_tiny(tmp_path / "wide.gguf", "qwen3", quant="Q8_0", layers=4, width=512, ffn=2048)
