@@ -25,7 +25,7 @@ from torch import Tensor
 from engine.api.errors import EngineClosedError, EngineError, RequestError
 from engine.api.generation import Generation
 from engine.api.options import EngineOptions, Offload
-from engine.api.request import Request, check_token_ids
+from engine.api.request import Request, check_leaves_a_token, check_token_ids
 from engine.api.stats import EngineStats
 from engine.core.loop import EngineLoop
 from engine.core.model_loader import (
@@ -200,6 +200,7 @@ class Engine:
     def _submit(self, key: int, vocab_size: int, request: Request) -> Generation:
         self._loop.check_open()
         check_token_ids(request.prompt_ids, vocab_size)
+        check_leaves_a_token(request.sampling, vocab_size)
         self._loop.scheduler.check_fits(request, key)
         seed = request.sampling.seed
         sequence = Sequence(

@@ -1,6 +1,7 @@
 """The facade end to end on tiny models: joins, cancels, refusals, failures that stay in one tab."""
 
 import asyncio
+import math
 import threading
 import time
 
@@ -101,6 +102,19 @@ def test_stop_strings_and_eog_end_an_answer(model: Model):
     forced = SamplingParams(temperature=0.0, logit_bias={eog: 1e4})
     got, end = model.submit(Request((20, 21), forced)).result(60)
     assert (got, end.reason, end.completion_tokens) == ("", FinishReason.STOP, 0)
+
+
+@pytest.mark.parametrize("bias", [-1e300, -1.0e9, -math.inf])
+@pytest.mark.parametrize("temperature", [0.0, 1e-6, 0.8])
+def test_a_bias_below_float32_forbids_and_one_of_all_tokens_is_refused(model: Model, bias, temperature):
+    vocab = model._vocab_size
+    allowed = SamplingParams(temperature, seed=1, logit_bias={i: bias for i in range(vocab) if i != 77})
+    assert answer_ids(model.submit(request(tokens=3, sampling=allowed))) == [77] * 3
+    nothing = SamplingParams(temperature, logit_bias=dict.fromkeys(range(vocab + 5), bias))
+    with pytest.raises(RequestError, match=f"logit_bias: forbids all {vocab} tokens.*leave at least one"):
+        model.submit(request(tokens=3, sampling=nothing))
+    alike = SamplingParams(temperature, seed=1, logit_bias=dict.fromkeys(range(vocab), -1e6))
+    assert len(answer_ids(model.submit(request(tokens=3, sampling=alike)))) == 3
 
 
 def test_the_same_seed_gives_the_same_text_whoever_else_runs(model: Model):
