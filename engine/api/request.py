@@ -160,9 +160,7 @@ def check_leaves_a_token(sampling: SamplingParams, vocab_size: int) -> None:
     """Raise `RequestError` when the logit bias forbids all tokens of a model with ids below `vocab_size`."""
     forbidden = [i for i, bias in sampling.logit_bias.items() if bias == -math.inf and i < vocab_size]
     if len(forbidden) >= vocab_size:
-        raise RequestError(
-            f"logit_bias: forbids all {vocab_size} tokens of the model; leave at least one"
-        )
+        raise RequestError(f"logit_bias: forbids all {vocab_size} tokens of the model; leave at least one")
 
 
 def check_token_ids(ids: tuple[int, ...], vocab_size: int) -> None:
