@@ -66,7 +66,7 @@ def rewind(output: OutputProcessor) -> None:
 
 
 def queue_again(outputs: dict[int, OutputProcessor], scheduler: Scheduler) -> None:
-    """Submit rewound sequences in their old order; ends those that had ended, or fit no more."""
+    """Submit rewound sequences in their old order; ends those that had ended, or whose model is gone."""
     for output in sorted(outputs.values(), key=lambda item: item.sequence.rank):
         sequence, error = output.sequence, output.sequence.error
         if not sequence.finished:

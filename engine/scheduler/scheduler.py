@@ -100,13 +100,16 @@ class Scheduler:
         self.model(model).check_fits(request)
 
     def submit(self, sequence: Sequence) -> None:
-        """Queue a sequence; raises `RequestError` if too many wait, or for a new one that does not fit."""
+        """Queue a sequence; raises `RequestError` for a new one that does not fit, or if too many wait.
+
+        One that was accepted before, by a scheduler that is gone, stays accepted.
+        """
         model = self.model(sequence.model)
-        if not sequence.num_generated:
+        if not sequence.preemptions:
             model.check_fits(sequence.request)
-        waiting = len(self._queue.waiting)
-        if waiting >= self.config.max_queue:
-            raise RequestError(f"queue: {waiting} requests wait already; try again later")
+            waiting = len(self._queue.waiting)
+            if waiting >= self.config.max_queue:
+                raise RequestError(f"queue: {waiting} requests wait already; try again later")
         if sequence.sequence_id in self._sequences:
             raise InvariantError(f"scheduler: sequence {sequence.sequence_id} was submitted twice")
         sequence.limit = model.limit_of(sequence.request)

@@ -202,3 +202,20 @@ def test_a_budget_that_holds_nothing_ends_everybody_and_refuses_with_numbers():
         bench.submit(9)
     move(bench, 20)
     run_out(bench, bench.submit(9, max_tokens=3))
+
+
+def test_what_was_accepted_is_queued_again_after_a_failure_whatever_the_budget_and_the_queue():
+    old = Bench(num_blocks=40, max_queue=2)
+    running, waiting = old.submit(30, max_tokens=100), old.submit(100)
+    old.tick()
+    bench = Bench(num_blocks=10, max_queue=1)
+    for sequence in (running, waiting):
+        sequence.block_table, sequence.num_computed = [], 0
+        sequence.preemptions += 1
+        bench.scheduler.submit(sequence)
+    assert bench.scheduler.fit_budget() == [waiting]
+    assert (running.limit, waiting.limit) == (40, 40)
+    with pytest.raises(RequestError, match="2 requests wait"):
+        bench.submit(5)
+    bench.scheduler.finish(waiting, FinishReason.LENGTH)
+    run_out(bench, running)
