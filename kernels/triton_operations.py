@@ -140,6 +140,19 @@ class TritonOperations:
         """Keys and values of one block."""
         return pages.block_nbytes(num_layers, kv_heads, head_dim, BLOCK_SIZE, self._kv_format)
 
+    def check_attention(self, q_heads: int, kv_heads: int, head_dim: int) -> None:
+        """What the kernels and the KV's format are made for."""
+        try:
+            AttentionShape(q_heads, kv_heads, head_dim, BLOCK_SIZE, 1.0)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; with weight_dtype bfloat16 or float32, or on the CPU, torch computes them"
+            ) from None
+        try:
+            pages.page_planes(self._kv_format, head_dim)
+        except ValueError as error:
+            raise ValueError(f"{error}; choose another kv_dtype") from None
+
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> TritonLinear:
         """Upload and repack."""
         return self._loader.linear(parts, bias)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from app.chat.conversation import AnswerStats
 from engine import Finished
@@ -28,10 +29,4 @@ class Pauses:
         seconds = (finished.completion_tokens - 1) / speed if speed else 0.0
         if 0 < self._seconds < seconds:
             speed *= seconds / (seconds - self._seconds)
-        return AnswerStats(
-            tokens=finished.completion_tokens,
-            tok_s=speed,
-            ttft_ms=finished.ttft_ms,
-            cached_tokens=finished.cached_tokens,
-            prompt_tokens=finished.prompt_tokens,
-        )
+        return replace(AnswerStats.of(finished), tok_s=speed)

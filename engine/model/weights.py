@@ -185,7 +185,7 @@ class _Loader:
 
     def matrix(self, name: str, rows: int, columns: int, order: Tensor | None = None) -> QuantizedMatrix:
         info = self.file.tensors[name]
-        return QuantizedMatrix(self._raw(name), info.type, (rows, columns), order)
+        return QuantizedMatrix(self.file.stored(name), info.type, (rows, columns), order)
 
     def vector(self, name: str, size: int) -> Tensor:
         return dequantize(self._raw(name), self.file.tensors[name].type, (size,))

@@ -93,6 +93,9 @@ class TorchOperations:
         """Keys and values of one block."""
         return 2 * num_layers * kv_heads * head_dim * self.block_size * self.kv_dtype.itemsize
 
+    def check_attention(self, q_heads: int, kv_heads: int, head_dim: int) -> None:
+        """Any."""
+
     def loading(self) -> AbstractContextManager[None]:
         """Nothing to hold."""
         self.host_gb_s = host_gb_s(self.device)
