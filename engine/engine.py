@@ -25,7 +25,7 @@ from torch import Tensor
 from engine.api.errors import EngineClosedError, EngineError, RequestError
 from engine.api.generation import Generation
 from engine.api.options import EngineOptions, Offload
-from engine.api.request import Request, check_token_ids
+from engine.api.request import Request, check_leaves_a_token, check_token_ids
 from engine.api.stats import EngineStats
 from engine.core.loop import EngineLoop
 from engine.core.model_loader import (
@@ -44,10 +44,12 @@ from engine.device.memory import (
     default_kv_budget,
     device_bytes,
     device_kv_budget,
+    forget_frames,
     free_bytes,
     freeze_garbage,
     limit_device,
     return_freed_memory,
+    trim_host_memory,
 )
 from engine.model.weights import Progress
 from engine.scheduler.config import SchedulerConfig
@@ -119,17 +121,23 @@ class Engine:
         # Its templates' process starts while the file is read.
         SHARED_RENDERER.start()
         with self._loading:
-            key = next(self._model_keys)
-            file = Path(path).expanduser()
-            resident = build_model(key, file, context_length, self._load_options(), report)
+            try:
+                return self._load(Path(path).expanduser(), context_length, report)
+            except BaseException as error:
+                forget_frames(error)
+                return_freed_memory()
+                raise
+
+    def _load(self, file: Path, context_length: int | None, progress: Progress) -> "Model":
+        resident = build_model(next(self._model_keys), file, context_length, self._load_options(), progress)
+        try:
             if not self._loop.stats().models:
                 freeze_garbage()
-            try:
-                self._loop.call(lambda: self._loop.add_model(resident))
-            except BaseException:
-                # Interrupted while waiting: nobody would hold the model that is added all the same.
-                self._loop.drop_model(key)
-                raise
+            self._loop.call(lambda: self._loop.add_model(resident))
+        except BaseException:
+            # Interrupted while waiting: nobody would hold the model that is added all the same.
+            self._loop.drop_model(resident)
+            raise
         return Model(self, resident)
 
     def stats(self) -> EngineStats:
@@ -150,6 +158,7 @@ class Engine:
     def close(self, timeout: float = 5.0) -> None:
         """End every request as cancelled and stop the thread; waits at most `timeout` seconds."""
         self._loop.stop(timeout)
+        trim_host_memory()
 
     def __enter__(self) -> "Engine":
         return self
@@ -194,6 +203,7 @@ class Engine:
     def _submit(self, key: int, vocab_size: int, request: Request) -> Generation:
         self._loop.check_open()
         check_token_ids(request.prompt_ids, vocab_size)
+        check_leaves_a_token(request.sampling, vocab_size)
         self._loop.scheduler.check_fits(request, key)
         seed = request.sampling.seed
         sequence = Sequence(
@@ -271,7 +281,7 @@ class Model:
             freed = loop.call(lambda: loop.remove_model(self._key))
             if freed is not None and not freed.is_set():
                 freed.wait()
-                loop.call(loop.models.update_budget)
+                loop.call(loop.update_budget)
             return_freed_memory()
 
     def _check_loaded(self) -> None:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kernels.quant.formats import GGMLType
+from kernels.quant.stored import StoredBytes, bytes_of
 
 Pairing = Literal["adjacent", "halves"]
 Activation = Literal["silu", "gelu", "relu2", "swiglu_oai"]
@@ -27,16 +28,22 @@ Activation = Literal["silu", "gelu", "relu2", "swiglu_oai"]
 
 @dataclass(frozen=True, slots=True)
 class QuantizedMatrix:
-    """A matrix as its file holds it: `raw` uint8 [nbytes] on the CPU, row after row.
+    """A matrix as its file holds it, row after row.
 
     `row_order` int64 [rows], when given, lists the source row of every row (a lossless reordering:
     rows of a quantised matrix are independent).
     """
 
-    raw: Tensor
+    stored: Tensor | StoredBytes
+    """uint8 [nbytes] on the CPU, or where these are read from."""
     type: GGMLType
     shape: tuple[int, int]
     row_order: Tensor | None = None
+
+    @property
+    def raw(self) -> Tensor:
+        """uint8 [nbytes] on the CPU; bytes that are stored are read each time."""
+        return bytes_of(self.stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +194,10 @@ class Operations(Protocol):
 
     def kv_block_bytes(self, num_layers: int, kv_heads: int, head_dim: int) -> int:
         """Memory of one KV block in all layers."""
+        ...
+
+    def check_attention(self, q_heads: int, kv_heads: int, head_dim: int) -> None:
+        """Raise ValueError, saying what would help, for heads whose attention nothing here computes."""
         ...
 
     def loading(self) -> AbstractContextManager[None]:

@@ -42,6 +42,9 @@ from kernels.planes.embedding import embed_rows
 from kernels.planes.layout import LAYOUTS
 from kernels.quant.formats import FORMATS, GGMLType
 
+LARGEST_HEAD = 256
+"""Tiles of longer heads do not fit into shared memory."""
+
 BLOCK_SIZE = 64
 """Tokens of a KV block: one tile of the attention loop, so one page number is read for each."""
 
@@ -158,6 +161,21 @@ class TritonOperations:
     def kv_block_bytes(self, num_layers: int, kv_heads: int, head_dim: int) -> int:
         """Keys and values of one block."""
         return pages.block_nbytes(num_layers, kv_heads, head_dim, BLOCK_SIZE, self._kv_format)
+
+    def check_attention(self, q_heads: int, kv_heads: int, head_dim: int) -> None:
+        """What the kernels and the KV's format are made for."""
+        try:
+            if head_dim > LARGEST_HEAD:
+                raise ValueError(f"attention of heads of {head_dim}, more than {LARGEST_HEAD}")
+            AttentionShape(q_heads, kv_heads, head_dim, BLOCK_SIZE, 1.0)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; with weight_dtype bfloat16 or float32, or on the CPU, torch computes them"
+            ) from None
+        try:
+            pages.page_planes(self._kv_format, head_dim)
+        except ValueError as error:
+            raise ValueError(f"{error}; choose another kv_dtype") from None
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> TritonLinear:
         """Upload and repack."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from app.chat.reasoning import Part, ReasoningSplitter
-from engine import Priority, SamplingParams
+from engine import Finished, Priority, SamplingParams
 
 NEW_TITLE = "New chat"
 _TITLE_LENGTH = 40
@@ -45,6 +45,17 @@ class AnswerStats:
     ttft_ms: float | None = None
     cached_tokens: int = 0
     prompt_tokens: int = 0
+
+    @classmethod
+    def of(cls, finished: Finished) -> "AnswerStats":
+        """Return what an answer that has ended cost."""
+        return cls(
+            tokens=finished.completion_tokens,
+            tok_s=finished.tok_s,
+            ttft_ms=finished.ttft_ms,
+            cached_tokens=finished.cached_tokens,
+            prompt_tokens=finished.prompt_tokens,
+        )
 
 
 @dataclass(slots=True)
@@ -163,6 +174,16 @@ class Conversation:
         while current in newest_child:
             current = newest_child[current]
         self.leaf = current
+
+    def show_sibling(self, step: int) -> bool:
+        """Show the alternative `step` places from the last message that has any; tell whether one has."""
+        for node in reversed(self.path()):
+            siblings = self.siblings(node.id)
+            if len(siblings) > 1:
+                at = [sibling.id for sibling in siblings].index(node.id)
+                self.select(siblings[(at + step) % len(siblings)].id)
+                return True
+        return False
 
     def regenerate(
         self, node_id: str, model: str | None = None, *, in_reasoning: bool = False

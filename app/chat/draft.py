@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from app.chat.conversation import Conversation
 
 _FOLD_LINES, _FOLD_CHARACTERS = 30, 3_000
+_MOST_SHOWN = 50_000
+"""Characters that are shown as they are when they come back: more hold up every key that is pressed."""
 _CHIP = re.compile(r"\[pasted #(\d+): [\d,]+ (?:lines|characters)\]")
 
 
@@ -24,10 +26,21 @@ class Draft:
 
     @classmethod
     def folded(cls, text: str) -> "Draft":
-        """Make a draft of a whole text; a big one becomes a chip."""
-        if not is_big(text):
+        """Make a draft of a whole text that was written before; a huge one becomes a chip."""
+        if len(text) <= _MOST_SHOWN:
             return cls(text)
         return cls(chip(1, text), {1: text})
+
+    def chip_at(self, position: int) -> tuple[int, int, str] | None:
+        """Return begin, end and text of the chip at a position, else of the first one."""
+        found = [
+            (match.start(), match.end(), self.pastes[int(match[1])])
+            for match in _CHIP.finditer(self.text)
+            if int(match[1]) in self.pastes
+        ]
+        return next(
+            (place for place in found if place[0] <= position <= place[1]), found[0] if found else None
+        )
 
     def after(self, text: str) -> "Draft":
         """Return it with a text in front that could not be sent."""
@@ -48,6 +61,7 @@ class Writing:
         """The message that is being written differently."""
         self._waiting = Draft()
         """What was being written before and stays saved while a message is written differently."""
+        self._in_front: list[str] = []
         self._conversation = conversation
         self._save = save
 
@@ -85,14 +99,15 @@ class Writing:
         self._save_draft()
 
     def put_in_front(self, texts: Iterable[str]) -> None:
-        """Have what was never sent come back with the draft when the chat is opened again."""
-        waiting = [*texts, self._conversation.draft]
-        self._save_text("\n\n".join(text for text in waiting if text.strip()))
+        """Have what waits to be sent come back before the draft when the chat is opened again."""
+        in_front = [text for text in texts if text.strip()]
+        if in_front != self._in_front:
+            self._in_front = in_front
+            self._save_draft()
 
     def _save_draft(self) -> None:
-        self._save_text((self.draft if self.editing is None else self._waiting).expanded)
-
-    def _save_text(self, text: str) -> None:
+        draft = (self.draft if self.editing is None else self._waiting).expanded
+        text = "\n\n".join([*self._in_front, draft] if draft.strip() else self._in_front) or draft
         if text != self._conversation.draft:
             self._conversation.draft = text
             self._save()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.chat.reasoning import Part
+from engine import SequenceState
 
 
 class TabState(StrEnum):
@@ -16,6 +17,14 @@ class TabState(StrEnum):
     GENERATING = "generating"
     PAUSED = "paused"
     ERROR = "error"
+
+
+NOT_WRITING = {
+    SequenceState.QUEUED: TabState.QUEUED,
+    SequenceState.PAUSED: TabState.QUEUED,
+    SequenceState.PREFILL: TabState.READING,
+}
+"""What a tab is doing while the engine writes nothing for its answer."""
 
 
 @dataclass(frozen=True, slots=True)

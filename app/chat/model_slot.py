@@ -106,8 +106,8 @@ class ModelSlot:
         self._job = self.loading_path = None
         if self.current is not None:
             reason = f"{reason} This chat goes on with {model_title(self.current.path)}."
+            self._tell(Notice(reason, "error"))
         else:
             self.error = reason
             self._unable()
-        self._tell(Notice(reason, "error"))
         self._tell(Changed())

@@ -133,14 +133,24 @@ def answer_outcome(
     return Status.COMPLETE, "cut off, no room is left in the context"
 
 
-def answer_footer(conversation: Conversation, node: MessageNode, again_key: str) -> str:
+def _what_helps(error: str, again_key: str, model_key: str) -> str:
+    """Say what to do after a failure, unless its cause says so itself."""
+    if "restart the program" in error:
+        return ""
+    if "damaged" in error:
+        return f" Download it again, or press {model_key} to choose another model."
+    return f" Press {again_key} to try again."
+
+
+def answer_footer(conversation: Conversation, node: MessageNode, again_key: str, model_key: str) -> str:
     """Return the line under an answer: what it cost, how it ended, which alternative it is.
 
-    again_key: writes an answer again.
+    again_key: writes an answer again; model_key: chooses another model.
     """
     parts: list[str] = []
     if node.status is Status.ERROR:
-        parts.append(f"{node.error} Press {again_key} to try again.")
+        error = (node.error or "").rstrip(".")
+        parts.append(f"{error}.{_what_helps(error, again_key, model_key)}")
     elif node.status is Status.STOPPED:
         parts.append("stopped")
     elif node.error:

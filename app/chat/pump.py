@@ -9,13 +9,18 @@ it. Painting comes after a flush and is not seen here; the transcript leaves out
 
 import asyncio
 import contextvars
+import logging
 import time
 from collections.abc import Callable
 
 from app.models.port import GenerationPort
 from engine import Event, Finished
 
+log = logging.getLogger(__name__)
+
 Sink = Callable[[list[Event]], None]
+Broken = Callable[[Exception], None]
+"""Told what a sink has raised; it is given nothing more."""
 
 FASTEST = 1 / 15
 SLOWEST = 0.5
@@ -32,7 +37,7 @@ class Pump:
         self._after_flush = after_flush
         # Woken from the engine's thread a callback would lack the app's context variables.
         self._context = contextvars.copy_context()
-        self._streams: dict[GenerationPort, Sink] = {}
+        self._streams: dict[GenerationPort, tuple[Sink, Broken]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._woken = False
         self._cost = 0.0
@@ -49,9 +54,9 @@ class Pump:
         """Whether it has delivered its last."""
         return self._closed
 
-    def attach(self, generation: GenerationPort, sink: Sink) -> None:
-        """Deliver a generation's events to `sink` until its `Finished` has been delivered."""
-        self._streams[generation] = sink
+    def attach(self, generation: GenerationPort, sink: Sink, broken: Broken) -> None:
+        """Deliver a generation's events to `sink` until its `Finished` has been delivered, or it raises."""
+        self._streams[generation] = (sink, broken)
         generation.set_listener(self.wake)
         self.wake()
 
@@ -69,16 +74,24 @@ class Pump:
     def flush(self) -> int:
         """Deliver what waits, now; return the number of events."""
         carried = 0
-        for generation, sink in list(self._streams.items()):
+        for generation, (sink, broken) in list(self._streams.items()):
             events = generation.poll()
             if not events:
                 continue
             carried += len(events)
             if isinstance(events[-1], Finished):
-                del self._streams[generation]
-                generation.set_listener(None)
-            sink(events)
+                self._detach(generation)
+            try:
+                sink(events)
+            except Exception as error:
+                log.exception("taking the events of generation %s failed", generation.sequence_id)
+                self._detach(generation)
+                _tell(broken, error)
         return carried
+
+    def _detach(self, generation: GenerationPort) -> None:
+        if self._streams.pop(generation, None) is not None:
+            generation.set_listener(None)
 
     def close(self) -> None:
         """Deliver what waits and stop."""
@@ -103,8 +116,18 @@ class Pump:
         started = time.perf_counter()
         if not self.flush():
             return
-        self._after_flush()
+        try:
+            self._after_flush()
+        except Exception:
+            log.exception("showing numbers beside new text failed")
         cost = time.perf_counter() - started + late
         self._cost += _SMOOTHING * (cost - self._cost)
         if self._streams:
             self._plan()
+
+
+def _tell(broken: Broken, error: Exception) -> None:
+    try:
+        broken(error)
+    except Exception:
+        log.exception("ending what failed has failed too")

@@ -6,13 +6,13 @@ shows the tab turns them into widgets, and a tab that nobody looks at costs no p
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from app.chat.conversation import AnswerStats, Conversation, Role, Status
 from app.chat.draft import Writing
 from app.chat.events import (
+    NOT_WRITING,
     AnswerFinished,
     Changed,
     Notice,
@@ -23,8 +23,10 @@ from app.chat.events import (
     TextStreamed,
 )
 from app.chat.model_slot import ModelSlot
+from app.chat.pauses import Pauses
 from app.chat.prompt import answer_outcome, chat_too_long, prompt_messages, submit_prompt
 from app.chat.shared import Services
+from app.chat.turn import Turn, own_fault
 from app.models.port import GenerationPort, ModelPort
 from app.settings.actions import label_of
 from engine import (
@@ -33,23 +35,9 @@ from engine import (
     Finished,
     Priority,
     Prompt,
-    SequenceState,
     SequenceStats,
     TextDelta,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """An answer to ask for: after `parent`, with `text` as the new message, or again as a sibling.
-
-    `replaces` is the message that `text` is another wording of.
-    """
-
-    parent: str | None
-    text: str | None
-    again: str | None = None
-    replaces: str | None = None
 
 
 class ChatSession:
@@ -79,11 +67,12 @@ class ChatSession:
         self._report = report
         self._generation: GenerationPort | None = None
         self._task: asyncio.Task[None] | None = None
-        self._asking: _Turn | None = None
+        self._asking: Turn | None = None
         """What `_task` asks for."""
         self._context_length = 0
         """Most tokens that the model of the running answer reads."""
         self._answer: str | None = None
+        self._pauses = Pauses()
         self._closed = False
 
     @property
@@ -111,10 +100,8 @@ class ChatSession:
         if self.paused:
             return TabState.PAUSED
         if self._generation is not None:
-            if self.stats is not None and self.stats.state in (SequenceState.QUEUED, SequenceState.PAUSED):
-                return TabState.QUEUED
-            if self.stats is not None and self.stats.state is SequenceState.PREFILL:
-                return TabState.READING
+            if self.stats is not None and self.stats.state in NOT_WRITING:
+                return NOT_WRITING[self.stats.state]
             node = self.conversation.nodes[self._answer or ""]
             return TabState.GENERATING if node.token_ids else TabState.READING
         if self._task is not None:
@@ -150,11 +137,11 @@ class ChatSession:
             self.queued.append(text)
             self._tell(Changed())
         else:
-            self._launch(_Turn(self.conversation.leaf, text))
+            self._launch(Turn(self.conversation.leaf, text))
 
     def edit(self, node_id: str, text: str) -> None:
         """Ask with a message written differently; the old branch stays in the tree."""
-        turn = _Turn(self.conversation.nodes[node_id].parent, text, replaces=node_id)
+        turn = Turn(self.conversation.nodes[node_id].parent, text, replaces=node_id)
         if not self._refuse_while_busy(turn):
             self._launch(turn)
 
@@ -164,22 +151,21 @@ class ChatSession:
         if leaf is None or self._refuse_while_busy(None):
             return
         if leaf.role is Role.USER:
-            self._launch(_Turn(leaf.id, None))
+            self._launch(Turn(leaf.id, None))
         else:
-            self._launch(_Turn(leaf.parent, None, again=leaf.id))
+            self._launch(Turn(leaf.parent, None, again=leaf.id))
 
     def show_sibling(self, step: int) -> None:
         """Show the alternative `step` places from the last answer (or message) that has any."""
-        if self._refuse_while_busy(None):
-            return
-        for node in reversed(self.conversation.path()):
-            siblings = self.conversation.siblings(node.id)
-            if len(siblings) > 1:
-                at = [sibling.id for sibling in siblings].index(node.id)
-                self.conversation.select(siblings[(at + step) % len(siblings)].id)
-                self._save()
-                self._tell(PathChanged())
-                return
+        if not self._refuse_while_busy(None) and self.conversation.show_sibling(step):
+            self._save()
+            self._tell(PathChanged())
+
+    def show_branch(self, node_id: str) -> None:
+        """Show the branch that a message stands on; not while an answer is being written."""
+        self.conversation.select(node_id)
+        self._save()
+        self._tell(PathChanged())
 
     def stop(self) -> bool:
         """Stop the answer and keep what is there; tell whether there was one."""
@@ -199,6 +185,8 @@ class ChatSession:
         self.paused = not self.paused
         if self._generation is not None:
             (self._generation.pause if self.paused else self._generation.resume)()
+            if self.conversation.nodes[self._answer or ""].token_ids:
+                self._pauses.note(self.paused)
         self._tell(Changed())
         return True
 
@@ -247,9 +235,8 @@ class ChatSession:
     def _keep_unsent(self) -> None:
         asking = self._asking.text if self._task is not None and self._asking is not None else None
         self.writing.put_in_front([asking or "", *self.queued])
-        self.queued.clear()
 
-    def _refuse_while_busy(self, turn: _Turn | None) -> bool:
+    def _refuse_while_busy(self, turn: Turn | None) -> bool:
         if not self.busy:
             return False
         if turn is not None and turn.text is not None:
@@ -258,16 +245,22 @@ class ChatSession:
         self._tell(Notice(stop, "information"))
         return True
 
-    def _launch(self, turn: _Turn) -> None:
+    def _launch(self, turn: Turn) -> None:
         if self.model is None:
             missing = f"No model is open; press {self.key('choose_model')} to choose one."
             self._turn_failed(turn, self.models.error or missing)
             return
         self._asking = turn
-        self._task = asyncio.get_running_loop().create_task(self._run_turn(turn, self.model))
+        self._task = asyncio.get_running_loop().create_task(self._ask(turn, self.model))
         self._tell(Changed())
 
-    async def _run_turn(self, turn: _Turn, model: ModelPort) -> None:
+    async def _ask(self, turn: Turn, model: ModelPort) -> None:
+        try:
+            await self._run_turn(turn, model)
+        except Exception as error:
+            self._break_off(error, turn)
+
+    async def _run_turn(self, turn: Turn, model: ModelPort) -> None:
         conversation = self.conversation
         before = conversation.path(turn.parent) if turn.parent is not None else []
         messages, kept = prompt_messages(conversation.system_prompt, before, turn.text, str(model.path))
@@ -288,9 +281,8 @@ class ChatSession:
         else:
             self._begin(turn, model, generation, prompt)
 
-    def _turn_failed(self, turn: _Turn, reason: str | None) -> None:
-        self._task = None
-        self.paused = False
+    def _turn_failed(self, turn: Turn, reason: str | None) -> None:
+        self._task, self.paused = None, False
         if turn.text is not None and turn.replaces is None:
             self.queued.insert(0, turn.text)
         elif turn.text is not None:
@@ -300,9 +292,8 @@ class ChatSession:
             self._tell(Notice(reason, "error"))
         self._tell(Changed())
 
-    def _begin(self, turn: _Turn, model: ModelPort, generation: GenerationPort, prompt: Prompt) -> None:
-        self._task = None
-        self._generation = generation
+    def _begin(self, turn: Turn, model: ModelPort, generation: GenerationPort, prompt: Prompt) -> None:
+        self._task, self._generation = None, generation
         self._context_length = model.context_length
         conversation = self.conversation
         if self.paused:
@@ -317,15 +308,16 @@ class ChatSession:
             if turn.text is not None:
                 conversation.add_user(turn.text)
             answer = conversation.begin_answer(str(model.path), in_reasoning=in_reasoning)
-        self._answer = answer.id
+        self._answer, self._pauses = answer.id, Pauses()
         self._save()
-        self._services.pump.attach(generation, self._on_events)
+        take = partial(self._on_events, generation)
+        self._services.pump.attach(generation, take, self._break_off)
         self._tell(PathChanged())
         self.models.prompt_made(prompt.warning)
 
-    def _on_events(self, events: Sequence[Event]) -> None:
+    def _on_events(self, generation: GenerationPort, events: Sequence[Event]) -> None:
         answer = self._answer
-        if answer is None:
+        if answer is None or generation is not self._generation:
             return
         deltas = [event for event in events if isinstance(event, TextDelta)]
         if deltas:
@@ -340,13 +332,7 @@ class ChatSession:
     def _finish(self, answer: str, finished: Finished) -> None:
         limit = self._generation.request.max_tokens if self._generation is not None else None
         status, note = answer_outcome(finished, limit, self._context_length, self.key("tab_settings"))
-        stats = AnswerStats(
-            tokens=finished.completion_tokens,
-            tok_s=finished.tok_s,
-            ttft_ms=finished.ttft_ms,
-            cached_tokens=finished.cached_tokens,
-            prompt_tokens=finished.prompt_tokens,
-        )
+        stats = self._pauses.stats(finished)
         self._generation = self._answer = self.stats = None
         self.paused = False
         pieces = self.conversation.finish(answer, status, error=note, stats=stats)
@@ -354,13 +340,32 @@ class ChatSession:
         if pieces:
             self._tell(TextStreamed(answer, tuple(pieces)))
         self._tell(AnswerFinished(answer))
-        self.models.release_retired()
-        if self._closed:
-            self.models.release()
-        elif status is Status.COMPLETE and self.queued:
+        self._give_back_models()
+        if status is Status.COMPLETE and self.queued and not self._closed:
             self.send(self.queued.pop(0))
         else:
             self._return_queue()
+
+    def _break_off(self, error: Exception, turn: Turn | None = None) -> None:
+        """End what this tab does after a fault of the app's own; no other tab hears of it."""
+        reason, generation, answer = own_fault(error), self._generation, self._answer
+        self._generation = self._answer = self.stats = None
+        if generation is not None:
+            generation.cancel()
+        if answer is not None:
+            self._task, self.paused = None, False
+            self.conversation.finish(answer, Status.ERROR, error=reason)
+            self._save()
+            self._tell(AnswerFinished(answer))
+            self._return_queue()
+        elif turn is not None:
+            self._turn_failed(turn, reason)
+        else:
+            self._tell(Notice(reason, "error"))
+        self._give_back_models()
+
+    def _give_back_models(self) -> None:
+        self.models.release() if self._closed else self.models.release_retired()
 
     def _return_queue(self) -> None:
         if self.queued:
@@ -374,8 +379,6 @@ class ChatSession:
         if not self.busy:
             self.models.release_retired()
         self._tell(Changed())
-        for warning in self.models.warnings:
-            self._tell(Notice(warning))
         if switched and (problem := chat_too_long(self.conversation, model)):
             self._tell(Notice(problem))
         if self.queued and not self.busy:
@@ -387,6 +390,7 @@ class ChatSession:
     def _tell(self, event: SessionEvent) -> None:
         if not self._closed:
             self._report(self, event)
+            self._keep_unsent()
 
 
 def _cancel_when_submitted(running: "asyncio.Future[tuple[GenerationPort, Prompt]]") -> None:

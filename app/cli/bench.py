@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from app.bench.workload import (
 from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
 from app.models.make import make_engine
 from app.settings.file import parse_size
+from app.terminal.controls import for_stream
 
 if TYPE_CHECKING:
     from app.bench.measure import Bench, Figures
@@ -101,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
         figures = measure(engine, bench, workload) | {"start": start, "speculation": args.speculation}
     finally:
         engine.close()
-    print(json.dumps(figures) if args.json else render(figures))
+    print(for_stream(json.dumps(figures) if args.json else render(figures), sys.stdout))
     return 0
 
 

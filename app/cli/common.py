@@ -23,7 +23,8 @@ def say(message: str) -> None:
     if sys.stderr is None:
         return
     try:
-        print(for_stream(f"tui-chat: {message}", sys.stderr), file=sys.stderr, flush=True)
+        line = " ".join(message.splitlines())
+        print(for_stream(f"tui-chat: {line}", sys.stderr), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         return
 

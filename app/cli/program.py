@@ -129,7 +129,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = build_parser(arguments).parse_args(arguments)
         code = _run(args)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -146,6 +147,7 @@ def program() -> NoReturn:
     Threads may still compile kernels, and no compiler can be stopped. Python would wait for some of them,
     and end others in the midst of native code, which aborts the process with a message on the screen.
     """
+    _fill_descriptors()
     code = main()
     if threading.active_count() > 1:
         for stream in (sys.stdout, sys.stderr):
@@ -155,6 +157,18 @@ def program() -> NoReturn:
     sys.exit(code)
 
 
+def _fill_descriptors() -> None:
+    """Keep files that are opened from getting the number of a closed stdin, stdout or stderr.
+
+    What native code prints would be written into them.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
 def _run(args: argparse.Namespace) -> int:
     if args.command is None:
         return _chat(args)
@@ -162,9 +176,12 @@ def _run(args: argparse.Namespace) -> int:
         args.model = args.chat_model
     if hasattr(args, "models_folder"):
         args.models_folder = args.chat_folders + args.models_folder
+    from app.cli.common import CommandError
     from app.settings.paths import locations
     from app.terminal.log_file import logging_to
 
+    if sys.stdout is None:
+        raise CommandError("stdout is closed: there is nowhere to write to")
     with logging_to(locations().log_file):
         return int(import_module(f"app.cli.{args.command}").run(args))
 
@@ -244,12 +261,12 @@ def _logged(error: Exception) -> str:
     import time
     import traceback
 
-    from app.settings.paths import locations, private_directory
+    from app.settings.paths import locations
+    from app.terminal.log_file import open_log
 
     path = locations().log_file
     try:
-        private_directory(path.parent)
-        with path.open("a", encoding="utf-8") as log:
+        with os.fdopen(open_log(path), "a", encoding="utf-8") as log:
             log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {PROGRAM} {version()} {sys.argv[1:]}\n")
             log.write("".join(traceback.format_exception(error)) + "\n")
     except OSError:

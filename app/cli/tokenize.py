@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings
+from app.terminal.controls import for_stream
 
 if TYPE_CHECKING:
     from engine import Tokenizer
@@ -36,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"ids": ids}))
         return 0
     for token_id in ids:
-        print(f"{token_id:>7}  {json.dumps(tokenizer.token_text(token_id), ensure_ascii=False)}")
+        text = json.dumps(tokenizer.token_text(token_id), ensure_ascii=False)
+        print(for_stream(f"{token_id:>7}  {text}", sys.stdout))
     return 0
 
 

@@ -2,11 +2,13 @@
 
 import argparse
 import json
+import sys
 
 from app.models.builtin import builtin_model_path
 from app.models.choice import model_folders
 from app.settings.file import load_settings
 from app.settings.paths import locations
+from app.terminal.controls import for_stream
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,10 +33,11 @@ def run(args: argparse.Namespace) -> int:
     }
     if args.json:
         folders = [str(folder) for folder in model_folders(settings, places)]
-        print(json.dumps(found | {"model_folders": folders}, indent=2, ensure_ascii=False))
+        record = json.dumps(found | {"model_folders": folders}, indent=2, ensure_ascii=False)
+        print(for_stream(record, sys.stdout))
         return 0
     for name, path in found.items():
-        print(f"{name.replace('_', ' '):<14} {path}")
+        print(for_stream(f"{name.replace('_', ' '):<14} {path}", sys.stdout))
     for folder in settings.models.folders:
-        print(f"{'model folder':<14} {folder}")
+        print(for_stream(f"{'model folder':<14} {folder}", sys.stdout))
     return 0

@@ -1,15 +1,18 @@
-"""Between conversations and the rows that hold them. Runs on the history's own thread."""
+"""From conversations to the rows that hold them. Runs on the history's own thread.
+
+Another window may have changed a row since this one read it: only what changed here is written.
+"""
 
 import json
 import sqlite3
 from array import array
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from app.chat.conversation import AnswerStats, Conversation, MessageNode, Role, Status
-from engine import Priority, RequestError, SamplingParams
+from app.chat.conversation import Conversation, MessageNode
+from engine import SamplingParams
 
-_SAMPLING_FIELDS = tuple(f.name for f in fields(SamplingParams) if f.name != "logit_bias")
+SAMPLING_FIELDS = tuple(f.name for f in fields(SamplingParams) if f.name != "logit_bias")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +30,12 @@ class ConversationRow:
     updated: float
 
 
+_CHANGING = ("title", "model_path", "system_prompt", "sampling", "leaf", "draft")
+
+
 def conversation_row(conversation: Conversation) -> ConversationRow:
     """Take a snapshot of everything but the messages."""
-    return ConversationRow(
+    row = ConversationRow(
         id=conversation.id,
         title=conversation.title,
         model_path=conversation.model_path,
@@ -40,32 +46,49 @@ def conversation_row(conversation: Conversation) -> ConversationRow:
         created=conversation.created,
         updated=conversation.updated,
     )
+    return replace(row, **{name: _clean(getattr(row, name)) for name in _CHANGING})
 
 
-def write_conversation(connection: sqlite3.Connection, row: ConversationRow) -> None:
-    """Insert or update a conversation's row."""
-    connection.execute(
-        """INSERT INTO conversations VALUES (:id, :title, :model_path, :system_prompt, :sampling, :leaf,
-               :draft, :created, :updated)
-           ON CONFLICT (id) DO UPDATE SET title = :title, model_path = :model_path,
-               system_prompt = :system_prompt, sampling = :sampling, leaf = :leaf, draft = :draft,
-               updated = :updated""",
-        {key: _clean(value) for key, value in asdict(row).items()},
-    )
+def changes(row: ConversationRow, base: ConversationRow | None) -> dict[str, str | None]:
+    """Return what a row says otherwise than `base`, which this window has read or written."""
+    wanted = {name: getattr(row, name) for name in _CHANGING}
+    return {name: value for name, value in wanted.items() if base is None or value != getattr(base, name)}
+
+
+def insert_conversation(connection: sqlite3.Connection, row: ConversationRow) -> None:
+    """Insert a row that is not there."""
+    values = asdict(row)
+    marks = ", ".join(f":{name}" for name in values)
+    connection.execute(f"INSERT INTO conversations ({', '.join(values)}) VALUES ({marks})", values)
+
+
+def update_conversation(
+    connection: sqlite3.Connection, current: ConversationRow, row: ConversationRow, changed: dict[str, Any]
+) -> None:
+    """Write into the row `current` what has changed."""
+    if "sampling" in changed:
+        changed = changed | {"sampling": _with_unknown(current.sampling, row.sampling)}
+    values = changed | {"updated": max(current.updated, row.updated)}
+    setting = ", ".join(f"{name} = :{name}" for name in values)
+    connection.execute(f"UPDATE conversations SET {setting} WHERE id = :id", values | {"id": row.id})
+
+
+def _with_unknown(current: str, wanted: str) -> str:
+    """Keep what another version has written beside the settings that this one knows."""
+    try:
+        return json.dumps(json.loads(current) | json.loads(wanted))
+    except (ValueError, TypeError, RecursionError):
+        return wanted
 
 
 def write_message(
     connection: sqlite3.Connection, conversation: str, position: int, node: MessageNode, window: int
 ) -> None:
-    """Insert or update one message as it stands now (it may be growing on another thread).
-
-    A message of a conversation that is not there (it was deleted) is not written.
-    """
+    """Insert or update one message as it stands now (it may be growing on another thread)."""
     connection.execute(
         """INSERT INTO messages (id, conversation, position, parent, role, text, reasoning, token_ids,
                reasoning_tokens, status, error, model, created, stats, window)
-           SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
-           WHERE EXISTS (SELECT 1 FROM conversations WHERE id = ?)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
            ON CONFLICT (id) DO UPDATE SET text = excluded.text, reasoning = excluded.reasoning,
                token_ids = excluded.token_ids, reasoning_tokens = excluded.reasoning_tokens,
                status = excluded.status, error = excluded.error, model = excluded.model,
@@ -86,7 +109,6 @@ def write_message(
             node.created,
             json.dumps(asdict(node.stats)) if node.stats else None,
             window,
-            conversation,
         ),
     )
 
@@ -99,85 +121,11 @@ def index_message(connection: sqlite3.Connection, node_id: str) -> None:
         connection.execute("INSERT INTO message_index (rowid, text) VALUES (?, ?)", row)
 
 
-def read_conversation(connection: sqlite3.Connection, conversation_id: str) -> Conversation | None:
-    """Read a conversation with its messages; None when there is none with this id."""
-    cursor = connection.execute("SELECT * FROM conversations WHERE id = ?", (conversation_id,))
-    found = cursor.fetchone()
-    if found is None:
-        return None
-    row = ConversationRow(*found)
-    sampling, max_tokens, priority = _read_sampling(row.sampling)
-    conversation = Conversation(
-        conversation_id=row.id,
-        title=row.title,
-        model_path=row.model_path,
-        system_prompt=row.system_prompt,
-        sampling=sampling,
-        max_tokens=max_tokens,
-        priority=priority,
-    )
-    conversation.draft = row.draft
-    conversation.created, conversation.updated = row.created, row.updated
-    conversation.nodes = _read_nodes(connection, conversation_id)
-    if row.leaf in conversation.nodes:
-        conversation.leaf = row.leaf
-    elif conversation.nodes:
-        conversation.leaf = next(reversed(conversation.nodes))
-    return conversation
-
-
-def _read_nodes(connection: sqlite3.Connection, conversation_id: str) -> dict[str, MessageNode]:
-    rows = connection.execute(
-        """SELECT id, parent, role, text, reasoning, token_ids, reasoning_tokens, status, error, model,
-               created, stats
-           FROM messages WHERE conversation = ? ORDER BY position, number""",
-        (conversation_id,),
-    )
-    nodes: dict[str, MessageNode] = {}
-    for row in rows:
-        node = _node(row)
-        if node.parent is None or node.parent in nodes:
-            nodes[node.id] = node
-    return nodes
-
-
-def _node(row: tuple[Any, ...]) -> MessageNode:
-    ids = array("I")
-    ids.frombytes(row[5])
-    status = Status(row[7])
-    return MessageNode(
-        id=row[0],
-        parent=row[1],
-        role=Role(row[2]),
-        text=row[3],
-        reasoning=row[4],
-        token_ids=ids.tolist(),
-        reasoning_tokens=row[6],
-        status=Status.STOPPED if status is Status.STREAMING else status,
-        error=row[8],
-        model=row[9],
-        created=row[10],
-        stats=AnswerStats(**json.loads(row[11])) if row[11] else None,
-    )
-
-
 def _sampling_text(conversation: Conversation) -> str:
-    values = {name: getattr(conversation.sampling, name) for name in _SAMPLING_FIELDS}
+    values = {name: getattr(conversation.sampling, name) for name in SAMPLING_FIELDS}
     values["logit_bias"] = {str(k): v for k, v in conversation.sampling.logit_bias.items()}
     values |= {"max_tokens": conversation.max_tokens, "priority": str(conversation.priority)}
     return json.dumps(values)
-
-
-def _read_sampling(text: str) -> tuple[SamplingParams, int | None, Priority]:
-    """Read how answers are made; what a later or damaged file says wrongly falls back to defaults."""
-    try:
-        values = json.loads(text)
-        bias = {int(k): float(v) for k, v in values.get("logit_bias", {}).items()}
-        known = {name: values[name] for name in _SAMPLING_FIELDS if name in values}
-        priority = Priority(values.get("priority", Priority.NORMAL))
-        return SamplingParams(**known, logit_bias=bias), values.get("max_tokens"), priority
-    except (ValueError, TypeError, AttributeError, RequestError):
-        return SamplingParams(), None, Priority.NORMAL
 
 
 def _clean(value: Any) -> Any:

@@ -56,8 +56,17 @@ _STEP_1 = (
         PRIMARY KEY (window, position)
     )""",
 )
+_STEP_2 = (
+    """CREATE TABLE drafts (
+        conversation TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+        window INTEGER NOT NULL,
+        text TEXT NOT NULL,
+        PRIMARY KEY (conversation, window)
+    )""",
+)
+"""What was written in a window while another one had changed the draft of the same chat."""
 _SEARCH_INDEX = "CREATE VIRTUAL TABLE IF NOT EXISTS message_index USING fts5(text)"
-STEPS: Sequence[Sequence[str]] = (_STEP_1,)
+STEPS: Sequence[Sequence[str]] = (_STEP_1, _STEP_2)
 
 
 def migrate(connection: sqlite3.Connection) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 
+from app.history.reading import text_of
 from app.history.statements import ConversationSummary, holds_something, read_summary
 
 _AROUND = 40
@@ -27,7 +28,8 @@ def search_conversations(
     # one, as in languages written without spaces.
     found = found or _newest(_plain(connection, words), limit)
     titled = _titled(connection, words, limit)
-    summaries = [read_summary(connection, key) for key in dict.fromkeys([*titled, *found])]
+    lines = (read_summary(connection, key) for key in dict.fromkeys([*titled, *found]))
+    summaries = [line for line in lines if line is not None]
     summaries.sort(key=lambda summary: -summary.updated)
     return [_with_message(connection, summary, found, words) for summary in summaries[:limit]]
 
@@ -62,7 +64,9 @@ def _newest(rows: Iterable[tuple[str, int]], limit: int) -> dict[str, int]:
 
 def _titled(connection: sqlite3.Connection, words: list[str], limit: int) -> list[str]:
     folded = [word.casefold() for word in words]
-    rows = connection.execute("SELECT id, title FROM conversations ORDER BY updated DESC")
+    rows = connection.execute(
+        "SELECT id, CAST(coalesce(title, '') AS TEXT) FROM conversations ORDER BY updated DESC"
+    )
     matching = (key for key, title in rows if all(word in title.casefold() for word in folded))
     return list(islice((key for key in matching if holds_something(connection, key)), limit))
 
@@ -74,7 +78,7 @@ def _with_message(
     if number is None:
         return summary
     key, text = connection.execute("SELECT id, text FROM messages WHERE number = ?", (number,)).fetchone()
-    return replace(summary, message_id=key, snippet=_snippet(text, words))
+    return replace(summary, message_id=text_of(key), snippet=_snippet(text_of(text), words))
 
 
 def _snippet(text: str, words: list[str]) -> str:

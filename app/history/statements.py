@@ -1,26 +1,22 @@
-"""What is written and asked about the history, in SQL. Runs on the history's own thread."""
+"""What is asked about the history, in SQL. Runs on the history's own thread."""
 
 import sqlite3
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
-from app.chat.conversation import MessageNode, Status
-from app.history.opening import Database, is_running
-from app.history.rows import ConversationRow, index_message, write_conversation, write_message
+from app.chat.conversation import NEW_TITLE, Conversation
+from app.history.opening import Database
+from app.history.pending import OpenTabs
+from app.history.reading import number_of, text_of, text_or_none
+from app.history.rows import index_message
+from app.history.windows import is_running
 
-_HOLDS_SOMETHING = "(c.draft <> '' OR EXISTS (SELECT 1 FROM messages m WHERE m.conversation = c.id))"
+HOLDS_SOMETHING = """(c.draft <> '' OR EXISTS (SELECT 1 FROM messages m WHERE m.conversation = c.id)
+    OR EXISTS (SELECT 1 FROM drafts d WHERE d.conversation = c.id))"""
 """Condition on a conversation `c`: messages or a draft; an empty chat is worth no line."""
 _SUMMARY = """SELECT c.id, c.title, c.model_path, c.updated,
     (SELECT count(*) FROM messages m WHERE m.conversation = c.id) FROM conversations c"""
-Signature = tuple[object, ...]
-"""Tells whether a message has changed since it was written."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTabs:
-    """The tabs of the last time: conversation ids in order, and the active one."""
-
-    ids: tuple[str, ...] = ()
-    active: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,47 +34,6 @@ class ConversationSummary:
     """The found message's text around the first word found."""
 
 
-@dataclass(slots=True)
-class Pending:
-    """What waits to be written; the newest state of a thing replaces the older."""
-
-    conversations: dict[str, ConversationRow] = field(default_factory=dict)
-    messages: dict[str, tuple[str, int, MessageNode]] = field(default_factory=dict)
-    tabs: OpenTabs | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self.conversations or self.messages or self.tabs is not None)
-
-
-def signature(node: MessageNode) -> Signature:
-    """Return what changes whenever the message does."""
-    return (node.status, len(node.text), len(node.reasoning), len(node.token_ids), node.error, node.stats)
-
-
-def write(database: Database, pending: Pending) -> dict[str, Signature]:
-    """Write all of it in one transaction; return the signatures of the messages written."""
-    connection = database.connection
-    written: dict[str, Signature] = {}
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        for row in pending.conversations.values():
-            write_conversation(connection, row)
-        for conversation_id, position, node in pending.messages.values():
-            # Taken before the row: what grows meanwhile makes the next save write it again.
-            written[node.id] = signature(node)
-            write_message(connection, conversation_id, position, node, database.window)
-            if database.searchable and node.status is not Status.STREAMING:
-                index_message(connection, node.id)
-        if pending.tabs is not None:
-            _write_tabs(database, pending.tabs)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    return written
-
-
 def recover(database: Database) -> None:
     """Mark the answers that this window's last app left unfinished as stopped."""
     connection = database.connection
@@ -89,14 +44,6 @@ def recover(database: Database) -> None:
         connection.execute("UPDATE messages SET status = 'stopped' WHERE id = ?", (node_id,))
         if database.searchable:
             index_message(connection, node_id)
-
-
-def _write_tabs(database: Database, tabs: OpenTabs) -> None:
-    database.connection.execute("DELETE FROM open_tabs WHERE window = ?", (database.window,))
-    database.connection.executemany(
-        "INSERT INTO open_tabs VALUES (?, ?, ?, ?)",
-        [(database.window, number, tab, int(tab == tabs.active)) for number, tab in enumerate(tabs.ids)],
-    )
 
 
 def read_tabs(database: Database) -> OpenTabs:
@@ -113,41 +60,49 @@ def read_tabs(database: Database) -> OpenTabs:
 def read_recent(database: Database, limit: int) -> list[ConversationSummary]:
     """Return the conversations that hold messages or a draft, the last changed first."""
     rows = database.connection.execute(
-        f"{_SUMMARY} WHERE {_HOLDS_SOMETHING} ORDER BY c.updated DESC LIMIT ?", (limit,)
+        f"{_SUMMARY} WHERE {HOLDS_SOMETHING} ORDER BY c.updated DESC LIMIT ?", (limit,)
     )
-    return [ConversationSummary(*row) for row in rows.fetchall()]
+    return [_summary(row) for row in rows.fetchall()]
+
+
+def with_waiting(
+    found: list[ConversationSummary], waiting: Iterable[Conversation], limit: int
+) -> list[ConversationSummary]:
+    """Add to a list what could not be written yet."""
+    lines = {summary.id: summary for summary in found}
+    for chat in waiting:
+        if chat.nodes or chat.draft:
+            lines[chat.id] = ConversationSummary(
+                chat.id, chat.title, chat.model_path, chat.updated, len(chat.nodes)
+            )
+    return sorted(lines.values(), key=lambda summary: -summary.updated)[:limit]
 
 
 def holds_something(connection: sqlite3.Connection, conversation_id: str) -> bool:
     """Tell whether a conversation has messages or a draft."""
-    sql = f"SELECT 1 FROM conversations c WHERE c.id = ? AND {_HOLDS_SOMETHING}"
+    sql = f"SELECT 1 FROM conversations c WHERE c.id = ? AND {HOLDS_SOMETHING}"
     return connection.execute(sql, (conversation_id,)).fetchone() is not None
 
 
-def read_summary(connection: sqlite3.Connection, conversation_id: str) -> ConversationSummary:
-    """Return the line of one conversation, which must be there."""
+def read_summary(connection: sqlite3.Connection, conversation_id: str) -> ConversationSummary | None:
+    """Return the line of one conversation."""
     row = connection.execute(f"{_SUMMARY} WHERE c.id = ?", (conversation_id,)).fetchone()
-    return ConversationSummary(*row)
+    return _summary(row) if row is not None else None
+
+
+def _summary(row: tuple[Any, ...]) -> ConversationSummary:
+    key, title, model, updated, messages = row
+    return ConversationSummary(
+        text_of(key), text_of(title) or NEW_TITLE, text_or_none(model), number_of(updated), messages
+    )
 
 
 def is_open_elsewhere(database: Database, conversation_id: str) -> bool:
     """Tell whether another app that runs now has a conversation in a tab."""
     path = database.path
     rows = database.connection.execute(
-        "SELECT DISTINCT window FROM open_tabs WHERE conversation = ? AND window != ?",
+        """SELECT DISTINCT window FROM open_tabs
+           WHERE conversation = ? AND window != ? AND typeof(window) = 'integer'""",
         (conversation_id, database.window),
     ).fetchall()
     return path is not None and any(is_running(path, window) for (window,) in rows)
-
-
-def delete(database: Database, conversation_id: str) -> None:
-    """Delete a conversation, its messages and their place in the index."""
-    connection = database.connection
-    connection.execute("BEGIN IMMEDIATE")
-    if database.searchable:
-        connection.execute(
-            "DELETE FROM message_index WHERE rowid IN (SELECT number FROM messages WHERE conversation = ?)",
-            (conversation_id,),
-        )
-    connection.execute("DELETE FROM conversations WHERE id = ?", (conversation_id,))
-    connection.execute("COMMIT")

@@ -1,41 +1,50 @@
 """The history of conversations: saved while they stream, back after a restart or a kill.
 
 One thread owns the database; every call puts work into its queue. Streamed text is written in
-batches, at most `FLUSH_SECONDS` after it came, so a kill loses less than a second.
+batches, at most `FLUSH_SECONDS` after it came, so a kill loses less than half a second.
 """
 
+import contextlib
 import logging
 import queue
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from app.chat.conversation import Conversation
-from app.history.opening import Database, file_identity, is_corrupt, move_aside, open_database
-from app.history.rows import conversation_row, read_conversation
+from app.history.opening import (
+    Database,
+    HistoryUnusableError,
+    file_identity,
+    is_corrupt,
+    open_database,
+    open_file,
+    take_over,
+)
+from app.history.outbox import Outbox
+from app.history.pending import OpenTabs
+from app.history.reading import read_conversation
 from app.history.search import search_conversations
 from app.history.statements import (
     ConversationSummary,
-    OpenTabs,
-    Pending,
-    Signature,
-    delete,
     is_open_elsewhere,
     read_recent,
     read_tabs,
     recover,
-    signature,
-    write,
+    with_waiting,
 )
+from app.history.windows import is_running
+from app.history.writing import write
 
-FLUSH_SECONDS = 0.4
+FLUSH_SECONDS = 0.3
 _RETRY_SECONDS = 2.0
+_REOPEN_SECONDS = 5.0
 _ANSWER_SECONDS = 15.0
+_OPEN_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
@@ -43,63 +52,66 @@ _T = TypeVar("_T")
 class HistoryStore:
     """The history file at `path`; None keeps everything in memory.
 
-    `on_warning` is called on the history's thread with a sentence for the person; `warning` keeps
-    the one from opening. No method raises because of the file: trouble becomes a warning and the
-    conversations go on in memory.
+    The file is opened on the history's thread; questions wait for that. `on_warning` is called there with
+    a sentence for the person, whenever what `standing` says may have changed too. No method raises because
+    of the file: trouble becomes a warning, and what could not be written waits until it can be.
     """
 
     def __init__(self, path: Path | None, *, on_warning: Callable[[str], None] | None = None) -> None:
         self.path = path
-        self.warning: str | None = None
-        self.window = 0
         self.on_warning = on_warning
-        self._lock = threading.Lock()
-        self._pending = Pending()
-        self._written: dict[str, Signature] = {}
-        self._living: weakref.WeakValueDictionary[str, Conversation] = weakref.WeakValueDictionary()
-        self._deleted: set[str] = set()
+        self._outbox = Outbox()
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._database: Database
+        self._lock = threading.Lock()
+        self._asked: set[Future[Any]] | None = set()
+        """Questions without an answer; None once there will be none."""
         self._retry_at = 0.0
-        self._troubled = False
-        opened: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(opened,), name="history", daemon=True)
+        self._trouble: str | None = None
+        """Why what waits cannot be written."""
+        self.notices: tuple[str, ...] = ()
+        """What the person should read once."""
+        self._ended_saved = False
+        self._opened = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="history", daemon=True)
         self._thread.start()
-        opened.result()
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether something is in no file and cannot be written now."""
+        return self._opened.is_set() and (self._trouble is not None or self._only_in_memory)
+
+    @property
+    def standing(self) -> tuple[str, ...]:
+        """What is wrong with the saving, as long as it is, the most important first."""
+        if not self._opened.is_set():
+            return ()
+        lines: list[str] = []
+        problem, where = self._database.problem, self._database.path
+        if problem is not None and where is not None:
+            lines.append(f"{problem}. What you write is kept in {where.name} and joins your chats later.")
+        if self.unsaved:
+            lines.insert(0, f"NOT SAVED: {self._trouble or problem}. It is tried again until it succeeds.")
+        return tuple(lines)
+
+    def dismiss(self) -> bool:
+        """Take the notices away; tell whether there were any."""
+        there, self.notices = bool(self.notices), ()
+        return there
 
     def save(self, conversation: Conversation) -> None:
         """Save a conversation as it stands: its settings, draft, and every message that changed."""
-        row = conversation_row(conversation)
-        nodes = list(conversation.nodes.values())
-        with self._lock:
-            if row.id in self._deleted:
-                return
-            self._living[row.id] = conversation
-            self._pending.conversations[row.id] = row
-            for position, node in enumerate(nodes):
-                if self._written.get(node.id) != signature(node):
-                    self._pending.messages[node.id] = (row.id, position, node)
+        self._outbox.save(conversation)
         self._wake()
 
     def append(self, conversation: Conversation, node_id: str) -> None:
         """Note that an answer has grown; it is written within half a second. Costs next to nothing."""
-        node = conversation.nodes[node_id]
-        with self._lock:
-            entry = self._pending.messages.get(node_id)
-            known = node_id in self._written
-        if entry is not None:
-            return
-        if not known:
-            self.save(conversation)
-            return
-        with self._lock:
-            self._pending.messages[node_id] = (conversation.id, -1, node)
-        self._wake()
+        if self._outbox.append(conversation, node_id):
+            self._wake()
 
     def save_tabs(self, ids: Sequence[str], active: str | None) -> None:
         """Save which conversations are open, in order, and the active one."""
-        with self._lock:
-            self._pending.tabs = OpenTabs(tuple(ids), active)
+        self._outbox.save_tabs(OpenTabs(tuple(ids), active))
         self._wake()
 
     def list_open_tabs(self) -> OpenTabs:
@@ -108,19 +120,21 @@ class HistoryStore:
 
     def load(self, conversation_id: str) -> Conversation | None:
         """Read a conversation; an answer that was interrupted is "stopped" with its text."""
-        conversation = self._ask(
-            lambda database: read_conversation(database.connection, conversation_id), None
+
+        def has_ended(window: int) -> bool:
+            path = self._database.path
+            return path is None or window == self._database.window or not is_running(path, window)
+
+        loaded = self._ask(
+            lambda database: read_conversation(database.connection, conversation_id, has_ended), None
         )
-        if conversation is not None:
-            with self._lock:
-                self._living[conversation.id] = conversation
-                for node in conversation.nodes.values():
-                    self._written[node.id] = signature(node)
-        return conversation
+        return self._outbox.read(conversation_id, loaded)
 
     def recent(self, limit: int = 50) -> list[ConversationSummary]:
         """Return the conversations that hold messages or a draft, the last changed first."""
-        return self._ask(lambda database: read_recent(database, limit), [])
+        nothing: list[ConversationSummary] = []
+        found = self._ask(lambda database: read_recent(database, limit), nothing)
+        return with_waiting(found, self._outbox.waiting(), limit)
 
     def search(self, query: str, limit: int = 50) -> list[ConversationSummary]:
         """Find conversations by title or text: every word (the last of a text may be a beginning)."""
@@ -131,83 +145,121 @@ class HistoryStore:
     def delete(self, conversation_id: str) -> bool:
         """Delete a conversation with all its messages; what still streams into it is not saved.
 
-        False, and nothing is done, while another app that runs has it in a tab: what is written there
-        would be left without the messages before it.
+        False, and nothing is done, while another app that runs has it in a tab.
         """
         if self._ask(lambda database: is_open_elsewhere(database, conversation_id), False):
             return False
-        with self._lock:
-            self._deleted.add(conversation_id)
-            self._living.pop(conversation_id, None)
-            self._pending.conversations.pop(conversation_id, None)
-            pending = self._pending.messages
-            for node_id in [key for key, entry in pending.items() if entry[0] == conversation_id]:
-                del pending[node_id]
-        self._ask(lambda database: delete(database, conversation_id), None)
+        self._outbox.delete(conversation_id)
+        self.flush()
         return True
 
-    def flush(self) -> bool:
-        """Write everything that waits; True when it is on disk (or in memory, without a file)."""
-        return self._ask(lambda _: not self._pending, False)
+    def discard(self, conversation_id: str) -> None:
+        """Delete a conversation soon if there is nothing in it; does not wait."""
+        self._outbox.delete(conversation_id, if_empty=True)
+        self._wake()
 
-    def close(self, timeout: float = 5.0) -> None:
-        """Write everything that waits and end the thread. Calling it again does nothing."""
+    def flush(self) -> bool:
+        """Write everything that waits; True when nothing would be lost by leaving."""
+        return self._ask(lambda _: self._is_saved(), False)
+
+    def close(self, timeout: float = 5.0) -> bool:
+        """Write everything that waits and end the thread; tell whether all was written.
+
+        Calling it again does nothing.
+        """
         if self._thread.is_alive():
             self._inbox.put(None)
             self._thread.join(timeout)
+        return self._ended_saved
+
+    def _is_saved(self) -> bool:
+        # Once more, as a damaged file is begun anew with all that is open.
+        self._write_pending()
+        return self._trouble is None and not (self._only_in_memory and read_recent(self._database, 1))
+
+    @property
+    def _only_in_memory(self) -> bool:
+        return self._database.problem is not None and self._database.path is None
 
     def _wake(self) -> None:
         self._inbox.put(_nothing)
 
     def _ask(self, question: Callable[[Database], _T], otherwise: _T) -> _T:
         """Run a question on the history's thread, after all that was saved before it."""
-        if not self._thread.is_alive():
+        if not self._opened.wait(_OPEN_SECONDS):
+            self._warn(f"{self._name} cannot be opened yet; it is still tried.")
             return otherwise
         answer: Future[_T] = Future()
 
         def work() -> None:
             self._write_pending()
             try:
-                answer.set_result(question(self._database))
-            except BaseException as error:
-                if isinstance(error, sqlite3.Error) and is_corrupt(error):
-                    self._begin_anew()
+                answer.set_result(self._answer(question))
+            except Exception as error:
                 answer.set_exception(error)
+            with self._lock:
+                if self._asked is not None:
+                    self._asked.discard(answer)
 
+        with self._lock:
+            if self._asked is None:
+                return otherwise
+            self._asked.add(answer)
         self._inbox.put(work)
         try:
             return answer.result(_ANSWER_SECONDS)
-        except (sqlite3.Error, TimeoutError) as error:
-            if not (isinstance(error, sqlite3.Error) and is_corrupt(error)):
-                self._warn(f"{self.path}: the history did not answer ({error})")
+        except CancelledError:
+            return otherwise
+        except Exception as error:
+            self._warn(f"The history did not answer: {error or 'it takes too long'}", error)
             return otherwise
 
-    def _run(self, opened: "Future[None]") -> None:
+    def _answer(self, question: Callable[[Database], _T]) -> _T:
         try:
-            self._database = open_database(self.path)
-            self.window, self.warning = self._database.window, self._database.warning
-        except BaseException as error:
-            opened.set_exception(error)
-            return
-        try:
-            recover(self._database)
+            return question(self._database)
         except sqlite3.Error as error:
-            self.warning = f"{self.path}: unfinished answers could not be closed ({error})"
-        opened.set_result(None)
+            if not is_corrupt(error):
+                raise
+            self._begin_anew(error)
+        return question(self._database)
+
+    def _run(self) -> None:
+        try:
+            self._use(open_database(self.path))
+        finally:
+            self._opened.set()
+        for line in (*self.standing, *self.notices):
+            _log.warning("%s: %s", self.path, line)
         try:
             while self._serve():
                 pass
         finally:
-            self._write_pending()
+            with contextlib.suppress(sqlite3.Error):
+                self._ended_saved = self._is_saved()
             self._database.close()
+            with self._lock:
+                asked, self._asked = self._asked or set(), None
+            for answer in asked:
+                answer.cancel()
+
+    def _use(self, database: Database) -> None:
+        """Go on with a database that was opened."""
+        self._database = database
+        self.notices += tuple(database.notices)
+        self._retry_at = time.monotonic() + _REOPEN_SECONDS if database.problem else 0.0
+        try:
+            recover(database)
+        except sqlite3.Error as error:
+            _log.warning("unfinished answers could not be closed (%s)", error)
 
     def _serve(self) -> bool:
         """Wait for work, gather what comes within `FLUSH_SECONDS`, write it; False at the end."""
-        wait = max(0.05, self._retry_at - time.monotonic()) if self._pending else None
+        busy = bool(self._outbox) or self._database.problem is not None
+        wait = max(0.05, self._retry_at - time.monotonic()) if busy else None
         try:
             item = self._inbox.get(timeout=wait)
         except queue.Empty:
-            self._write_pending()
+            self._try_again()
             return True
         deadline = time.monotonic() + FLUSH_SECONDS
         while item is _nothing:
@@ -217,67 +269,78 @@ class HistoryStore:
                 break
         if item is None:
             return False
+        if item is not _nothing:
+            item()
         if time.monotonic() >= self._retry_at:
+            self._try_again()
+        elif self._trouble is None:
             self._write_pending()
-        item()
         return True
+
+    def _try_again(self) -> None:
+        """Go back from what stands in for the file, if the file can be used again, and write what waits."""
+        if self._database.problem is not None and self.path is not None:
+            self._retry_at = time.monotonic() + _REOPEN_SECONDS
+            with contextlib.suppress(HistoryUnusableError, sqlite3.Error):
+                database = open_file(self.path)
+                self._use(take_over(self._database, database))
+                self._warn("The history can be used again; everything is saved.")
+        self._write_pending()
 
     def _write_pending(self) -> None:
         """Write everything that waits in one transaction; on failure keep it for the next try."""
-        with self._lock:
-            pending, self._pending = self._pending, Pending()
+        if self._outbox and self._was_replaced:
+            self._begin_anew(None)
+        pending = self._outbox.take()
         if not pending:
             return
         try:
-            written = write(self._database, pending)
+            written = write(self._database, pending, self._outbox.known)
         except sqlite3.Error as error:
-            self._put_back(pending)
+            self._outbox.put_back(pending)
             self._failed(error)
             return
-        except Exception as error:
-            # A value that cannot be stored must not end the thread and with it all later saving.
-            self._warn(f"{self.path}: a change could not be saved ({error})")
-            return
-        self._troubled = False
-        with self._lock:
-            self._written.update(written)
-
-    def _put_back(self, pending: Pending) -> None:
-        with self._lock:
-            self._pending.conversations = pending.conversations | self._pending.conversations
-            self._pending.messages = pending.messages | self._pending.messages
-            if self._pending.tabs is None:
-                self._pending.tabs = pending.tabs
+        self._outbox.written(written.known)
+        if self._trouble is not None:
+            self._trouble = None
+            self._warn("The history can be written again; everything is saved.")
+        for title in written.brought_back:
+            self._warn(f"“{title}” was deleted in another window; as it goes on here, it is kept whole.")
+        for refused in written.refused:
+            self._warn(f"A change could not be saved in {refused}")
 
     def _failed(self, error: sqlite3.Error) -> None:
         self._retry_at = time.monotonic() + _RETRY_SECONDS
         if is_corrupt(error):
-            self._begin_anew()
-        elif not self._troubled:
-            self._troubled = True
-            self._warn(f"{self.path}: the history cannot be written ({error}); the app keeps trying")
+            self._begin_anew(error)
+            return
+        new, self._trouble = self._trouble is None, f"{self._name} cannot be written ({error})"
+        if new:
+            self._warn(self.standing[0])
 
-    def _begin_anew(self) -> None:
-        """Move the damaged file aside and save all that the app still holds into a new one."""
-        damaged = self._database
-        damaged.close()
-        moved = ""
-        if self.path is not None and file_identity(self.path) == damaged.identity:
-            moved = f"; it was moved to {move_aside(self.path)}, a new one begins"
-        self._warn(f"{self.path}: the history is damaged{moved}")
-        self._database = open_database(self.path)
-        self.window = self._database.window
-        if self._database.warning is not None:
-            self._warn(self._database.warning)
-        with self._lock:
-            self._written.clear()
-            living = list(self._living.values())
-        self._retry_at = 0.0
-        for conversation in living:
-            self.save(conversation)
+    @property
+    def _was_replaced(self) -> bool:
+        """Whether another file has the name of the one that is open: another window found it damaged, say."""
+        path = self._database.path
+        return path is not None and path == self.path and file_identity(path) != self._database.identity
 
-    def _warn(self, message: str) -> None:
-        _log.warning("%s", message)
+    def _begin_anew(self, damage: sqlite3.Error | None) -> None:
+        """Open the file again, a damaged one moved aside, and save into it all that the app still holds."""
+        replaced = self._was_replaced
+        self._database.close()
+        database = open_database(self.path, None if replaced or damage is None else str(damage))
+        self._use(database)
+        for line in (*self.standing, *database.notices):
+            self._warn(line)
+        self._outbox.begin_anew()
+        self._wake()
+
+    @property
+    def _name(self) -> str:
+        return self.path.name if self.path is not None else "the history"
+
+    def _warn(self, message: str, error: Exception | None = None) -> None:
+        _log.warning("%s: %s", self.path, message, exc_info=error)
         if self.on_warning is not None:
             self.on_warning(message)
 

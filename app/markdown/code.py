@@ -19,7 +19,8 @@ _log = logging.getLogger(__name__)
 
 # Beyond these the colours are not worth the time: a longer block stays as it streamed, a longer line plain.
 WHOLE_LIMIT = 400_000
-LINE_LIMIT = 4000
+LINE_LIMIT = 2000
+_TOKENS_AT_ONCE = 200
 PLAIN = Look("codeblock")
 
 
@@ -75,20 +76,20 @@ class Highlighter:
         return runs
 
     def whole(self, source: str) -> Iterator[list[list[Run]]]:
-        """Highlight the whole block a few lines at a time: yields batches of lines, in order."""
+        """Highlight the whole block a little at a time: yields batches of lines, in order, empty ones too."""
         lexer = find_lexer(self._language)
         if lexer is None or len(source) > WHOLE_LIMIT:
             return
         batch: list[list[Run]] = []
         line: list[Run] = []
-        for _, token, value in lexer.get_tokens_unprocessed(source.expandtabs(4)):
+        for number, (_, token, value) in enumerate(lexer.get_tokens_unprocessed(source.expandtabs(4)), 1):
             head, *rest = value.split("\n")
             if head:
                 line.append(Run(clean(head), _look(token)))
             for part in rest:
                 batch.append(line)
                 line = [Run(clean(part), _look(token))] if part else []
-            if len(batch) >= 16:
+            if len(batch) >= 16 or number % _TOKENS_AT_ONCE == 0:
                 yield batch
                 batch = []
         yield [*batch, line]

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from app.markdown.blocks import Block, Prefix
-from app.markdown.code import PLAIN, Highlighter
+from app.markdown.code import LINE_LIMIT, PLAIN, Highlighter
 from app.markdown.inline import close_open_marks, parse_inline, plain_runs
 from app.markdown.table import RULE, cell_runs, column_widths, header_rule, row_lines
-from app.markdown.text import Line, Look, Run, break_text, cells, slice_runs, split_lines, wrap
+from app.markdown.text import Line, Look, Run, break_text, cells, cut_runs, split_lines, wrap
 from app.terminal.controls import clean
 
 _log = logging.getLogger(__name__)
@@ -110,6 +110,8 @@ class CodeElement(Element):
     stable: list[Line] = field(default_factory=list)
     width: int = 0
     laid: int = 0
+    begin: int = 0
+    """The character of the next line to lay out at which its first new row begins."""
 
     def __post_init__(self) -> None:
         words = self.block.text.split()
@@ -119,8 +121,10 @@ class CodeElement(Element):
     def add(self, text: str, more: bool, coloured: bool = True) -> None:
         """Append a source line, or the rest of one; its colours may wait until the block is closed."""
         if more and self.source:
+            # One run: a line of many would be cut from all of them again with every piece.
+            shown = "".join(run.text for run in self.runs[-1])
             self.source[-1] += text
-            self.runs[-1] = [*self.runs[-1], Run(clean(text), PLAIN)]
+            self.runs[-1] = [Run(shown + clean(text), PLAIN)]
             if self.laid == len(self.source):
                 self._relay_last()
             return
@@ -128,9 +132,9 @@ class CodeElement(Element):
         self.runs.append(self.highlighter.line(text) if coloured else [Run(clean(text), PLAIN)])
 
     def _relay_last(self) -> None:
+        """Lay out the last row of the last line again; those before it are full and stay."""
         self.laid -= 1
-        while len(self.stable) > 1 and self.stable[-1].mark[1] // LINE_STRIDE == self.laid + 1:
-            self.stable.pop()
+        self.begin = self.stable.pop().mark[1] - (self.laid + 1) * LINE_STRIDE
 
     def polish(self) -> Iterator[None]:
         """Highlight the closed block as a whole, in small steps; rows change colours, never places."""
@@ -138,9 +142,7 @@ class CodeElement(Element):
         try:
             for batch in self.highlighter.whole("\n".join(self.source)):
                 for runs in batch:
-                    if index < len(self.runs) and "".join(run.text for run in runs) == clean(
-                        self.source[index]
-                    ):
+                    if index < len(self.runs) and self._fit(runs, self.source[index]):
                         self.runs[index] = runs
                     index += 1
                 yield
@@ -148,15 +150,21 @@ class CodeElement(Element):
             _log.exception("a %s block keeps its line by line colours", self.language)
         self.width = 0
 
+    @staticmethod
+    def _fit(runs: Sequence[Run], source: str) -> bool:
+        """Whether these are the colours of a line; a very long one stays without."""
+        return len(source) <= LINE_LIMIT and "".join(run.text for run in runs) == clean(source)
+
     def layout(self, width: int) -> list[Line]:
         """Lay out what is not yet laid out, and return all rows."""
         if width != self.width:
-            self.width, self.laid, self.stable = width, 0, []
+            self.width, self.laid, self.stable, self.begin = width, 0, [], 0
             self.first_used = False
         if not self.stable:
             self.stable.append(self._label(width))
         for number in range(self.laid, len(self.runs)):
-            self.stable.extend(self._rows(number, self.runs[number], width))
+            self.stable.extend(self._rows(number, self.runs[number], width, self.begin))
+            self.begin = 0
         self.laid = len(self.runs)
         return self.stable
 
@@ -170,22 +178,24 @@ class CodeElement(Element):
         )
         return Line(runs, (self.number, 0), fill="codelabel", action=f"copy:{self.number}")
 
-    def _rows(self, number: int, runs: Sequence[Run], width: int) -> list[Line]:
+    def _rows(self, number: int, runs: Sequence[Run], width: int, begin: int = 0) -> list[Line]:
+        """Lay out a line, or what of it stands behind the character `begin`, where a row begins."""
         text = "".join(run.text for run in runs)
         pad = Run(" ", PLAIN)
         base = (number + 1) * LINE_STRIDE
-        rows = break_code(text, self.room(width) - 2)
-        if len(rows) == 1:
+        cuts = break_code(text[begin:], self.room(width) - 2)
+        rows = [(begin + start, begin + end) for start, end in cuts]
+        if rows == [(0, len(text))]:
             return [Line((*self.edge(), pad, *runs), (self.number, base), fill="codeblock")]
         return [
             Line(
-                (*self.edge(), pad, *slice_runs(runs, start, end)),
+                (*self.edge(), pad, *row),
                 (self.number, base + start),
                 soft=start > 0,
                 glue="",
                 fill="codeblock",
             )
-            for start, end in rows
+            for (start, _), row in zip(rows, cut_runs(runs, rows), strict=True)
         ]
 
     def preview(self, text: str, more: bool, width: int) -> list[Line]:

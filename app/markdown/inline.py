@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
@@ -15,6 +16,8 @@ from app.terminal.controls import clean
 
 _URL = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]")
 _SPECIAL = re.compile(r"[*_`~\[\]<>&\\!]|https?://")
+# The parser's work grows with the square of these: beyond so many they are no markup that anybody wrote.
+_MOST_MARKS = 300
 _SAFE_SCHEMES = frozenset({"http", "https", "mailto"})
 
 
@@ -49,7 +52,8 @@ def close_open_marks(text: str) -> str:
 
 def parse_inline(text: str, look: Look = TEXT) -> list[Run]:
     """Parse the inline markdown of one block; line breaks stay as newlines inside the runs."""
-    if _SPECIAL.search(text) is None:
+    marks = sum(1 for _ in islice(_SPECIAL.finditer(text), _MOST_MARKS + 1))
+    if not 0 < marks <= _MOST_MARKS:
         return plain_runs("\n".join(line.strip() for line in text.split("\n")), look)
     runs: list[Run] = []
     looks = [look]

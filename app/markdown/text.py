@@ -108,18 +108,22 @@ def break_text(text: str, width: int) -> list[tuple[int, int]]:
     return [*rows, (start, end)] if end > start else rows or [(0, len(text))]
 
 
-def slice_runs(runs: Sequence[Run], start: int, end: int) -> tuple[Run, ...]:
-    """Return the runs covering characters [start, end)."""
-    result: list[Run] = []
-    position = 0
-    for run in runs:
-        after = position + len(run.text)
-        if after > start and position < end:
-            result.append(Run(run.text[max(0, start - position) : end - position], run.look))
-        position = after
-        if position >= end:
-            break
-    return tuple(result)
+def cut_runs(runs: Sequence[Run], rows: Iterable[tuple[int, int]]) -> list[tuple[Run, ...]]:
+    """Return the runs of each row of characters [start, end), the rows in order; every run is read once."""
+    result: list[tuple[Run, ...]] = []
+    index = position = 0
+    for start, end in rows:
+        row: list[Run] = []
+        while index < len(runs):
+            run = runs[index]
+            after = position + len(run.text)
+            if run.text and after > start and position < end:
+                row.append(Run(run.text[max(0, start - position) : end - position], run.look))
+            if after > end:
+                break
+            index, position = index + 1, after
+        result.append(tuple(row))
+    return result
 
 
 def wrap(runs: Sequence[Run], width: int) -> list[tuple[int, tuple[Run, ...]]]:
@@ -128,7 +132,7 @@ def wrap(runs: Sequence[Run], width: int) -> list[tuple[int, tuple[Run, ...]]]:
     rows = break_text(text, width)
     if len(rows) == 1:
         return [(0, tuple(runs))]
-    return [(start, slice_runs(runs, start, end)) for start, end in rows]
+    return [(start, row) for (start, _), row in zip(rows, cut_runs(runs, rows), strict=True)]
 
 
 def split_lines(runs: Iterable[Run]) -> list[list[Run]]:

@@ -1,4 +1,7 @@
-"""From what a person writes (`builtin`, a path, a name or its beginning) to a model file."""
+"""From what a person writes (`builtin`, a path, a name or its beginning) to a model file.
+
+A model has two names: its file's, and the one that its file gives it and that lists show.
+"""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -34,7 +37,7 @@ def available_models(folders: Iterable[Path]) -> list["ModelSummary"]:
 
 
 def resolve_model(name: str, folders: Sequence[Path]) -> Path:
-    """Return the file that `name` means: `builtin`, a path, a file's name or its unique beginning.
+    """Return the file that `name` means: `builtin`, a path, one of a model's names or its unique beginning.
 
     Raises `ModelChoiceError` when there is none or more than one.
     """
@@ -47,29 +50,32 @@ def resolve_model(name: str, folders: Sequence[Path]) -> Path:
         raise ModelChoiceError(f"{path} is a folder; name a .gguf file in it")
     if path.is_absolute() or name.startswith((".", "~")):
         raise ModelChoiceError(f"there is no model file {path}")
-    return _by_name(name, _model_files(folders), folders)
+    return _by_name(name, available_models(folders), folders)
 
 
-def _by_name(name: str, candidates: list[Path], folders: Sequence[Path]) -> Path:
-    wanted = name.lower()
-    exact = [p for p in candidates if wanted in (p.name.lower(), p.stem.lower())]
-    matching = exact[:1] or [p for p in candidates if p.name.lower().startswith(wanted)]
+def _by_name(name: str, models: "Sequence[ModelSummary]", folders: Sequence[Path]) -> Path:
+    wanted = name.casefold()
+    files = [(model, (model.path.name.casefold(), model.path.stem.casefold())) for model in models]
+    matching = (
+        [model for model, names in files if wanted in names][:1]
+        or [model for model in models if model.name.casefold() == wanted]
+        or [
+            model
+            for model, names in files
+            if names[0].startswith(wanted) or model.name.casefold().startswith(wanted)
+        ]
+    )
     if len(matching) == 1:
-        return matching[0]
+        return matching[0].path
     if matching:
-        raise ModelChoiceError(f"{name!r} fits several models: {_names(matching)}; write more of the name")
+        fitting = _names(matching)
+        raise ModelChoiceError(f"{name!r} fits several models: {fitting}; write more of the file's name")
     places = ", ".join(str(folder) for folder in folders)
-    known = f"; there are {_names(candidates)}" if candidates else ""
-    raise ModelChoiceError(f"no file and no model in {places} is named {name!r}{known} and {BUILTIN_NAME}")
+    raise ModelChoiceError(
+        f"no file and no model in {places} is named {name!r}; there are {_names(models)} and {BUILTIN_NAME}"
+    )
 
 
-def _model_files(folders: Iterable[Path]) -> list[Path]:
-    """All model files of the folders, only the first part of a split one, the built-in one last."""
-    from engine import list_models
-
-    return [model.path for model in list_models(folders)] + [builtin_model_path()]
-
-
-def _names(paths: Sequence[Path]) -> str:
-    shown = ", ".join(path.name for path in paths[:_SHOWN])
-    return f"{shown} and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else shown
+def _names(models: "Sequence[ModelSummary]") -> str:
+    shown = ", ".join(model.path.name for model in models[:_SHOWN])
+    return f"{shown} and {len(models) - _SHOWN} more" if len(models) > _SHOWN else shown

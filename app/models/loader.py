@@ -98,12 +98,12 @@ class EngineService:
             self._engine = self._factory()
         except Exception as error:
             log.exception("the engine could not start")
-            self._failure = f"The engine could not start: {error}"
+            self._failure = f"The engine could not start: {str(error) or type(error).__name__}"
         while (job := self._jobs.get()) is not None:
-            if isinstance(job, LoadJob):
-                self._load(job)
-            else:
-                job()
+            try:
+                self._load(job) if isinstance(job, LoadJob) else job()
+            except Exception:
+                log.exception("a load or an unload failed")
 
     def _load(self, job: LoadJob) -> None:
         if job.cancelled.is_set():
@@ -116,9 +116,9 @@ class EngineService:
             self._fail(job, str(error))
         except FileNotFoundError:
             self._fail(job, f"{job.path} does not exist; choose another model file")
-        except (MemoryError, OSError, RuntimeError, ValueError) as error:
+        except Exception as error:
             log.exception("loading %s", job.path)
-            self._fail(job, f"{job.path.name} could not be loaded: {error or type(error).__name__}")
+            self._fail(job, f"{job.path.name} could not be loaded: {str(error) or type(error).__name__}")
         else:
             self._hand_over(job, model)
 

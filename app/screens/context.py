@@ -32,8 +32,12 @@ class AppContext:
     """Folders named on the command line."""
     chosen: Path | None = None
     """The model named on the command line."""
+    warnings: Sequence[str] = ()
+    """What was wrong at the start, with the settings or a theme."""
     copy: Copy = field(default=copy_text)
     find_models: Finder = field(default=find_models)
+    _named: tuple[str, Path] | None = None
+    """The settings' default model and where it was found: folders are not read for every new chat."""
 
     def model_folders(self) -> tuple[Path, ...]:
         """Return where model files are looked for."""
@@ -49,10 +53,19 @@ class AppContext:
         path = Path(name).expanduser()
         if path.is_file():
             return path
+        if self._named is None or self._named[0] != name:
+            self._named = name, self._search(name)
+        return self._named[1]
+
+    def find_again(self) -> None:
+        """Forget where the default model was found: files may have come and gone."""
+        self._named = None
+
+    def _search(self, name: str) -> Path:
         try:
             return resolve_model(name, self.model_folders())
         except ModelChoiceError:
-            return path
+            return Path(name).expanduser()
 
     def model_path(self, conversation: Conversation) -> Path:
         """Return a conversation's model; one whose file has gone falls back to the default."""

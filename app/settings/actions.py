@@ -42,10 +42,16 @@ ACTIONS: tuple[Action, ...] = (
     Action("regenerate", "Regenerate", "ctrl+r", "Answer", "Write the last answer again, as an alternative"),
     Action("edit_last", "Edit last message", "f4", "Answer", "Change the last message and ask again"),
     Action(
+        "open_paste", "Open paste", "ctrl+g", "Answer", "Show the text that a chip in the message stands for"
+    ),
+    Action(
         "previous_answer", "Previous alternative", "alt+left", "Answer", "Show the alternative before this"
     ),
     Action("next_answer", "Next alternative", "alt+right", "Answer", "Show the alternative after this"),
     Action("copy_answer", "Copy answer", "ctrl+y", "Answer", "Copy the last answer to the clipboard"),
+    Action(
+        "copy_selection", "Copy selection", "ctrl+c", "Answer", "Copy what is selected; the mouse does too"
+    ),
     Action("copy_code", "Copy code block", "f6", "Answer", "Copy a code block; again for the next one"),
     Action("scroll_up", "Scroll up", "pageup", "View", "One page up in the chat", palette=False),
     Action("scroll_down", "Scroll down", "pagedown", "View", "One page down in the chat", palette=False),
@@ -64,8 +70,8 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ("choose_model", ""),
     ("help", ""),
 )
-_BUSY_HINTS: tuple[tuple[str, str], ...] = (("stop", ""), ("pause", "Pause"), ("help", ""))
-_PAUSED_HINTS: tuple[tuple[str, str], ...] = (("stop", ""), ("pause", "Go on"), ("help", ""))
+_BUSY_HINTS: tuple[tuple[str, str], ...] = (("help", ""), ("pause", "Pause"), ("stop", ""))
+_PAUSED_HINTS: tuple[tuple[str, str], ...] = (("help", ""), ("pause", "Go on"), ("stop", ""))
 _NAMES = {
     "ctrl": "Ctrl",
     "alt": "Alt",
@@ -93,7 +99,10 @@ def key_label(keys: str) -> str:
 
 
 def hints(overrides: Mapping[str, str], *, busy: bool = False, paused: bool = False) -> list[tuple[str, str]]:
-    """Return (key, title) of the few actions that the status line names, by what the chat is doing."""
+    """Return (key, title) of the few actions that the status line names, by what the chat is doing.
+
+    The one that is needed most is the last: a narrow line drops those before it.
+    """
     chosen = _PAUSED_HINTS if paused else _BUSY_HINTS if busy else _HINTS
     return [(label_of(name, overrides), title or _BY_ID[name].title) for name, title in chosen]
 

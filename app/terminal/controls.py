@@ -28,6 +28,23 @@ def clean(text: str) -> str:
     return _visible(text)
 
 
+def masked(text: str) -> str:
+    """Return `text` (one line, tabs kept) with one visible character for each that could steer a terminal."""
+    if text.isprintable():
+        return text
+    return _UNSAFE.sub(lambda match: match[0] if match[0] == "\t" else _mask(match[0]), text)
+
+
+def _mask(character: str) -> str:
+    shown = _CONTROLS.get(ord(character), "")
+    return shown if len(shown) == 1 else "\N{REPLACEMENT CHARACTER}"
+
+
+def clean_lines(text: str) -> str:
+    """Return `text` with its line breaks, every line cleaned."""
+    return "\n".join(clean(line) for line in text.split("\n"))
+
+
 def for_stream(text: str, stream: TextIO) -> str:
     """Return `text` as it may be written to `stream`: a terminal gets nothing that steers it but line
     breaks and tabs.

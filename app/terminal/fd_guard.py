@@ -11,15 +11,20 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from app.terminal.log_file import open_log
+
 
 @contextlib.contextmanager
 def guarded_descriptors(log_file: Path) -> Iterator[None]:
-    """Send descriptors 1 and 2 to the end of `log_file` inside the block."""
+    """Send descriptors 1 and 2 to the end of `log_file`, or to nowhere, inside the block."""
     sys.stdout.flush()
     sys.stderr.flush()
     before = (sys.__stdout__, sys.__stderr__)
     kept = (os.dup(1), os.dup(2))
-    log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        log = open_log(log_file)
+    except OSError:
+        log = os.open(os.devnull, os.O_WRONLY)
     # `tui-chat 2>file` must still draw on the terminal.
     screens = [fd for fd in kept if os.isatty(fd)]
     targets = kept if len(screens) != 1 else (screens[0], screens[0])

@@ -31,7 +31,10 @@ def paint(item: MessageRows, line: Line, palette: Palette, width: int) -> Strip:
 
 
 def highlight(strip: Strip, span: tuple[int, int] | None, style: Style) -> Strip:
-    """Return the strip with the selected characters [start, end) in `style`; an end of -1 is the row's."""
+    """Return the strip with the selected characters [start, end) on the ground of `style`.
+
+    An end of -1 is the row's.
+    """
     if span is None:
         return strip
     text = strip.text
@@ -40,7 +43,10 @@ def highlight(strip: Strip, span: tuple[int, int] | None, style: Style) -> Strip
     if end <= start:
         return strip
     left, middle, right = strip.divide([start, end, max(end, strip.cell_length)])
-    return Strip.join([left, middle.apply_style(style), right])
+    # Over the text's own style, which has a background too; its colours stay readable.
+    ground = Style(bgcolor=style.bgcolor)
+    selected = Strip(Segment.apply_style(middle, post_style=ground), middle.cell_length)
+    return Strip.join([left, selected, right])
 
 
 def with_chip(strip: Strip, lines: int, width: int, palette: Palette) -> tuple[Strip, tuple[int, int]]:

@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 DARK_CODE_STYLE = "one-dark"
 LIGHT_CODE_STYLE = "tango"
 _MIN_CONTRAST = 60
+_CHANGES = {"Token.Generic.Inserted": "inserted", "Token.Generic.Deleted": "deleted"}
+"""Lines of a diff have the theme's colours: some styles of code give both the same."""
 
 
 class Palette:
@@ -62,6 +64,8 @@ class Palette:
         )
 
     def _token(self, name: str) -> Style:
+        if name in _CHANGES:
+            return self.component(_CHANGES[name])
         base = self.component("codeblock")
         token = self._code.style_for_token(string_to_tokentype(name.removeprefix("Token.")))
         color = f"#{token['color']}" if token["color"] else None

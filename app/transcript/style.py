@@ -6,7 +6,7 @@ _NAMES = (
     *("text", "code", "codeblock", "codelabel", "link", "muted", "quote", "quotetext", "bullet", "rule"),
     *("tablehead", "heading1", "heading2", "heading3", "reasoning", "reasoningbar", "cursor", "chip"),
     *("name-user", "name-assistant", "name-system", "gutter-user", "gutter-assistant", "gutter-system"),
-    *("footer", "footererror", "footerstopped"),
+    *("footer", "footererror", "footerstopped", "inserted", "deleted"),
 )
 COMPONENTS = frozenset(f"transcript--{name}" for name in _NAMES)
 
@@ -23,6 +23,8 @@ Transcript {
     & > .transcript--code { color: $text-accent; background: $foreground 8%; }
     & > .transcript--codeblock { color: $foreground; background: $foreground 5%; }
     & > .transcript--codelabel { color: $text-muted; background: $foreground 10%; }
+    & > .transcript--inserted { color: $success; background: $foreground 5%; }
+    & > .transcript--deleted { color: $error; background: $foreground 5%; }
     & > .transcript--link { color: $text-primary; text-style: underline; }
     & > .transcript--muted { color: $text-muted; }
     & > .transcript--quote { color: $secondary; }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Region, Size
+from textual.geometry import Offset, Region, Size
 from textual.message import Message
 from textual.selection import Selection
 from textual.strip import Strip
@@ -29,6 +30,8 @@ MAX_TEXT_WIDTH = 100
 SLOWEST_FRAME_SECONDS = 0.5
 BUSY_SHARE = 0.18
 POLISH_SECONDS = 0.004
+# What is revealed has some rows before it.
+_ROWS_ABOVE = 3
 
 
 class Transcript(TallView):
@@ -71,6 +74,8 @@ class Transcript(TallView):
         self._polishing: Iterator[None] | None = None
         self._polish_due = False
         self._chip_span = (0, 0)
+        self._once_sized: Callable[[], None] | None = None
+        """What waits for the first size, before which nothing can be laid out."""
         self._view_width = 0
         self._view_height = 0
 
@@ -87,13 +92,35 @@ class Transcript(TallView):
             self._new_lines = 0
         self._follow = value
 
-    def show(self, messages: Sequence[MessageView]) -> None:
-        """Replace everything by `messages` and follow the end."""
+    @property
+    def place(self) -> Place | None:
+        """The reading position, None while the end is followed."""
+        return self._place() if self._column.width else None
+
+    def show(self, messages: Sequence[MessageView], place: Place | None = None) -> None:
+        """Replace everything by `messages`, at a reading position or at the end, which is followed then."""
         self._dirty.clear()
         self._polishing = None
         self._column.replace([MessageRows(message) for message in messages])
-        self.follow = True
-        self._arrange(None)
+        self._go_to(place if place is not None and self._column.holds(place) else None)
+
+    def _go_to(self, place: Place | None) -> None:
+        self.follow = place is None
+        self._once_sized = None if self._column.width else partial(self._go_to, place)
+        self._arrange(place)
+
+    def reveal(self, message_id: str, words: Sequence[str]) -> None:
+        """Bring the first of the words in a message into view, marked as what is selected is."""
+        if not self._column.width:
+            self._once_sized = partial(self.reveal, message_id, words)
+            return
+        place, (start, end) = self._column.find(message_id, words)
+        self._go_to(place)
+        row = self._column.row(place)
+        self._go_to(self._column.place(max(0, row - _ROWS_ABOVE)))
+        y = self._column.row(place) - self._origin
+        marked = Selection(Offset(GUTTER + start, y), Offset(GUTTER + end, y))
+        self.screen.selections = {self: marked} if end else {}
 
     def begin(self, message: MessageView) -> None:
         """Append a message. One by the reader brings the end back into view."""
@@ -301,7 +328,11 @@ class Transcript(TallView):
         self._view_width, self._view_height = self.scrollable_content_region.size
         self._column.width = max(8, min(MAX_TEXT_WIDTH, self._view_width - GUTTER - 1))
         self._column.measure()
-        self._arrange(place)
+        if (waiting := self._once_sized) is not None:
+            self._once_sized = None
+            waiting()
+        else:
+            self._arrange(place)
 
     def notify_style_update(self) -> None:
         """Draw with the theme's colours anew."""
@@ -359,19 +390,7 @@ class Transcript(TallView):
         """Return the selected text, wrapped rows joined again; all of it is the markdown source."""
         if selection.start is None and selection.end is None:
             return "\n\n".join(item.text for item in self._column.items), "\n"
-        first = selection.start.y if selection.start else -self._origin
-        last = selection.end.y if selection.end else self._column.height - self._origin - 1
-        result = ""
-        for row in range(first, last + 1):
-            found = self._column.line(row + self._origin)
-            if found is None:
-                continue
-            start, end = selection.get_span(row) or (0, -1)
-            text = found[1].text
-            text = text[max(0, start - GUTTER) : len(text) if end == -1 else max(0, end - GUTTER)].rstrip()
-            joint = "" if row == first else found[1].glue if found[1].soft else "\n"
-            result += joint + text
-        return result, "\n"
+        return self._column.selected(selection, self._origin, GUTTER), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
         """Draw the selection."""

@@ -1,4 +1,4 @@
-"""Where messages are written: several lines, growing; Enter sends; big pastes fold into chips."""
+"""Where messages are written: several lines, growing; Enter sends; big pastes fold into chips that open."""
 
 import asyncio
 import contextlib
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from textual import events
 from textual.message import Message
-from textual.widgets import TextArea
 
 from app.chat.draft import Draft, chip, is_big
+from app.widgets.writing_area import WritingArea
 
 _NEWLINE_KEYS = frozenset({"shift+enter", "ctrl+j", "alt+enter", "ctrl+enter"})
 _XTERM_NEWLINE_KEYS = frozenset({"shift+\r", "\r", "ctrl+\r"})
@@ -17,7 +17,7 @@ _MOST_LINES = 10
 _SETTLE_SECONDS = 1.0
 
 
-class Composer(TextArea):
+class Composer(WritingArea):
     """A text area that sends. It leaves every key of the action registry to the screen."""
 
     class Submitted(Message):
@@ -44,6 +44,7 @@ class Composer(TextArea):
         self._past: Sequence[str] = ()
         self._recalled: int | None = None
         self._unsent = Draft()
+        self._held: list[events.Key | events.Paste] | None = None
 
     @property
     def draft(self) -> Draft:
@@ -57,6 +58,14 @@ class Composer(TextArea):
         self.load_text(draft.text)
         self.move_cursor(self.document.end)
 
+    @property
+    def kept(self) -> Draft:
+        """What is to be saved: behind an earlier message that was recalled, what was begun before it."""
+        if self._recalled is None:
+            return self.draft
+        unchanged = self.draft.expanded == self._past[self._recalled]
+        return self._unsent if unchanged else self.draft.after(self._unsent.expanded)
+
     async def settle(self) -> None:
         """Wait until every key pressed before now has done its work."""
         done = asyncio.Event()
@@ -64,10 +73,23 @@ class Composer(TextArea):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(done.wait(), _SETTLE_SECONDS)
 
+    def hold(self) -> None:
+        """Keep what is typed from now on for the chat that is about to come to the front."""
+        if self._held is None:
+            self._held = []
+
+    def let_go(self) -> None:
+        """Let what was kept be typed now."""
+        held, self._held = self._held or [], None
+        for event in held:
+            self.post_message(event)
+
     def set_past(self, texts: Sequence[str]) -> None:
         """Set the messages that the up key goes through, oldest first."""
+        recalled = self._recalled
+        if recalled is not None and list(texts[recalled : recalled + 1]) != [self._past[recalled]]:
+            self.draft = self.kept
         self._past = texts
-        self._recalled = None
 
     def fit_height(self) -> None:
         """Grow and shrink with the text, from one line to ten."""
@@ -87,11 +109,16 @@ class Composer(TextArea):
         self.fit_height()
 
     def on_resize(self) -> None:
-        """Follow the width."""
-        self.fit_height()
+        """Follow the width, to which the text is wrapped after this."""
+        self.call_later(self.fit_height)
 
     def on_key(self, event: events.Key) -> None:
         """Send, begin a line or recall; every other key is the text area's."""
+        if self._held is not None:
+            self._held.append(events.Key(event.key, event.character))
+            event.stop()
+            event.prevent_default()
+            return
         handled = True
         begins_line = event.key in _NEWLINE_KEYS | _XTERM_NEWLINE_KEYS
         if begins_line and not (event.key == "ctrl+j" and not self._enter_sends):
@@ -112,7 +139,10 @@ class Composer(TextArea):
         """Put the text in."""
         event.stop()
         event.prevent_default()
-        self.paste(event.text)
+        if self._held is not None:
+            self._held.append(events.Paste(event.text))
+        else:
+            self.paste(event.text)
 
     def paste(self, text: str) -> None:
         """Take the focus and put a pasted text in, a big one as a chip."""
@@ -122,6 +152,15 @@ class Composer(TextArea):
             self._pastes[number] = text
             text = chip(number, text)
         self.type_in(text)
+
+    def open_chip(self) -> bool:
+        """Put the text of a chip in its place, of the one at the cursor first; tell if there is one."""
+        found = self.draft.chip_at(len(self.get_text_range((0, 0), self.cursor_location)))
+        if found is not None:
+            start, end, text = found
+            places = _location(self.text, start), _location(self.text, end)
+            self.replace(text, *places, maintain_selection_offset=False)
+        return found is not None
 
     def type_in(self, text: str) -> None:
         """Take the focus and put a text where the cursor is, or in place of what is selected."""
@@ -135,7 +174,7 @@ class Composer(TextArea):
             return
         text = self.draft.expanded
         if text.strip():
-            self.draft = Draft()
+            self.draft = Draft() if self._recalled is None else self._unsent
             self.post_message(self.Submitted(text, self.chat))
 
     def _recall(self, step: int) -> bool:
@@ -152,3 +191,8 @@ class Composer(TextArea):
             self.draft = Draft.folded(self._past[position])
             self._recalled = position
         return True
+
+
+def _location(text: str, position: int) -> tuple[int, int]:
+    """Return the row and column of a character."""
+    return text.count("\n", 0, position), position - (text.rfind("\n", 0, position) + 1)

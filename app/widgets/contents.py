@@ -1,5 +1,6 @@
 """From sessions and the engine's numbers to what tab bar, panel, status line and notices show."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from rich.cells import cell_len
 from app.chat.events import TabState
 from app.chat.session import ChatSession
 from app.models.builtin import model_title
-from app.widgets.lines import Row, bar, fit
+from app.widgets.lines import ELLIPSIS, Row, bar, fit
 from app.widgets.live_panel import PanelTab, line_text, made_to_wait
 from app.widgets.sparkline import SpeedHistory
 from app.widgets.status_line import StatusItem
@@ -16,6 +17,7 @@ from app.widgets.tab_bar import TabItem
 from engine import EngineStats
 
 _BAR, _NAME = 20, 32
+_MOST_LINES = 3
 
 
 def assign_stats(sessions: Sequence[ChatSession], stats: EngineStats | None) -> None:
@@ -108,17 +110,43 @@ def notice_rows(session: ChatSession, width: int, send_key: str) -> list[Row]:
     if session.models.loading_path is not None:
         rows.append(_loading_row(session, session.models.loading_path, width))
     elif session.models.error is not None and session.model is None:
-        rows.append(((fit_short(session.models.error, width), "error"),))
+        rows += _wrapped(session.models.error, width, "error")
     if session.writing.editing is not None:
         keys = f"{send_key} asks again, {stop} leaves it."
         rows.append((("Editing your last message. ", "accent"), (keys, "dim")))
-    if session.models.warnings:
-        rows.append(((fit_short(session.models.warnings[0], width), "warning"),))
+    for warning in session.models.warnings:
+        rows += _wrapped(warning, width, "warning")
     if session.queued:
         first = fit_short(session.queued[0], max(10, width - 30))
         more = f" and {len(session.queued) - 1} more" if len(session.queued) > 1 else ""
         rows.append((("Waits its turn: ", "queued"), (first, "dim"), (more, "dim")))
     return rows
+
+
+def standing_rows(standing: Sequence[str], notices: Sequence[str], width: int, hide_key: str) -> list[Row]:
+    """Return what is wrong with the saving, and notices, which `hide_key` hides; long lines take rows."""
+    hint = [f"{hide_key} hides this."] if notices else []
+    styled = [*((line, "error") for line in standing), *((line, "warning") for line in notices)]
+    styled += [(line, "dim") for line in hint]
+    return [
+        ((fit_short(part, width), style),)
+        for line, style in styled
+        for part in textwrap.wrap(line, max(20, width))
+    ]
+
+
+def start_row(warnings: Sequence[str], width: int, help_key: str) -> Row:
+    """Return the line that says what was wrong at the start, and where all of it stands."""
+    more = len(warnings) - 1
+    tail = f" and {more} more; {help_key} lists them" if more else f" {help_key} says more"
+    first = fit_short(warnings[0], max(1, width - len(tail)))
+    return ((first, "warning"), (tail if more or first.endswith(ELLIPSIS) else "", "dim"))
+
+
+def _wrapped(text: str, width: int, style: str) -> list[Row]:
+    """Wrap a text that stands nowhere else; what goes beyond a few lines is cut."""
+    lines = textwrap.wrap(text, max(1, width), max_lines=_MOST_LINES, placeholder=ELLIPSIS)
+    return [((fit_short(line, width), style),) for line in lines]
 
 
 def _loading_row(session: ChatSession, path: Path, width: int) -> Row:

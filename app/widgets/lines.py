@@ -15,6 +15,8 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from app.terminal.controls import clean
+
 Span = tuple[str, str]
 Row = tuple[Span, ...]
 
@@ -76,7 +78,7 @@ class LineWidget(Widget, can_focus=False):
         base = self._style("")
         if y >= len(self._rows):
             return Strip.blank(width, base)
-        segments = [Segment(text, self._style(style)) for text, style in self._rows[y] if text]
+        segments = [Segment(clean(text), self._style(style)) for text, style in self._rows[y] if text]
         return Strip(segments).adjust_cell_length(width, base)
 
     def notify_style_update(self) -> None:

@@ -3,14 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.widgets.lines import LineWidget, Row, Span, pair, row_width
+from rich.cells import cell_len
+
+from app.widgets.lines import LineWidget, Row, Span, fit, pair, row_width
 
 _NEARLY_FULL = 0.8
+_SHORTEST_NAME = 10
 
 
 @dataclass(frozen=True, slots=True)
 class StatusItem:
-    """What the line shows. `context` is (used, most) tokens; `kv` the share of the KV budget in use."""
+    """What the line shows. `context` is (used, most) tokens; `kv` the share of the KV budget in use.
+
+    `unsaved`: something is written that is in no file.
+    """
 
     model: str
     quantization: str = ""
@@ -18,13 +24,14 @@ class StatusItem:
     tok_s: float = 0.0
     kv: float | None = None
     note: str = ""
+    unsaved: bool = False
 
 
 class StatusLine(LineWidget):
-    """Always shows the speed; drops what is least needed when the line is narrow."""
+    """Always shows the speed and the last key; drops what is least needed when the line is narrow."""
 
     def __init__(self, hints: Sequence[tuple[str, str]] = (), *, id: str | None = None) -> None:
-        """`hints` are (key, title)."""
+        """`hints` are (key, title), the one that is needed most last."""
         super().__init__(id=id)
         self._hints = hints
         self._item = StatusItem("")
@@ -42,16 +49,23 @@ class StatusLine(LineWidget):
         width = self.size.width
         if width:
             parts = self._parts()
-            while len(parts) > 2 and row_width(_joined(parts)) > width - 1:
-                parts.pop(-1 if len(parts) > 3 else 1)
+            up_to_speed = 2 + bool(self._item.quantization) + bool(self._item.note)
+            least = sum(map(cell_len, self._hints[-1])) + 3 if self._hints else 0
+            while len(parts) > 2 and row_width(_joined(parts)) > width - 3 - least:
+                parts.pop(-1 if len(parts) > up_to_speed else 1)
             left = _joined(parts)
             right = self._hint_spans(width - row_width(left) - 3)
             self.set_rows([pair(left, right, width)])
 
+    @property
+    def _name_width(self) -> int:
+        return min(cell_len(self._item.model), max(_SHORTEST_NAME, self.size.width // 3))
+
     def _parts(self) -> list[Row]:
         """The pieces in reading order; `_draw` drops from the end."""
         item = self._item
-        parts: list[Row] = [((f" {item.model}", "strong"),)]
+        unsaved: Row = ((" NOT SAVED ", "error"),) if item.unsaved else ()
+        parts: list[Row] = [(*unsaved, (f" {fit(item.model, self._name_width)}", "strong"))]
         if item.quantization:
             parts.append(((item.quantization, "dim"),))
         if item.note:

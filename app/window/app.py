@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import SystemCommand
 from textual.screen import Screen
-from textual.theme import Theme
+from textual.theme import Theme, ThemeProvider
 
 from app.chat.pump import Pump
 from app.chat.shared import Services
@@ -28,11 +28,14 @@ from app.models.torch_start import map_torch_libraries, wait_for_libraries
 from app.screens.chat.screen import ChatScreen
 from app.screens.context import AppContext, Copy, Finder
 from app.settings import actions
-from app.settings.file import DEFAULT_THEME, EngineSettings, Settings, SettingsError, save_setting
-from app.settings.paths import Locations, locations, private_directory
+from app.settings.file import DEFAULT_THEME, EngineSettings, Settings
+from app.settings.paths import Locations, locations
 from app.settings.themes import variable_defaults
+from app.settings.writer import SettingsWriter
 from app.terminal.alt_keys import read_alt_keys
+from app.terminal.controls import clean, clean_lines, for_stream
 from app.terminal.log_file import logging_to
+from app.widgets.pick_list import Palette
 from app.window.leaving import LeavingApp
 from app.window.themes import textual_themes
 from engine import Priority
@@ -85,6 +88,7 @@ class ChatApp(LeavingApp):
         self._copy, self._find_models = copy, find_models
         self._meanwhile = meanwhile
         self.context: AppContext | None = None
+        self._settings_writer: SettingsWriter | None = None
         self._apply_themes()
         self._apply_keys()
 
@@ -138,14 +142,20 @@ class ChatApp(LeavingApp):
                 loop.call_soon_threadsafe(work, context=variables)
 
         def warn(message: str) -> None:
-            deliver(lambda: self.notify(message, severity="warning", markup=False))
+            deliver(partial(self._on_history_warning, message))
 
+        def warn_of_settings(message: str) -> None:
+            deliver(partial(self.notify, message, severity="warning"))
+
+        self._settings_writer = SettingsWriter(self.places.settings_file, warn_of_settings)
         history = self._history or HistoryStore(self.places.history_file, on_warning=warn)
         engine = EngineService(self._factory, deliver)
         pump = Pump(loop, self._after_flush)
         model, folders = self._choice
         services = Services(engine, pump, history, self.settings.keys)
-        context = AppContext(self.settings, self.places, history, engine, services, folders, model)
+        context = AppContext(
+            self.settings, self.places, history, engine, services, folders, model, self.warnings
+        )
         if self._copy is not None:
             context.copy = self._copy
         if self._find_models is not None:
@@ -157,10 +167,13 @@ class ChatApp(LeavingApp):
         gc.enable()
         self.context.engine.start()
         if (screen := self.chat_screen) is not None:
-            screen.start_models()
-        for warning in self.warnings:
-            self.notify(warning, severity="warning", timeout=10, markup=False)
+            screen.run_worker(screen.restore(), group="restore")
         self.set_timer(_WARM_UP, _freeze_garbage)
+
+    def _on_history_warning(self, message: str) -> None:
+        self.notify(message, severity="warning", timeout=10)
+        if (screen := self.chat_screen) is not None:
+            screen.beat.draw()
 
     def _after_flush(self) -> None:
         """Show the numbers in the frame that paints the text."""
@@ -175,7 +188,7 @@ class ChatApp(LeavingApp):
     def get_system_commands(self, screen: Screen) -> Iterable[SystemCommand]:
         """Offer every action of the registry over the chat screen."""
         chat = self.chat_screen
-        if chat is None or screen is not chat:
+        if chat is None or screen is not chat or not chat.tabs.sessions:
             return
         for action in actions.ACTIONS:
             if action.palette:
@@ -194,10 +207,8 @@ class ChatApp(LeavingApp):
         self.settings = replace(self.settings, general=replace(self.settings.general, theme=theme.name))
         if self.context is not None:
             self.context.settings = self.settings
-        try:
-            save_setting(self.places.settings_file, "general", "theme", theme.name)
-        except SettingsError as error:
-            self.notify(str(error), severity="warning", markup=False)
+        if self._settings_writer is not None:
+            self._settings_writer.save("general", "theme", theme.name)
 
     def _watch_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         if self.is_headless or threading.current_thread() is not threading.main_thread():
@@ -212,11 +223,26 @@ class ChatApp(LeavingApp):
     def action_command_palette(self) -> None:
         """Search every command; over a dialog there is none."""
         if self.screen is self.chat_screen:
-            super().action_command_palette()
+            self.push_screen(Palette())
+
+    def search_themes(self) -> None:
+        """Search every theme."""
+        self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes…"))
+
+    def notify(self, message: str, *, title: str = "", **more: Any) -> None:
+        """Show a toast; no text of it is markup or steers a terminal."""
+        super().notify(clean_lines(message), title=clean(title), **(more | {"markup": False}))
+
+    def action_help_quit(self) -> None:
+        """Say what leaves, for those who try Ctrl+C in a dialog."""
+        self.notify(f"{actions.label_of('quit_app', self.settings.keys)} leaves; Esc closes this.")
 
     async def action_quit(self) -> None:
-        """Leave; everything is saved on the way out."""
-        self.exit(0)
+        """Leave; everything is saved on the way out, and what cannot be is asked about."""
+        if (screen := self.chat_screen) is not None:
+            screen.leave()
+        else:
+            self.exit(0)
 
     def save_all(self) -> None:
         """Carry the last text over and save every chat. Calling it again does nothing."""
@@ -227,11 +253,17 @@ class ChatApp(LeavingApp):
             screen.shut_down()
         self.context.services.encoders.shutdown(wait=False, cancel_futures=True)
 
-    def end_services(self) -> None:
-        """End engine and history, each within a few seconds; the terminal is already restored."""
-        if self.context is not None:
-            self.context.engine.close(_EXIT_SECONDS)
-            self.context.history.close(_EXIT_SECONDS)
+    def end_services(self) -> bool:
+        """End engine, settings and history, each within a few seconds; the terminal is already restored.
+
+        Tells whether everything that was written is saved.
+        """
+        if self.context is None:
+            return True
+        self.context.engine.close(_EXIT_SECONDS)
+        if self._settings_writer is not None:
+            self._settings_writer.close(_EXIT_SECONDS)
+        return self.context.history.close(_EXIT_SECONDS)
 
 
 def _freeze_garbage() -> None:
@@ -272,13 +304,12 @@ def run_app(
 ) -> int:
     """Run the chat until the reader leaves; return the exit code.
 
-    `warnings` (about the settings file, say) are shown as toasts. 0 after leaving, 1 after a failure
-    (which is in the log file), 128 + number after a signal.
+    `warnings` (about the settings file, say) are told in one line, and in full in the help. 0 after
+    leaving, 1 after a failure (which is in the log file), 128 + number after a signal.
     """
     from app.terminal.fd_guard import guarded_descriptors
 
     places = locations()
-    private_directory(places.logs)
     with logging_to(places.log_file):
         app = ChatApp(
             settings,
@@ -293,8 +324,12 @@ def run_app(
         _rest_between_products()
         with guarded_descriptors(places.log_file):
             code = app.run()
-            app.end_services()
+            saved = app.end_services()
+    if not saved:
+        print(f"tui-chat: {places.history_file}: not everything could be saved", file=sys.stderr)
     if app.crash is not None:
-        print(f"tui-chat failed: {app.crash}. Details are in {places.log_file}", file=sys.stderr)
+        reason = " ".join(str(app.crash).split()) or type(app.crash).__name__
+        said = f"tui-chat failed: {reason}; details are in {places.log_file}"
+        print(for_stream(said, sys.stderr), file=sys.stderr)
         return 1
     return code if isinstance(code, int) else 0

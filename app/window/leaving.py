@@ -4,12 +4,12 @@ import logging
 import sys
 from collections.abc import Callable
 
-from textual.app import App
+from app.window.any_size import AnySizeApp
 
 log = logging.getLogger(__name__)
 
 
-class LeavingApp(App[int]):
+class LeavingApp(AnySizeApp):
     """Saves on every way out; a failure goes to the log file, not on the screen."""
 
     def __init__(self, save: Callable[[], None]) -> None:
@@ -19,10 +19,17 @@ class LeavingApp(App[int]):
         self._save_on_leaving = save
 
     async def _shutdown(self) -> None:
-        self._save_on_leaving()
+        try:
+            self._save_on_leaving()
+        except Exception as error:
+            # The terminal is restored all the same, and what failed first is what is said.
+            self.crash = self.crash or error
+            log.exception("saving on the way out failed")
         await super()._shutdown()
 
     def _fatal_error(self) -> None:
-        self.crash = sys.exc_info()[1]
+        error = sys.exc_info()[1]
+        # What fails after the first failure fails for it.
+        self.crash = self.crash or error
         log.exception("the app failed")
         self._close_messages_no_wait()

@@ -62,7 +62,10 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
-    """Added to the logits of tokens; -inf forbids one. Ids that a model lacks have no effect."""
+    """Added to the logits of tokens; -inf, and whatever is below `-MAX_BIAS`, forbids one.
+
+    Ids that a model lacks have no effect.
+    """
     seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -82,6 +85,9 @@ class SamplingParams:
             _whole("logit_bias", token_id)
             _in_range("logit_bias", token_id, 0, (1 << 31) - 1)
             _in_range(f"logit_bias: {token_id}", bias, -math.inf, MAX_BIAS)
+        if any(bias < -MAX_BIAS for bias in self.logit_bias.values()):
+            exact = {i: -math.inf if bias < -MAX_BIAS else bias for i, bias in self.logit_bias.items()}
+            object.__setattr__(self, "logit_bias", MappingProxyType(exact))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +154,13 @@ class Finished:
 
 
 Event = TextDelta | Finished
+
+
+def check_leaves_a_token(sampling: SamplingParams, vocab_size: int) -> None:
+    """Raise `RequestError` when the logit bias forbids all tokens of a model with ids below `vocab_size`."""
+    forbidden = [i for i, bias in sampling.logit_bias.items() if bias == -math.inf and i < vocab_size]
+    if len(forbidden) >= vocab_size:
+        raise RequestError(f"logit_bias: forbids all {vocab_size} tokens of the model; leave at least one")
 
 
 def check_token_ids(ids: tuple[int, ...], vocab_size: int) -> None:

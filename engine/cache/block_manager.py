@@ -167,8 +167,8 @@ class BlockManager:
     def release(self, table: list[int], *, discard: bool = False) -> None:
         """Stop naming the blocks of `table`, tail first, and empty it.
 
-        Indexed blocks that nobody names stay cached, the tail being evicted first. With `discard`
-        they are forgotten: their content cannot be trusted.
+        Indexed blocks that nobody names stay cached, the tail being evicted first, while the budget
+        holds them. With `discard` they are forgotten: their content cannot be trusted.
         """
         while table:
             block = table.pop()
@@ -183,6 +183,7 @@ class BlockManager:
                 self._cached[block] = self.budget.stamp()
             else:
                 self._free(block)
+        self.budget.fit()
 
     def commit_full(
         self, table: TokenIds[int], token_ids: TokenIds[int], num_computed: int, salt: bytes | None = None

@@ -85,11 +85,16 @@ class KVBudget:
             raise InvariantError(f"KV budget: {-self.used_bytes} bytes more were released than taken")
 
     def set_total(self, total_bytes: int) -> None:
-        """Change the budget: cached blocks go as far as needed, held ones are never taken away."""
-        while self.used_bytes > total_bytes and self.cached_bytes:
-            self.evict_oldest()
-        self.total_bytes = max(total_bytes, self.used_bytes)
+        """Change the budget: cached blocks go as far as needed, held ones when they are released."""
+        self.total_bytes = total_bytes
         self.version += 1
+        self.fit()
+
+    def fit(self) -> bool:
+        """Evict what is cached beyond the budget; False where what is held alone goes beyond it."""
+        while self.used_bytes > self.total_bytes and self.cached_bytes:
+            self.evict_oldest()
+        return self.used_bytes <= self.total_bytes
 
     def check(self) -> None:
         """Raise `InvariantError` unless the bytes are those of the owners' blocks."""

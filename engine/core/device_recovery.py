@@ -23,10 +23,10 @@ from engine.api.stats import SequenceState
 from engine.core.output_processor import OutputProcessor
 from engine.device.faults import check_device, describe
 from engine.scheduler.scheduler import Scheduler
+from engine.scheduler.sequence import Sequence, WaitCause
 
 _MOST = 3
 _WITHIN_S = 600.0
-_NOTE = "paused: the device failed and its models are loaded again"
 
 
 class DeviceTrial:
@@ -62,19 +62,24 @@ def rewind(output: OutputProcessor) -> None:
     sequence.reloads = []
     sequence.num_computed = 0
     sequence.preemptions += 1
-    sequence.state, sequence.note = SequenceState.PAUSED, _NOTE
+    _wait(sequence)
 
 
 def queue_again(outputs: dict[int, OutputProcessor], scheduler: Scheduler) -> None:
-    """Submit rewound sequences in their old order; ends those that had ended, or fit no more."""
+    """Submit rewound sequences in their old order; ends those that had ended, or whose model is gone."""
     for output in sorted(outputs.values(), key=lambda item: item.sequence.rank):
         sequence, error = output.sequence, output.sequence.error
         if not sequence.finished:
             try:
                 scheduler.submit(sequence)
-                sequence.state, sequence.note = SequenceState.PAUSED, _NOTE
+                _wait(sequence)
                 continue
             except RequestError as refusal:
                 error = str(refusal)
         del outputs[sequence.sequence_id]
         output.finish(sequence.finish_reason or FinishReason.ERROR, time.monotonic(), error)
+
+
+def _wait(sequence: Sequence) -> None:
+    sequence.state = SequenceState.PAUSED
+    sequence.wait_cause = WaitCause.REQUEST if sequence.user_paused else WaitCause.DEVICE

@@ -96,9 +96,15 @@ class EngineLoop(CommandThread):
         """Put one sequence before all others from the next tick on; None: nobody."""
         self._post(lambda: self.scheduler.focus(sequence_id))
 
-    def drop_model(self, key: int) -> None:
-        """Unload a model without waiting for it."""
-        self._post(lambda: self.remove_model(key))
+    def drop_model(self, resident: ResidentModel) -> None:
+        """Give back a model that may have been added or not, without waiting for it."""
+
+        def drop() -> None:
+            if self.remove_model(resident.key) is None:
+                resident.runner.close()
+
+        if not self._post(drop):
+            resident.runner.close()
 
     def stats(self) -> EngineStats:
         """The latest snapshot."""
@@ -106,8 +112,17 @@ class EngineLoop(CommandThread):
 
     def add_model(self, resident: ResidentModel) -> None:
         """Make a loaded model schedulable; on the engine's thread."""
-        self.models.add(resident)
-        self._add_to_scheduler(resident, self.scheduler)
+        try:
+            self.models.add(resident)
+            self._add_to_scheduler(resident, self.scheduler)
+            self.update_budget()
+        except Exception:
+            # What could not be taken in leaves nothing behind, and ends nobody's answers.
+            self.models.remove(resident.key)
+            if resident.key in self.scheduler.models:
+                self.scheduler.remove_model(resident.key)
+            resident.runner.close()
+            raise
         self._take_snapshot()
 
     def remove_model(self, key: int) -> threading.Event | None:
@@ -121,9 +136,19 @@ class EngineLoop(CommandThread):
         for sequence in self.scheduler.remove_model(key):
             self._end(sequence, FinishReason.CANCELLED, "the model was unloaded")
         resident.runner.close()
-        self.models.update_budget()
+        self.update_budget()
         self._take_snapshot()
         return resident.runner.freed
+
+    def update_budget(self) -> None:
+        """Let KV take what memory leaves it now, more or less than before; on the engine's thread."""
+        self.models.update_budget()
+        self._end_overgrown()
+
+    def _end_overgrown(self) -> None:
+        """End who has as many tokens as the budget holds; its text is kept, the others go on."""
+        for sequence in self.scheduler.fit_budget():
+            self._end(sequence, FinishReason.LENGTH)
 
     def _new_speculator(self, scheduler: Scheduler) -> Speculator:
         return Speculator(scheduler.cost, self._config, scheduler.make_room)
@@ -157,7 +182,7 @@ class EngineLoop(CommandThread):
         while True:
             more = any(model.runner.idle_work() for model in self.models if self._inbox.empty())
             if working and not more:
-                self.models.update_budget()
+                self.update_budget()
             working = more
             try:
                 return self._inbox.get(timeout=_IDLE_PAUSE_S if more else self._stats.settles_in())
@@ -281,11 +306,12 @@ class EngineLoop(CommandThread):
     def _end(
         self, sequence: Sequence, reason: FinishReason, error: str | None = None, stop: str | None = None
     ) -> None:
-        """Free the sequence's blocks and row, then tell its consumer, exactly once."""
+        """End its text, free its blocks and row, then tell its consumer, exactly once."""
         output = self._outputs.pop(sequence.sequence_id, None)
         if output is None:
             return
         self._speculator.forget(sequence.sequence_id)
+        reason, stop = output.end_text(reason, error, stop)
         try:
             self.scheduler.finish(sequence, reason, error)
         finally:
@@ -325,6 +351,7 @@ class EngineLoop(CommandThread):
             self._reset_scheduler()
             self.models.update_budget()
             queue_again(self._outputs, self.scheduler)
+            self._end_overgrown()
             self.scheduler.focus(focused)
         except Exception as error:
             log.exception("the engine could not be rebuilt")

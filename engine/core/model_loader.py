@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.api.errors import ModelFileError
+from engine.api.errors import ModelFileError, UnsupportedModelError
 from engine.cache.block_manager import BlockManager
 from engine.cache.budget import KVBudget
 from engine.core.block_table_check import BlockTableCheck
@@ -154,6 +154,7 @@ def _build(
 ) -> ResidentModel:
     ops, path = options.ops, file.path
     config = read_config(file)
+    _check_attention(file, config, ops)
     tokenizer = Tokenizer.from_gguf(file)
     block_bytes = ops.kv_block_bytes(config.num_layers, config.num_kv_heads, config.head_dim)
     check_block_fits(path.name, block_bytes, ops.block_size, options.kv_budget_bytes)
@@ -163,18 +164,13 @@ def _build(
     weights = load_weights(file, config, ops, progress)
     # By now the process that compiles it has started.
     template = ChatTemplate.from_gguf(file, tokenizer)
+    file.check_unchanged()
     info = _info(file, config, need.parameters, weights.nbytes, block_bytes // ops.block_size, ops)
     length = min(context_length or config.context_length, config.context_length)
     num_blocks = _num_blocks(path.name, length, block_bytes, options)
     runner = _make_runner(Decoder(config, weights, ops), num_blocks, length, tokenizer)
-    try:
-        runner.warm_up(lambda part: progress(part, "kernels"))
-    except BaseException:
-        runner.close()
-        raise
-    progress(1.0, "ready")
     warnings = [text for text in (tokenizer.warning, template.warning) if text]
-    return ResidentModel(
+    resident = ResidentModel(
         key=key,
         name=path.stem,
         path=path,
@@ -189,6 +185,13 @@ def _build(
         salt=_salt(file, ops),
         warnings=warnings,
     )
+    try:
+        runner.warm_up(lambda part: progress(part, "kernels"))
+        progress(1.0, "ready")
+    except BaseException:
+        runner.close()
+        raise
+    return resident
 
 
 def rebuild_model(origin: ModelOrigin, options: LoadOptions, progress: Progress) -> ResidentModel:
@@ -202,6 +205,16 @@ def rebuild_model(origin: ModelOrigin, options: LoadOptions, progress: Progress)
         raise ModelFileError(f"{origin.path}: the file has changed since it was loaded; restart the program")
     made.tokenizer, made.template = origin.tokenizer, origin.template
     return made
+
+
+def _check_attention(file: GGUFFile, config: ModelConfig, ops: Operations) -> None:
+    """Before anything large is read: else the first pass would fail."""
+    try:
+        for heads in dict.fromkeys(layer.attention.heads for layer in config.layers):
+            ops.check_attention(heads, config.num_kv_heads, config.head_dim)
+    except ValueError as error:
+        key = f"{config.architecture}.attention.key_length"
+        raise UnsupportedModelError(f"{file.path}: {key}: {error}.") from None
 
 
 def _need(file: GGUFFile, ops: Operations) -> Need:
@@ -278,6 +291,5 @@ def _info(
 
 
 def _salt(file: GGUFFile, ops: Operations) -> bytes:
-    stat = file.path.stat()
-    identity = f"{file.path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}|{ops.kv_format}|{ops.name}"
+    identity = f"{file.path.resolve()}|{file.version_read}|{ops.kv_format}|{ops.name}"
     return hashlib.blake2b(identity.encode(), digest_size=16).digest()

@@ -76,22 +76,31 @@ class OutputProcessor:
         """Ids that the consumer has got."""
         return self._delivered
 
+    def end_text(
+        self, reason: FinishReason, error: str | None = None, stop: str | None = None
+    ) -> tuple[FinishReason, str | None]:
+        """Deliver text held back, whatever it does; returns why the sequence ends then, and the stop string.
+
+        The text's end may complete a stop string; an error stays the reason.
+        """
+        if stop is not None:
+            return reason, stop
+        try:
+            text, stop = self._rest()
+        except Exception:
+            log.exception("the end of the text of sequence %s is lost", self.sequence.sequence_id)
+            text = ""
+        if text:
+            self._stream.push(TextDelta(text, ()))
+        return (FinishReason.STOP_STRING if stop is not None and error is None else reason), stop
+
     def finish(
         self, reason: FinishReason, now: float, error: str | None = None, stop: str | None = None
     ) -> None:
-        """Flush held-back text, then push the `Finished` event, whatever the text does."""
+        """End the text, then push the `Finished` event."""
         if self._stream.finished is not None:
             raise EngineError(f"sequence {self.sequence.sequence_id} would finish twice")
-        if stop is None:
-            try:
-                text, stop = self._rest()
-            except Exception:
-                log.exception("the end of the text of sequence %s is lost", self.sequence.sequence_id)
-                text = ""
-            if stop is not None and error is None:
-                reason = FinishReason.STOP_STRING
-            if text:
-                self._stream.push(TextDelta(text, ()))
+        reason, stop = self.end_text(reason, error, stop)
         self._stream.push(self._summary(reason, now, error, stop))
 
     def _rest(self) -> tuple[str, str | None]:

@@ -45,7 +45,6 @@ class ResidentModels:
     def add(self, resident: ResidentModel) -> None:
         """Take in a loaded model, with KV blocks of its own."""
         self._models[resident.key] = resident
-        self.update_budget()
         resident.open_blocks(self.budget, debug=self._config.debug)
 
     def remove(self, key: int) -> ResidentModel | None:

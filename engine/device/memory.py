@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import sys
+import traceback
 from pathlib import Path
 
 import torch
@@ -70,17 +71,34 @@ def return_freed_memory() -> None:
             torch.cuda.empty_cache()
         # Pinned memory is kept by torch as well; versions that cannot give it back lack the function.
         getattr(torch.accelerator, "empty_host_cache", lambda: None)()
+    trim_host_memory()
+
+
+def trim_host_memory() -> None:
+    """Hand freed host memory back to the system; waits for no device."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)
+
+
+def forget_frames(error: BaseException) -> None:
+    """Let go of what the functions that an error came through held: the error may be kept for long."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__
 
 
 def freeze_garbage() -> None:
     """Collect garbage, then keep all objects that exist out of later collections.
 
     Going through what torch alone brings takes tens of milliseconds with the interpreter held: a gap
-    in every stream. This call takes that long itself.
+    in every stream. This call takes that long itself. What was kept out before is looked at again: of
+    engines that were closed since, circles remain.
     """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
 

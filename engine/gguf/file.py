@@ -1,6 +1,7 @@
 """A GGUF model as one object, whether it lies in one file or is split over several."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import overload
@@ -10,16 +11,16 @@ import numpy as np
 from engine.api.errors import ModelFileError
 from engine.gguf.header import Header, TensorInfo, parse_header
 from engine.gguf.metadata import Metadata
+from engine.gguf.source import Source
 from engine.gguf.split import PartName, parse_part_name
 
 __all__ = ["GGUFFile", "TensorInfo", "open_gguf"]
 
 
 class GGUFFile:
-    """An open model file: metadata, tensor descriptions and mapped tensor bytes.
+    """An open model file: metadata, tensor descriptions and tensor bytes, read when they are asked for.
 
-    Metadata comes from the first part. Arrays handed out by `tensor_bytes` stay valid after `close`;
-    the map goes when the last of them goes.
+    Metadata comes from the first part.
     """
 
     def __init__(self, headers: list[Header]) -> None:
@@ -29,7 +30,7 @@ class GGUFFile:
         self.parts: tuple[Path, ...] = tuple(header.source.path for header in headers)
         self.size_bytes: int = sum(header.source.size for header in headers)
         self._metadata = first.metadata
-        self._maps: list[np.ndarray] = [header.source.bytes for header in headers]
+        self._sources = [header.source for header in headers]
         self._overlaps = {name: other for header in headers for name, other in header.overlaps.items()}
         self.tensors: Mapping[str, TensorInfo] = _merge(headers)
 
@@ -84,7 +85,14 @@ class GGUFFile:
         return self._metadata.numbers(key)
 
     def tensor_bytes(self, name: str) -> np.ndarray:
-        """The raw bytes of a tensor: uint8 [nbytes], mapped, read-only.
+        """The raw bytes of a tensor: uint8 [nbytes]; raises what `stored` and reading it raise."""
+        stored = self.stored(name)
+        raw = np.empty(stored.nbytes, dtype=np.uint8)
+        stored.read_into(raw)
+        return raw
+
+    def stored(self, name: str) -> "StoredTensor":
+        """Where a tensor's bytes are, to be read while the file is open.
 
         Raises ModelFileError when there is no such tensor, when it shares bytes with another one, or
         when the file was closed.
@@ -97,16 +105,28 @@ class GGUFFile:
                 f"{self.parts[info.part]}: tensor {name!r} at byte {info.offset}: overlaps tensor "
                 f"{self._overlaps[name]!r}; the file is damaged, download it again."
             )
-        if not self._maps:
+        source = self._sources[info.part]
+        if source.closed:
             raise ModelFileError(
                 f"{self.path}: tensor {name!r} was asked for after the file had been closed."
             )
-        return self._maps[info.part][info.offset : info.offset + info.nbytes]
+        return StoredTensor(source, name, info.offset, info.nbytes)
+
+    @property
+    def version_read(self) -> tuple[tuple[int, int], ...]:
+        """Size and time of the last change of each part, as they were when it was opened."""
+        return tuple(source.version for source in self._sources)
+
+    def check_unchanged(self) -> None:
+        """Raise ModelFileError when a part was written to since it was opened."""
+        for source in self._sources:
+            source.check_unchanged()
 
     def close(self) -> None:
         """Let go of the file. Decoded metadata and arrays already handed out stay valid."""
         self._metadata.close()
-        self._maps = []
+        for source in self._sources:
+            source.close()
 
     def __enter__(self) -> "GGUFFile":
         return self
@@ -118,6 +138,28 @@ class GGUFFile:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor's bytes in an open file."""
+
+    source: Source
+    name: str
+    offset: int
+    nbytes: int
+
+    def part(self, first: int, nbytes: int) -> "StoredTensor":
+        """Some of the bytes, from `first` on."""
+        assert 0 <= first <= first + nbytes <= self.nbytes, (self.name, first, nbytes)
+        return StoredTensor(self.source, self.name, self.offset + first, nbytes)
+
+    def read_into(self, target: np.ndarray, start: int = 0) -> None:
+        """Fill `target`, uint8 [n], with the bytes from `start` on; ModelFileError where they are gone.
+
+        May be called by several threads.
+        """
+        self.source.read_into(target, f"tensor {self.name!r}", self.offset + start)
 
 
 def open_gguf(path: str | Path, *, skim: bool = False) -> GGUFFile:

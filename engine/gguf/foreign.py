@@ -24,7 +24,7 @@ _MAGICS = {
 
 def refuse_foreign(source: Source) -> None:
     """Raise ModelFileError, saying what the file is, unless it is a GGUF file of a readable version."""
-    start = source.map[:64]
+    start = source.read(0, 64)
     if start[:4] != b"GGUF":
         raise ModelFileError(f"{source.path}: is not a GGUF file but {_what(source, start)}.")
     version = source.u32("version", 4)

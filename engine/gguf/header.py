@@ -74,9 +74,17 @@ def parse_header(path: str | Path, part: int = 0, *, skim: bool = False) -> Head
     tensor type not supported here.
     """
     source = open_source(path)
+    try:
+        return _parse(source, part, skim)
+    except BaseException:
+        source.close()
+        raise
+
+
+def _parse(source: Source, part: int, skim: bool) -> Header:
     refuse_foreign(source)
     source.need("header", 0, _FIXED.size)
-    _, version, n_tensors, n_entries = _FIXED.unpack_from(source.map, 0)
+    _, version, n_tensors, n_entries = _FIXED.unpack(source.read(0, _FIXED.size))
     _check_count(source, "number of tensors", 8, n_tensors, MAX_TENSORS, _SMALLEST_TENSOR)
     _check_count(source, "number of metadata entries", 16, n_entries, MAX_ENTRIES, _SMALLEST_ENTRY)
     metadata, offset = _parse_metadata(source, n_entries, Budget(skim=skim))
@@ -166,7 +174,7 @@ def _parse_tensor(source: Source, name: str, offset: int) -> tuple[tuple[int, ..
     if n_dims > MAX_DIMENSIONS:
         source.fail(field, offset, f"has {n_dims} dimensions; at most {MAX_DIMENSIONS} are allowed")
     source.need(field, offset + 4, 8 * n_dims + 12)
-    *dims, type_number, start = struct.unpack_from(f"<{n_dims}QIQ", source.map, offset + 4)
+    *dims, type_number, start = struct.unpack(f"<{n_dims}QIQ", source.read(offset + 4, 8 * n_dims + 12))
     if 0 in dims:
         source.fail(field, offset + 4, f"has a dimension of 0 in {dims}")
     tensor_type = _KNOWN.get(type_number)

@@ -76,7 +76,7 @@ class LazyText:
 
     def decode(self, source: Source) -> object:
         """The text; bytes that are not UTF-8 become U+FFFD."""
-        return source.map[self.offset : self.offset + self.nbytes].decode("utf-8", "replace")
+        return source.read(self.offset, self.nbytes).decode("utf-8", "replace")
 
 
 @dataclass(slots=True)
@@ -103,8 +103,8 @@ class LazyArray:
                 fields = string_fields(source, "array of strings", self.offset, self.count)
             return decode_strings(source, fields)
         dtype = np.dtype(_SCALARS[self.type].format)
-        raw = np.frombuffer(source.map, dtype=dtype, count=self.count, offset=self.offset)
-        array = raw != 0 if self.type is ValueType.BOOL else raw.copy()
+        raw = np.frombuffer(source.read(self.offset, self.count * dtype.itemsize), dtype=dtype)
+        array = raw != 0 if self.type is ValueType.BOOL else raw
         array.flags.writeable = False
         return array
 
@@ -228,7 +228,7 @@ def parse_value(source: Source, key: str, offset: int, budget: Budget) -> tuple[
         return _parse_text(source, key, offset)
     layout = _SCALARS[value_type]
     source.need(key, offset, layout.size)
-    value: object = layout.unpack_from(source.map, offset)[0]
+    value: object = layout.unpack(source.read(offset, layout.size))[0]
     if value_type is ValueType.BOOL:
         if value not in (0, 1):
             source.fail(key, offset, f"a boolean is 0 or 1, not {value}")

@@ -4,10 +4,10 @@ Nothing here trusts the file: the kind of file is checked before it is opened, e
 against the file's size, and every error names file, field and byte offset.
 """
 
-import mmap
 import os
 import stat
 import struct
+import weakref
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,25 +15,79 @@ import numpy as np
 
 from engine.api.errors import ModelFileError
 
+_WINDOW = 1 << 16
+"""Bytes read at a time where few are asked for."""
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
 
 class Source:
-    """A read-only map of one file, with its name for error messages.
+    """One open file, read where and when it is asked for, with its name for error messages.
 
-    The map shows the file as it is now. A file that another program shortens afterwards cannot be
-    read safely by anybody who maps it (the system ends the process), so replace model files by
-    renaming, never by writing into them.
+    The file is not mapped: one that another program cuts short while it is mapped ends the process. Here
+    whatever is missing then, and what the disk cannot read, is an error.
     """
 
-    __slots__ = ("bytes", "map", "path", "size")
-
-    def __init__(self, path: Path, data: mmap.mmap) -> None:
+    def __init__(self, path: Path, descriptor: int, status: os.stat_result) -> None:
+        """Take over an open descriptor; `close` or the last reference closes it."""
         self.path = path
-        self.map = data
-        self.size = len(data)
-        self.bytes: np.ndarray = np.frombuffer(data, dtype=np.uint8)
+        self.size = status.st_size
+        self._descriptor = descriptor
+        self.version = (status.st_size, status.st_mtime_ns)
+        self._start = 0
+        self._window = b""
+        """What was read last, from `_start` on."""
+        self._finalizer = weakref.finalize(self, os.close, descriptor)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._finalizer()
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be read any more."""
+        return not self._finalizer.alive
+
+    def read(self, offset: int, nbytes: int) -> bytes:
+        """The bytes from `offset` on, fewer than `nbytes` at the file's end; by one thread at a time."""
+        nbytes = max(0, min(nbytes, self.size - offset))
+        if nbytes > _WINDOW:
+            return self._fetch(offset, nbytes)
+        at = offset - self._start
+        if not 0 <= at <= len(self._window) - nbytes:
+            self._window = self._fetch(offset, min(_WINDOW, self.size - offset))
+            self._start, at = offset, 0
+        return self._window[at : at + nbytes]
+
+    def _fetch(self, offset: int, nbytes: int) -> bytes:
+        fetched = np.empty(nbytes, dtype=np.uint8)
+        self.read_into(fetched, "header", offset)
+        return fetched.tobytes()
+
+    def read_into(self, target: np.ndarray, field: str, offset: int) -> None:
+        """Fill `target`, uint8 [n], with the bytes from `offset` on; by any number of threads."""
+        view, done = target.data, 0
+        while done < len(view):
+            try:
+                count = os.preadv(self._descriptor, [view[done:]], offset + done)
+            except OSError as error:
+                self.fail(field, offset + done, f"cannot be read: {_reason(error)}")
+            if not count:
+                self.fail(
+                    field,
+                    offset + done,
+                    "the file ends here now; it was cut short while it was read, so wait until it is "
+                    "complete or download it again",
+                )
+            done += count
+
+    def check_unchanged(self) -> None:
+        """Raise ModelFileError when the file was written to since it was opened."""
+        status = os.fstat(self._descriptor)
+        if (status.st_size, status.st_mtime_ns) != self.version:
+            raise ModelFileError(
+                f"{self.path}: was changed while it was read; wait until it is complete and load it again."
+            )
 
     def fail(self, field: str, offset: int, problem: str) -> NoReturn:
         """Raise a ModelFileError that names file, field and byte offset."""
@@ -52,13 +106,13 @@ class Source:
     def u32(self, field: str, offset: int) -> int:
         """The unsigned 32-bit integer at `offset`."""
         self.need(field, offset, 4)
-        value: int = _U32.unpack_from(self.map, offset)[0]
+        value: int = _U32.unpack(self.read(offset, 4))[0]
         return value
 
     def u64(self, field: str, offset: int) -> int:
         """The unsigned 64-bit integer at `offset`."""
         self.need(field, offset, 8)
-        value: int = _U64.unpack_from(self.map, offset)[0]
+        value: int = _U64.unpack(self.read(offset, 8))[0]
         return value
 
     def name(self, field: str, offset: int, limit: int) -> tuple[str, int]:
@@ -73,13 +127,13 @@ class Source:
         self.need(field, offset + 8, length)
         end = offset + 8 + length
         try:
-            return self.map[offset + 8 : end].decode(), end
+            return self.read(offset + 8, length).decode(), end
         except UnicodeDecodeError:
             self.fail(field, offset + 8, "is not valid UTF-8; the file is damaged")
 
 
 def open_source(path: str | Path) -> Source:
-    """Map a regular file for reading.
+    """Open a regular file for reading.
 
     Raises ModelFileError for a missing, empty or unreadable file, a directory, a pipe or a device;
     never waits on any of them.
@@ -91,16 +145,15 @@ def open_source(path: str | Path) -> Source:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except (OSError, ValueError) as error:
         raise ModelFileError(f"{path}: cannot be opened: {_reason(error)}.") from error
+    source = Source(path, descriptor, os.fstat(descriptor))
     try:
-        status = os.fstat(descriptor)
-        _require_regular(path, status)
-        if status.st_size == 0:
+        _require_regular(path, os.fstat(descriptor))
+        if source.size == 0:
             raise ModelFileError(f"{path}: the file is empty (0 bytes); download it again.")
-        return Source(path, mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
-    except (OSError, ValueError) as error:
-        raise ModelFileError(f"{path}: cannot be mapped into memory: {_reason(error)}.") from error
-    finally:
-        os.close(descriptor)
+    except BaseException:
+        source.close()
+        raise
+    return source
 
 
 def _reason(error: Exception) -> str:

@@ -26,7 +26,7 @@ _GUESS_REACH = 1 << 26
 def string_fields(source: Source, field: str, offset: int, count: int) -> np.ndarray:
     """Offsets of the length fields of `count` strings from `offset` on, and the end: int64 [count + 1].
 
-    String i is `source.map[fields[i] + 8 : fields[i + 1]]`. The caller has checked that 8 * count
+    String i lies from `fields[i] + 8` to `fields[i + 1]`. The caller has checked that 8 * count
     bytes lie in the file. Raises ModelFileError when a string leaves the file.
     """
     fields = np.empty(count + 1, dtype=np.int64)
@@ -38,7 +38,7 @@ def string_fields(source: Source, field: str, offset: int, count: int) -> np.nda
         if run:
             fields[done : done + run] = found
             last = int(found[-1])
-            offset = last + 8 + int(source.bytes[last])
+            offset = last + 8 + source.read(last, 1)[0]
             if offset > source.size:
                 _leaves_file(source, field, done + run - 1, last)
             done += run
@@ -61,7 +61,7 @@ def guess_end(source: Source, offset: int, count: int) -> int | None:
     """
     start = offset + 8 * count
     for place in range(start, min(source.size, start + _GUESS_REACH), _GUESS_WINDOW):
-        window = source.map[place : place + _GUESS_WINDOW + _GUESS_OVERLAP]
+        window = source.read(place, _GUESS_WINDOW + _GUESS_OVERLAP)
         found = [at for at in (window.find(key) for key in _USUAL_KEYS) if at > 0]
         if found:
             return place + min(found) - 1
@@ -71,7 +71,7 @@ def guess_end(source: Source, offset: int, count: int) -> int | None:
 def decode_strings(source: Source, fields: np.ndarray) -> list[str]:
     """The strings whose length fields are `fields`; bytes that are not UTF-8 become U+FFFD."""
     base = int(fields[0])
-    raw = source.map[base : int(fields[-1])]
+    raw = source.read(base, int(fields[-1]) - base)
     starts = (fields[:-1] + (8 - base)).tolist()
     ends = (fields[1:] - base).tolist()
     return [raw[a:b].decode("utf-8", "replace") for a, b in zip(starts, ends, strict=True)]
@@ -79,7 +79,7 @@ def decode_strings(source: Source, fields: np.ndarray) -> list[str]:
 
 def _verified_run(source: Source, offset: int) -> np.ndarray:
     """Offsets of a run of length fields that starts at `offset` and is proved by its own lengths."""
-    window = source.bytes[offset : offset + _WINDOW]
+    window = np.frombuffer(source.read(offset, _WINDOW), dtype=np.uint8)
     if len(window) < 8:
         return np.empty(0, dtype=np.int64)
     zero = window[1:] == 0
@@ -95,12 +95,14 @@ def _verified_run(source: Source, offset: int) -> np.ndarray:
 
 
 def _walk(source: Source, field: str, fields: np.ndarray, done: int, count: int, offset: int) -> int:
-    size, data, unpack = source.size, source.map, _U64.unpack_from
+    size, unpack, start, window = source.size, _U64.unpack_from, offset, b""
     for index in range(done, done + count):
         if size - offset < 8:
             _leaves_file(source, field, index, offset)
         fields[index] = offset
-        offset += 8 + unpack(data, offset)[0]
+        if offset + 8 - start > len(window):
+            start, window = offset, source.read(offset, _WINDOW)
+        offset += 8 + unpack(window, offset - start)[0]
         if offset > size:
             _leaves_file(source, field, index, int(fields[index]))
     return offset

@@ -207,14 +207,14 @@ class _Loader:
         if layer.experts is None or not layer.experts.shared_gated:
             return None
         name, hidden = f"{prefix}.ffn_gate_inp_shexp.weight", self.config.hidden_size
-        row = QuantizedMatrix(self._raw(name), self.file.tensors[name].type, (1, hidden))
+        row = QuantizedMatrix(self.file.stored(name), self.file.tensors[name].type, (1, hidden))
         return self.ops.make_linear([row], None)
 
     def flat(self, name: str) -> QuantizedMatrix:
         """The matrices of all experts as one."""
         info = self.file.tensors[f"{name}.weight"]
         count, rows, columns = info.shape
-        return QuantizedMatrix(self._raw(f"{name}.weight"), info.type, (count * rows, columns))
+        return QuantizedMatrix(self.file.stored(f"{name}.weight"), info.type, (count * rows, columns))
 
     def branch(self, prefix: str, norm: str | None, scale: float) -> Branch:
         """A norm's weight takes the scale in."""
@@ -251,10 +251,10 @@ class _Loader:
 
     def matrix(self, rows: Rows, columns: int, order: Tensor | None = None) -> QuantizedMatrix:
         name = f"{rows.name}.weight"
-        raw = self._raw(name)
-        line = raw.numel() // rows.total
-        part = raw[rows.first * line : (rows.first + rows.count) * line]
-        return QuantizedMatrix(part, self.file.tensors[name].type, (rows.count, columns), order)
+        info = self.file.tensors[name]
+        line = info.nbytes // rows.total
+        stored = self.file.stored(name).part(rows.first * line, rows.count * line)
+        return QuantizedMatrix(stored, info.type, (rows.count, columns), order)
 
     def bias(self, rows: Rows, order: Tensor | None) -> Tensor | None:
         name = f"{rows.name}.bias"

@@ -76,6 +76,7 @@ class GraphRunner:
             self.kv = ops.make_kv(config.num_layers, num_blocks, config.num_kv_heads, config.head_dim)
             try:
                 self._state, self._sampler = self._make_state(MAX_ROWS)
+                self._reports = self._stream.host_tensor(*self._state.ring.shape)
             except BaseException:
                 self.kv.close()
                 raise
@@ -84,7 +85,6 @@ class GraphRunner:
         self._moved: Mark | None = None
         """The last copy between device and host blocks."""
         self._rows = PersistentBatch(self._state, self._sampler, self.kv)
-        self._reports = self._stream.host_tensor(*self._state.ring.shape)
         self._passes: dict[PassSize, CUDAGraphPass] = {}
         self._compiled: set[PassSize] = set()
         """What the compiling thread has run, and what failed to be captured ahead is not in."""
@@ -245,9 +245,9 @@ class GraphRunner:
         blocks = (len(token_ids) + self.block_size - 1) // self.block_size + 1
         with self._stream.current():
             kv = ops.make_kv(config.num_layers, blocks, config.num_kv_heads, config.head_dim)
-            kv.back(blocks)
-            packed = whole_prompt(token_ids, self.block_size, ops.device)
             try:
+                kv.back(blocks)
+                packed = whole_prompt(token_ids, self.block_size, ops.device)
                 return self.decoder.forward(packed.ids, packed.layout, kv, None).cpu()
             finally:
                 self._stream.synchronize()

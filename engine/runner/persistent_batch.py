@@ -2,9 +2,9 @@
 
 A row is set once, when its sequence first runs or comes back; after that the device follows by
 itself, and only new blocks of its table are sent. Behind draft tokens, which run in rows of their own
-(`kernels.state.draft_rows`), its last token and length are sent again. So a row is known in four places,
-each with what no other needs: its tokens and blocks (`Sequence`), what the device has of them (here), and
-on the device its state and how it is sampled (`DecodeState`, `SamplerState`).
+(`kernels.state.draft_rows`), and where its limit has moved, its last token, length and limit are sent again.
+So a row is known in four places, each with what no other needs: its tokens and blocks (`Sequence`), what the
+device has of them (here), and on the device its state and how it is sampled (`DecodeState`, `SamplerState`).
 """
 
 from collections.abc import Container
@@ -25,6 +25,8 @@ class _Row:
     preemptions: int
     known: int
     """Tokens, when the row was set or last reported."""
+    limit: int
+    """Most tokens that the device lets the row have."""
     blocks: int
     """Entries of the block table that were sent."""
     used: int
@@ -86,14 +88,19 @@ class PersistentBatch:
         row = self._rows.get(slot)
         if row is None or row.sequence is not sequence or row.preemptions != sequence.preemptions:
             self._set(slot, sequence)
-        elif row.known != len(sequence.token_ids) and not drafted:
-            if edits_logits(sequence.request.sampling):
-                self._set(slot, sequence)
-            else:
-                self._set_fields(slot, sequence)
-                row.known = len(sequence.token_ids)
+        elif not drafted:
+            self._follow(row, slot, sequence)
         self.send_blocks([sequence])
         return slot
+
+    def _follow(self, row: _Row, slot: int, sequence: Sequence) -> None:
+        """Send what the device does not know by itself: accepted draft tokens, a limit that has moved."""
+        known = len(sequence.token_ids)
+        if row.known != known and edits_logits(sequence.request.sampling):
+            self._set(slot, sequence)
+        elif (row.known, row.limit) != (known, sequence.limit):
+            self._set_fields(slot, sequence)
+            row.known, row.limit = known, sequence.limit
 
     def _take(self) -> int:
         """A free row, or that of the sequence that has not run for longest."""
@@ -120,7 +127,9 @@ class PersistentBatch:
         )
         prompt, answer = ids[: sequence.prompt_len], ids[sequence.prompt_len :]
         self._sampler.set_row(slot, parameters, prompt, answer, params.logit_bias)
-        self._rows[slot] = _Row(sequence, sequence.preemptions, len(ids), 0, self._clock)
+        self._rows[slot] = _Row(
+            sequence, sequence.preemptions, len(ids), sequence.limit, blocks=0, used=self._clock
+        )
         self._slots[sequence.sequence_id] = slot
 
     def _set_fields(self, slot: int, sequence: Sequence) -> None:

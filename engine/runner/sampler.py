@@ -118,7 +118,7 @@ def not_finite_cause(params: SamplingParams) -> str:
     """Why a row has no token: its logits were no numbers."""
     cause = "the model computed logits that are not numbers (NaN or infinity); the file may be damaged"
     if -math.inf in params.logit_bias.values():
-        return f"logit_bias forbids every token, or {cause}"
+        return f"logit_bias forbids every token that the model gives a chance, or {cause}"
     return cause
 
 

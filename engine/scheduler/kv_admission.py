@@ -18,10 +18,8 @@ from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel
 from engine.scheduler.limits import ScheduledModel
 from engine.scheduler.plan import KVMoves, ModelBatch
-from engine.scheduler.queue import PAUSED_NOTE, SequenceQueue
-from engine.scheduler.sequence import Sequence
-
-_FULL_NOTE = "paused: the context memory is full"
+from engine.scheduler.queue import SequenceQueue
+from engine.scheduler.sequence import Sequence, WaitCause
 
 
 class KVAdmission:
@@ -59,9 +57,14 @@ class KVAdmission:
             if offloads:
                 moves.setdefault(model.key, KVMoves()).offloads = offloads
 
-    def grow_rows(self) -> bool:
-        """Give each decode row the block of its next token; True if somebody had to make room."""
-        before = self.preemptions
+    def fit_budget(self) -> None:
+        """Take back what blocks hold beyond a budget that has shrunk."""
+        for model in self._models.values():
+            while not model.blocks.budget.fit():
+                self._preempt(self._queue.victims()[0])
+
+    def grow_rows(self) -> None:
+        """Give each decode row the block of its next token; somebody may have to make room."""
         for sequence in self._queue.running[:]:
             if sequence.state is not SequenceState.DECODE:
                 continue
@@ -76,7 +79,6 @@ class KVAdmission:
                     sequence.block_table += grown
                     break
                 self._preempt(self._victim(blocks))
-        return self.preemptions > before
 
     def grow_ahead(self, batch: ModelBatch, ahead: int) -> bool:
         """Take the blocks that a further tick of decode rows writes to, with `ahead` ticks in flight.
@@ -160,6 +162,7 @@ class KVAdmission:
         blocks = self._models[sequence.model].blocks
         situation = (sequence.sequence_id, blocks.budget.version, self._queue.num_active)
         if situation == self._blocked:
+            sequence.wait_cause = WaitCause.KV_MEMORY
             return False
         hit = find_prefix(sequence, blocks)
         while not blocks.fits(hit.missing + self._reserve(sequence, blocks), hit.blocks):
@@ -170,7 +173,7 @@ class KVAdmission:
             self._preempt(victim)
             hit = find_prefix(sequence, blocks)
         if not self._evict_in_time(hit, blocks):
-            sequence.note = "waits while context moves to host memory"
+            sequence.wait_cause = WaitCause.KV_MOVES
             return False
         self._start(sequence, hit, blocks, now)
         return True
@@ -179,14 +182,13 @@ class KVAdmission:
         take_blocks(sequence, hit, blocks)
         if not sequence.preemptions:
             sequence.cached_tokens = (len(hit.blocks) + len(hit.hosted)) * blocks.block_size
-        sequence.state, sequence.note = SequenceState.PREFILL, ""
+        sequence.state, sequence.wait_cause = SequenceState.PREFILL, None
         sequence.running_since = sequence.read_at = now
         self._queue.start(sequence)
 
     def _refuse(self, sequence: Sequence, situation: tuple[int, int, int] | None) -> None:
         self._blocked = situation
-        if sequence.state is SequenceState.QUEUED:
-            sequence.note = f"waits for context memory for {sequence.num_target} tokens"
+        sequence.wait_cause = WaitCause.KV_MEMORY
 
     def _gives_way(self, waiting: Sequence, now: float) -> Sequence | None:
         """Who makes room for `waiting`: who was paused on request, and for a focused one the newest."""
@@ -219,7 +221,7 @@ class KVAdmission:
         sequence.num_computed = 0
         sequence.reloads = []
         sequence.state = SequenceState.PAUSED
-        sequence.note = PAUSED_NOTE if sequence.user_paused else _FULL_NOTE
+        sequence.wait_cause = WaitCause.REQUEST if sequence.user_paused else WaitCause.KV_MEMORY
         sequence.preemptions += 1
         self.preemptions += 1
         self._queue.stop(sequence)

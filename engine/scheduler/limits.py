@@ -1,7 +1,7 @@
 """How many tokens a sequence of a model may have: its context length, or what KV memory holds if less.
 
-Here a request gets its limit, once, when it is queued; whoever gives it tokens or blocks afterwards
-compares with that number alone.
+Here a request gets its limit, when it is queued and again whenever the KV budget has moved; whoever gives
+it tokens or blocks compares with that number alone.
 """
 
 from dataclasses import dataclass
@@ -25,13 +25,15 @@ class ScheduledModel:
         return min(self.context_length, self.blocks.capacity * self.blocks.block_size)
 
     def limit_of(self, request: Request) -> int:
-        """Most tokens, prompt included, that `request` may have in total.
+        """Most tokens, prompt included, that `request` may have in total while the KV budget is as it is."""
+        asked = len(request.prompt_ids) + (request.max_tokens or self.context_length)
+        return min(asked, self.max_tokens)
 
-        Raises `RequestError`, with numbers, for a request that could never run to its end.
-        """
+    def check_fits(self, request: Request) -> None:
+        """Raise `RequestError`, with numbers, for a request that could not run to its end."""
         prompt, new = len(request.prompt_ids), request.max_tokens or 1
         if prompt + new <= self.max_tokens:
-            return self.max_tokens if request.max_tokens is None else prompt + new
+            return
         wanted = f"{prompt} prompt tokens and {new} new ones need {prompt + new}"
         if prompt + new > self.context_length:
             raise RequestError(

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 
 from engine.api.request import Priority
 from engine.api.stats import SequenceState
-from engine.scheduler.sequence import HEAD_START, Sequence
-
-PAUSED_NOTE = "paused on request"
+from engine.scheduler.sequence import HEAD_START, Sequence, WaitCause
 
 
 class WaitingQueue:
@@ -112,13 +110,13 @@ class SequenceQueue:
         """Compute nothing more for it; its blocks stay while nobody needs them."""
         if not sequence.user_paused:
             sequence.user_paused = True
-            sequence.state, sequence.note = SequenceState.PAUSED, PAUSED_NOTE
+            sequence.state, sequence.wait_cause = SequenceState.PAUSED, WaitCause.REQUEST
 
     def resume(self, sequence: Sequence) -> None:
         """Undo `pause`."""
         if not sequence.user_paused:
             return
-        sequence.user_paused, sequence.note = False, ""
+        sequence.user_paused, sequence.wait_cause = False, None
         if sequence.block_table:
             decodes = sequence.remaining == 1 and sequence.num_generated
             sequence.state = SequenceState.DECODE if decodes else SequenceState.PREFILL

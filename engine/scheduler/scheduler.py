@@ -8,7 +8,7 @@ Every sequence ends exactly once: either `finish` returns True, or `commit` retu
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from engine.api.errors import InvariantError, RequestError
 from engine.api.request import FinishReason, Priority, Request
@@ -67,6 +67,11 @@ class Scheduler:
         """All live sequences by id."""
         return self._sequences
 
+    @property
+    def models(self) -> Collection[int]:
+        """Keys of the models that can be scheduled."""
+        return self._models.keys()
+
     def add_model(self, key: int, blocks: BlockManager, context_length: int) -> None:
         """Make a model schedulable."""
         if key in self._models:
@@ -92,19 +97,36 @@ class Scheduler:
 
         Reads numbers alone: any thread may call it. The KV budget may have moved when the request is queued.
         """
-        self.model(model).limit_of(request)
+        self.model(model).check_fits(request)
 
     def submit(self, sequence: Sequence) -> None:
-        """Queue a new sequence; raises `RequestError` if it can never fit or too many wait."""
-        limit = self.model(sequence.model).limit_of(sequence.request)
-        waiting = len(self._queue.waiting)
-        if waiting >= self.config.max_queue:
-            raise RequestError(f"queue: {waiting} requests wait already; try again later")
+        """Queue a sequence; raises `RequestError` for a new one that does not fit, or if too many wait.
+
+        One that was accepted before, by a scheduler that is gone, stays accepted.
+        """
+        model = self.model(sequence.model)
+        if not sequence.preemptions:
+            model.check_fits(sequence.request)
+            waiting = len(self._queue.waiting)
+            if waiting >= self.config.max_queue:
+                raise RequestError(f"queue: {waiting} requests wait already; try again later")
         if sequence.sequence_id in self._sequences:
             raise InvariantError(f"scheduler: sequence {sequence.sequence_id} was submitted twice")
-        sequence.limit = limit
+        sequence.limit = model.limit_of(sequence.request)
         self._sequences[sequence.sequence_id] = sequence
         self._queue.enter(sequence)
+
+    def fit_budget(self) -> list[Sequence]:
+        """Set every sequence's limit anew after the KV budget has moved.
+
+        Returns those that have as many tokens already; they are to be ended. What the others hold beyond
+        the budget is taken back by `plan`. Raises `InvariantError` while a tick is in flight.
+        """
+        if self._in_flight is not None:
+            raise InvariantError("scheduler: the KV budget moves between ticks")
+        for sequence in self._sequences.values():
+            sequence.limit = self._models[sequence.model].limit_of(sequence.request)
+        return [sequence for sequence in self._sequences.values() if sequence.at_limit]
 
     def focus(self, sequence_id: int | None) -> None:
         """Put one sequence before all others; an id that is not live means nobody."""
@@ -197,14 +219,16 @@ class Scheduler:
             raise InvariantError("scheduler: plan was called while a tick is in flight")
         plan = TickPlan(live=self._sequences)
         kv_admission = self.kv_admission
+        before = self.preemptions
         kv_admission.begin()
-        somebody_preempted = kv_admission.grow_rows()
+        kv_admission.fit_budget()
+        kv_admission.grow_rows()
         batches, preemptions = self._decode_batches(), self.preemptions
         loads = self._loads(batches)
         self.tick_limit_ms = tick_limit(loads, self.cost, self.config)
         spare_ms = self.tick_limit_ms - self.cost.idle_ms(loads)
-        if not somebody_preempted:
-            # Who was preempted sits this tick out, even if sharing with another would let it back at once.
+        if preemptions == before or not self._queue.running:
+            # Who was preempted for another sits this tick out, even if sharing would let it back at once.
             kv_admission.admit(now, spare_ms)
         spare_ms = kv_admission.reload(spare_ms, plan.moves)
         if self.preemptions != preemptions:

@@ -6,6 +6,7 @@ the return after a preemption are all that one case.
 """
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 from engine.api.request import FinishReason, Priority, Request
 from engine.api.stats import SequenceState
@@ -16,6 +17,15 @@ HEAD_START = {Priority.LOW: -1, Priority.NORMAL: 0, Priority.HIGH: 1}
 
 SHARE = {Priority.LOW: 0.5, Priority.NORMAL: 1.0, Priority.HIGH: 2.0}
 """Weight of a priority in the prefill budget."""
+
+
+class WaitCause(Enum):
+    """Why a sequence computes nothing though it is not its turn that it waits for."""
+
+    REQUEST = "paused on request"
+    KV_MEMORY = "paused: the context memory is full"
+    KV_MOVES = "waits while context moves to host memory"
+    DEVICE = "paused: the device failed and its models are loaded again"
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +57,7 @@ class Sequence:
     """Of the prompt, how many were found in the prefix cache at the first admission."""
     state: SequenceState = SequenceState.QUEUED
     limit: int = 0
-    """Most tokens that the sequence may have in total; set by `Scheduler.submit`."""
+    """Most tokens that the sequence may have in total; the scheduler's, and moves with the KV budget."""
     rank: tuple[float, int] = (0.0, 0)
     """Total order of admission and, reversed, of preemption; set by `Scheduler.submit`."""
     admitted_at: float | None = None
@@ -58,8 +68,7 @@ class Sequence:
     read_at: float = 0.0
     """Clock of the last tick that read a part of its prompt, or of its last admission."""
     preemptions: int = 0
-    note: str = ""
-    """Why it waits, when it waits."""
+    wait_cause: WaitCause | None = None
     priority: Priority = Priority.NORMAL
     """Starts as the request's."""
     drafted: int = 0
@@ -92,6 +101,13 @@ class Sequence:
     def num_generated(self) -> int:
         """Tokens sampled so far."""
         return len(self.token_ids) - self.prompt_len
+
+    @property
+    def note(self) -> str:
+        """Why it waits, for people; empty where it does not."""
+        if self.wait_cause is WaitCause.KV_MEMORY and self.state is SequenceState.QUEUED:
+            return f"waits for context memory for {self.num_target} tokens"
+        return self.wait_cause.value if self.wait_cause is not None else ""
 
     @property
     def at_limit(self) -> bool:

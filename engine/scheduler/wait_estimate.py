@@ -6,7 +6,7 @@ from engine.api.stats import SequenceState
 from engine.scheduler.chunked_prefill import NO_LIMIT
 from engine.scheduler.cost_model import CostModel, Load
 from engine.scheduler.queue import SequenceQueue
-from engine.scheduler.sequence import Sequence
+from engine.scheduler.sequence import Sequence, WaitCause
 
 
 def wait_seconds(
@@ -33,7 +33,7 @@ def wait_seconds(
         )
         ms = (read_ms if queue.is_focused(sequence) else before_ms + read_ms) * slower
         before_ms += read_ms
-        if sequence.note and not sequence.block_table:
+        if sequence.wait_cause is WaitCause.KV_MEMORY:
             ms += first_end_ms
         found[sequence.sequence_id] = ms / 1e3
     return found

@@ -45,6 +45,9 @@ _DEEPSEEK_LETTERS = (
     r"-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
 )
 
+# The models' own range has spaces in it, which llama.cpp takes for spaces alone.
+_DEEPSEEK_CJK = r"[一-龥ࠀ-一가-퟿&&[^\s]]+"
+
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
@@ -97,13 +100,13 @@ _FAMILIES: dict[str, PreTokenizer] = {
         (
             r"[\r\n]",
             rf"\s?[{_DEEPSEEK_LETTERS}]+",
-            r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
+            r"\s?[!-/:-~！-／：-～‘-‟、-。]+",
             r"\s+\z",
-            "[一-龥ࠀ-一가-퟿]+",
+            _DEEPSEEK_CJK,
             r"\p{N}+",
         )
     ),
-    "deepseek-coder": PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}")),
+    "deepseek-coder": PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _DEEPSEEK_CJK, r"\p{N}")),
     "deepseek-v3 hunyuan-dense hy_v4 joyai-llm": _deepseek3,
     "spark2_5": PreTokenizer(
         (r"\p{N}{1,3}", _KANA_HAN, _DEEPSEEK3_WORDS.replace(r"[\r\n]*|\s*[\r\n]+", r"|[\r\n]"), r"\p{N}")

@@ -30,8 +30,12 @@ class AttentionShape:
     temperature_length: int = 1
 
     def __post_init__(self) -> None:
-        if self.q_heads % self.kv_heads or self.head_dim % SUM_WIDTH:
-            raise ValueError(f"attention of {self.q_heads}/{self.kv_heads} heads of {self.head_dim}")
+        if self.q_heads % self.kv_heads:
+            raise ValueError(f"{self.q_heads} query heads cannot share {self.kv_heads} KV heads")
+        if self.head_dim % SUM_WIDTH:
+            raise ValueError(
+                f"heads of {self.head_dim} values: the GPU's kernels serve multiples of {SUM_WIDTH}"
+            )
         if self.block_size < 16 or self.block_size & (self.block_size - 1):
             raise ValueError(f"block size {self.block_size}: not a power of two of at least 16")
 

@@ -90,9 +90,10 @@ def _unpack(part: QuantizedMatrix, made: QuantLinear, place: tuple[int, int], de
     order = torch.arange(rows) if part.row_order is None else part.row_order.contiguous()
     width = LANES if made.gated else TILE
     first_row, first_lane = place
+    raw = part.raw
     unpack_kernel(part.type, None if dense is None else dense.dtype)(
         threads_for(rows // width), rows, width, columns // FORMATS[part.type].elements, made.group,
-        first_row, width, first_lane, part.raw.data_ptr(), order.data_ptr(), made.quants.data_ptr(),
+        first_row, width, first_lane, raw.data_ptr(), order.data_ptr(), made.quants.data_ptr(),
         made.scales.data_ptr(), made.offsets.data_ptr(), 0 if dense is None else dense.data_ptr(),
     )  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""Bytes of a mapped file to a device: pages are read by several threads while earlier ones travel.
+"""Bytes of a file to a device: they are read by several threads while earlier ones travel.
 
 A copy from pageable memory blocks its caller and crosses the bus at a fraction of its speed. Here
-each piece of `PIECE` bytes is copied into a pinned buffer by a reader thread, which also queues its
+each piece of `PIECE` bytes is read into a pinned buffer by a reader thread, which also queues its
 transfer on a stream of its own; the buffer is free again when the transfer's event has passed.
 """
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kernels.cuda.streams import CAPTURE_LOCK, OwnStream
+from kernels.quant.stored import StoredBytes, bytes_of
 
 PIECE = 4 << 20
 """Bytes of one pinned buffer: 0.1 ms of a fast bus, so that its latency does not count."""
@@ -31,14 +32,14 @@ READERS = 4
 class _Slot:
     pinned: Tensor
     pages: np.ndarray
-    """The same memory for NumPy, whose copies leave the interpreter and start no threads of their own."""
+    """The same memory for what is read into it, and for NumPy, whose copies start no threads of their own."""
     sent: torch.cuda.Event
 
 
 class Uploader:
     """Copies raw weights to one device; close it after a load, it holds pinned memory and threads.
 
-    On the CPU there is nothing to copy and `upload` gives back what it gets.
+    On the CPU there is nothing to copy and `upload` gives back what it gets, or reads.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -50,20 +51,19 @@ class Uploader:
             self._slots = _slots()
             self._readers = ThreadPoolExecutor(min(READERS, _cores()), thread_name_prefix="upload")
 
-    def upload(self, raw: Tensor) -> Tensor:
-        """raw uint8 [n] on the CPU → the same bytes on the device.
+    def upload(self, stored: Tensor | StoredBytes) -> Tensor:
+        """uint8 [n] on the CPU or in a file → the same bytes on the device.
 
-        Returns when the last page was read; work queued on the current stream afterwards finds all
+        Returns when the last byte was read; work queued on the current stream afterwards finds all
         bytes in place, and transfers of the next call overlap with it.
         """
         if self._readers is None:
-            return raw
+            return bytes_of(stored)
         with torch.cuda.stream(self._stream):
             # Memory of the copying stream's own pool: it never waits for the stream that reads it.
-            target = torch.empty(raw.numel(), dtype=torch.uint8, device=self.device)
-        source = raw.numpy()
-        starts = range(0, raw.numel(), PIECE)
-        for _ in self._readers.map(lambda start: self._send(source, target, start), starts):
+            target = torch.empty(stored.nbytes, dtype=torch.uint8, device=self.device)
+        starts = range(0, stored.nbytes, PIECE)
+        for _ in self._readers.map(lambda start: self._send(stored, target, start), starts):
             pass
         current = torch.cuda.current_stream(self.device)
         current.wait_stream(self._stream)
@@ -90,14 +90,17 @@ class Uploader:
     ) -> None:
         self.close()
 
-    def _send(self, source: np.ndarray, target: Tensor, start: int) -> None:
-        piece = source[start : start + PIECE]
+    def _send(self, stored: Tensor | StoredBytes, target: Tensor, start: int) -> None:
+        count = min(PIECE, stored.nbytes - start)
         slot = self._slots.get()
         try:
             slot.sent.synchronize()
-            np.copyto(slot.pages[: len(piece)], piece)
+            if isinstance(stored, Tensor):
+                np.copyto(slot.pages[:count], stored.numpy()[start : start + count])
+            else:
+                stored.read_into(slot.pages[:count], start)
             with torch.cuda.stream(self._stream):
-                target[start : start + len(piece)].copy_(slot.pinned[: len(piece)], non_blocking=True)
+                target[start : start + count].copy_(slot.pinned[:count], non_blocking=True)
                 slot.sent.record(self._stream)
         finally:
             self._slots.put(slot)

@@ -62,5 +62,5 @@ def page_planes(kv_format: KVFormat, head_dim: int) -> list[tuple[torch.dtype, i
     if kv_format == "bfloat16":
         return [(torch.bfloat16, head_dim)]
     if head_dim % QUANT_WIDTH:
-        raise ValueError(f"q8_0 KV needs heads of a multiple of {QUANT_WIDTH} values, not {head_dim}")
+        raise ValueError(f"heads of {head_dim} values: KV of type q8_0 needs a multiple of {QUANT_WIDTH}")
     return [(torch.int8, head_dim), (torch.float16, head_dim // QUANT_WIDTH)]

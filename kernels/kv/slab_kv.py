@@ -4,10 +4,13 @@ Blocks of all layers lie together, [num_blocks, layers, 2, kv_heads, block_size,
 leading blocks are one leading piece of a `kernels.kv.vmm` range.
 """
 
+import _thread
 import math
+import weakref
 
 import torch
 
+from kernels.cuda.streams import CAPTURE_LOCK
 from kernels.kv.pages import KVFormat, LayerKV, TritonKV, page_planes
 from kernels.kv.vmm import Memory, reserve
 
@@ -32,6 +35,8 @@ class SlabKV:
         self.backed_blocks = 0
         self._block_bytes = [math.prod(shape[1:]) * dtype.itemsize for dtype, shape in planes]
         self._memories: list[Memory] = []
+        self._forgotten = weakref.finalize(self, _give_back, self._memories, device)
+        self._forgotten.atexit = False
         try:
             for block_bytes in self._block_bytes:
                 self._memories.append(reserve(device, num_blocks * block_bytes))
@@ -72,6 +77,7 @@ class SlabKV:
 
     def close(self) -> None:
         """Give everything back; no kernel may run on it any more."""
+        self._forgotten.detach()
         for memory in self._memories:
             memory.close()
 
@@ -81,3 +87,23 @@ class SlabKV:
             for memory, block_bytes in zip(self._memories, self._block_bytes, strict=True)
         ]
         self.backed_blocks = min(self.num_blocks, *backed)
+
+
+def _give_back(memories: list[Memory], device: torch.device) -> None:
+    """Close what nobody has closed; the garbage collector calls it on any thread, amid a capture too."""
+    if device.type == "cuda":
+        # `threading` takes locks that the collector's thread may hold.
+        _thread.start_new_thread(_close_when_idle, (memories, device))
+    else:
+        _close(memories)
+
+
+def _close_when_idle(memories: list[Memory], device: torch.device) -> None:
+    with CAPTURE_LOCK:
+        torch.cuda.synchronize(device)
+        _close(memories)
+
+
+def _close(memories: list[Memory]) -> None:
+    for memory in memories:
+        memory.close()

@@ -124,13 +124,13 @@ class LinearMaker:
         if kind not in LAYOUTS:
             dense = torch.cat([self._dense(part, KEPT.get(kind, torch.float16)) for part in parts])
             return dense if order is None else dense[order.to(self.device)]
-        raw = torch.cat([self._uploader.upload(part.raw) for part in parts])
+        raw = torch.cat([self._uploader.upload(part.stored) for part in parts])
         return repack(raw, kind, (rows, columns), None if order is None else order.to(self.device))
 
     def _dense(self, part: QuantizedMatrix, dtype: torch.dtype) -> Tensor:
         """Rows in the file's order."""
         if part.type in KEPT:
-            return self._uploader.upload(part.raw).view(KEPT[part.type]).view(part.shape).to(dtype)
+            return self._uploader.upload(part.stored).view(KEPT[part.type]).view(part.shape).to(dtype)
         if part.type not in LAYOUTS:
             self.dequantized.add(part.type)
         return dequantize(part.raw, part.type, part.shape).to(self.device, dtype)

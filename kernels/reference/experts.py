@@ -1,7 +1,7 @@
 """Layers of many experts in plain torch: the router that all implementations follow, expert by expert."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ LEAST_SUM = 6.1e-5
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """One layer's experts; their matrices stay as the file has them."""
+    """One layer's experts; their matrices are on the CPU as the file has them."""
 
     count: int
     router: Tensor
@@ -33,6 +33,11 @@ class Experts:
     routing: Routing
     activation: Activation
 
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return self.router.nbytes + sum(part.raw.nbytes for part in (*self.gate_up, self.down))
+
 
 Weights = Callable[[QuantizedMatrix, int, int], Tensor]
 """(matrix, first row, rows) → float32 [rows, columns]."""
@@ -41,7 +46,7 @@ Weights = Callable[[QuantizedMatrix, int, int], Tensor]
 def make_experts(
     matrices: ExpertMatrices, routing: Routing, activation: Activation, device: torch.device
 ) -> Experts:
-    """The router is widened, the experts are not."""
+    """The router is widened; the experts are read from their file once and stay as it has them."""
     router = matrices.router
 
     def placed(part: Tensor | None) -> Tensor | None:
@@ -55,9 +60,9 @@ def make_experts(
         dequantize(router.raw, router.type, router.shape).to(device),
         vector(matrices.router_bias),
         vector(matrices.selection_bias),
-        matrices.gate_up,
+        [replace(part, stored=part.raw) for part in matrices.gate_up],
         placed(matrices.gate_up_bias),
-        matrices.down,
+        replace(matrices.down, stored=matrices.down.raw),
         placed(matrices.down_bias),
         routing,
         activation,

@@ -26,7 +26,7 @@ from kernels.contract import (
 )
 from kernels.cuda.link_probe import host_gb_s
 from kernels.quant.dequant import dequantize
-from kernels.quant.formats import GGMLType
+from kernels.quant.formats import FORMATS, GGMLType
 from kernels.reference import paged_kv
 from kernels.reference.attention import AttentionPlan, attend, plan_attention
 from kernels.reference.dense_linear import DenseLinear, apply_dense, make_dense
@@ -115,13 +115,16 @@ class TorchOperations:
         """Dense, whatever the file's type."""
         return shape[0] * shape[1] * self.weight_dtype.itemsize
 
-    def expert_bytes(self, _type: GGMLType, _shape: tuple[int, int], /) -> int:
-        """None: they are read from the mapped file."""
-        return 0
+    def expert_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
+        """As in the file."""
+        return shape[0] * shape[1] // FORMATS[type].elements * FORMATS[type].nbytes
 
     def kv_block_bytes(self, num_layers: int, kv_heads: int, head_dim: int) -> int:
         """Keys and values of one block."""
         return 2 * num_layers * kv_heads * head_dim * self.block_size * self.kv_dtype.itemsize
+
+    def check_attention(self, q_heads: int, kv_heads: int, head_dim: int) -> None:
+        """Any."""
 
     def loading(self) -> AbstractContextManager[None]:
         """Nothing to hold."""
@@ -186,7 +189,7 @@ class TorchOperations:
         if isinstance(handle, GateLinear):
             handle = handle.linear
         if isinstance(handle, Experts):
-            return handle.router.nbytes
+            return handle.nbytes
         if isinstance(handle, DenseLinear):
             return handle.nbytes
         if isinstance(handle, Embedding):

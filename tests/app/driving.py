@@ -35,7 +35,7 @@ async def wait_for_idle(min_sleep: float = 0.0, max_sleep: float = 1.0) -> None:
             return
 
 
-async def wait_until(pilot: Pilot, condition: Callable[[], object], seconds: float = 8.0) -> None:
+async def wait_until(pilot: Pilot, condition: Callable[[], object], seconds: float = 30.0) -> None:
     """Return once `condition()` is true; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
@@ -70,11 +70,11 @@ def footer_of(session: ChatSession, node_id: str) -> str:
     return message_view(session, session.conversation.nodes[node_id]).footer
 
 
-async def ready(pilot: Pilot, seconds: float = 8.0) -> ChatScreen:
+async def ready(pilot: Pilot, seconds: float = 30.0) -> ChatScreen:
     """Wait until every tab's model is there."""
     app = pilot.app
     assert isinstance(app, ChatApp)
-    await wait_until(pilot, lambda: app.chat_screen is not None)
+    await wait_until(pilot, lambda: app.chat_screen is not None and app.chat_screen.tabs.sessions)
     screen = chat(app)
     await wait_until(pilot, lambda: all(s.model is not None for s in screen.tabs.sessions), seconds)
     return screen

@@ -49,7 +49,7 @@ def sequences(engine: Engine) -> list:
     return list(engine._loop.scheduler.sequences.values())
 
 
-def wait_until_idle(engine: Engine, seconds: float = 5.0) -> None:
+def wait_until_idle(engine: Engine, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while sequences(engine):
         assert time.monotonic() < end, "it goes on although nobody can read it"
@@ -83,7 +83,7 @@ def test_what_is_iterated_or_waited_for_is_not_cancelled(engine: Engine, model: 
     gc.collect()
     *pieces, end = iterated
     assert len(pieces) == 20 and isinstance(end, Finished) and end.reason is FinishReason.LENGTH
-    assert model.submit(request()).result(10)[1].reason is FinishReason.LENGTH
+    assert model.submit(request()).result(60)[1].reason is FinishReason.LENGTH
 
     async def collect() -> list[Event]:
         return [event async for event in model.submit(request())]
@@ -114,7 +114,7 @@ def test_a_listener_that_refers_to_it_keeps_it(engine: Engine, model: Model, ask
     consume()
     gc.collect()
     wait_until_idle(engine)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while not ends and time.monotonic() < end:
         time.sleep(0.002)
     assert ends[0].reason is FinishReason.LENGTH and asked == []
@@ -130,7 +130,7 @@ def test_a_drop_waits_for_no_lock_of_the_engine(engine: Engine, model: Model):
             made.clear()
 
     dropping = in_thread(drop)
-    dropping.join(5)
+    dropping.join(60)
     assert not dropping.is_alive()
     wait_until_idle(engine)
 
@@ -138,14 +138,14 @@ def test_a_drop_waits_for_no_lock_of_the_engine(engine: Engine, model: Model):
 def test_a_drop_after_the_engine_has_closed_is_harmless(model: Model):
     with new_engine() as engine:
         generation = engine.load(model.path).submit(request(400))
-    assert generation.result(5)[1].reason is FinishReason.CANCELLED
+    assert generation.result(60)[1].reason is FinishReason.CANCELLED
     del generation
     assert engine._loop._inbox.empty()
 
 
 def test_dropping_asks_once_and_never_after_the_end(model: Model, asked: list):
     generation = model.submit(request())
-    generation.result(10)
+    generation.result(60)
     del generation
     assert asked == []
     running = model.submit(request(400))

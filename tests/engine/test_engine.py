@@ -1,6 +1,7 @@
 """The facade end to end on tiny models: joins, cancels, refusals, failures that stay in one tab."""
 
 import asyncio
+import math
 import threading
 import time
 
@@ -54,7 +55,7 @@ def answer_ids(generation) -> list[int]:
     return ids
 
 
-def wait_until(condition, seconds: float = 20.0) -> None:
+def wait_until(condition, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
@@ -94,13 +95,26 @@ def test_stop_strings_and_eog_end_an_answer(model: Model):
     ids = answer_ids(model.submit(request(tokens=24)))
     text = model.tokenizer.decode(ids)
     stop = text[len(text) // 2 : len(text) // 2 + 2]
-    got, end = model.submit(request(tokens=24, stop=(stop,))).result(20)
+    got, end = model.submit(request(tokens=24, stop=(stop,))).result(60)
     assert end.reason is FinishReason.STOP_STRING and end.stop_string == stop
     assert got == text[: text.index(stop)]
     eog = next(iter(model.tokenizer.eog_ids))
     forced = SamplingParams(temperature=0.0, logit_bias={eog: 1e4})
-    got, end = model.submit(Request((20, 21), forced)).result(20)
+    got, end = model.submit(Request((20, 21), forced)).result(60)
     assert (got, end.reason, end.completion_tokens) == ("", FinishReason.STOP, 0)
+
+
+@pytest.mark.parametrize("bias", [-1e300, -1.0e9, -math.inf])
+@pytest.mark.parametrize("temperature", [0.0, 1e-6, 0.8])
+def test_a_bias_below_float32_forbids_and_one_of_all_tokens_is_refused(model: Model, bias, temperature):
+    vocab = model._vocab_size
+    allowed = SamplingParams(temperature, seed=1, logit_bias={i: bias for i in range(vocab) if i != 77})
+    assert answer_ids(model.submit(request(tokens=3, sampling=allowed))) == [77] * 3
+    nothing = SamplingParams(temperature, logit_bias=dict.fromkeys(range(vocab + 5), bias))
+    with pytest.raises(RequestError, match=f"logit_bias: forbids all {vocab} tokens.*leave at least one"):
+        model.submit(request(tokens=3, sampling=nothing))
+    alike = SamplingParams(temperature, seed=1, logit_bias=dict.fromkeys(range(vocab), -1e6))
+    assert len(answer_ids(model.submit(request(tokens=3, sampling=alike)))) == 3
 
 
 def test_the_same_seed_gives_the_same_text_whoever_else_runs(model: Model):
@@ -109,7 +123,7 @@ def test_the_same_seed_gives_the_same_text_whoever_else_runs(model: Model):
     others = [model.submit(request(range(5 + i, 50 + i), 30, SamplingParams(seed=i))) for i in range(5)]
     assert answer_ids(model.submit(request(sampling=sampling))) == alone
     for other in others:
-        other.result(20)
+        other.result(60)
 
 
 def test_requests_that_cannot_fit_are_refused_with_numbers(model: Model):
@@ -124,18 +138,18 @@ def test_requests_that_cannot_fit_are_refused_with_numbers(model: Model):
 def test_cancel_at_every_phase_frees_everything(engine: Engine, model: Model):
     before = model.submit(request(tokens=400))
     before.cancel()
-    assert before.result(20)[1].reason is FinishReason.CANCELLED
+    assert before.result(60)[1].reason is FinishReason.CANCELLED
     reading = model.submit(request([i % 200 + 20 for i in range(400)], tokens=50))
     wait_until(
         lambda: any(s.state is not SequenceState.QUEUED for s in engine.stats().sequences) or reading.finished
     )
     reading.cancel()
-    assert reading.result(20)[1].reason in (FinishReason.CANCELLED, FinishReason.LENGTH)
+    assert reading.result(60)[1].reason in (FinishReason.CANCELLED, FinishReason.LENGTH)
     decoding = model.submit(request(tokens=450))
     next(iter(decoding.events()))
     decoding.cancel()
     decoding.cancel()
-    end = decoding.result(20)[1]
+    end = decoding.result(60)[1]
     assert end.reason is FinishReason.CANCELLED and 1 <= end.completion_tokens < 450
     wait_until(lambda: engine.stats().blocks_used == 0 and not engine.stats().sequences)
 
@@ -149,7 +163,7 @@ def test_a_failing_step_ends_its_sequences_and_the_engine_serves_the_next(model:
         raise RuntimeError("out of luck")
 
     monkeypatch.setattr(runner.decoder, "forward", broken)
-    victim = model.submit(request()).result(20)[1]
+    victim = model.submit(request()).result(60)[1]
     assert victim.reason is FinishReason.ERROR and "out of luck" in (victim.error or "")
     monkeypatch.setattr(runner.decoder, "forward", real)
     assert answer_ids(model.submit(request())) == expected
@@ -168,9 +182,9 @@ def test_nan_logits_end_one_sequence_and_spare_the_others(model: Model, monkeypa
     keeper = model.submit(request(tokens=20))
     next(iter(keeper.events()))
     monkeypatch.setattr(resident(model).runner.decoder, "forward", poisoned)
-    victim = model.submit(request(range(70, 110), tokens=400)).result(20)[1]
+    victim = model.submit(request(range(70, 110), tokens=400)).result(60)[1]
     assert victim.reason is FinishReason.ERROR and "not numbers" in (victim.error or "")
-    keeper.result(20)
+    keeper.result(60)
     monkeypatch.undo()
     assert answer_ids(model.submit(request(tokens=20))) == expected
     assert keeper.finished.reason is FinishReason.LENGTH
@@ -184,7 +198,7 @@ def test_a_failure_outside_a_step_ends_what_runs_and_starts_over(engine: Engine,
         raise RuntimeError("the bookkeeping are wet")
 
     monkeypatch.setattr(scheduler, "commit", broken)
-    victim = model.submit(request()).result(20)[1]
+    victim = model.submit(request()).result(60)[1]
     assert victim.reason is FinishReason.ERROR and "bookkeeping are wet" in (victim.error or "")
     assert engine._loop.scheduler is not scheduler
     assert answer_ids(model.submit(request())) == expected
@@ -198,8 +212,8 @@ def test_a_broken_consumer_does_not_stop_others(model: Model):
     bad.set_listener(lambda: None)
     bad._listener = broken
     good = model.submit(request(tokens=30))
-    assert good.result(20)[1].reason is FinishReason.LENGTH
-    assert bad.result(20)[1].reason is FinishReason.LENGTH
+    assert good.result(60)[1].reason is FinishReason.LENGTH
+    assert bad.result(60)[1].reason is FinishReason.LENGTH
 
 
 def test_two_models_share_ticks_and_budget(engine: Engine, files):
@@ -211,7 +225,7 @@ def test_two_models_share_ticks_and_budget(engine: Engine, files):
     running = one.submit(request(tokens=450))
     next(iter(running.events()))
     one.unload()
-    assert running.result(20)[1].reason is FinishReason.CANCELLED
+    assert running.result(60)[1].reason is FinishReason.CANCELLED
     assert answer_ids(two.submit(request(tokens=20))) == alone[1]
     with pytest.raises(EngineClosedError, match="was unloaded"):
         one.submit(request())
@@ -255,7 +269,7 @@ def test_closing_ends_everything_and_refuses_more(files):
     model = engine.load(files["qwen3"])
     running = model.submit(request(tokens=450))
     engine.close()
-    assert running.result(5)[1].reason is FinishReason.CANCELLED
+    assert running.result(60)[1].reason is FinishReason.CANCELLED
     with pytest.raises(EngineClosedError):
         model.submit(request())
     with pytest.raises(EngineClosedError):

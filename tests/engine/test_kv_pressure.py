@@ -44,7 +44,7 @@ def answers(path: Path, offload: str, tokens: int | None) -> tuple[list[tuple[in
             assert generation.finished is not None
             assert generation.finished.reason is FinishReason.LENGTH, generation.finished.error
             results.append(tuple(i for event in generation.poll() for i in getattr(event, "token_ids", ())))
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while engine.stats().kv_bytes_used and time.monotonic() < deadline:
             time.sleep(0.01)
         assert engine.stats().kv_bytes_used == 0
@@ -63,6 +63,8 @@ def watch(engine: Engine, running: list[Generation]) -> dict[str, float]:
                     seen["paused"] = max(seen["paused"], 1)
             with generation.stream._arrived:
                 generation.stream._arrived.wait(0.02)
+    # What was put aside stays known when all have ended.
+    seen["host"] = max(seen["host"], engine.stats().kv_bytes_host)
     return seen
 
 

@@ -13,7 +13,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     started = time.perf_counter()
-    ticks = preemptions = ended = refused = pauses = offloads = reloads = drafted = accepted = 0
+    ticks = preemptions = ended = refused = pauses = offloads = reloads = drafted = accepted = outgrown = 0
     for i in range(options.workloads):
         seed = options.seed + i
         fuzzer = SchedulerFuzzer(Random(seed), faults=seed % 2 == 0)
@@ -30,10 +30,12 @@ def main() -> None:
         reloads += fuzzer.reloads
         drafted += fuzzer.drafted
         accepted += fuzzer.accepted
+        outgrown += fuzzer.outgrown
     print(
         f"{options.workloads} workloads in {time.perf_counter() - started:.1f} s: {ticks} ticks, "
-        f"{ended} sequences ended once each, {refused} refused, {preemptions} preemptions, {pauses} pauses, "
-        f"{offloads} blocks to host memory, {reloads} back, {accepted} of {drafted} drafts accepted"
+        f"{ended} sequences ended once each, {refused} refused, {outgrown} outgrew the KV budget, "
+        f"{preemptions} preemptions, {pauses} pauses, {offloads} blocks to host memory, {reloads} back, "
+        f"{accepted} of {drafted} drafts accepted"
     )
 
 

@@ -64,7 +64,7 @@ class FakeTemplate:
 
     def prompt(self, messages: Sequence[object], *, kept: Mapping[int, object]) -> Prompt:
         if self.gate is not None:
-            self.gate.wait(10)
+            self.gate.wait(60)
         self.calls.append(([(m.role, m.content) for m in messages], dict(kept)))
         ids = list(range(sum(len(m.content.split()) + 2 for m in messages)))
         return Prompt(ids, self.opened, self.failed)
@@ -260,7 +260,7 @@ class Streamer:
 
     def __exit__(self, *exc: object) -> None:
         self._stop.set()
-        self._thread.join(5)
+        self._thread.join(60)
 
     def _run(self) -> None:
         due = time.perf_counter()

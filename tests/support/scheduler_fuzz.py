@@ -32,7 +32,8 @@ class SchedulerFuzzer:
         self.size = random.choice([1, 2, 4, 8])
         self.models = list(range(random.choice([1, 1, 2, 3])))
         blocks = random.choice([12, 20, 40, 100])
-        self.budget = KVBudget(blocks * random.choice([10, 15]))
+        self.most_bytes = blocks * random.choice([10, 15])
+        self.budget = KVBudget(self.most_bytes)
         config = SchedulerConfig(
             max_prefill_tokens=random.choice([1, 5, 64]),
             min_prefill_tokens=random.choice([1, 4, 16]),
@@ -66,13 +67,14 @@ class SchedulerFuzzer:
         self.longest = random.choice([6, 15, 40])
         self.rate = random.choice([0.1, 0.5, 0.9])
         self.eog = random.choice([0.002, 0.02, 0.1])
+        self.moving = random.choice([0.0, 0.02, 0.2])
         self.controlling = random.choice([0.0, 0.05, 0.3])
         self.ids = 0
         self.now = 0.0
         self.live: dict[int, Sequence] = {}
         self.ended: Counter[int] = Counter()
         self.refused = self.ticks = self.tokens = self.pauses = self.offloads = self.reloads = 0
-        self.drafted = self.accepted = 0
+        self.drafted = self.accepted = self.outgrown = 0
         self.drafting = random.choice([0.0, 0.3, 0.9])
         self.prompts = [[random.randrange(1, 4) for _ in range(60)] for _ in range(2)]
 
@@ -98,19 +100,22 @@ class SchedulerFuzzer:
         while self.left and self.random.random() < self.rate:
             self.submit()
         self.maybe_cancel(0.03)
+        if self.random.random() < self.moving:
+            self.move_budget()
         if self.random.random() < self.controlling:
             self.control()
         held = {i for i, s in self.live.items() if s.user_paused}
-        decoding = {i for i, s in self.live.items() if s.state is SequenceState.DECODE}
+        decoding = {i: s.preemptions for i, s in self.live.items() if s.state is SequenceState.DECODE}
         plan = self.scheduler.plan(self.now)
         assert plan.empty == (held == self.live.keys())
+        assert plan.empty or self.budget.used_bytes <= self.budget.total_bytes
         if plan.empty:
             self.release_one()
             return
         self.ticks += 1
         planned = {s.sequence_id for batch in plan.batches for s in batch.decode}
-        paused = {i for i in decoding if self.live[i].state is SequenceState.PAUSED}
-        assert decoding - paused == planned, "a decode row was skipped"
+        preempted = {i for i, before in decoding.items() if self.live[i].preemptions > before}
+        assert decoding.keys() - preempted == planned, "a decode row was skipped"
         run = {s.sequence_id for batch in plan.batches for s in batch.sequences}
         assert not held & run, "a sequence paused on request was computed"
         for key, moves in plan.moves.items():
@@ -163,6 +168,21 @@ class SchedulerFuzzer:
             self.refused += 1
             return
         self.live[self.ids] = sequence
+
+    def move_budget(self) -> None:
+        """What a model that is loaded or unloaded does to the memory of the others' KV."""
+        self.budget.set_total(self.most_bytes * self.random.choice([0, 10, 30, 60, 100, 100]) // 100)
+        before = {i: list(s.token_ids) for i, s in self.live.items()}
+        for sequence in self.scheduler.fit_budget():
+            model = self.scheduler.model(sequence.model)
+            assert sequence.num_target >= model.max_tokens and sequence.limit == model.max_tokens
+            assert sequence.token_ids == before[sequence.sequence_id]
+            assert self.scheduler.finish(sequence, FinishReason.LENGTH)
+            # It has what it got while there was room.
+            sequence.limit = max(sequence.limit, sequence.num_target)
+            self.end(sequence)
+            self.outgrown += 1
+        assert all(s.num_target < s.limit for s in self.live.values())
 
     def control(self) -> None:
         """What a user does to answers between two ticks; ids that have ended are harmless."""

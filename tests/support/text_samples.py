@@ -9,7 +9,10 @@ from engine.tokenizer.bpe import byte_alphabet
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 _CHATML = ("<|im_start|>", "<|im_end|>")
-_SPACES = (" ", "\n", "\t", "\r\n", "\u3000", "\u00a0", "\u2028", "\x85", "\v", "\x1c", "\u200b")
+_SPACES = (
+    *(" ", "\n", "\t", "\r\n", "\v", "\x1c", "\x85", "\u00a0", "\u1680"),
+    *("\u2003", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000", "\u180e", "\u200b", "\ufeff"),
+)
 _EMOJI = ("👩‍👩‍👧‍👦", "🇩🇪", "👍🏽", "❤️", "🏴‍☠️", "😀😀", "🫠")
 _WORDS = ("The", "quick", "BROWN", "fOx", " hello", " world", "ing", "McDonald", "ΑΒΓδ", "straße", "İst")
 _CONTRACTIONS = ("don't", "I'LL", "we're", "it'S", "'tis", "they'VE", "x'd", "'ſ", "'ll'm", "a's b'")
@@ -34,9 +37,11 @@ def random_text(rng: random.Random, specials: list[str]) -> str:
 
 
 def _piece(rng: random.Random, specials: list[str]) -> str:
-    kind = rng.randint(0, 9)
+    kind = rng.randint(0, 10)
     if kind == 0:
         return rng.choice(_SPACES) * rng.randint(1, 9)
+    if kind == 10:
+        return "".join(rng.choice(_SPACES) for _ in range(rng.randint(2, 5)))
     if kind == 1:
         return "".join(rng.choice("0123456789٣०５²½Ⅷ") for _ in range(rng.randint(1, 9)))
     if kind == 2:

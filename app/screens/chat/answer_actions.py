@@ -1,7 +1,12 @@
 """The chat screen's actions on the answer and the transcript of the active chat."""
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
+
+from textual.selection import Selection
+from textual.widget import Widget
 
 from app.screens.chat.base import ChatBase
 from app.terminal.driver import write_terminal
@@ -11,15 +16,20 @@ from engine import Priority
 class AnswerActions(ChatBase):
     """Stop, pause, rank, ask again, edit, copy and scroll."""
 
+    _copied: Mapping[Widget, Selection] = MappingProxyType({})
+    """The selection that was copied last: the button is let go of for other reasons too."""
+
     def action_stop(self) -> None:
-        """Leave editing, stop the answer, or stop the loading: the first that applies."""
+        """Leave editing, stop the answer or the loading, or take warnings away: the first that applies."""
         session = self.active
         if session.writing.editing is not None:
             session.writing.leave_editing()
             self.show_draft()
             self.beat.draw()
-        elif not session.stop():
-            session.cancel_load()
+        elif not session.stop() and not session.cancel_load():
+            self.context.history.dismiss()
+            self.beat.end_warnings()
+            self.beat.draw()
 
     def action_pause(self) -> None:
         """Pause the answer or let it go on."""
@@ -49,6 +59,11 @@ class AnswerActions(ChatBase):
         self.composer.focus()
         self.beat.draw()
 
+    def action_open_paste(self) -> None:
+        """Show the text that a chip stands for, to edit it."""
+        if not self.composer.open_chip():
+            self.say("There is no paste in the message to open.")
+
     def action_previous_answer(self) -> None:
         """Show the alternative before this one."""
         self.active.show_sibling(-1)
@@ -73,6 +88,21 @@ class AnswerActions(ChatBase):
         else:
             text, number, count = found
             self.copy(text, f"Code block {number} of {count}. ")
+
+    def action_copy_selection(self) -> None:
+        """Copy what is selected in the chat or in what is written; without that, say what leaves."""
+        if text := self.get_selected_text() or self.composer.selected_text:
+            self.copy(text)
+        else:
+            key = self.active.key
+            stop = f", {key('stop')} stops the answer" if self.active.busy else ""
+            self.say(f"Nothing is selected to copy. {key('quit_app')} leaves{stop}.")
+
+    def on_text_selected(self) -> None:
+        """Copy what the mouse has selected, once."""
+        selections, self._copied = self._copied, self.selections
+        if self.selections != selections and (text := self.get_selected_text()):
+            self.copy(text)
 
     def copy(self, text: str, prefix: str = "") -> None:
         """Copy off the UI's thread and say what came of it."""

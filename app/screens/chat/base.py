@@ -28,6 +28,8 @@ class ChatBase(Screen[None]):
         self.context = context
         self.tabs = Tabs(context, report)
         self.beat = Beat(self, context, self.tabs)
+        self.composer = Composer(enter_sends=context.settings.general.enter_sends, id="composer")
+        """Where the reader writes; held here, so that its text can be saved when the widget has failed."""
         paint_dirty_rows_only(self)
 
     @property
@@ -36,26 +38,21 @@ class ChatBase(Screen[None]):
         return self.tabs.active
 
     @property
-    def composer(self) -> Composer:
-        """Where the reader writes."""
-        return self.query_one("#composer", Composer)
-
-    @property
     def deck(self) -> TranscriptDeck:
         """Where the transcript is."""
         return self.query_one("#deck", TranscriptDeck)
 
     def say(self, text: str, severity: str = "information", title: str = "") -> None:
-        """Show a toast; the text is never read as markup."""
+        """Show a toast."""
         level = {"error": "error", "warning": "warning"}.get(severity, "information")
         seconds = 10 if level != "information" else 4
-        self.notify(text, title=title, severity=level, timeout=seconds, markup=False)  # type: ignore[arg-type]
+        self.notify(text, title=title, severity=level, timeout=seconds)  # type: ignore[arg-type]
 
     def keep_draft(self) -> None:
         """Remember and save what is being written, in the tab that the composer shows."""
         index = self.tabs.index_of(self.composer.chat)
         if index >= 0:
-            self.tabs.sessions[index].writing.keep(self.composer.draft)
+            self.tabs.sessions[index].writing.keep(self.composer.kept)
 
     def show_draft(self) -> None:
         """Let the active tab's draft be written on; another wording of a message is marked."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import defaultdict
+from dataclasses import replace
 
 from textual.screen import Screen
 from textual.timer import Timer
@@ -40,6 +41,8 @@ class Beat:
         self._last_beat = 0.0
         self._timer: Timer | None = None
         self._panel_choice: bool | None = {"on": True, "off": False}.get(context.settings.general.panel)
+        self._warned = False
+        """Whether the reader has seen what was wrong at the start."""
         self._speeds: defaultdict[str, SpeedHistory] = defaultdict(SpeedHistory)
 
     def start(self) -> None:
@@ -50,6 +53,11 @@ class Beat:
         """Beat no more."""
         if self._timer is not None:
             self._timer.stop()
+
+    def end_warnings(self) -> None:
+        """Say no more what was wrong at the start; the help still does."""
+        self._warned = True
+        self.draw()
 
     def forget(self, session: ChatSession) -> None:
         """Drop the speeds of a closed chat."""
@@ -66,9 +74,15 @@ class Beat:
         find = self._screen.query_one
         find("#tabs", TabBar).show(items, session.conversation.id, self._frame)
         hints = actions.hints(settings.keys, busy=session.busy, paused=session.paused)
-        find("#status", StatusLine).show(contents.status_item(session, stats), hints)
+        history = self._context.history
+        status = replace(contents.status_item(session, stats), unsaved=history.unsaved)
+        find("#status", StatusLine).show(status, hints)
         send, _ = actions.writing_keys(enter_sends=settings.general.enter_sends)
-        rows = contents.notice_rows(session, self._screen.size.width - 2, send)
+        width = self._screen.size.width - 2
+        rows = contents.standing_rows(history.standing, history.notices, width, session.key("stop"))
+        rows += contents.notice_rows(session, width, send)
+        if self._context.warnings and not self._warned:
+            rows.append(contents.start_row(self._context.warnings, width, session.key("help")))
         find("#notices", NoticeBar).show(rows)
         if self._beats % _PANEL_BEATS == 0:
             self._draw_panel(stats)

@@ -6,6 +6,7 @@ imported for the first message: the first frame of an empty chat does not wait f
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from app.chat.session import ChatSession
 from app.models.builtin import model_title
 
 if TYPE_CHECKING:
+    from app.transcript.column import Place
     from app.transcript.view import MessageView, Transcript
 
 _KEPT = 3
@@ -40,12 +42,14 @@ class TranscriptDeck(Container):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._cards: OrderedDict[str, _Card] = OrderedDict()
+        self._places: dict[str, Place | None] = {}
+        """Reading positions in the chats whose transcripts were dropped."""
         self._active: ChatSession | None = None
         self._next_code = 0
 
     def compose(self) -> ComposeResult:
         """The welcome; transcripts come as they are needed."""
-        yield Static(id="welcome", markup=False)
+        yield Static(id="welcome")
 
     @property
     def transcript(self) -> "Transcript | None":
@@ -79,7 +83,7 @@ class TranscriptDeck(Container):
             await self.mount(card.transcript)
         if card is not None:
             self._cards.move_to_end(key)
-            self._refresh(card, session)
+            self._bring_back(card, session)
         for other_key, other in self._cards.items():
             other.transcript.display = other_key == key
         self.set_class(card is None, "-empty")
@@ -87,6 +91,7 @@ class TranscriptDeck(Container):
 
     def forget(self, session: ChatSession) -> None:
         """Drop a closed chat's transcript."""
+        self._places.pop(session.conversation.id, None)
         card = self._cards.pop(session.conversation.id, None)
         if card is not None:
             self._take_out(card)
@@ -112,6 +117,20 @@ class TranscriptDeck(Container):
             view = message_view(session, session.conversation.nodes[event.node_id])
             card.transcript.finish(view.id, view.status, view.footer)
 
+    def reveal(self, message_id: str, words: Sequence[str]) -> None:
+        """Bring the first of the words in a message of the active chat into view, and mark it."""
+        card = self._cards.get(self._active.conversation.id) if self._active else None
+        if card is not None and message_id in card.ids:
+            card.transcript.reveal(message_id, words)
+
+    def _bring_back(self, card: _Card, session: ChatSession) -> None:
+        """Bring a transcript up to date where its reader left it."""
+        if card.stale:
+            place = self._places.pop(session.conversation.id, None) or card.transcript.place
+            views = [message_view(session, node) for node in session.conversation.path()]
+            card.transcript.show(views, place)
+            card.ids, card.stale = [view.id for view in views], False
+
     def _refresh(self, card: _Card, session: ChatSession) -> None:
         views = [message_view(session, node) for node in session.conversation.path()]
         ids = [view.id for view in views]
@@ -128,7 +147,9 @@ class TranscriptDeck(Container):
 
     def _drop_oldest(self) -> None:
         while len(self._cards) > _KEPT:
-            self._take_out(self._cards.popitem(last=False)[1])
+            key, card = self._cards.popitem(last=False)
+            self._places[key] = card.transcript.place
+            self._take_out(card)
 
 
 def message_view(session: ChatSession, node: MessageNode) -> "MessageView":
@@ -143,7 +164,9 @@ def message_view(session: ChatSession, node: MessageNode) -> "MessageView":
         text=node.text,
         reasoning=node.reasoning,
         status="limited" if node.status is Status.COMPLETE and node.error else str(node.status),
-        footer=answer_footer(session.conversation, node, session.key("regenerate"))
+        footer=answer_footer(
+            session.conversation, node, session.key("regenerate"), session.key("choose_model")
+        )
         if answer and node.status is not Status.STREAMING
         else "",
         title=title,

@@ -1,5 +1,6 @@
 """The chat screen: tabs, transcript, live panel, composer and status line, and every action."""
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -38,6 +39,8 @@ class ChatScreen(KeptChats, AnswerActions):
     def __init__(self, context: AppContext) -> None:
         super().__init__(context, self._on_session)
         self._draft_timer: Timer | None = None
+        self._sent_early: list[str] = []
+        """What was sent before the chats of the last time were there."""
 
     def compose(self) -> ComposeResult:
         """Lay the screen out."""
@@ -47,20 +50,38 @@ class ChatScreen(KeptChats, AnswerActions):
             yield TranscriptDeck(id="deck")
             yield LivePanel(id="panel")
         yield NoticeBar(id="notices")
-        yield Composer(enter_sends=settings.general.enter_sends, id="composer")
+        yield self.composer
         yield StatusLine(actions.hints(settings.keys), id="status")
 
     def on_mount(self) -> None:
-        """Open the tabs of the last time, or one empty chat."""
+        """Lay the empty screen out; the chats come with `restore`."""
         self.beat.start()
-        conversations, active = self.context.restored()
-        for conversation in conversations:
-            self.tabs.add(conversation)
-        if not self.tabs.sessions:
-            self.tabs.add(self.context.new_conversation())
-        self.tabs.position = min(active, len(self.tabs.sessions) - 1)
         self.beat.fit_panel()
-        self.call_later(self.show_active)
+
+    async def restore(self) -> None:
+        """Open the tabs of the last time, or one empty chat, and their models.
+
+        Called once the first frame is on the screen. What was typed or sent before stands in the chat in
+        front, behind its draft.
+        """
+        conversations, active = await asyncio.to_thread(self.context.restored)
+        for conversation in conversations or [self.context.new_conversation()]:
+            self.tabs.add(conversation)
+        self.tabs.position = min(active, len(self.tabs.sessions) - 1)
+        writing, typed = self.active.writing, self.composer.draft
+        if typed.text:
+            writing.keep(typed.after(writing.draft.expanded))
+        for text in self._sent_early:
+            self.active.queued.append(text)
+        for session in [self.active, *self.tabs.sessions]:
+            if not session.models.loading:
+                self.tabs.open_model(session)
+        await self.show_active()
+
+    def check_action(self, action: str, *_: object) -> bool | None:
+        """Before the chats are there only what needs none can be done."""
+        needs_none = ("quit_app", "help", "toggle_panel", "choose_theme", "palette")
+        return bool(self.tabs.sessions) or action in needs_none
 
     def on_key(self, event: events.Key) -> None:
         """Write what is typed while another widget has the focus: the composer stops its own keys."""
@@ -76,12 +97,6 @@ class ChatScreen(KeptChats, AnswerActions):
     def on_resize(self) -> None:
         """Show the live panel where there is room for it."""
         self.beat.fit_panel()
-
-    def start_models(self) -> None:
-        """Open every tab's model; called once the first frame is on the screen."""
-        for session in [self.active, *self.tabs.sessions]:
-            if session.model is None and not session.models.loading:
-                self.tabs.open_model(session)
 
     def _on_session(self, session: ChatSession, event: SessionEvent) -> None:
         visible = session is self.active
@@ -122,7 +137,11 @@ class ChatScreen(KeptChats, AnswerActions):
 
     @on(Composer.Submitted)
     def _on_submitted(self, event: Composer.Submitted) -> None:
-        index = self.tabs.index_of(event.chat)
+        if not self.tabs.sessions:
+            self._sent_early.append(event.text)
+            return
+        # Enter may have been pressed before any chat was there, and is heard of only now.
+        index = self.tabs.index_of(event.chat) if event.chat else self.tabs.position
         if index < 0:
             return
         session = self.tabs.sessions[index]
@@ -133,6 +152,7 @@ class ChatScreen(KeptChats, AnswerActions):
             self._leave_editing(session)
             session.edit(node_id, event.text)
         self.keep_draft()
+        self.beat.end_warnings()
 
     def _leave_editing(self, session: ChatSession) -> None:
         """Bring back what was being written before; what came after Enter stays behind it."""
@@ -167,6 +187,7 @@ class ChatScreen(KeptChats, AnswerActions):
         from app.screens.dialogs.model_picker import ModelPicker
 
         session = self.active
+        self.context.find_again()
         current = Path(session.conversation.model_path) if session.conversation.model_path else None
         picker = ModelPicker(self.context.model_folders(), current, self.context.find_models)
         self.ask(picker, session.open_model)
@@ -194,16 +215,28 @@ class ChatScreen(KeptChats, AnswerActions):
         """Show all keys."""
         from app.screens.dialogs.help import HelpScreen
 
-        settings = self.context.settings
-        self.app.push_screen(HelpScreen(settings.keys, enter_sends=settings.general.enter_sends))
+        general, keys = self.context.settings.general, self.context.settings.keys
+        warnings = self.context.warnings
+        self.app.push_screen(HelpScreen(keys, enter_sends=general.enter_sends, warnings=warnings))
 
     def action_quit_app(self) -> None:
-        """Leave; everything is saved on the way out."""
-        self.app.exit()
+        """Leave; everything is saved on the way out, and what cannot be is asked about."""
+        self.leave()
+
+    def _keep_early(self) -> None:
+        """Keep what was written before the chats were there as the draft of a chat of its own."""
+        texts = [*self._sent_early, self.composer.draft.expanded]
+        if any(text.strip() for text in texts):
+            conversation = self.context.new_conversation()
+            conversation.draft = "\n\n".join(text for text in texts if text.strip())
+            self.context.history.save(conversation)
 
     def shut_down(self) -> None:
         """Save everything: the draft, the tabs and the text of answers that are still being written."""
         self.beat.stop()
+        if not self.tabs.sessions:
+            self._keep_early()
+            return
         self.keep_draft()
         self.tabs.save()
         for session in self.tabs.sessions:

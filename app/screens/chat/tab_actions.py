@@ -12,14 +12,15 @@ class TabActions(ChatBase):
     async def show_active(self) -> None:
         """Bring the screen up to the tab in front."""
         session = self.active
+        # First: what is typed while the transcript is being made is meant for this chat already.
+        self.show_draft()
+        self.refresh_past()
         session.unread = False
         context, settings = self.context, self.context.settings
         model = context.model_path(session.conversation)
         sends = settings.general.enter_sends
         welcome = welcome_text(context.locations.models, model, settings.keys, enter_sends=sends)
         await self.deck.show(session, welcome)
-        self.show_draft()
-        self.refresh_past()
         self.tabs.refocus()
         self.beat.draw()
 
@@ -57,7 +58,7 @@ class TabActions(ChatBase):
         self.tabs.remove(session)
         self.beat.forget(session)
         if not session.conversation.nodes and not session.conversation.draft:
-            self.context.history.delete(session.conversation.id)
+            self.context.history.discard(session.conversation.id)
         self.tabs.save()
         self.deck.forget(session)
         await self.show_active()
@@ -102,7 +103,13 @@ class TabActions(ChatBase):
         if not path:
             self.say("There is no message to fork from yet.")
             return
-        self.ask(ForkScreen(path), lambda node_id: self.call_later(self._fork, session, node_id))
+
+        def answered(node_id: str) -> None:
+            self.composer.hold()
+            self.call_later(self._fork, session, node_id)
+            self.call_later(self.composer.let_go)
+
+        self.ask(ForkScreen(path), answered)
 
     async def _fork(self, session: ChatSession, node_id: str) -> None:
         """Copy a chat up to a message into a new tab right after it; the KV is shared by its token ids."""

@@ -7,6 +7,7 @@ from textual.content import Content
 
 from app.models.builtin import is_builtin
 from app.settings.actions import label_of, writing_keys
+from app.terminal.controls import clean
 
 _ACTIONS = (
     ("new_tab", "opens another chat; all of them answer at the same time"),
@@ -37,11 +38,11 @@ def welcome_text(
             (label_of("choose_model", overrides), "$accent"),
             " and open a real model: a .gguf file of a Llama, Mistral, Qwen2 or Qwen3 model. ",
             "Put files here and they are listed:\n",
-            (folder, "$primary"),
+            (clean(folder), "$primary"),
         ]
     else:
         parts += [
-            (model.stem, "bold $foreground"),
+            (clean(model.stem), "bold $foreground"),
             "\n\nA new chat. Whatever you write stays on this computer.",
         ]
     parts.append("\n\n")

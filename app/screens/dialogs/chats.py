@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from rich.cells import cell_len
 from textual import events, on
@@ -22,6 +22,8 @@ from app.screens.dialogs.confirm import ConfirmScreen
 from app.screens.dialogs.list_keys import move_in
 from app.settings.words import age_text
 from app.widgets.lines import fit
+from app.widgets.pick_list import PickList
+from app.widgets.words import words
 
 _MOST = 200
 """Chats that are listed; searching finds the others."""
@@ -39,8 +41,15 @@ _EMPTY = (
 )
 
 
-class ChatsScreen(ModalScreen[str | None]):
-    """Returns the id of the chosen chat.
+class Found(NamedTuple):
+    """A chosen chat; where a search found it in a message, that message and the words looked for."""
+
+    chat: ConversationSummary
+    words: tuple[str, ...] = ()
+
+
+class ChatsScreen(ModalScreen[Found | None]):
+    """Returns the chosen chat.
 
     opened: ids of the chats that have a tab; delete: deletes a chat for good, its tab included, or says
     why not and returns False.
@@ -72,9 +81,9 @@ class ChatsScreen(ModalScreen[str | None]):
             yield Static("All chats", classes="heading")
             yield Input(placeholder="Search titles and messages", compact=True)
             yield Static("", id="columns")
-            yield OptionList(id="chats", markup=False, compact=True)
-            yield Static("", id="nothing", markup=False)
-            yield Static(_HINTS, id="foot", classes="foot", markup=False)
+            yield PickList(id="chats", markup=False, compact=True)
+            yield Static("", id="nothing")
+            yield Static(words(_HINTS), id="foot", classes="foot")
 
     def on_mount(self) -> None:
         """List the newest chats."""
@@ -123,7 +132,7 @@ class ChatsScreen(ModalScreen[str | None]):
         if self._chats:
             options.highlighted = min(at or 0, len(self._chats) - 1)
         title, rest = _columns("Title", "Model", "Messages", "Age", self._width)
-        self.query_one("#columns", Static).update(Content(f"  {title}{rest}"))
+        self.query_one("#columns", Static).update(words(f"  {title}{rest}"))
         self._show_words()
 
     @property
@@ -151,13 +160,13 @@ class ChatsScreen(ModalScreen[str | None]):
         text = f"No title and no message holds “{query}”." if query else _EMPTY
         note = self.query_one("#nothing", Static)
         note.display = nothing
-        note.update(text)
+        note.update(words(text))
         hints = [_HINTS] if self._chats else ["Esc leaves"]
         if any(chat.id in self._opened for chat in self._chats):
             hints.append("● has a tab")
         if len(self._chats) == _MOST:
             hints.append(f"newest {_MOST}")
-        self.query_one("#foot", Static).update(" · ".join(hints))
+        self.query_one("#foot", Static).update(words(" · ".join(hints)))
 
     def _row(self, chat: ConversationSummary, width: int) -> Content:
         mark = "● " if chat.id in self._opened else "  "
@@ -199,7 +208,7 @@ class ChatsScreen(ModalScreen[str | None]):
 
     def _choose(self, index: int | None) -> None:
         if index is not None and index < len(self._chats):
-            self.dismiss(self._chats[index].id)
+            self.dismiss(Found(self._chats[index], tuple(self.query_one(Input).value.split())))
 
     def action_delete(self) -> None:
         """Ask, and delete the highlighted chat for good."""

@@ -8,6 +8,8 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
+from app.widgets.words import words
+
 
 class ConfirmScreen(ModalScreen[bool | None]):
     """Returns True for the first answer; Escape is the second."""
@@ -27,10 +29,10 @@ class ConfirmScreen(ModalScreen[bool | None]):
     def compose(self) -> ComposeResult:
         """Question and buttons."""
         with Vertical(classes="dialog"):
-            yield Static(self._question, markup=False, classes="question")
+            yield Static(words(self._question), classes="question")
             with Horizontal(classes="buttons"):
-                yield Button(self._yes, id="yes", compact=True)
-                yield Button(self._no, id="no", compact=True)
+                yield Button(words(self._yes), id="yes", compact=True)
+                yield Button(words(self._no), id="no", compact=True)
 
     @on(Button.Pressed)
     def _on_button(self, event: Button.Pressed) -> None:

@@ -13,6 +13,7 @@ from textual.widgets.option_list import Option
 
 from app.chat.conversation import MessageNode, Role
 from app.widgets.lines import fit
+from app.widgets.pick_list import PickList
 
 _EXCERPT = 400
 _WIDTH = 56
@@ -35,7 +36,7 @@ class ForkScreen(ModalScreen[str | None]):
         """One line a message; the last one is chosen."""
         with Vertical(classes="dialog"):
             yield Static("Fork: go on from which message?", classes="heading")
-            yield OptionList(*(Option(_row(node)) for node in self._path), id="messages")
+            yield PickList(*(Option(_row(node)) for node in self._path), id="messages")
             yield Static("Enter opens it in a new tab · Esc leaves", classes="foot")
 
     def on_mount(self) -> None:

@@ -1,7 +1,7 @@
 """The help screen: every key, from the action registry."""
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -11,6 +11,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from app.settings.actions import in_groups, writing_keys
+from app.terminal.controls import clean
 
 _WRITING = (
     ("↑  ↓", "Earlier messages", "In the first and last line of the composer"),
@@ -28,13 +29,19 @@ _Rows = Iterable[tuple[str, str, str]]
 
 
 class HelpScreen(ModalScreen[None]):
-    """Lists the keys; `overrides` and `enter_sends` are those of the settings."""
+    """Lists the keys, and before them what was wrong at the start.
+
+    `overrides` and `enter_sends` are those of the settings.
+    """
 
     CSS_PATH: ClassVar = ["dialog.tcss", "help.tcss"]
     BINDINGS: ClassVar = [("escape,f1,q,enter", "dismiss", "Close")]
 
-    def __init__(self, overrides: Mapping[str, str], *, enter_sends: bool = True) -> None:
+    def __init__(
+        self, overrides: Mapping[str, str], *, enter_sends: bool = True, warnings: Sequence[str] = ()
+    ) -> None:
         super().__init__()
+        self._warnings = warnings
         self._enter_sends = enter_sends
         self._overrides = overrides
 
@@ -43,6 +50,8 @@ class HelpScreen(ModalScreen[None]):
         with Vertical(classes="dialog help"):
             yield Static("Keys", classes="heading")
             with VerticalScroll():
+                if self._warnings:
+                    yield Static(self._warning_lines(), id="warnings")
                 for _ in self._groups():
                     yield Static()
             yield Static(
@@ -58,8 +67,13 @@ class HelpScreen(ModalScreen[None]):
     def _fill(self) -> None:
         scroll = self.query_one(VerticalScroll)
         width = scroll.outer_size.width - scroll.styles.scrollbar_size_vertical
-        for table, (group, rows) in zip(scroll.query(Static), self._groups(), strict=True):
+        tables = scroll.query(Static).exclude("#warnings")
+        for table, (group, rows) in zip(tables, self._groups(), strict=True):
             table.update(_table(group, rows, width))
+
+    def _warning_lines(self) -> Content:
+        lines = "".join(f"  {clean(warning)}\n" for warning in self._warnings)
+        return Content.assemble(("What was wrong at the start\n", "bold $warning"), lines)
 
     def _groups(self) -> list[tuple[str, _Rows]]:
         send, newline = writing_keys(enter_sends=self._enter_sends)

@@ -20,6 +20,8 @@ from app.models.listing import ModelFile, read_model
 from app.screens.dialogs.list_keys import move_in
 from app.settings.words import size_text
 from app.widgets.lines import fit
+from app.widgets.pick_list import PickList
+from app.widgets.words import words
 
 Finder = Callable[[Sequence[Path]], list[ModelFile]]
 
@@ -53,8 +55,8 @@ class ModelPicker(ModalScreen[Path | None]):
             yield Static("Open a model in this chat", classes="heading")
             yield Input(placeholder="Filter, or paste the path of a .gguf file", compact=True)
             yield Static("", id="columns")
-            yield OptionList(id="models", markup=False, compact=True)
-            yield Static("Looking for models…", id="foot", classes="foot", markup=False)
+            yield PickList(id="models", markup=False, compact=True)
+            yield Static("Looking for models…", id="foot", classes="foot")
 
     def on_mount(self) -> None:
         """Look for files off the UI's thread."""
@@ -69,7 +71,7 @@ class ModelPicker(ModalScreen[Path | None]):
         self._fill()
         home = str(Path.home())
         places = ", ".join(str(folder).replace(home, "~", 1) for folder in self._folders)
-        self.query_one("#foot", Static).update(f"Enter opens · Esc leaves · looked in {places}")
+        self.query_one("#foot", Static).update(words(f"Enter opens · Esc leaves · looked in {places}"))
 
     @on(Input.Changed)
     async def _on_filter(self, event: Input.Changed) -> None:
@@ -106,7 +108,7 @@ class ModelPicker(ModalScreen[Path | None]):
                 for name, column in zip(("Size", "Type", "Context"), _COLUMNS, strict=True)
             )
         )
-        self.query_one("#columns", Static).update(Content(header))
+        self.query_one("#columns", Static).update(words(header))
         options.clear_options()
         options.add_options([Option(self._row(model, name_width, width)) for model in models])
         if models:
@@ -151,7 +153,7 @@ class ModelPicker(ModalScreen[Path | None]):
             return
         model = self._shown[index]
         if model.problem is not None:
-            self.query_one("#foot", Static).update(model.problem)
+            self.query_one("#foot", Static).update(words(model.problem))
             self.app.bell()
             return
         self.dismiss(model.path)

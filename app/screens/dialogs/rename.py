@@ -8,6 +8,8 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from app.terminal.controls import clean
+
 
 class RenameScreen(ModalScreen[str | None]):
     """Returns the new title, or None."""
@@ -23,7 +25,7 @@ class RenameScreen(ModalScreen[str | None]):
         """One line to write in."""
         with Vertical(classes="dialog"):
             yield Static("Chat title", classes="heading")
-            yield Input(self._title_text, select_on_focus=True, compact=True)
+            yield Input(clean(self._title_text), select_on_focus=True, compact=True)
             yield Static("Enter renames · Esc leaves it", classes="foot")
 
     @on(Input.Submitted)

@@ -10,6 +10,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static, TextArea
 
 from app.chat.conversation import Conversation
+from app.widgets.words import words
+from app.widgets.writing_area import WritingArea
 from engine import Priority, RequestError, SamplingParams
 
 _FIELDS: tuple[tuple[str, str, Callable[[str], float | int]], ...] = (
@@ -42,12 +44,14 @@ class TabSettings(ModalScreen[bool | None]):
         with Vertical(classes="dialog"):
             yield Static("Settings of this chat", classes="heading")
             yield Static("System prompt", classes="label")
-            yield TextArea(self._conversation.system_prompt, id="system", tab_behavior="focus", compact=True)
+            yield WritingArea(
+                self._conversation.system_prompt, id="system", tab_behavior="focus", compact=True
+            )
             for name, hint in [*((name, hint) for name, hint, _ in _FIELDS), ("priority", _PRIORITY_HINT)]:
                 with Horizontal(classes="field"):
-                    yield Static(name.replace("_", " "), classes="name")
+                    yield Static(words(name.replace("_", " ")), classes="name")
                     yield Input(self._value(name), id=name, compact=True)
-                    yield Static(hint, classes="hint")
+                    yield Static(words(hint), classes="hint")
             yield Static("", id="problem", classes="problem", markup=False)
             with Horizontal(classes="buttons"):
                 yield Button("Save", id="save", compact=True)
@@ -71,7 +75,7 @@ class TabSettings(ModalScreen[bool | None]):
                 logit_bias=self._conversation.sampling.logit_bias,
             )
         except (ValueError, RequestError) as error:
-            self.query_one("#problem", Static).update(str(error))
+            self.query_one("#problem", Static).update(words(str(error)))
             return
         self._conversation.sampling, self._conversation.priority = sampling, priority
         self._conversation.max_tokens = None if limit is None else int(limit)

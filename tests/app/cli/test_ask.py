@@ -5,7 +5,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -286,6 +285,4 @@ def test_a_closed_pipe_and_an_interrupt_end_it_quietly(environment, tmp_path):
     with subprocess.Popen(command, **options, **pipes) as interrupted:
         assert interrupted.stdout.read(1)
         interrupted.send_signal(signal.SIGINT)
-        begin = time.monotonic()
         assert (interrupted.wait(60), interrupted.stderr.read()) == (130, b"")
-        assert time.monotonic() - begin < 10

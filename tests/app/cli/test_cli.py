@@ -3,8 +3,10 @@ import json
 import os
 import pty
 import resource
+import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -17,6 +19,7 @@ from app.models.choice import ModelChoiceError, model_folders, resolve_model
 from app.screens.context import AppContext
 from app.settings.file import ModelSettings, Settings
 from app.settings.paths import locations
+from engine import summarize
 
 ROOT = Path(__file__).parents[3]
 HEAVY = {"torch", "textual", "numpy", "gguf", "tokenizers", "jinja2", "sqlite3", "asyncio"}
@@ -269,6 +272,20 @@ def test_models_are_chosen_by_path_name_or_beginning(tmp_path):
         resolve_model(str(folder), [])
 
 
+def test_a_model_is_chosen_by_the_name_that_the_list_shows(tmp_path, monkeypatch):
+    found = {"qwen3-0.6b-q8.gguf": "Qwen3 0.6B", "q4.gguf": "Tern Base", "q8.gguf": "Tern Base"}
+    files = [Path(tmp_path / file) for file in found]
+    models = [replace(summarize(file), name=found[file.name]) for file in files]
+    monkeypatch.setattr("engine.list_models", lambda folders, files=(): models, raising=False)
+    assert resolve_model("Qwen3 0.6B", [tmp_path]) == files[0]
+    assert resolve_model("qwen3 0", [tmp_path]) == files[0]
+    assert resolve_model("Q8", [tmp_path]) == files[2]
+    with pytest.raises(ModelChoiceError, match=r"several models: q4\.gguf, q8\.gguf; write more of the file"):
+        resolve_model("tern base", [tmp_path])
+    with pytest.raises(ModelChoiceError, match=r"several models: qwen3-0\.6b-q8\.gguf, q4\.gguf, q8\.gguf"):
+        resolve_model("q", [tmp_path])
+
+
 def test_the_default_model_of_the_settings_is_found_like_one_of_the_command_line(tmp_path):
     (tmp_path / "alpha-q4.gguf").touch()
 
@@ -348,3 +365,30 @@ def test_a_missing_model_is_one_line():
     done = tui_chat("ask", "-m", "/no/such.gguf", "hi")
     assert done.returncode == 1
     assert done.stderr.decode() == "tui-chat: there is no model file /no/such.gguf\n"
+
+
+@pytest.mark.parametrize("arguments", ["ask hi", "models", "where", "bench", "tokenize -m builtin"])
+def test_a_closed_stdout_is_one_clear_line(arguments):
+    done = closing(f"{arguments} >&-")
+    assert done.returncode == 1 and done.stdout == b""
+    assert done.stderr == b"tui-chat: stdout is closed: there is nowhere to write to\n"
+
+
+def test_without_a_terminal_a_closed_stdout_changes_nothing():
+    done = closing(">&-")
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and b"no terminal" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [("where 2>&-", 0), ("where <&-", 0), ("ask <&- 2>&-", 2), ("ask <&- >&- 2>&-", 1)]
+)
+def test_other_closed_streams_are_no_error(arguments, code):
+    done = closing(arguments)
+    assert done.returncode == code and b"Error" not in done.stderr
+    assert bool(done.stdout) == (code == 0)
+
+
+def closing(arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the program by a shell, which closes streams of it."""
+    command = f"exec {shlex.quote(sys.executable)} -m app {arguments}"
+    return subprocess.run(["sh", "-c", command], capture_output=True, cwd=ROOT, timeout=60, check=False)

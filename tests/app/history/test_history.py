@@ -10,60 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from app.chat.conversation import AnswerStats, Conversation, Status
+from app.chat.conversation import Conversation, Status
 from app.history import opening
+from app.history.pending import OpenTabs
 from app.history.schema import STEPS, create_search_index
-from app.history.store import HistoryStore, OpenTabs
-from engine import Priority, SamplingParams
+from tests.app.history.talks import same, talk
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "data" / "history.db"
-
-
-@pytest.fixture
-def open_store(path):
-    stores = []
-
-    def open_it(where=path, **options):
-        store = HistoryStore(where, **options)
-        stores.append(store)
-        return store
-
-    yield open_it
-    for store in stores:
-        store.close()
-
-
-def talk(title="one", question="what is a tern", answer="a sea bird"):
-    conversation = Conversation(title=title, system_prompt="S", model_path="/m.gguf")
-    conversation.sampling = SamplingParams(temperature=0.3, seed=1 << 60, logit_bias={3: -1.0})
-    conversation.max_tokens, conversation.priority = 9, Priority.LOW
-    conversation.add_user(question)
-    node = conversation.begin_answer("m")
-    conversation.append(node.id, f"<think>hm</think>{answer}", [1, 70000, 3])
-    conversation.finish(node.id, stats=AnswerStats(3, 20.5, 4.0))
-    return conversation
-
-
-def same(one, other):
-    assert list(one.nodes.values()) == list(other.nodes.values())
-    names = (
-        "id",
-        "title",
-        "model_path",
-        "system_prompt",
-        "sampling",
-        "max_tokens",
-        "priority",
-        "leaf",
-        "draft",
-    )
-    for name in names:
-        assert getattr(one, name) == getattr(other, name), name
 
 
 def test_a_conversation_comes_back_after_a_restart(open_store):
@@ -119,7 +72,6 @@ def test_tabs_come_back_in_order_with_the_active_one(open_store):
 
 def test_two_apps_at_once_keep_their_own_tabs(open_store):
     first, second = open_store(), open_store()
-    assert (first.window, second.window) == (0, 1)
     one, two = talk("one"), talk("two")
     first.save(one)
     second.save(two)
@@ -129,7 +81,7 @@ def test_two_apps_at_once_keep_their_own_tabs(open_store):
     assert second.list_open_tabs().ids == (two.id,)
     assert {summary.title for summary in first.recent()} == {"one", "two"}
     first.close()
-    assert open_store().window == 0
+    assert open_store().list_open_tabs().ids == (one.id,)
 
 
 def test_two_apps_writing_together_lose_nothing(open_store):
@@ -253,8 +205,8 @@ def test_a_damaged_file_is_moved_aside_and_kept(open_store, path):
     for number in (1, 2):
         path.write_bytes(b"not a database at all" * 100)
         store = open_store()
-        assert "damaged" in store.warning
-        assert f"history.db.corrupt-{number}" in store.warning
+        assert "damaged" in store.notices[0]
+        assert f"history.db.corrupt-{number}" in store.notices[0]
         store.save(talk())
         assert store.flush()
         store.close()
@@ -271,7 +223,7 @@ def test_damage_inside_the_file_is_found_at_opening(open_store, path):
     raw[8192:40960] = os.urandom(40960 - 8192)
     path.write_bytes(raw)
     store = open_store()
-    assert "damaged" in store.warning
+    assert "damaged" in store.notices[0]
     assert path.with_name("history.db.corrupt-1").exists()
 
 
@@ -287,7 +239,8 @@ def test_damage_while_running_saves_what_is_open_into_a_new_file(open_store, pat
         error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
         raise error
 
-    store._ask(fail, None)
+    failures = [fail]
+    store._ask(lambda database: failures.pop()() if failures else None, None)
     assert store.flush()
     assert "damaged" in warnings[0]
     assert path.with_name("history.db.corrupt-1").exists()
@@ -295,7 +248,8 @@ def test_damage_while_running_saves_what_is_open_into_a_new_file(open_store, pat
 
 
 @pytest.mark.parametrize("kind", ["folder", "newer", "no_parent", "locked"])
-def test_a_file_that_cannot_be_used_leaves_the_app_running_in_memory(open_store, path, kind):
+def test_a_file_that_cannot_be_used_leaves_the_app_running(open_store, path, kind, monkeypatch):
+    monkeypatch.setattr(opening, "_OPEN_SECONDS", 0.01)
     path.parent.mkdir(parents=True)
     blocker = None
     if kind == "folder":
@@ -310,8 +264,7 @@ def test_a_file_that_cannot_be_used_leaves_the_app_running_in_memory(open_store,
         blocker = sqlite3.connect(path, isolation_level=None)
         blocker.execute("BEGIN EXCLUSIVE")
     store = open_store()
-    assert str(path) in store.warning
-    assert "not saved" in store.warning
+    assert path.name in store.standing[0]
     conversation = talk()
     store.save(conversation)
     same(store.load(conversation.id), conversation)
@@ -326,11 +279,11 @@ def test_a_read_only_file_leaves_the_app_running_in_memory(open_store, path, mon
         opening.sqlite3,
         "connect",
         lambda where, **options: real(
-            where if where == ":memory:" else f"file:{where}?mode=ro", uri=True, **options
+            where if where == ":memory:" else f"file:{where}?mode=ro", **options | {"uri": True}
         ),
     )
     store = open_store()
-    assert "readonly" in store.warning
+    assert "readonly" in store.standing[0]
     store.save(talk())
     assert len(store.recent()) == 1
 
@@ -349,7 +302,7 @@ def test_a_lock_while_running_delays_the_writing(open_store, path, monkeypatch):
     blocker.close()
     assert store.flush()
     same(store.load(conversation.id), conversation)
-    assert len(warnings) == 1
+    assert len(warnings) == 2 and "everything is saved" in warnings[1]
 
 
 def test_unstorable_values_do_not_end_the_saving(open_store):
@@ -372,6 +325,21 @@ def test_steps_bring_an_empty_file_to_the_newest_version(open_store, path):
         assert connection.execute("PRAGMA user_version").fetchone() == (len(STEPS),)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_file_of_the_first_version_opens_with_its_chats(open_store, path):
+    conversation = talk()
+    store = open_store()
+    store.save(conversation)
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE drafts")
+        connection.execute("PRAGMA user_version = 1")
+    store = open_store()
+    same(store.load(conversation.id), conversation)
+    conversation.draft = "goes on"
+    store.save(conversation)
+    assert store.flush() and store.standing == store.notices == ()
 
 
 CHILD = """
@@ -405,7 +373,7 @@ def test_a_kill_loses_at_most_a_second(open_store, path):
     child.wait()
     child.stdout.close()
     store = open_store()
-    assert store.warning is None
+    assert store.standing == ()
     assert store.list_open_tabs() == OpenTabs((ids["conversation"],), ids["conversation"])
     node = store.load(ids["conversation"]).nodes[ids["node"]]
     assert node.status is Status.STOPPED

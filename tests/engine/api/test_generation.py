@@ -36,7 +36,7 @@ def test_no_wake_up_is_lost(eager_switching):
         producer.start()
         received = 0
         while received < 51:
-            assert wake.wait(5), f"no wake-up although {51 - received} events are to come"
+            assert wake.wait(60), f"no wake-up although {51 - received} events are to come"
             wake.clear()
             received += len(generation.poll())
         producer.join()

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.api.generation import Generation
 from engine.api.request import FinishReason
 from engine.scheduler.sequence import Sequence
-from tests.support.fault_bench import CHUNK, FaultBench, read
+from tests.support.fault_bench import CHUNK, VICTIM, FaultBench, read
 
 Damage = Callable[[FaultBench, Sequence, Sequence], None]
 
@@ -62,32 +61,25 @@ def bench(request, small_model: Path):
     bench.engine.close()
 
 
-def damage_at(bench: FaultBench, generation: Generation, computed: int, damage: Damage) -> None:
+def damage_when(bench: FaultBench, computed: int, damage: Damage) -> None:
     """Damage the victim's table between two ticks, once `computed` of its tokens are."""
-    loop = bench.engine._loop
+    loop, tap = bench.engine._loop, bench.tap()
 
-    def try_now() -> None:
-        victim = loop.scheduler.sequences.get(generation.sequence_id)
-        others = [s for s in loop.scheduler.sequences.values() if s is not victim and s.block_table]
-        if victim is None:
-            return
-        if victim.num_computed < computed or not others:
-            loop._post(lambda: later())
-            return
-        damage(bench, victim, others[0])
+    def look() -> None:
+        sequences = loop.scheduler.sequences.values()
+        others = [s for s in sequences if s.request.label != VICTIM and s.block_table]
+        for victim in sequences:
+            if victim.request.label == VICTIM and victim.num_computed >= computed and others:
+                tap.before = lambda batch: None
+                damage(bench, victim, others[0])
 
-    def later() -> None:
-        # Commands are drained until none is left: the next look must wait for a tick.
-        tap.before = lambda batch: (setattr(tap, "before", lambda _: None), loop._post(try_now))
-
-    tap = bench.tap()
-    loop._post(try_now)
+    tap.before = lambda batch: loop._post(look)
 
 
 def check(bench: FaultBench, damage: Damage, computed: int, words: str) -> None:
     bench.forget_prefixes()
+    damage_when(bench, computed, damage)
     others, victim = bench.everybody(30, long=True)
-    damage_at(bench, victim, computed, damage)
     _, end = read(victim)
     assert end.reason is FinishReason.ERROR
     assert words in (end.error or "") and "Send the message again" in (end.error or "")

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from engine.api.request import FinishReason, SamplingParams
+from engine.core import stats_collector
 from engine.core.pass_recovery import _SMALLEST_CHUNK
 from engine.scheduler.plan import ModelBatch
 from kernels.reference import sampler
@@ -211,5 +212,6 @@ def test_memory_that_cannot_be_given_back_ends_nobody(bench: FaultBench, monkeyp
         raise RuntimeError("cuMemUnmap failed with CUDA error 1")
 
     monkeypatch.setattr(tap.real, "trim_kv", stuck, raising=False)
+    monkeypatch.setattr(stats_collector, "_INTERVAL", 0.0)  # as often memory is fitted
     bench.check_others(bench.together(*map(bench.request, SUBJECTS)))
     assert "cuMemUnmap" in caplog.text

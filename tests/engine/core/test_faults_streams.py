@@ -191,9 +191,9 @@ def test_cancelling_twice_and_from_two_threads(bench: FaultBench):
 
 def test_cancelling_what_waits_in_the_queue(bench: FaultBench):
     entered, go = threading.Event(), threading.Event()
-    holder = threading.Thread(target=lambda: bench.on_thread(lambda: (entered.set(), go.wait(30))))
+    holder = threading.Thread(target=lambda: bench.on_thread(lambda: (entered.set(), go.wait(60))))
     holder.start()
-    entered.wait(30)
+    entered.wait(60)
     others = [bench.submit(subject) for subject in SUBJECTS]
     victim = bench.submit(VICTIM)
     victim.cancel()
@@ -205,8 +205,15 @@ def test_cancelling_what_waits_in_the_queue(bench: FaultBench):
 
 def test_cancelling_what_is_paused_on_request(bench: FaultBench):
     others, victim = bench.everybody(400)
-    next(iter(victim.events()))
-    victim.pause()
+    seen = threading.Event()
+
+    def pause() -> None:
+        # On the engine's thread: no test is too slow for it.
+        victim.pause()
+        seen.set()
+
+    victim.set_listener(pause)
+    assert seen.wait(60)
     bench.check_others(others)
     assert bench.on_thread(
         lambda: [s.user_paused for s in bench.engine._loop.scheduler.sequences.values()]
@@ -217,16 +224,17 @@ def test_cancelling_what_is_paused_on_request(bench: FaultBench):
 
 def test_cancelling_what_is_paused_for_memory(bench: FaultBench):
     """Two that need the whole memory, and then the newest is paused."""
-    first, second = bench.together(*[bench.request(VICTIM, 420, long=True)] * 2)
+    made: list[Generation] = []
+    tap = bench.tap()
 
-    def paused() -> bool:
+    def cancel(batch: ModelBatch) -> None:
         live = bench.engine._loop.scheduler.sequences.values()
-        return any(s.preemptions and s.state is SequenceState.PAUSED for s in live)
+        if made and any(s.preemptions and s.state is SequenceState.PAUSED for s in live):
+            made[1].cancel()
 
-    while not bench.on_thread(paused):
-        assert first.finished is None
-        time.sleep(0.002)
-    second.cancel()
+    made += bench.together(*[bench.request(VICTIM, 420, long=True)] * 2)
+    tap.before = cancel
+    first, second = made
     assert read(second)[1].reason is FinishReason.CANCELLED
     first.cancel()
     assert read(first)[1].reason is FinishReason.CANCELLED
@@ -251,5 +259,5 @@ def test_submitting_and_unloading_while_a_pass_runs(bench: FaultBench):
     others = bench.together(*map(bench.request, SUBJECTS[:3]))
     bench.check_others(others)
     assert read(gone)[1].reason is FinishReason.CANCELLED
-    unloading[0].join(30)
+    unloading[0].join(60)
     bench.check_others(made)

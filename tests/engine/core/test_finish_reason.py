@@ -5,6 +5,7 @@ import pytest
 from engine.api.request import FinishReason, Request, SamplingParams
 from engine.core.output_processor import OutputProcessor
 from engine.engine import Model
+from engine.tokenizer.tokenizer import Tokenizer
 from tests.engine.test_engine_lifecycle import new_engine
 from tests.support.tiny_gguf import make_tiny
 
@@ -30,13 +31,13 @@ def begin(model: Model, tokens: int):
 def test_cancelled(model: Model):
     generation, sequence = begin(model, 400)
     generation.cancel()
-    assert generation.result(10)[1].reason is sequence.finish_reason is FinishReason.CANCELLED
+    assert generation.result(60)[1].reason is sequence.finish_reason is FinishReason.CANCELLED
 
 
 def test_the_limit(model: Model):
     generation, sequence = begin(model, 60)
     generation.resume()
-    assert generation.result(10)[1].reason is sequence.finish_reason is FinishReason.LENGTH
+    assert generation.result(60)[1].reason is sequence.finish_reason is FinishReason.LENGTH
 
 
 def test_an_error_with_its_cause(model: Model, monkeypatch):
@@ -46,6 +47,19 @@ def test_an_error_with_its_cause(model: Model, monkeypatch):
     generation, sequence = begin(model, 400)
     monkeypatch.setattr(OutputProcessor, "token", broken)
     generation.resume()
-    end = generation.result(10)[1]
+    end = generation.result(60)[1]
     assert end.reason is sequence.finish_reason is FinishReason.ERROR
     assert end.error == sequence.error and "wet" in str(end.error)
+
+
+def test_a_stop_string_that_the_last_flush_completes(model: Model, monkeypatch):
+    """An unfinished character's U+FFFD is the end of the text, and may end a stop string."""
+    monkeypatch.setattr(Tokenizer, "token_bytes", lambda self, token_id: b"\xf0")
+    loop = model._engine._loop
+    request = Request(tuple(range(20, 60)), max_tokens=1, ignore_eog=True, stop=("\ufffd",))
+    generation = model.submit(request)
+    generation.pause()
+    (sequence,) = loop.call(lambda: list(loop.scheduler.sequences.values()))
+    generation.resume()
+    end = generation.result(60)[1]
+    assert end.reason is sequence.finish_reason is FinishReason.STOP_STRING

@@ -63,7 +63,7 @@ def test_a_second_waiting_thread_is_released_at_the_end():
         thread.start()
     generation.stream.push(END)
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -78,9 +78,10 @@ def test_a_cancelled_asynchronous_consumer_leaves_the_rest_to_the_next():
                 got.append(event)
 
         task = asyncio.create_task(consume())
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         generation.stream.push(PIECES[0])
-        await asyncio.sleep(0.01)
+        while not got:
+            await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         for event in [*PIECES[1:], END]:

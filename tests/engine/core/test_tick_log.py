@@ -44,7 +44,7 @@ def model(engine, tmp_path):
 
 def test_an_engine_logs_every_tick(engine, model):
     started = time.perf_counter()
-    model.submit(Request(tuple(range(20, 60)), SamplingParams(temperature=0.0), max_tokens=5)).result(30)
+    model.submit(Request(tuple(range(20, 60)), SamplingParams(temperature=0.0), max_tokens=5)).result(60)
     records = engine.tick_log()
     ended = time.perf_counter()
     while engine.stats().ticks < len(records):
@@ -64,20 +64,20 @@ def test_idle_work_is_done_in_pieces_and_delays_a_command_by_one_at_most(engine,
     def work(runner: EagerRunner) -> bool:
         pieces.append(threading.current_thread().name)
         inside.set()
-        assert go.wait(20)
+        assert go.wait(60)
         return len(pieces) < 6
 
     monkeypatch.setattr(EagerRunner, "idle_work", work)
     call = engine._loop.call
     call(lambda: None)
-    assert inside.wait(20)
+    assert inside.wait(60)
     ran = []
     caller = threading.Thread(target=lambda: ran.append(call(lambda: len(pieces))))
     caller.start()
     while engine._loop._inbox.empty():
         pass
     go.set()
-    caller.join(20)
+    caller.join(60)
     assert ran == [1], "the command waited for one piece that had begun"
     while len(pieces) < 6:
         time.sleep(0.001)

@@ -53,7 +53,7 @@ def test_every_value_type_is_read(write):
         assert third[0].tolist() == [7]
 
 
-def test_tensors_are_mapped_read_only(write):
+def test_bytes_of_tensors_are_read_while_the_file_is_open(write):
     with open_gguf(write(sample())) as file:
         info = file.tensors["token_embd.weight"]
         assert (info.shape, info.type, info.nbytes) == ((4, 32), GGMLType.Q8_0, 136)
@@ -61,9 +61,7 @@ def test_tensors_are_mapped_read_only(write):
         assert data.tolist() == list(range(136))
         assert file.tensor_bytes("blk.0.norm.weight").tolist() == list(range(160, 192))
         assert file.tensors["scalar"].shape == ()
-        with pytest.raises(ValueError, match="read-only"):
-            data[0] = 1
-    assert data[5] == 5, "views outlive the file object"
+    assert data[5] == 5, "what was read outlives the file object"
     with pytest.raises(ModelFileError, match="closed"):
         file.tensor_bytes("scalar")
     with pytest.raises(ModelFileError, match="closed"):

@@ -162,10 +162,10 @@ def test_a_key_that_would_change_the_result_is_refused_where_nobody_reads_it(tmp
     ],
 )
 def test_absurd_values_are_refused_by_name_at_once(key: str, value, tmp_path):
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(ModelFileError, match=rf"m\.gguf: .*{key.replace('.', '[.]')}"):
         config(tmp_path, **{key.replace(".", "__"): value})
-    assert time.monotonic() - started < 2.0
+    assert time.process_time() - started < 2.0
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_context_of_two_billion_needs_no_more_than_the_budget(tmp_path, monkey
         assert model.context_length == (1 << 31) - 1
         params = SamplingParams(temperature=0.0)
         request = Request((20, 21), params, max_tokens=4, ignore_eog=True)
-        assert model.submit(request).result(10)[1].reason is FinishReason.LENGTH
+        assert model.submit(request).result(60)[1].reason is FinishReason.LENGTH
         with pytest.raises(EngineError, match="KV memory holds 4096"):
             model.submit(Request(tuple([20] * 5000)))
 
@@ -235,7 +235,7 @@ def test_an_embedding_of_another_size_than_the_tokenizer_is_served(rows: int, tm
         model = engine.load(path)
         assert model.tokenizer.vocab_size == 384 and model.logits([20]).shape == (1, rows)
         last = SamplingParams(temperature=0.0, logit_bias={rows - 1: 1e4, 383: 5e3})
-        text, end = model.submit(Request((20, 21), last, max_tokens=5, ignore_eog=True)).result(10)
+        text, end = model.submit(Request((20, 21), last, max_tokens=5, ignore_eog=True)).result(60)
         assert (end.reason, end.completion_tokens) == (FinishReason.LENGTH, 5)
         assert text == model.tokenizer.decode([rows - 1] * 5)
         with pytest.raises(EngineError, match=f"ids go from 0 to {rows - 1}"):

@@ -142,3 +142,21 @@ def test_waiting_time_counts_those_before_it():
     assert bench.scheduler.wait_seconds()[second.sequence_id] == pytest.approx(0.4, rel=0.3)
     bench.scheduler.pause(first.sequence_id)
     assert first.sequence_id not in bench.scheduler.wait_seconds()
+
+
+def test_who_was_resumed_waits_for_memory_until_the_first_of_those_that_decode_ends():
+    bench = Bench(num_blocks=20)
+    for tokens in (50, 100, 200) * 5:
+        bench.scheduler.cost.observe(0, Load(0, 0, tokens), 10.0 + tokens)
+    row, other = bench.submit(40, max_tokens=30), bench.submit(30, max_tokens=20)
+    while not other.preemptions:
+        bench.tick()
+    for _ in range(2):
+        bench.scheduler.pause(other.sequence_id)
+        assert other.note == "paused on request"
+        bench.scheduler.resume(other.sequence_id)
+        assert other.note == ""
+        read = bench.scheduler.wait_seconds()[other.sequence_id]
+        bench.tick()
+        assert "context memory is full" in other.note and not row.finished
+        assert bench.scheduler.wait_seconds()[other.sequence_id] > read + 0.1

@@ -383,6 +383,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def cancel(self):
         self.fuzzer.maybe_cancel(1.0)
 
+    @rule()
+    def move_budget(self):
+        self.fuzzer.move_budget()
+
     @rule(ticks=st.integers(1, 9))
     def tick(self, ticks):
         for _ in range(ticks):

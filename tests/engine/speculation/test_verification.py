@@ -105,12 +105,11 @@ def test_what_pays_is_drafted_without_being_forced(plain: Model):
     with new_engine("auto") as engine:
         model = engine.load(builtin_model_path())
         generation = submit(model, SUMS, tokens=120)
-        most = (0, 0)
-        while generation.finished is None:
-            most = max([most, *((s.drafted, s.accepted) for s in engine.stats().sequences)])
-            time.sleep(0.01)
+        generation.pause()
+        (sequence,) = engine._loop.call(lambda: list(engine._loop.scheduler.sequences.values()))
+        generation.resume()
         assert ids_of(generation) == ids_from(plain, (SUMS, GREEDY, 120))[0]
-    assert most[0] >= most[1] > 20
+    assert sequence.drafted >= sequence.accepted > 20
 
 
 def test_a_limit_inside_a_draft_ends_there(plain: Model, eager: Model):
@@ -164,10 +163,10 @@ def test_cancelling_amid_drafts_leaves_the_others_and_no_block(plain: Model, eag
         stays, goes = submit(eager, SUMS, tokens=100), submit(eager, STORY * 4, tokens=150)
         next(iter(goes.events()))
         goes.cancel()
-        assert goes.result(20)[1].reason is FinishReason.CANCELLED
+        assert goes.result(60)[1].reason is FinishReason.CANCELLED
         assert ids_of(stays) == expected
     engine = eager._engine
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while engine.stats().blocks_used or engine.stats().sequences:
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -44,3 +44,26 @@ def test_nothing_is_copied_on_the_cpu(mapped: np.ndarray):
     raw = as_tensor(mapped)
     with Uploader(torch.device("cpu")) as uploader:
         assert uploader.upload(raw).data_ptr() == raw.data_ptr()
+
+
+class Stored:
+    """Bytes that are read when they are sent."""
+
+    def __init__(self, content: np.ndarray, fails_from: int) -> None:
+        self.content = content
+        self.nbytes = len(content)
+        self.fails_from = fails_from
+
+    def read_into(self, target: np.ndarray, start: int = 0) -> None:
+        if start + len(target) > self.fails_from:
+            raise ValueError("the file ends here")
+        target[:] = self.content[start : start + len(target)]
+
+
+def test_bytes_of_a_file_are_read_when_they_are_sent(mapped: np.ndarray, device: str):
+    with Uploader(torch.device(device)) as uploader:
+        sent = uploader.upload(Stored(mapped, len(mapped)))
+        assert sent.device.type == device and torch.equal(sent.cpu(), as_tensor(mapped))
+        with pytest.raises(ValueError, match="ends here"):
+            uploader.upload(Stored(mapped, len(mapped) - 1))
+        assert torch.equal(uploader.upload(Stored(mapped[:9], 9)).cpu(), as_tensor(mapped[:9]))

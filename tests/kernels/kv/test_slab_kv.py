@@ -1,10 +1,13 @@
 """KV memory that grows and shrinks: what is behind the backed blocks, and what stays."""
 
+import gc
+
 import pytest
 import torch
 
+from kernels.kv import slab_kv
 from kernels.kv.slab_kv import SlabKV
-from kernels.kv.vmm import SLAB_BYTES, reserve
+from kernels.kv.vmm import SLAB_BYTES, HostMemory, reserve
 
 
 @pytest.mark.parametrize("kv_format", ["float16", "bfloat16", "q8_0"])
@@ -52,3 +55,39 @@ def test_a_full_device_is_an_error_that_can_be_handled(device):
     with pytest.raises(MemoryError):
         memory.resize(1 << 40)
     memory.close()
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_nobody_closes_is_given_back_once_when_it_is_collected(closed, monkeypatch):
+    ended: list[HostMemory] = []
+
+    class Noted(HostMemory):
+        def close(self) -> None:
+            ended.append(self)
+            super().close()
+
+    monkeypatch.setattr(slab_kv, "reserve", lambda device, num_bytes: Noted(num_bytes))
+    kv = SlabKV(1, 3, 1, 32, 16, "q8_0", torch.device("cpu"))
+    memories = list(kv._memories)
+    if closed:
+        kv.close()
+    del kv
+    gc.collect()
+    assert ended == memories
+
+
+def test_what_cannot_be_made_whole_is_given_back(monkeypatch):
+    ended: list[HostMemory] = []
+
+    class Full(HostMemory):
+        def resize(self, num_bytes: int) -> None:
+            raise MemoryError("full")
+
+        def close(self) -> None:
+            ended.append(self)
+
+    monkeypatch.setattr(slab_kv, "reserve", lambda device, num_bytes: Full(num_bytes))
+    with pytest.raises(MemoryError):
+        SlabKV(1, 3, 1, 32, 16, "q8_0", torch.device("cpu"))
+    gc.collect()
+    assert len(ended) == 2

@@ -88,11 +88,13 @@ def texts(runner) -> list[list[int]]:
     return [row.token_ids for row in rows]
 
 
-def start(runner: GraphRunner, sampling: SamplingParams, number: int, prompt: int = 14) -> Sequence:
+def start(
+    runner: GraphRunner, sampling: SamplingParams, number: int, prompt: int = 14, limit: int = 60
+) -> Sequence:
     """A sequence with one token of its answer."""
     ids = tuple(range(20 + number, 20 + number + prompt))
     made = Sequence(number, 0, Request(ids, sampling, max_tokens=40), 0.0, seed=7)
-    made.limit, made.block_table = 60, [1 + 3 * number, 3 + 3 * number, 2 + 3 * number]
+    made.limit, made.block_table = limit, [1 + 3 * number, 3 + 3 * number, 2 + 3 * number]
     follow([made], runner.run(ModelBatch(0, prefill=[PrefillChunk(made, 0, prompt)])))
     return made
 
@@ -148,6 +150,15 @@ def test_a_row_is_queued_ahead_behind_drafts(runner, texts):
     runner.launch(batch)
     runner.launch(batch)
     assert [runner.collect().ids, runner.collect().ids] == [{1: token} for token in texts[1][18:20]]
+
+
+def test_a_row_goes_on_where_its_limit_has_risen(runner, texts):
+    """The limit follows the KV budget; a row ends by itself on the device."""
+    one = start(runner, GREEDY, 0, limit=17)
+    one.limit = 60
+    for _ in range(4):
+        step(runner, [one])
+    assert one.token_ids == texts[0][:19]
 
 
 def test_logits_that_are_no_numbers_count_where_a_row_is_needed(runner, model, texts, monkeypatch):

@@ -11,10 +11,11 @@ import torch
 
 import engine.engine as facade
 from app.models.builtin import builtin_model_path
+from engine.api.errors import UnsupportedModelError
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine
 from engine.runner import cuda_graph, graph_runner
-from kernels.triton_operations import TritonOperations
+from kernels.triton_operations import KV_FORMATS, TritonOperations
 from tests.support.goldens import nmse
 from tests.support.tiny_gguf import make_tiny
 
@@ -68,6 +69,24 @@ def test_logits_are_those_of_float32(architecture, quant, gpu_engine, plain_engi
     path = make_tiny(tmp_path / "tiny.gguf", architecture, quant=quant, seed=5)
     ids = np.random.default_rng(2).integers(10, 300, 40 if full else 5).tolist()
     assert nmse(logits(gpu_engine, path, ids), logits(plain_engine, path, ids)) <= NMSE_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "kv_dtype", "said"),
+    [
+        (100, "auto", r"odd\.gguf: qwen3\.attention\.key_length: heads of 100 values.*weight_dtype"),
+        (8, "auto", r"odd\.gguf: qwen3\.attention\.key_length: heads of 8 values.*weight_dtype"),
+        (48, "q8_0", r"odd\.gguf: qwen3\.attention\.key_length: heads of 48 values.*kv_dtype"),
+    ],
+)
+def test_heads_that_no_kernel_serves_are_refused_at_load(
+    head_dim, kv_dtype, said, gpu_engine, plain_engine, tmp_path, monkeypatch
+):
+    path = make_tiny(tmp_path / "odd.gguf", "qwen3", layers=1, width=32, ffn=32, heads=2, head_dim=head_dim)
+    monkeypatch.setattr(gpu_engine._ops, "_kv_format", KV_FORMATS[kv_dtype])
+    with pytest.raises(UnsupportedModelError, match=said):
+        gpu_engine.load(path)
+    assert np.isfinite(logits(plain_engine, path, [20, 21])).all()
 
 
 @pytest.fixture(scope="module")

@@ -71,7 +71,7 @@ def test_blocks_come_back_as_they_were(device, monkeypatch):
                 fill(runner, block, block)
             before = {block: block_bytes(runner, block) for block in range(1, BLOCKS)}
             runner.host_pool.grow_to(6)
-            assert runner.host_pool.wait(20)
+            assert runner.host_pool.wait(60)
             # A slot of every slab, out of order; the blocks are reused at once, as a tick would.
             runner.offload_blocks([(2, 5), (7, 0), (4, 3)])
             for block in (2, 4, 7):
@@ -93,7 +93,7 @@ def test_slots_of_a_gpu_are_pinned_behind_the_caller(monkeypatch):
 
     def slow(num_bytes: int) -> torch.Tensor:
         threads.append(threading.current_thread())
-        assert go.wait(20)
+        assert go.wait(60)
         return torch.zeros(num_bytes, dtype=torch.uint8)
 
     blocks = HostPool(1000, pinned=True, allocate=slow)
@@ -102,7 +102,7 @@ def test_slots_of_a_gpu_are_pinned_behind_the_caller(monkeypatch):
     with pytest.raises(IndexError):
         blocks.parts(0, [])
     go.set()
-    assert blocks.wait(20)
+    assert blocks.wait(60)
     assert blocks.capacity == 12
     assert blocks.nbytes == 3 * 4096
     assert threading.current_thread() not in threads
@@ -130,11 +130,11 @@ def test_growth_ends_where_memory_does_and_may_be_asked_for_again(monkeypatch):
 
     blocks = HostPool(4096, pinned=True, allocate=scarce)
     blocks.grow_to(3)
-    assert blocks.wait(20)
+    assert blocks.wait(60)
     assert blocks.capacity == 1
     left[0] = 5
     blocks.grow_to(3)
-    assert blocks.wait(20)
+    assert blocks.wait(60)
     assert blocks.capacity == 3
     assert left[0] == 3
 
@@ -145,13 +145,13 @@ def test_memory_that_arrives_after_the_end_is_not_kept(monkeypatch):
 
     def slow(num_bytes: int) -> torch.Tensor:
         asked.set()
-        assert go.wait(20)
+        assert go.wait(60)
         return torch.zeros(num_bytes, dtype=torch.uint8)
 
     blocks = HostPool(4096, pinned=True, allocate=slow)
     blocks.grow_to(2)
-    assert asked.wait(20)
+    assert asked.wait(60)
     blocks.close()
     go.set()
-    assert blocks.wait(20)
+    assert blocks.wait(60)
     assert blocks.capacity == 0

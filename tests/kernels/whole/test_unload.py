@@ -32,7 +32,7 @@ class SlowCompile:
         def try_out(runner: GraphRunner, sizes: Sized) -> Iterator[None]:
             for _ in range(3 if len(sizes) else 0):
                 slow.entered.set()
-                assert slow.go.wait(20)
+                assert slow.go.wait(60)
                 assert runner.kv.mapped_bytes, "memory was freed while a pass uses it"
                 slow.steps += 1
                 yield
@@ -64,14 +64,14 @@ def make_runner(device: str) -> GraphRunner:
 def test_closing_does_not_wait_and_memory_goes_when_the_last_step_has_ended(slow, device):
     runner = make_runner(device)
     runner.warm_up(lambda part: None)
-    assert slow.entered.wait(20)
+    assert slow.entered.wait(60)
     assert runner.compiling
     runner.close()
     runner.close()
     assert not runner.freed.is_set()
     assert runner.frees == 0
     slow.go.set()
-    assert runner.freed.wait(20)
+    assert runner.freed.wait(60)
     assert (runner.frees, slow.steps, runner.compiling) == (1, 1, False)
     runner.close()
     assert runner.frees == 1
@@ -95,12 +95,12 @@ def test_without_a_compilation_closing_frees_at_once(slow, device):
 def test_a_freed_runner_is_kept_by_nobody(slow, device):
     runner = make_runner(device)
     runner.warm_up(lambda part: None)
-    assert slow.entered.wait(20)
+    assert slow.entered.wait(60)
     freed, alive = runner.freed, weakref.ref(runner)
     runner.close()
     del runner
     slow.go.set()
-    assert freed.wait(20)
+    assert freed.wait(60)
     gc.collect()
     assert alive() is None
 
@@ -115,7 +115,7 @@ def test_close_and_the_end_of_the_steps_may_meet_anywhere():
             closer.start()
         for closer in closers:
             closer.join()
-        assert thread.freed.wait(20)
+        assert thread.freed.wait(60)
         assert frees == [1]
 
 
@@ -143,7 +143,7 @@ def test_the_engine_goes_on_while_a_model_that_compiles_is_unloaded(slow, device
         slow.entered.clear()
         slow.go.clear()
         gone = engine.load(path)
-        assert slow.entered.wait(20)
+        assert slow.entered.wait(60)
         unloading = threading.Thread(target=gone.unload)
         unloading.start()
         while len(engine.stats().models) > 2:
@@ -153,7 +153,7 @@ def test_the_engine_goes_on_while_a_model_that_compiles_is_unloaded(slow, device
         goes.unload()
         assert unloading.is_alive(), "it waits until its memory is free"
         slow.go.set()
-        unloading.join(20)
+        unloading.join(60)
         assert not unloading.is_alive()
         assert len(engine.stats().models) == 1
 

@@ -1,11 +1,13 @@
 """Focus, pause and priority: what the reader does reaches the engine, once, and is shown."""
 
+from app.chat import session
 from app.chat.conversation import Status
 from app.chat.events import TabState
+from app.chat.pauses import Pauses
 from app.screens.dialogs.confirm import ConfirmScreen
 from app.screens.dialogs.tab_settings import TabSettings
 from engine import FinishReason, Priority, SequenceState
-from tests.app.driving import bar_text, plain, ready, say, say_to_a_slow_template, wait_until
+from tests.app.driving import bar_text, footer_of, plain, ready, say, say_to_a_slow_template, wait_until
 from tests.app.screens.chat.test_answers import ask, texts
 
 
@@ -208,3 +210,24 @@ async def test_a_priority_is_used_at_once_at_submit_and_after_a_restart(make_app
         screen = await ready(pilot)
         assert screen.active.conversation.priority is Priority.LOW
     again.end_services()
+
+
+async def test_a_pause_of_the_reader_does_not_slow_an_answer_down(make_app, engine, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(session, "Pauses", lambda: Pauses(lambda: now[0]))
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await say(pilot, "question")
+        await wait_until(pilot, lambda: engine.generations)
+        engine.generations[0].feed("word " * 31)
+        await wait_until(pilot, lambda: screen.active.conversation.last_answer().token_ids)
+        await pilot.press("f5")
+        await wait_until(pilot, lambda: screen.active.paused)
+        now[0] = 0.5
+        await pilot.press("f5")
+        await wait_until(pilot, lambda: not screen.active.paused)
+        engine.generations[0].finish()
+        await wait_until(pilot, lambda: not screen.active.busy)
+        # 30 tokens a second over a second, half of which was the pause.
+        assert "60 tok/s" in footer_of(screen.active, screen.active.conversation.leaf)

@@ -116,7 +116,7 @@ async def test_what_waits_for_a_model_comes_back_as_the_draft_of_a_closed_tab(ma
     gate = engine.load_gates["pocket-44m-q5_k_m.gguf"] = threading.Event()
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
-        await wait_until(pilot, lambda: app.chat_screen and app.chat_screen.is_mounted)
+        await wait_until(pilot, lambda: app.chat_screen and app.chat_screen.tabs.sessions)
         screen = app.chat_screen
         await wait_until(pilot, lambda: screen.active.models.loading)
         await say(pilot, "early")
@@ -140,3 +140,23 @@ async def test_what_is_being_encoded_and_what_waits_for_it_come_back_too(make_ap
         await closed_and_reopened(app, pilot)
         await wait_until(pilot, lambda: screen.composer.text == "slow one\n\nnext")
         gate.set()
+
+
+async def test_what_waits_its_turn_is_saved_while_it_waits_and_no_longer(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await say(pilot, "first")
+        await wait_until(pilot, lambda: engine.generations)
+        await say(pilot, "second")
+        await say(pilot, "third")
+        await wait_until(pilot, lambda: screen.active.conversation.draft == "second\n\nthird")
+        screen.composer.insert("begun")
+        await wait_until(pilot, lambda: screen.active.conversation.draft == "second\n\nthird\n\nbegun")
+        engine.generations[0].finish()
+        await wait_until(pilot, lambda: len(engine.generations) == 2)
+        await wait_until(pilot, lambda: screen.active.conversation.draft == "third\n\nbegun")
+        engine.generations[1].finish()
+        await wait_until(pilot, lambda: len(engine.generations) == 3)
+        await wait_until(pilot, lambda: screen.active.conversation.draft == "begun")
+        assert screen.composer.text == "begun"

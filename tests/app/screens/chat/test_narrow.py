@@ -3,6 +3,7 @@
 import threading
 from types import MappingProxyType
 
+import pytest
 from rich.cells import cell_len
 from textual.containers import VerticalScroll
 from textual.content import Content
@@ -45,6 +46,28 @@ async def test_messages_name_the_readers_own_keys(make_app, engine):
         assert "Press Ctrl+G to try again" in footer_of(screen.active, screen.active.conversation.leaf)
         await pilot.press("f4")
         assert "Ctrl+J asks again, F12 leaves it." in plain(screen.query_one(NoticeBar))
+
+
+@pytest.mark.parametrize(
+    ("cause", "told"),
+    [
+        (
+            "the logits hold NaN; the file may be damaged",
+            "damaged. Download it again, or press Ctrl+O to choose",
+        ),
+        ("the device has failed; restart the program", "restart the program."),
+    ],
+)
+async def test_trying_again_is_offered_where_it_may_help(make_app, engine, cause, told):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await ready(pilot)
+        screen.active.send("one")
+        await wait_until(pilot, lambda: engine.generations and screen.active.sequence_id)
+        engine.generations[0].finish(FinishReason.ERROR, cause)
+        await wait_until(pilot, lambda: not screen.active.busy)
+        footer = footer_of(screen.active, screen.active.conversation.leaf)
+        assert told in footer and "try again" not in footer
 
 
 def _text(scroll: VerticalScroll) -> str:

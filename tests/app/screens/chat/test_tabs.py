@@ -1,11 +1,19 @@
 """Tabs: opening, closing, switching, and what the bar says of tabs in the background."""
 
-from textual.events import Key
+import asyncio
+import threading
+
+from textual.events import Key, Paste
 
 from app.chat.events import TabState
+from app.models.choice import ModelChoiceError
+from app.screens import context
+from app.screens.dialogs.chats import Found
 from app.screens.dialogs.confirm import ConfirmScreen
 from app.screens.dialogs.rename import RenameScreen
+from app.settings.file import ModelSettings, Settings
 from tests.app.driving import bar_text, chat, ready, say, shown_answer, wait_until
+from tests.app.screens.chat.test_answers import ask
 
 
 async def test_a_new_tab_opens_in_front_and_shares_the_model(make_app, engine):
@@ -186,3 +194,118 @@ async def test_keys_pressed_before_a_switch_belong_to_the_chat_they_were_pressed
         assert [node.text for node in second.conversation.path()][:1] == ["for the second"]
         assert second.writing.draft.text == "x" and screen.active is first
         assert not first.conversation.nodes and screen.composer.text == ""
+
+
+async def test_folders_are_read_once_for_the_default_model_and_again_after_the_picker(
+    make_app, engine, monkeypatch
+):
+    reads = []
+
+    def search(name, folders):
+        reads.append(name)
+        raise ModelChoiceError
+
+    monkeypatch.setattr(context, "resolve_model", search)
+    app = make_app(Settings(models=ModelSettings(default="tern")))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await ready(pilot)
+        for count in range(2, 5):
+            await pilot.press("ctrl+t")
+            await wait_until(pilot, lambda n=count: len(chat(app).tabs.sessions) == n)
+        assert reads == ["tern"]
+        await pilot.press("ctrl+o")
+        await wait_until(pilot, lambda: app.screen is not chat(app))
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.screen is chat(app))
+        await pilot.press("ctrl+t")
+        await wait_until(pilot, lambda: len(chat(app).tabs.sessions) == 5)
+        assert reads == ["tern", "tern"]
+
+
+async def test_keys_pressed_while_a_tab_comes_to_the_front_belong_to_it(make_app, engine, monkeypatch):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        screen.composer.insert("first")
+        await pilot.press("ctrl+t")
+        await ready(pilot)
+        first, second = screen.tabs.sessions
+        painted = asyncio.Event()
+        show = screen.deck.show
+
+        async def slow(*args):
+            await painted.wait()
+            await show(*args)
+
+        monkeypatch.setattr(screen.deck, "show", slow)
+        switch = asyncio.create_task(screen.activate(0))
+        await wait_until(pilot, lambda: screen.tabs.position == 0)
+        screen.composer.post_message(Key("x", "x"))
+        await wait_until(pilot, lambda: screen.composer.text == "firstx")
+        painted.set()
+        await switch
+        screen.keep_draft()
+        assert (
+            screen.composer.text == first.writing.draft.text == "firstx" and second.writing.draft.text == ""
+        )
+
+
+async def test_keys_pressed_while_a_kept_chat_is_read_belong_to_it(make_app, engine, monkeypatch):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await ask(pilot, engine, "question", "answer")
+        closed = screen.active
+        await screen.close(closed)
+        gate = threading.Event()
+        load = app.context.history.load
+
+        def slow(conversation_id):
+            assert gate.wait(8)
+            return load(conversation_id)
+
+        monkeypatch.setattr(app.context.history, "load", slow)
+        other = screen.active
+        summary = next(s for s in app.context.history.recent(9) if s.id == closed.conversation.id)
+        screen._open_kept(Found(summary))
+        screen.composer.post_message(Key("x", "x"))
+        screen.composer.post_message(Paste("yz"))
+        await pilot.pause()
+        assert screen.composer.text == ""
+        gate.set()
+        await wait_until(pilot, lambda: screen.active.conversation.id == closed.conversation.id)
+        await wait_until(pilot, lambda: screen.composer.text == "xyz")
+        assert other.writing.draft.text == ""
+
+
+async def test_every_chat_keeps_its_reading_position(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await ready(pilot)
+        for number in range(5):
+            if number:
+                await pilot.press("ctrl+t")
+                await ready(pilot)
+            await ask(pilot, engine, f"question {number}", f"line of {number}\n\n" * 60)
+        await pilot.press("alt+1")
+        await wait_until(pilot, lambda: screen.deck.transcript.max_scroll_y > 50)
+        await pilot.press("pageup", "pageup")
+        await wait_until(pilot, lambda: not screen.deck.transcript.follow)
+        row = screen.deck.transcript.scroll_y
+        first = screen.active
+        for _ in range(2):
+            # Seen again at once, with news of its own, and when its transcript was dropped meanwhile.
+            await pilot.press("alt+2")
+            await wait_until(pilot, lambda: screen.tabs.position == 1 and screen.deck.transcript.follow)
+            first.rename("news")
+            screen.deck._cards[first.conversation.id].stale = True
+            await pilot.press("alt+1")
+            await wait_until(pilot, lambda: screen.deck.transcript.scroll_y == row)
+        for number in range(2, 6):
+            await pilot.press(f"alt+{number}")
+            await wait_until(pilot, lambda n=number: screen.tabs.position == n - 1)
+        assert first.conversation.id not in screen.deck._cards
+        await pilot.press("alt+1")
+        await wait_until(pilot, lambda: screen.deck.transcript.scroll_y == row)
+        await pilot.press("ctrl+end", "alt+2", "alt+1")
+        await wait_until(pilot, lambda: screen.active is first and screen.deck.transcript.follow)

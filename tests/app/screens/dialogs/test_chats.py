@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from app.chat.conversation import Conversation
 from app.history.store import HistoryStore
 from app.screens.dialogs.chats import ChatsScreen
@@ -175,3 +177,42 @@ async def test_a_chat_whose_model_is_gone_says_what_it_goes_on_with(make_app):
         await pilot.press("enter")
         await wait_until(pilot, lambda: len(screen.tabs.sessions) == 2)
         assert any("qwen3 is not there any more" in n.message for n in app._notifications)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+async def test_a_chat_that_was_searched_opens_at_the_hit_which_is_marked(make_app, engine, closed):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await ready(pilot)
+        for number in range(9):
+            word = "where the Tern nests" if number == 3 else "nothing"
+            await ask(pilot, engine, f"question {number}", f"line\n\n{word}\n\n" + "line\n\n" * 20)
+        if closed:
+            await screen.close(screen.active)
+        await listed(pilot)
+        await search(pilot, "tern nes")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: screen.deck.transcript and screen.get_selected_text() == "Tern")
+        transcript = screen.deck.transcript
+        shown = [transcript.render_line(y) for y in range(transcript.size.height)]
+        [at] = [y for y, strip in enumerate(shown) if "Tern nests" in strip.text]
+        assert at == 3 and not transcript.follow
+        grounds = {segment.text: segment.style.bgcolor for segment in shown[at]}
+        assert grounds["Tern"] != grounds[" nests"]
+
+
+async def test_a_hit_on_another_branch_is_shown(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await ready(pilot)
+        await ask(pilot, engine, "question", "about terns")
+        await pilot.press("ctrl+r")
+        await wait_until(pilot, lambda: len(engine.generations) == 2)
+        engine.generations[1].feed("about foxes")
+        engine.generations[1].finish()
+        await wait_until(pilot, lambda: not screen.active.busy)
+        await listed(pilot)
+        await search(pilot, "terns")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: shown_answer(screen.deck.transcript) == "about terns")
+        await wait_until(pilot, lambda: screen.get_selected_text() == "terns")

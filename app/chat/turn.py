@@ -1,0 +1,26 @@
+"""One turn of a chat, and what is said when the app itself fails at it."""
+
+import logging
+from dataclasses import dataclass
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """An answer to ask for: after `parent`, with `text` as the new message, or again as a sibling.
+
+    `replaces` is the message that `text` is another wording of.
+    """
+
+    parent: str | None
+    text: str | None
+    again: str | None = None
+    replaces: str | None = None
+
+
+def own_fault(error: Exception) -> str:
+    """Log a fault of the app's own, which ends one chat's answer, and return what is said of it."""
+    log.error("an answer breaks off", exc_info=error)
+    what = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
+    return f"The app failed here ({what}); what was written is kept, and the log has more."

@@ -1,0 +1,176 @@
+"""One batch of changes into the file, in one transaction. Runs on the history's own thread."""
+
+import sqlite3
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+
+from app.chat.conversation import Conversation, MessageNode, Status
+from app.history.opening import Database
+from app.history.pending import Known, OpenTabs, Pending, signature
+from app.history.reading import stored_row
+from app.history.rows import (
+    ConversationRow,
+    changes,
+    conversation_row,
+    index_message,
+    insert_conversation,
+    update_conversation,
+    write_message,
+)
+from app.history.statements import HOLDS_SOMETHING
+
+_Messages = list[tuple[int, MessageNode]]
+
+
+@dataclass(slots=True)
+class Written:
+    """What a batch has come to."""
+
+    known: Known = field(default_factory=Known)
+    brought_back: list[str] = field(default_factory=list)
+    """Titles of conversations that another window had deleted."""
+    refused: list[str] = field(default_factory=list)
+    """What could not be stored, and why: a value, not the file, is the reason."""
+
+
+def write(database: Database, pending: Pending, known: Known) -> Written:
+    """Write all but the conversations that cannot be stored, or, on trouble with the file, nothing."""
+    connection = database.connection
+    written = Written()
+    messages: defaultdict[str, _Messages] = defaultdict(list)
+    for conversation_id, position, node in pending.messages.values():
+        messages[conversation_id].append((position, node))
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for key, conversation in pending.conversations.items():
+            part = Written()
+            connection.execute("SAVEPOINT one")
+            try:
+                _Writer(database, known, part).write(conversation, pending.rows.get(key), messages[key])
+            except Exception as error:
+                if _is_the_file(error):
+                    raise
+                connection.execute("ROLLBACK TO one")
+                written.refused.append(f"“{conversation.title}”: {error}")
+            else:
+                written.known.update(part.known)
+                written.brought_back += part.brought_back
+            connection.execute("RELEASE one")
+        for conversation_id in pending.deleted:
+            delete(database, conversation_id)
+        for conversation_id in pending.discarded:
+            _discard(database, conversation_id)
+        if pending.tabs is not None:
+            _write_tabs(database, pending.tabs)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return written
+
+
+def _is_the_file(error: Exception) -> bool:
+    values = (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
+    return isinstance(error, sqlite3.Error) and not isinstance(error, values)
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes one conversation's changes."""
+
+    database: Database
+    known: Known
+    written: Written
+
+    def write(self, conversation: Conversation, row: ConversationRow | None, messages: _Messages) -> None:
+        """Write the row, if there is one, and the messages.
+
+        A conversation that another window has deleted comes back whole when something has changed in it
+        here, else not at all.
+        """
+        connection = self.database.connection
+        current = stored_row(connection, conversation.id)
+        base = self.known.rows.get(conversation.id)
+        if current is None:
+            if base is not None:
+                if not self._changed(row, base, messages):
+                    return
+                self.written.brought_back.append(conversation.title)
+            row = row or conversation_row(conversation)
+            messages = list(enumerate(list(conversation.nodes.values())))
+            insert_conversation(connection, row)
+            self.written.known.rows[row.id] = row
+        elif row is not None:
+            self._update(current, row, base)
+        for position, node in messages:
+            self._write_message(conversation.id, position, node)
+
+    def _changed(self, row: ConversationRow | None, base: ConversationRow, messages: _Messages) -> bool:
+        changed = (self.known.messages.get(node.id) != signature(node) for _, node in messages)
+        return any(changed) or (row is not None and bool(changes(row, base)))
+
+    def _update(self, current: ConversationRow, row: ConversationRow, base: ConversationRow | None) -> None:
+        changed = changes(row, base)
+        if self.known.drafts.get(row.id):
+            changed["draft"] = row.draft
+        if "draft" in changed and not self._may_write_draft(current, row, base):
+            # The draft of this window goes on beside the row's, which is another's.
+            assert base is not None
+            del changed["draft"]
+            row = replace(row, draft=base.draft)
+        if changed or row.updated > current.updated:
+            update_conversation(self.database.connection, current, row, changed)
+        self.written.known.rows[row.id] = row
+
+    def _may_write_draft(
+        self, current: ConversationRow, row: ConversationRow, base: ConversationRow | None
+    ) -> bool:
+        """Tell whether the row's draft is this window's to change; otherwise keep the text beside it."""
+        connection, window = self.database.connection, self.database.window
+        mine = current.draft in ("", row.draft) or base is None or current.draft == base.draft
+        for other, text in self.known.drafts.get(row.id, {}).items():
+            # One that its window has written anew since is left to it.
+            connection.execute(
+                "DELETE FROM drafts WHERE conversation = ? AND window = ? AND text = ?", (row.id, other, text)
+            )
+        beside = {window: row.draft} if row.draft and not mine else {}
+        self.written.known.drafts[row.id] = beside
+        if beside:
+            connection.execute(
+                "INSERT OR REPLACE INTO drafts (conversation, window, text) VALUES (?, ?, ?)",
+                (row.id, window, row.draft),
+            )
+        return mine
+
+    def _write_message(self, conversation_id: str, position: int, node: MessageNode) -> None:
+        # Taken before the row: what grows meanwhile makes the next save write it again.
+        self.written.known.messages[node.id] = signature(node)
+        write_message(self.database.connection, conversation_id, position, node, self.database.window)
+        if self.database.searchable and node.status is not Status.STREAMING:
+            index_message(self.database.connection, node.id)
+
+
+def delete(database: Database, conversation_id: str) -> None:
+    """Delete a conversation, its messages and their place in the index."""
+    if database.searchable:
+        database.connection.execute(
+            "DELETE FROM message_index WHERE rowid IN (SELECT number FROM messages WHERE conversation = ?)",
+            (conversation_id,),
+        )
+    database.connection.execute("DELETE FROM conversations WHERE id = ?", (conversation_id,))
+
+
+def _discard(database: Database, conversation_id: str) -> None:
+    """Delete a conversation unless it holds something, if only what was not understood."""
+    database.connection.execute(
+        f"DELETE FROM conversations AS c WHERE c.id = ? AND NOT {HOLDS_SOMETHING}", (conversation_id,)
+    )
+
+
+def _write_tabs(database: Database, tabs: OpenTabs) -> None:
+    database.connection.execute("DELETE FROM open_tabs WHERE window = ?", (database.window,))
+    database.connection.executemany(
+        "INSERT INTO open_tabs (window, position, conversation, active) VALUES (?, ?, ?, ?)",
+        [(database.window, number, tab, int(tab == tabs.active)) for number, tab in enumerate(tabs.ids)],
+    )

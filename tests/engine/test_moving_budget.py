@@ -1,0 +1,91 @@
+"""A model is loaded beside running chats and takes their memory: who outgrew it ends, the others go on."""
+
+import threading
+
+import pytest
+
+from engine.api.generation import Generation
+from engine.api.request import FinishReason, Request, TextDelta
+from engine.engine import Model
+from tests.engine.test_engine_lifecycle import GREEDY, new_engine
+from tests.support.tiny_gguf import make_tiny
+
+WAIT = 60.0
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return [make_tiny(folder / f"{seed}.gguf", "qwen3", quant="Q8_0", seed=seed) for seed in (1, 2)]
+
+
+def request(prompt: int, tokens: int | None) -> Request:
+    return Request(tuple(range(20, 20 + prompt)), GREEDY, max_tokens=tokens, ignore_eog=True)
+
+
+def leave(model: Model, *of_each: int) -> None:
+    """Leave KV so many tokens of a model beside one model, beside two, and so on."""
+    loop, per_token = model._engine._loop, model.info.kv_bytes_per_token
+    loop.models._kv_limit = lambda held: of_each[len(loop.models.by_key) - 1] * per_token
+
+
+def ids_of(generation: Generation) -> list[int]:
+    """What was not taken of an answer that runs to its limit."""
+    end = generation.stream.wait_for_end(WAIT)
+    assert end is not None and (end.reason, end.error) == (FinishReason.LENGTH, None)
+    return [i for event in generation.poll() if isinstance(event, TextDelta) for i in event.token_ids]
+
+
+def pause_at(generation: Generation, tokens: int) -> int:
+    """Pause an answer when it has so many tokens; returns how many were taken of it."""
+    taken: list[int] = []
+    paused = threading.Event()
+
+    def listen() -> None:
+        # On the engine's thread: no test is too slow for it.
+        for event in generation.poll():
+            assert isinstance(event, TextDelta), event
+            taken.extend(event.token_ids)
+        if len(taken) >= tokens and not paused.is_set():
+            generation.set_listener(None)
+            generation.pause()
+            paused.set()
+
+    generation.set_listener(listen)
+    assert paused.wait(WAIT)
+    return len(taken)
+
+
+@pytest.mark.parametrize("offload", ["never", "always"])
+def test_a_second_model_leaves_less_memory(files, offload):
+    with new_engine(kv_offload=offload, host_kv_bytes=32 << 20, kv_budget_bytes=None) as engine:
+        model = engine.load(files[0])
+        wanted = ids_of(model.submit(request(40, 60)))
+        leave(model, 1600, 160)
+        long, short = model.submit(request(150, None)), model.submit(request(40, 60))
+        pause_at(long, 20)
+        other = engine.load(files[1])
+        assert model.max_tokens == 160
+        ids_of(long)
+        assert ids_of(short) == wanted
+        assert len(ids_of(other.submit(request(40, 30)))) == 30
+        other.unload()
+        assert model.max_tokens > 160
+        assert len(ids_of(model.submit(request(40, 130)))) == 130
+        assert engine.stats().kv_bytes_used == 0
+
+
+def test_limits_fall_and_rise_while_answers_are_written(files):
+    with new_engine(kv_budget_bytes=None) as engine:
+        model = engine.load(files[0])
+        pair = model.submit(request(40, 200)), model.submit(request(40, 200))
+        taken = pause_at(pair[0], 3)
+
+        def move() -> None:
+            for tokens in (160, 128, 192):
+                leave(model, tokens)
+                engine._loop.update_budget()
+
+        engine._loop.call(move)
+        pair[0].resume()
+        assert [len(ids_of(one)) for one in pair] == [192 - 40 - taken, 192 - 40]
