@@ -5,6 +5,8 @@ of all of them, in their order. `attend_decode` is the whole attention of a deco
 kernel: it also sums, normalises, rotates and appends.
 """
 
+from typing import Any
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -107,15 +109,8 @@ def _launch(
         tables.num_tokens,
         eps,
         shape.q_scale,
-        KV_HEADS=shape.kv_heads,
-        GROUPS=shape.groups,
         ROWS=padded,
         COLUMNS=max(8, padded),
-        HEAD_DIM=shape.head_dim,
-        DIM=padded_dim(shape.head_dim),
-        BLOCK_SIZE=shape.block_size,
-        WINDOW=shape.window,
-        CAP=shape.score_cap,
         SINKS=sinks is not None,
         QUANTIZED=layer.scales is not None,
         APPEND=qkv is not None,
@@ -124,13 +119,26 @@ def _launch(
         PAIRS=plan.pairs,
         ADJACENT=plan.adjacent,
         STEP=COMBINED,
-        TEMPERATURE=shape.temperature,
-        TEMPERATURE_LENGTH=shape.temperature_length,
         FAST=has_ptx(layer.values),
         WIDTH=SUM_WIDTH,
         num_warps=WARPS,
         num_stages=4 if tables.num_decode >= MANY_ROWS else 3,
+        **_options(shape),
     )
+
+
+def _options(shape: AttentionShape) -> dict[str, Any]:
+    return {
+        "KV_HEADS": shape.kv_heads,
+        "GROUPS": shape.groups,
+        "HEAD_DIM": shape.head_dim,
+        "DIM": padded_dim(shape.head_dim),
+        "BLOCK_SIZE": shape.block_size,
+        "WINDOW": shape.window,
+        "CAP": shape.score_cap,
+        "TEMPERATURE": shape.temperature,
+        "TEMPERATURE_LENGTH": shape.temperature_length,
+    }
 
 
 @triton.jit(do_not_specialize=["table_width", "num_tokens"])

@@ -126,6 +126,18 @@ def test_sizes_may_be_given_for_each_layer(tmp_path):
         config(tmp_path, block_count=3, feed_forward_length=[96, 64])
 
 
+def test_experts_that_cannot_be_are_refused(tmp_path):
+    assert config(tmp_path, expert_count=4, expert_used_count=2).layers[0].experts is not None
+    with pytest.raises(ModelFileError, match="expert_used_count: 5 of 4 experts"):
+        config(tmp_path, expert_count=4, expert_used_count=5)
+    with pytest.raises(ModelFileError, match="expert_used_count: is missing"):
+        config(tmp_path, expert_count=4)
+    with pytest.raises(UnsupportedModelError, match="expert_gating_func: 9 is not one of"):
+        config(tmp_path, expert_count=4, expert_used_count=2, expert_gating_func=9)
+    with pytest.raises(UnsupportedModelError, match="qwen2.expert_count: 4; 'qwen2' models with it"):
+        config(tmp_path, "qwen2", expert_count=4)
+
+
 def test_a_key_that_would_change_the_result_is_refused_where_nobody_reads_it(tmp_path):
     for arch, key in (("llama", "residual_scale"), ("qwen2", "attention.sliding_window_pattern")):
         assert config(tmp_path, arch, **{key.replace(".", "__"): 1.0 if "scale" in key else 0})
@@ -158,7 +170,6 @@ def test_a_key_that_would_change_the_result_is_refused_where_nobody_reads_it(tmp
         ("rope.scaling.factor", -2.0),
         ("rope.scaling.yarn_beta_fast", 0.0),
         ("rope.scaling.yarn_beta_slow", -1.0),
-        ("expert_count", 8),
     ],
 )
 def test_absurd_values_are_refused_by_name_at_once(key: str, value, tmp_path):
