@@ -198,9 +198,7 @@ def _attention_decode(
     if seq < 0:
         return
     first_split = tl.load(fields + 1)
-    count = tl.load(fields + 2)
-    first = tl.load(fields + 3)
-    end = tl.load(fields + 4)
+    count, first, end = tl.load(fields + 2), tl.load(fields + 3), tl.load(fields + 4)
     context = tl.load(fields + 5)
     block = tl.load(fields + 6)
     row = tl.arange(0, ROWS)

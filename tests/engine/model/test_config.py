@@ -134,7 +134,7 @@ def test_experts_that_cannot_be_are_refused(tmp_path):
         config(tmp_path, expert_count=4)
     with pytest.raises(UnsupportedModelError, match="expert_gating_func: 9 is not one of"):
         config(tmp_path, expert_count=4, expert_used_count=2, expert_gating_func=9)
-    with pytest.raises(UnsupportedModelError, match="qwen2.expert_count: 4; 'qwen2' models with it"):
+    with pytest.raises(UnsupportedModelError, match=r"qwen2\.expert_count: 4; 'qwen2' models with it"):
         config(tmp_path, "qwen2", expert_count=4)
 
 
