@@ -300,8 +300,7 @@ def test_a_model_loaded_while_the_engine_closes_leaves_nothing(file, runners):
 
     def close(_fraction: float, what: str) -> None:
         if what == "ready":
-            engine._loop._closing.set()
-            engine._loop.stop(10)
+            engine.close(60)
 
     with pytest.raises(EngineClosedError):
         engine.load(file, progress=close)

@@ -84,7 +84,7 @@ async def answers(fakes: Fakes, tab: Tab) -> None:
     assert last is not None and (last.text, last.status) == ("fine", Status.COMPLETE)
 
 
-@pytest.mark.parametrize("where", ["prompt_messages", "encode", "submit", "starts_in_reasoning"])
+@pytest.mark.parametrize("where", ["prompt_messages", "prompt", "submit"])
 async def test_a_turn_that_fails_before_its_answer_gives_the_text_back(where, monkeypatch):
     fakes = Fakes()
     tab = fakes.tabs[0]
