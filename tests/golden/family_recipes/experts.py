@@ -67,7 +67,7 @@ RECIPES = [
             "glm4_moe", **GLM4MOE | {"head_dim": 24, "num_hidden_layers": 2, "num_nextn_predict_layers": 1}
         ),
     ),
-    Recipe("gpt-oss", "GptOssForCausalLM", GPT_OSS, gains=CLAMPED, means={"sinks": 1.0}),
+    Recipe("gpt-oss", "GptOssForCausalLM", GPT_OSS, seed=4, gains=CLAMPED, means={"sinks": 1.0}),
     Recipe(
         "gpt-oss-mxfp4",
         "GptOssForCausalLM",

@@ -18,6 +18,7 @@ RECIPES = [
         "phi3-longrope",
         "Phi3ForCausalLM",
         dense("phi3", original_max_position_embeddings=16, rope_scaling=LONG, sliding_window=None),
+        seed=5,
     ),
     Recipe(
         "phi3-partial",

@@ -38,7 +38,7 @@ QWEN2MOE = dense(
 
 RECIPES = [
     Recipe("qwen2moe", "Qwen2MoeForCausalLM", QWEN2MOE),
-    Recipe("qwen2moe-fused", "Qwen2MoeForCausalLM", QWEN2MOE, seed=20, converter={"fuse_qkv": True}),
+    Recipe("qwen2moe-fused", "Qwen2MoeForCausalLM", QWEN2MOE, seed=22, converter={"fuse_qkv": True}),
     Recipe(
         "qwen3moe",
         "Qwen3MoeForCausalLM",
