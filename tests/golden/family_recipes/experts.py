@@ -7,17 +7,17 @@ from tests.golden.family_recipes.llama_like import GRANITE
 from tests.golden.family_recipes.recipe import WINDOW, Recipe, dense
 
 GLM4MOE: dict[str, Any] = {
-    "head_dim": 24, "partial_rotary_factor": 0.5, "num_hidden_layers": 4, "attention_bias": True,
+    "head_dim": 32, "partial_rotary_factor": 0.5, "num_hidden_layers": 4, "attention_bias": True,
     "n_routed_experts": 6, "num_experts_per_tok": 2, "n_shared_experts": 2, "moe_intermediate_size": 40,
     "first_k_dense_replace": 1, "routed_scaling_factor": 1.7, "norm_topk_prob": True, "n_group": 1,
     "topk_group": 1, "num_nextn_predict_layers": 0,
 }  # fmt: skip
 
-WHOLE_RANGE_THETA = math.exp(24 * math.log(128 / (2 * math.pi)) / (2 * (5 - 1e-6)))
-"""YaRN's correction range then ends a hair below 5: whether it is rounded, which no key says, is the same."""
+WHOLE_RANGE_THETA = math.exp(32 * math.log(128 / (2 * math.pi)) / (2 * (7 - 1e-6)))
+"""YaRN's correction range then ends a hair below 7: whether it is rounded, which no key says, is the same."""
 
 GPT_OSS = dense(
-    "gpt_oss", rope_theta=WHOLE_RANGE_THETA, head_dim=24, num_hidden_layers=4, sliding_window=WINDOW,
+    "gpt_oss", rope_theta=WHOLE_RANGE_THETA, head_dim=32, num_hidden_layers=4, sliding_window=WINDOW,
     attention_bias=True, num_local_experts=6, num_experts_per_tok=2, intermediate_size=64,
     swiglu_limit=7.0,
     rope_scaling={
@@ -34,7 +34,7 @@ RECIPES = [
         "llama-experts",
         "MixtralForCausalLM",
         dense(
-            "mixtral", head_dim=24, num_local_experts=6, num_experts_per_tok=2, sliding_window=None,
+            "mixtral", head_dim=32, num_local_experts=6, num_experts_per_tok=2, sliding_window=None,
             intermediate_size=40, router_aux_loss_coef=0.001,
         ),
     ),
@@ -63,9 +63,11 @@ RECIPES = [
     Recipe(
         "glm4moe-predicts",
         "Glm4MoeForCausalLM",
-        dense("glm4_moe", **GLM4MOE | {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}),
+        dense(
+            "glm4_moe", **GLM4MOE | {"head_dim": 24, "num_hidden_layers": 2, "num_nextn_predict_layers": 1}
+        ),
     ),
-    Recipe("gpt-oss", "GptOssForCausalLM", GPT_OSS, gains=CLAMPED, means={"sinks": 1.0}),
+    Recipe("gpt-oss", "GptOssForCausalLM", GPT_OSS, seed=4, gains=CLAMPED, means={"sinks": 1.0}),
     Recipe(
         "gpt-oss-mxfp4",
         "GptOssForCausalLM",
@@ -89,7 +91,7 @@ RECIPES = [
         "HunYuanMoEV1ForCausalLM",
         dense(
             "hunyuan_v1_moe", num_experts=6, moe_topk=[2, 2, 2], num_shared_expert=[1, 1, 1],
-            moe_intermediate_size=[40, 40, 40], intermediate_size=40, use_qk_norm=True, head_dim=24,
+            moe_intermediate_size=[40, 40, 40], intermediate_size=40, use_qk_norm=True, head_dim=32,
             use_mixed_mlp_moe=True,
         ),
     ),

@@ -6,14 +6,14 @@ from tests.golden.family_recipes.recipe import VOCAB, WINDOW, Recipe, dense
 
 GEMMA: dict[str, Any] = {
     "hidden_activation": "gelu_pytorch_tanh", "hidden_act": None, "tie_word_embeddings": True,
-    "head_dim": 24, "sliding_window": WINDOW,
+    "head_dim": 32, "sliding_window": WINDOW,
 }  # fmt: skip
 SMALL_EMBEDDING = {"embed_tokens": 0.25}
 """With tied weights a large one repeats the last token for ever."""
 LOUD_BRANCHES = {"post_": 2.0, "model.norm": 7.0}
 
 GEMMA4: dict[str, Any] = {
-    **GEMMA, "rope_theta": None, "num_hidden_layers": 5, "global_head_dim": 32,
+    **GEMMA, "rope_theta": None, "num_hidden_layers": 5, "head_dim": 24, "global_head_dim": 32,
     "num_global_key_value_heads": 1, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0,
     "vocab_size_per_layer_input": 0, "num_kv_shared_layers": 0, "final_logit_softcapping": 6.0,
     "enable_moe_block": False, "use_double_wide_mlp": False, "num_experts": None, "top_k_experts": None,
@@ -34,7 +34,7 @@ RECIPES = [
         "gemma2",
         "Gemma2ForCausalLM",
         dense(
-            "gemma2", **GEMMA, query_pre_attn_scalar=24, attn_logit_softcapping=3.0, num_hidden_layers=4,
+            "gemma2", **GEMMA, query_pre_attn_scalar=32, attn_logit_softcapping=3.0, num_hidden_layers=4,
             final_logit_softcapping=8.0, cache_implementation="hybrid",
         ),
         gains=SMALL_EMBEDDING,
@@ -44,7 +44,7 @@ RECIPES = [
         "gemma3",
         "Gemma3ForCausalLM",
         dense(
-            "gemma3_text", **GEMMA, query_pre_attn_scalar=24, num_hidden_layers=6,
+            "gemma3_text", **GEMMA, query_pre_attn_scalar=32, num_hidden_layers=6,
             rope_scaling={"factor": 3.0, "rope_type": "linear"}, rope_local_base_freq=2e3,
             sliding_window_pattern=6, rope_theta=3e4,
         ),
@@ -112,7 +112,7 @@ RECIPES = [
         {
             "model_type": "muse_glimmer",
             "text_config": dense(
-                "muse_glimmer_text", head_dim=24, num_hidden_layers=5, sliding_window=WINDOW, hidden_act=None,
+                "muse_glimmer_text", head_dim=32, num_hidden_layers=5, sliding_window=WINDOW, hidden_act=None,
                 hidden_activation="silu", final_logit_softcapping=6.0, output_multiplier=0.7,
                 qk_scale_factor=1.9, post_norm_eps=1e-8,
                 layer_types=["full_attention", *["sliding_attention"] * 3, "full_attention"],

@@ -11,7 +11,7 @@ GRANITE = {
     "logits_scaling": 1.75,
 }
 
-MINISTRAL: dict[str, Any] = {"head_dim": 24, "rope_theta": None, "sliding_window": None}
+MINISTRAL: dict[str, Any] = {"head_dim": 32, "rope_theta": None, "sliding_window": None}
 SCALED: dict[str, Any] = {
     "type": "yarn", "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 1.0,
     "beta_slow": 0.1, "original_max_position_embeddings": 32, "max_position_embeddings": 256,
@@ -49,7 +49,7 @@ def internlm2_tensors(tensors: dict[str, Any]) -> dict[str, Any]:
 
 
 RECIPES = [
-    Recipe("llama", "LlamaForCausalLM", dense("llama", head_dim=24)),
+    Recipe("llama", "LlamaForCausalLM", dense("llama", head_dim=32)),
     Recipe(
         "internlm2",
         "LlamaForCausalLM",
@@ -87,17 +87,19 @@ RECIPES = [
     Recipe(
         "mistral3-magnitude",
         "Ministral3ForCausalLM",
-        dense("ministral3", **MINISTRAL, rope_parameters={**SCALED, "mscale_all_dim": 0.5}),
+        dense(
+            "ministral3", **MINISTRAL | {"head_dim": 24}, rope_parameters={**SCALED, "mscale_all_dim": 0.5}
+        ),
     ),
     Recipe(
         "seed_oss",
         "SeedOssForCausalLM",
-        dense("seed_oss", head_dim=24, attention_bias=True, attention_out_bias=False, mlp_bias=False),
+        dense("seed_oss", head_dim=32, attention_bias=True, attention_out_bias=False, mlp_bias=False),
     ),
     Recipe(
         "ernie4_5",
         "Ernie4_5ForCausalLM",
-        dense("ernie4_5", head_dim=24, use_bias=False, tie_word_embeddings=True),
+        dense("ernie4_5", head_dim=32, use_bias=False, tie_word_embeddings=True),
         gains={"embed_tokens": 0.5},
     ),
     Recipe(

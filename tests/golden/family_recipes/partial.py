@@ -18,6 +18,7 @@ RECIPES = [
         "phi3-longrope",
         "Phi3ForCausalLM",
         dense("phi3", original_max_position_embeddings=16, rope_scaling=LONG, sliding_window=None),
+        seed=5,
     ),
     Recipe(
         "phi3-partial",
@@ -36,12 +37,12 @@ RECIPES = [
     Recipe(
         "glm4",
         "Glm4ForCausalLM",
-        dense("glm4", head_dim=24, partial_rotary_factor=0.5, attention_bias=True),
+        dense("glm4", head_dim=32, partial_rotary_factor=0.5, attention_bias=True),
     ),
     Recipe(
         "hunyuan-dense",
         "HunYuanDenseV1ForCausalLM",
-        dense("hunyuan_v1_dense", head_dim=24, use_qk_norm=True, tie_word_embeddings=True),
+        dense("hunyuan_v1_dense", head_dim=32, use_qk_norm=True, tie_word_embeddings=True),
         gains={"embed_tokens": 0.5},
     ),
 ]  # fmt: skip

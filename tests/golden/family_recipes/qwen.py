@@ -9,7 +9,7 @@ SEES: dict[str, Any] = {
     "patch_size": 4, "spatial_merge_size": 1, "temporal_patch_size": 2, "deepstack_visual_indexes": [0],
     "num_position_embeddings": 16, "in_channels": 3, "hidden_act": "gelu_pytorch_tanh",
 }  # fmt: skip
-THREE_AXES = {"rope_type": "default", "mrope_section": [4, 4, 4], "mrope_interleaved": True}
+THREE_AXES = {"rope_type": "default", "mrope_section": [6, 5, 5], "mrope_interleaved": True}
 EXPERTS: dict[str, Any] = {
     "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "norm_topk_prob": True,
     "decoder_sparse_step": 1, "mlp_only_layers": [], "router_aux_loss_coef": 0.001,
@@ -18,7 +18,7 @@ EXPERTS: dict[str, Any] = {
 
 def seeing(model_type: str, **text: Any) -> dict[str, Any]:
     """A config of a model that sees, whose text side has the shared sizes."""
-    inner = dense(f"{model_type}_text", head_dim=24, rope_scaling=THREE_AXES, **text)
+    inner = dense(f"{model_type}_text", head_dim=32, rope_scaling=THREE_AXES, **text)
     return {
         "model_type": model_type,
         "text_config": inner,
@@ -38,17 +38,17 @@ QWEN2MOE = dense(
 
 RECIPES = [
     Recipe("qwen2moe", "Qwen2MoeForCausalLM", QWEN2MOE),
-    Recipe("qwen2moe-fused", "Qwen2MoeForCausalLM", QWEN2MOE, seed=20, converter={"fuse_qkv": True}),
+    Recipe("qwen2moe-fused", "Qwen2MoeForCausalLM", QWEN2MOE, seed=22, converter={"fuse_qkv": True}),
     Recipe(
         "qwen3moe",
         "Qwen3MoeForCausalLM",
-        dense("qwen3_moe", head_dim=24, use_sliding_window=False, **EXPERTS),
+        dense("qwen3_moe", head_dim=32, use_sliding_window=False, **EXPERTS),
     ),
     Recipe(
         "qwen3moe-q8_0",
         "Qwen3MoeForCausalLM",
         dense(
-            "qwen3_moe", head_dim=24, use_sliding_window=False, num_hidden_layers=2, tie_word_embeddings=True,
+            "qwen3_moe", head_dim=32, use_sliding_window=False, num_hidden_layers=2, tie_word_embeddings=True,
             **EXPERTS | {"moe_intermediate_size": 32},
         ),
         gains={"experts": 127 / 128, "embed_tokens": 0.5},

@@ -46,6 +46,8 @@ class Recipe:
     """Another config.json for the converter: the architecture has no class, and the model is computed by
     one that does the same under other names."""
     seed: int = 0
+    """The first that is tried: later than 0 where float16's rounding alone took another expert, or much of
+    a logit, with the first that was clear of ties."""
     gains: dict[str, float] = field(default_factory=dict)
     """Part of a tensor's name → what its usual size is multiplied by."""
     means: dict[str, float] = field(default_factory=dict)

@@ -2,27 +2,41 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
 from torch import Tensor
 
+from engine.gguf.file import open_gguf
+from engine.model.config import read_config
 from engine.model.decoder import Decoder
 from engine.model.families import FAMILIES
 from kernels.contract import PassLayout
+from kernels.cuda.activations import SUM_WIDTH
 from kernels.triton_operations import BLOCK_SIZE, TritonOperations
 from tests.support.family_goldens import FamilyGolden, all_families
 from tests.support.goldens import nmse
 from tests.support.passes import load_decoder
 
-NMSE_LIMIT = 1e-5
+NMSE_LIMIT = 1e-4
+"""Of half of the positions: float16's rounding alone, put into the plain definition, costs up to 2e-5."""
 SHARP_LIMIT = 1e-3
-"""Of single positions: with random weights scores differ so little or so much that float16's rounding
-alone, put into the plain definition, costs up to 1e-4."""
-GOLDENS = [golden for golden in all_families() if golden.architecture in FAMILIES]
+"""Of every position: with random weights scores differ so little or so much that it costs up to 3e-4."""
+COVERED_ELSEWHERE = {"qwen2", "qwen3"}
+"""`test_gpu_engine` compares these with the definition."""
 TABLE = [2, 1]
-INTERPRETED = 28
-"""Tokens of a prompt where kernels are interpreted: more than the windows of the fixtures."""
+INTERPRETED = 22
+"""Tokens of a first part where kernels are interpreted: more than the windows of the fixtures."""
+
+
+def has_kernels(golden: FamilyGolden) -> bool:
+    """Whether the attention kernels serve heads of this model's size."""
+    with TemporaryDirectory() as folder, open_gguf(golden.write_model(Path(folder))) as file:
+        return read_config(file).head_dim % SUM_WIDTH == 0
+
+
+GOLDENS = [golden for golden in all_families() if golden.architecture in FAMILIES and has_kernels(golden)]
 
 
 class Reader:
@@ -56,15 +70,22 @@ def reader(golden: FamilyGolden, device: str, tmp_path: Path) -> Iterator[Reader
     made.kv.close()
 
 
+def test_every_architecture_has_a_fixture():
+    assert FAMILIES.keys() - COVERED_ELSEWHERE <= {golden.architecture for golden in GOLDENS}
+
+
 @pytest.mark.parametrize("golden", GOLDENS, ids=lambda golden: golden.name)
 def test_logits_are_those_of_float32(golden: FamilyGolden, reader: Reader, full: bool):
-    """A prompt's first part, one row after it, and the rest where that is affordable."""
+    """A prompt's first part, a chunk, one row after it, and the rest where that is affordable."""
     known = sorted(golden.expected)
-    first = next(at for at in known if at + 1 >= (len(golden.tokens) // 2 if full else INTERPRETED))
-    errors = {first: nmse(reader.read(first + 1).numpy(), golden.expected[first])}
-    for at in range(first + 1, len(golden.tokens) if full else first + 2):
-        logits = reader.read(1)
-        if at in golden.expected:
-            errors[at] = nmse(logits.numpy(), golden.expected[at])
+    least = len(golden.tokens) // 2 if full else INTERPRETED
+    first, second = [at for at in known if at + 1 >= least][:2]
+    rows = len(golden.tokens) - second if full else 1
+    errors = {}
+    for count in (first + 1, second - first - 1, *[1] * rows):
+        logits = reader.read(count)
+        position = reader.computed - 1
+        if position in golden.expected:
+            errors[position] = nmse(logits.numpy(), golden.expected[position])
     ranked = sorted(errors.values())
-    assert ranked[len(ranked) // 2] <= NMSE_LIMIT and ranked[-1] <= SHARP_LIMIT, errors
+    assert ranked[(len(ranked) - 1) // 2] <= NMSE_LIMIT and ranked[-1] <= SHARP_LIMIT, errors
