@@ -231,19 +231,27 @@ class Operations(Protocol):
         self,
         residual: Tensor,
         delta: Any | None,
-        norm: Any,
+        norm: Any | None,
         rows: Tensor | None = None,
         branch: Branch = PLAIN_BRANCH,
     ) -> Any:
         """residual float32 [T, hidden] += delta, in place; returns its norm for `linear`.
 
-        delta: what `linear` gave, or None; it joins as `branch` says. rows: int64 [R], to norm these rows
-        alone; the residual's contents are undefined afterwards.
+        delta: what `linear` gave, or None; it joins as `branch` says. norm: None for the residual itself,
+        of which the result may be a view: it is used up before the next call. rows: int64 [R], to norm
+        these rows alone; the residual's contents are undefined afterwards.
         """
         ...
 
     def linear(self, x: Any, handle: Any) -> Any:
         """x as `add_norm`, `attend` or `gated_linear` gave it → what these take, [T, out]."""
+        ...
+
+    def norm_columns(self, output: Any, norms: Sequence[Any]) -> Any:
+        """What `linear` gave with an RMS norm over its first columns, another over the next, and so on.
+
+        A norm takes as many columns as its weight has; those behind the last stay.
+        """
         ...
 
     def gated_linear(self, x: Any, handle: Any) -> Any:

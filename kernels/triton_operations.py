@@ -38,6 +38,7 @@ from kernels.kv import pages
 from kernels.kv.slab_kv import SlabKV
 from kernels.linear.linear import KEPT, LinearMaker, TritonLinear, Weight, apply_gated, apply_linear
 from kernels.linear.norm import add_norm
+from kernels.linear.norm_columns import norm_columns
 from kernels.planes.embedding import embed_rows
 from kernels.planes.layout import LAYOUTS
 from kernels.quant.formats import FORMATS, GGMLType
@@ -209,13 +210,15 @@ class TritonOperations:
         self,
         residual: Tensor,
         delta: Tensor | None,
-        norm: TritonNorm,
+        norm: TritonNorm | None,
         rows: Tensor | None = None,
         branch: Branch = PLAIN_BRANCH,
     ) -> Activations:
         """One kernel."""
         post: TritonNorm | None = branch.norm
         joins = None if post is None else (post.weight, post.eps)
+        if norm is None:
+            return add_norm(residual, delta, None, 0.0, rows, self._batch_invariant, joins, branch.scale)
         return add_norm(
             residual, delta, norm.weight, norm.eps, rows, self._batch_invariant, joins, branch.scale,
             norm.bias, norm.centred,
@@ -224,6 +227,10 @@ class TritonOperations:
     def linear(self, x: Activations, handle: TritonLinear) -> Tensor:
         """Partial sums [splits, T, out] for the next kernel to add up."""
         return apply_linear(x, handle, self._batch_invariant)
+
+    def norm_columns(self, output: Tensor, norms: Sequence[TritonNorm]) -> Tensor:
+        """The sum over the splits: [1, T, out]."""
+        return norm_columns(output, [(norm.weight, norm.eps) for norm in norms])
 
     def gated_linear(self, x: Activations, handle: TritonLinear) -> Activations:
         """The gate in the product's epilogue where rows are few."""

@@ -59,9 +59,11 @@ class Decoder:
         """Adds `delta` and its attention to `residual`; returns its feed-forward part, still to be added."""
         ops = self.ops
         x = ops.add_norm(residual, delta, layer.attn_norm, branch=branch)
-        attended = ops.attend(ops.linear(x, layer.qkv), prepared, index, layer.attention)
-        delta = ops.linear(attended, layer.attn_output)
-        if layer.ffn_norm is None:
+        qkv = ops.linear(x, layer.qkv)
+        if layer.all_heads_norms:
+            qkv = ops.norm_columns(qkv, layer.all_heads_norms)
+        delta = ops.linear(ops.attend(qkv, prepared, index, layer.attention), layer.attn_output)
+        if self.config.layers[index].parallel:
             return ops.add_outputs(delta, self._feed_forward(x, layer), None, x)
         x = ops.add_norm(residual, delta, layer.ffn_norm, branch=layer.attn_branch)
         return self._feed_forward(x, layer)

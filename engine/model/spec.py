@@ -47,6 +47,15 @@ class Gating(StrEnum):
     """Softmax over the selected alone."""
 
 
+class QKNorm(StrEnum):
+    """What queries and keys are normed by (RMS)."""
+
+    HEADS = "heads"
+    """Each head by itself."""
+    ALL_HEADS = "all_heads"
+    """All heads of q as one vector, and all of k."""
+
+
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
     """Rotary embedding parameters (Su et al. 2021; YaRN: Peng et al. 2023; LongRoPE: Ding et al. 2024)."""
@@ -92,8 +101,7 @@ class AttentionSpec:
     """Whether each head has a score that takes weight and gives no value."""
     softcap: float = 0.0
     """Scores become softcap · tanh(score / softcap); 0 leaves them."""
-    qk_norm: bool = False
-    """RMS norm over each head of q and k before the rotation."""
+    qk_norm: QKNorm | None = None
     biased: bool = False
     """q, k and v biases are required (they are read wherever a file has them)."""
     temperature: float = 0.0
@@ -135,7 +143,7 @@ class ExpertsSpec:
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """One layer: two branches, each normed on its way in, and on its way out where a name stands for it."""
+    """One layer: two branches, each normed on its way in and on its way out where a name stands for it."""
 
     attention: AttentionSpec
     ffn_size: int
@@ -144,11 +152,12 @@ class LayerSpec:
     activation: Activation = Activation.SILU
     gated: bool = True
     """Or without a gate: down · activation(up · x)."""
-    attn_norm: str = "attn_norm"
+    attn_norm: str | None = "attn_norm"
     attn_post_norm: str | None = None
     ffn_norm: str | None = "ffn_norm"
-    """None: both branches read the first norm's output, and their sum joins the residual stream."""
     ffn_post_norm: str | None = None
+    parallel: bool = False
+    """Both branches read the first norm's output, and their sum joins the residual stream."""
     fused: bool = False
     """Whether files usually have q, k and v in one matrix; which one a file has decides."""
     branch_scale: float = 1.0

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.gguf.file import GGUFFile
 from engine.model.rope import inverse_frequencies
-from engine.model.spec import AttentionSpec, ExpertsSpec, LayerSpec, ModelConfig, RopeConfig
+from engine.model.spec import AttentionSpec, ExpertsSpec, LayerSpec, ModelConfig, QKNorm, RopeConfig
 from engine.model.tensors import Rows, check_tensors, expert_rows, gate_rows, qkv_rows, shared_rows
 from kernels.contract import (
     Branch,
@@ -32,8 +32,10 @@ Progress = Callable[[float, str], None]
 class LayerWeights:
     """One decoder layer."""
 
-    attn_norm: Any
+    attn_norm: Any | None
     qkv: Any
+    all_heads_norms: list[Any]
+    """Over all of q and all of k, or none."""
     attention: LayerAttention
     attn_output: Any
     attn_branch: Branch
@@ -130,12 +132,13 @@ class _Loader:
             for heads in (attention.heads, attention.kv_heads)
         ]
         return LayerWeights(
-            attn_norm=self.norm(f"{prefix}.{layer.attn_norm}"),
+            attn_norm=self.norm_before(prefix, layer.attn_norm),
             qkv=self.linear(qkv_rows(prefix, layer, self.file.tensors), hidden, [*orders, None]),
+            all_heads_norms=self.all_heads_norms(prefix, attention, orders),
             attention=self.attention(prefix, attention, orders),
             attn_output=self.linear([Rows(f"{prefix}.attn_output", hidden)], attention.q_size),
             attn_branch=self.branch(prefix, layer.attn_post_norm, layer.branch_scale),
-            ffn_norm=None if layer.ffn_norm is None else self.norm(f"{prefix}.{layer.ffn_norm}"),
+            ffn_norm=self.norm_before(prefix, layer.ffn_norm),
             ffn=self.feed_forward(prefix, layer),
             experts=None if layer.experts is None else self.experts(prefix, layer, layer.experts),
             shared_gate=self.shared_gate(prefix, layer),
@@ -149,7 +152,7 @@ class _Loader:
             window=attention.window,
             softcap=attention.softcap,
             sinks=self.vector(f"{prefix}.attn_sinks.weight").to(self.ops.device) if attention.sinks else None,
-            qk_norm=self.qk_norm(prefix, attention, orders) if attention.qk_norm else None,
+            qk_norm=self.qk_norm(prefix, attention, orders) if attention.qk_norm is QKNorm.HEADS else None,
             temperature=attention.temperature,
             temperature_length=attention.temperature_length,
         )
@@ -161,6 +164,17 @@ class _Loader:
             repeated = repeated if order is None else repeated[order]
             rows.append(repeated.view(heads, attention.head_dim))
         return self.ops.make_norm(torch.cat(rows), self.config.norm_eps)
+
+    def all_heads_norms(
+        self, prefix: str, attention: AttentionSpec, orders: list[Tensor | None]
+    ) -> list[Any]:
+        if attention.qk_norm is not QKNorm.ALL_HEADS:
+            return []
+        weights = [self.vector(f"{prefix}.attn_{part}_norm.weight") for part in "qk"]
+        return [
+            self.ops.make_norm(weight if order is None else weight[order], self.config.norm_eps)
+            for weight, order in zip(weights, orders, strict=True)
+        ]
 
     def feed_forward(self, prefix: str, layer: LayerSpec) -> FeedForward | None:
         """The layer's own, or its shared expert."""
@@ -270,6 +284,10 @@ class _Loader:
     def optional_vector(self, name: str) -> Tensor | None:
         return self.vector(name) if name in self.file.tensors else None
 
+    def norm_before(self, prefix: str, name: str | None) -> Any | None:
+        """Of a branch's input."""
+        return None if name is None else self.norm(f"{prefix}.{name}")
+
     def norm(self, name: str, scale: float = 1.0) -> Any:
         config = self.config
         bias = self.optional_vector(f"{name}.bias")
@@ -290,6 +308,9 @@ def _handles(weights: ModelWeights) -> Iterable[Any]:
             value = getattr(layer, part.name)
             if isinstance(value, FeedForward):
                 yield from (value.gate_up, value.down)
+                continue
+            if isinstance(value, list):
+                yield from value
                 continue
             if isinstance(value, LayerAttention):
                 value = value.qk_norm

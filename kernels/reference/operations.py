@@ -214,7 +214,7 @@ class TorchOperations:
         self,
         residual: Tensor,
         delta: Tensor | None,
-        norm: NormWeight,
+        norm: NormWeight | None,
         rows: Tensor | None = None,
         branch: Branch = PLAIN_BRANCH,
     ) -> Tensor:
@@ -223,11 +223,21 @@ class TorchOperations:
             if branch.norm is not None:
                 delta = _norm(delta.to(torch.float32), branch.norm)
             residual.add_(delta, alpha=branch.scale)
-        return _norm(residual if rows is None else residual[rows], norm)
+        x = residual if rows is None else residual[rows]
+        return x if norm is None else _norm(x, norm)
 
     def linear(self, x: Tensor, handle: DenseLinear) -> Tensor:
         """One product over all rows."""
         return apply_dense(x, handle)
+
+    def norm_columns(self, output: Tensor, norms: Sequence[NormWeight]) -> Tensor:
+        """In place where it is float32."""
+        normed, start = output.to(torch.float32), 0
+        for norm in norms:
+            part = normed[:, start : start + norm.scaled.shape[0]]
+            part.copy_(_norm(part, norm))
+            start += part.shape[1]
+        return normed
 
     def gated_linear(self, x: Tensor, handle: GateLinear) -> Tensor:
         """A gated unit (Shazeer 2020) over one product of both halves."""

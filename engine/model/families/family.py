@@ -45,6 +45,19 @@ def with_attention(config: ModelConfig, change: Callable[[int, AttentionSpec], A
     return with_layers(config, lambda index, layer: replace(layer, attention=change(index, layer.attention)))
 
 
+def without_guessing(keys: Keys, plain: ModelConfig) -> ModelConfig:
+    """The decoder without the file's last layers, which guess tokens ahead."""
+    guessing = keys.count("nextn_predict_layers")
+    if guessing >= plain.num_layers:
+        raise keys.error("nextn_predict_layers", f"{guessing} of {plain.num_layers} layers")
+    return replace(plain, layers=plain.layers[: plain.num_layers - guessing], ignored_layers=guessing)
+
+
+def windowed_base(keys: Keys) -> float:
+    """The rotation's base of windowed layers: that of the others where no key gives one."""
+    return keys.above_zero("rope.freq_base_swa", keys.number("rope.freq_base", 10000.0))
+
+
 def held_to(config: ModelConfig, tokens: int) -> ModelConfig:
     """The decoder with contexts of at most so many tokens."""
     return replace(config, context_length=min(config.context_length, tokens))
