@@ -83,15 +83,16 @@ def read_experts(keys: Keys, size: int, gating: Gating = Gating.SOFTMAX) -> Expe
 
 
 def with_experts(
-    keys: Keys, config: ModelConfig, experts: ExpertsSpec, leading_dense: int = 0
+    keys: Keys, config: ModelConfig, experts: ExpertsSpec, leading_dense: int = 0, step: int = 1
 ) -> ModelConfig:
-    """Every layer but the leading ones with experts in place of its feed-forward part."""
+    """Experts for the feed-forward part of every `step`-th layer that is none of the leading ones."""
     if experts.used > experts.count:
         raise keys.error("expert_used_count", f"{experts.used} of {experts.count} experts")
     if experts.count % experts.groups or experts.groups_used > experts.groups:
         raise keys.error("expert_group_count", f"{experts.groups} for {experts.count} experts")
 
     def change(index: int, layer: LayerSpec) -> LayerSpec:
-        return layer if index < leading_dense else replace(layer, ffn_size=0, experts=experts)
+        dense = index < leading_dense or (index + 1) % step
+        return layer if dense else replace(layer, ffn_size=0, experts=experts)
 
     return with_layers(config, change)

@@ -126,6 +126,39 @@ def test_sizes_may_be_given_for_each_layer(tmp_path):
         config(tmp_path, block_count=3, feed_forward_length=[96, 64])
 
 
+def test_experts_are_in_some_layers(tmp_path):
+    made = config(
+        tmp_path,
+        "ernie4_5-moe",
+        tensors=8,
+        block_count=7,
+        expert_count=4,
+        expert_used_count=2,
+        expert_feed_forward_length=32,
+        expert_shared_feed_forward_length=64,
+        interleave_moe_layer_step=2,
+        leading_dense_block_count=2,
+    )
+    assert [index for index, layer in enumerate(made.layers) if layer.experts is not None] == [3, 5]
+    assert [layer.ffn_size for layer in made.layers] == [96, 96, 96, 0, 96, 0, 96]
+
+
+@pytest.mark.parametrize(("arch", "layers"), [("olmo2", 4), ("exaone4", 64)])
+def test_windowed_layers_may_have_a_base_of_their_own(arch: str, layers: int, tmp_path):
+    made = config(
+        tmp_path,
+        arch,
+        tensors=layers,
+        block_count=layers,
+        attention__sliding_window=128,
+        rope__freq_base=5e5,
+        rope__freq_base_swa=1e4,
+    )
+    windowed, full = made.layers[2].attention, made.layers[3].attention
+    assert windowed.window == 128 and rope(made).base == 1e4
+    assert full.window == 0 and (full.rope is None if arch == "exaone4" else full.rope.base == 5e5)
+
+
 def test_a_key_that_would_change_the_result_is_refused_where_nobody_reads_it(tmp_path):
     for arch, key in (("llama", "residual_scale"), ("qwen2", "attention.sliding_window_pattern")):
         assert config(tmp_path, arch, **{key.replace(".", "__"): 1.0 if "scale" in key else 0})
