@@ -86,7 +86,9 @@ class LayerAttention:
     sinks: Tensor | None = None
     """float32 [q_heads] on the device: scores that take weight and give no value."""
     qk_norm: Any | None = None
-    """A norm's handle for [q_heads + kv_heads, head_dim], before the rotation."""
+    """An RMS norm's handle for [q_heads + kv_heads, head_dim]."""
+    norm_rotated: bool = False
+    """Whether that norm follows the rotation, and not the rotation it."""
     temperature: float = 0.0
     """Queries are multiplied by 1 + temperature · ln(1 + ⌊position / temperature_length⌋)."""
     temperature_length: int = 1

@@ -262,7 +262,7 @@ class TritonOperations:
         q_heads = qkv.shape[-1] // head_dim - 2 * kv_heads
         shape = AttentionShape(
             q_heads, kv_heads, head_dim, BLOCK_SIZE, attention.scale, attention.window, attention.softcap,
-            attention.temperature, attention.temperature_length,
+            attention.temperature, attention.temperature_length, attention.norm_rotated,
         )  # fmt: skip
         qk_norm: TritonNorm | None = attention.qk_norm
         weight, eps = (None, 0.0) if qk_norm is None else (qk_norm.weight, qk_norm.eps)

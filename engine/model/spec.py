@@ -52,6 +52,8 @@ class QKNorm(StrEnum):
 
     HEADS = "heads"
     """Each head by itself."""
+    ROTATED_HEADS = "rotated_heads"
+    """The same, behind the rotation and not before it."""
     ALL_HEADS = "all_heads"
     """All heads of q as one vector, and all of k."""
 

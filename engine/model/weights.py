@@ -25,6 +25,8 @@ from kernels.contract import (
 )
 from kernels.quant.dequant import as_tensor, dequantize
 
+_BY_HEAD = (QKNorm.HEADS, QKNorm.ROTATED_HEADS)
+
 Progress = Callable[[float, str], None]
 
 
@@ -152,7 +154,8 @@ class _Loader:
             window=attention.window,
             softcap=attention.softcap,
             sinks=self.vector(f"{prefix}.attn_sinks.weight").to(self.ops.device) if attention.sinks else None,
-            qk_norm=self.qk_norm(prefix, attention, orders) if attention.qk_norm is QKNorm.HEADS else None,
+            qk_norm=self.qk_norm(prefix, attention, orders) if attention.qk_norm in _BY_HEAD else None,
+            norm_rotated=attention.qk_norm is QKNorm.ROTATED_HEADS,
             temperature=attention.temperature,
             temperature_length=attention.temperature_length,
         )

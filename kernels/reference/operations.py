@@ -291,10 +291,13 @@ class TorchOperations:
         heads = qkv.view(tokens, -1, dim)
         q_heads = heads.shape[1] - 2 * kv.kv_heads
         rotated = heads[:, : q_heads + kv.kv_heads]
-        if attention.qk_norm is not None:
-            rotated.copy_(_norm(rotated, attention.qk_norm))
+        norm = attention.qk_norm
+        if norm is not None and not attention.norm_rotated:
+            rotated.copy_(_norm(rotated, norm))
         turned = torch.view_as_complex(rotated.unflatten(-1, (dim // 2, 2)))
         turned.mul_(prepared.rotations[attention.rotation])
+        if norm is not None and attention.norm_rotated:
+            rotated.copy_(_norm(rotated, norm))
         if attention.temperature:
             heads[:, :q_heads].mul_(_temperatures(attention, prepared.layout.positions))
         new = heads[:, q_heads:].transpose(0, 1)
