@@ -289,6 +289,10 @@ class Operations(Protocol):
         """
         ...
 
+    def sigmoid_gate(self, x: Any, gate: Any) -> Any:
+        """x · σ(gate) for `linear`: x as `attend` gave it, gate as `linear` did, of one shape."""
+        ...
+
     def soft_cap(self, output: Any, cap: float) -> Any:
         """cap · tanh(x / cap) of what `linear` gave."""
         ...

@@ -36,6 +36,7 @@ from kernels.cuda.streams import CAPTURE_LOCK
 from kernels.experts.experts import TritonExperts, apply_experts, make_experts
 from kernels.kv import pages
 from kernels.kv.slab_kv import SlabKV
+from kernels.linear.gate import sigmoid_gate
 from kernels.linear.linear import KEPT, LinearMaker, TritonLinear, Weight, apply_gated, apply_linear
 from kernels.linear.norm import add_norm
 from kernels.linear.norm_columns import norm_columns
@@ -279,6 +280,10 @@ class TritonOperations:
             )
         attention_prefill(q, tables, kv, shape, out, attention.sinks, self._batch_invariant)
         return out
+
+    def sigmoid_gate(self, x: Activations, gate: Tensor) -> Activations:
+        """One kernel."""
+        return sigmoid_gate(x, gate)
 
     def soft_cap(self, output: Tensor, cap: float) -> Tensor:
         """Of the sum over the splits: [1, R, vocab]."""

@@ -44,6 +44,8 @@ class Decoder:
         if config.embedding_scale != 1.0:
             # Rows of an embedding may be views of its weights.
             residual = residual * config.embedding_scale
+        if config.embedding_norm:
+            residual = torch.nn.functional.rms_norm(residual, residual.shape[-1:], eps=config.norm_eps)
         delta: Any = None
         branch = PLAIN_BRANCH
         for index, layer in enumerate(weights.layers):
@@ -62,7 +64,10 @@ class Decoder:
         qkv = ops.linear(x, layer.qkv)
         if layer.all_heads_norms:
             qkv = ops.norm_columns(qkv, layer.all_heads_norms)
-        delta = ops.linear(ops.attend(qkv, prepared, index, layer.attention), layer.attn_output)
+        attended = ops.attend(qkv, prepared, index, layer.attention)
+        if layer.attn_gate is not None:
+            attended = ops.sigmoid_gate(attended, ops.linear(x, layer.attn_gate))
+        delta = ops.linear(attended, layer.attn_output)
         if self.config.layers[index].parallel:
             return ops.add_outputs(delta, self._feed_forward(x, layer), None, x)
         x = ops.add_norm(residual, delta, layer.ffn_norm, branch=layer.attn_branch)

@@ -104,6 +104,8 @@ class AttentionSpec:
     softcap: float = 0.0
     """Scores become softcap · tanh(score / softcap); 0 leaves them."""
     qk_norm: QKNorm | None = None
+    gated: bool = False
+    """Whether its result is multiplied by the sigmoid of a projection of its input."""
     biased: bool = False
     """q, k and v biases are required (they are read wherever a file has them)."""
     temperature: float = 0.0
@@ -158,6 +160,8 @@ class LayerSpec:
     attn_post_norm: str | None = None
     ffn_norm: str | None = "ffn_norm"
     ffn_post_norm: str | None = None
+    post_norm_eps: float | None = None
+    """Of the norms behind the branches; None: that of all norms."""
     parallel: bool = False
     """Both branches read the first norm's output, and their sum joins the residual stream."""
     fused: bool = False
@@ -181,6 +185,8 @@ class ModelConfig:
     """Whether norms take the mean off (LayerNorm), or not (RMS)."""
     context_length: int
     embedding_scale: float = 1.0
+    embedding_norm: bool = False
+    """Whether embeddings pass an RMS norm without a weight."""
     logit_scale: float = 1.0
     logit_softcap: float = 0.0
     """Logits become softcap · tanh(logit / softcap) after their scale; 0 leaves them."""

@@ -152,6 +152,8 @@ def _expected_of_layer(
     for rows in qkv_rows(prefix, layer, tensors):
         expected |= _matrix(rows, hidden, attention.biased)
     expected |= _matrix(Rows(f"{prefix}.attn_output", hidden), attention.q_size)
+    if attention.gated:
+        expected |= _matrix(Rows(f"{prefix}.attn_gate", attention.q_size), hidden)
     if layer.experts is not None:
         return expected | _expected_of_experts(prefix, layer.experts, hidden, tensors)
     for rows in gate_rows(prefix, layer, tensors):

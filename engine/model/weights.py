@@ -39,6 +39,8 @@ class LayerWeights:
     all_heads_norms: list[Any]
     """Over all of q and all of k, or none."""
     attention: LayerAttention
+    attn_gate: Any | None
+    """Of what it attended to."""
     attn_output: Any
     attn_branch: Branch
     ffn_norm: Any | None
@@ -138,13 +140,14 @@ class _Loader:
             qkv=self.linear(qkv_rows(prefix, layer, self.file.tensors), hidden, [*orders, None]),
             all_heads_norms=self.all_heads_norms(prefix, attention, orders),
             attention=self.attention(prefix, attention, orders),
+            attn_gate=self.attention_gate(prefix, attention),
             attn_output=self.linear([Rows(f"{prefix}.attn_output", hidden)], attention.q_size),
-            attn_branch=self.branch(prefix, layer.attn_post_norm, layer.branch_scale),
+            attn_branch=self.branch(prefix, layer, layer.attn_post_norm),
             ffn_norm=self.norm_before(prefix, layer.ffn_norm),
             ffn=self.feed_forward(prefix, layer),
             experts=None if layer.experts is None else self.experts(prefix, layer, layer.experts),
             shared_gate=self.shared_gate(prefix, layer),
-            ffn_branch=self.branch(prefix, layer.ffn_post_norm, layer.branch_scale),
+            ffn_branch=self.branch(prefix, layer, layer.ffn_post_norm),
         )
 
     def attention(self, prefix: str, attention: AttentionSpec, orders: list[Tensor | None]) -> LayerAttention:
@@ -167,6 +170,11 @@ class _Loader:
             repeated = repeated if order is None else repeated[order]
             rows.append(repeated.view(heads, attention.head_dim))
         return self.ops.make_norm(torch.cat(rows), self.config.norm_eps)
+
+    def attention_gate(self, prefix: str, attention: AttentionSpec) -> Any | None:
+        if not attention.gated:
+            return None
+        return self.linear([Rows(f"{prefix}.attn_gate", attention.q_size)], self.config.hidden_size)
 
     def all_heads_norms(
         self, prefix: str, attention: AttentionSpec, orders: list[Tensor | None]
@@ -233,11 +241,11 @@ class _Loader:
         count, rows, columns = info.shape
         return QuantizedMatrix(self._raw(f"{name}.weight"), info.type, (count * rows, columns))
 
-    def branch(self, prefix: str, norm: str | None, scale: float) -> Branch:
+    def branch(self, prefix: str, layer: LayerSpec, norm: str | None) -> Branch:
         """A norm's weight takes the scale in."""
         if norm is None:
-            return Branch(None, scale)
-        return Branch(self.norm(f"{prefix}.{norm}", scale))
+            return Branch(None, layer.branch_scale)
+        return Branch(self.norm(f"{prefix}.{norm}", layer.branch_scale, layer.post_norm_eps))
 
     def rotation(self, rope: RopeConfig | None) -> Rotation:
         """One without rotation turns a pair by 0."""
@@ -291,13 +299,12 @@ class _Loader:
         """Of a branch's input."""
         return None if name is None else self.norm(f"{prefix}.{name}")
 
-    def norm(self, name: str, scale: float = 1.0) -> Any:
+    def norm(self, name: str, scale: float = 1.0, eps: float | None = None) -> Any:
         config = self.config
         bias = self.optional_vector(f"{name}.bias")
         bias = None if bias is None else bias * scale
-        return self.ops.make_norm(
-            self.vector(f"{name}.weight") * scale, config.norm_eps, bias, config.centred
-        )
+        eps = config.norm_eps if eps is None else eps
+        return self.ops.make_norm(self.vector(f"{name}.weight") * scale, eps, bias, config.centred)
 
     def _raw(self, name: str) -> Tensor:
         return as_tensor(self.file.tensor_bytes(name))

@@ -273,6 +273,10 @@ class TorchOperations:
             attention.sinks,
         )  # fmt: skip
 
+    def sigmoid_gate(self, x: Tensor, gate: Tensor) -> Tensor:
+        """In float32."""
+        return x.to(torch.float32) * torch.sigmoid(gate.to(torch.float32))
+
     def soft_cap(self, output: Tensor, cap: float) -> Tensor:
         """In float32."""
         return output.to(torch.float32).div(cap).tanh_().mul_(cap)

@@ -14,7 +14,7 @@ from kernels.attention.rope_append import rope_append
 from kernels.attention.shape import AttentionShape, make_output
 from kernels.contract import Rotation
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables
-from kernels.linear.gate import gate_activations
+from kernels.linear.gate import gate_activations, sigmoid_gate
 from kernels.linear.norm import add_norm
 from kernels.linear.norm_columns import norm_columns
 from kernels.linear.rows import MAX_ROWS, gated_rows, linear_rows
@@ -81,6 +81,7 @@ def _linears() -> Iterator[Launch]:
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         yield Launch(f"{str(dtype)[6:]} linear, 8 tokens", partial(_dense, dtype))
     yield Launch("gate", partial(_gate, 256))
+    yield Launch("gate of attention", partial(sigmoid_gate, _activations(32), _empty(2, 32, HIDDEN)))
 
 
 def _attention() -> Iterator[Launch]:
