@@ -225,8 +225,8 @@ class Operations(Protocol):
         """What all layers of one pass share: rotation tables, attention plans."""
         ...
 
-    def embed(self, ids: Tensor, handle: Any) -> Tensor:
-        """ids int64 [T] → float32 [T, hidden]."""
+    def embed(self, ids: Tensor, handle: Any, norm: Any | None = None) -> Tensor:
+        """ids int64 [T] → float32 [T, hidden], behind an RMS norm where there is one."""
         ...
 
     def add_norm(

@@ -203,9 +203,10 @@ class TritonOperations:
         """The same from tables that are there."""
         return TritonPass(tables, kv, rotations)
 
-    def embed(self, ids: Tensor, handle: TritonEmbedding) -> Tensor:
+    def embed(self, ids: Tensor, handle: TritonEmbedding, norm: TritonNorm | None = None) -> Tensor:
         """Gather rows."""
-        return embed_rows(ids, handle.weight)
+        rows = embed_rows(ids, handle.weight)
+        return rows if norm is None else self.norm_columns(rows[None], [norm])[0]
 
     def add_norm(
         self,

@@ -40,12 +40,10 @@ class Decoder:
     def run(self, ids: Tensor, prepared: Any, rows: Tensor | None) -> Any:
         """The same for a pass that was prepared; the logits as the output matrix gives them."""
         ops, weights, config = self.ops, self.weights, self.config
-        residual = ops.embed(ids, weights.embedding)
+        residual = ops.embed(ids, weights.embedding, weights.embedding_norm)
         if config.embedding_scale != 1.0:
             # Rows of an embedding may be views of its weights.
             residual = residual * config.embedding_scale
-        if config.embedding_norm:
-            residual = torch.nn.functional.rms_norm(residual, residual.shape[-1:], eps=config.norm_eps)
         delta: Any = None
         branch = PLAIN_BRANCH
         for index, layer in enumerate(weights.layers):

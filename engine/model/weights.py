@@ -64,6 +64,7 @@ class ModelWeights:
     """One decoder's weights as handles of an `Operations`."""
 
     embedding: Any
+    embedding_norm: Any | None
     layers: list[LayerWeights]
     output_norm: Any
     head: Any
@@ -94,6 +95,7 @@ def _load(file: GGUFFile, config: ModelConfig, ops: Operations, progress: Progre
     embedding = loader.matrix(Rows("token_embd", config.vocab_size), config.hidden_size)
     weights = ModelWeights(
         embedding=ops.make_embedding(embedding, head if tied else None),
+        embedding_norm=loader.embedding_norm(),
         layers=layers,
         output_norm=loader.norm("output_norm", config.logit_scale),
         head=head,
@@ -295,6 +297,12 @@ class _Loader:
     def optional_vector(self, name: str) -> Tensor | None:
         return self.vector(name) if name in self.file.tensors else None
 
+    def embedding_norm(self) -> Any | None:
+        config = self.config
+        if not config.embedding_norm:
+            return None
+        return self.ops.make_norm(torch.ones(config.hidden_size), config.norm_eps)
+
     def norm_before(self, prefix: str, name: str | None) -> Any | None:
         """Of a branch's input."""
         return None if name is None else self.norm(f"{prefix}.{name}")
@@ -313,6 +321,8 @@ class _Loader:
 def _handles(weights: ModelWeights) -> Iterable[Any]:
     """All that hold memory."""
     yield from (weights.embedding, weights.output_norm, weights.head)
+    if weights.embedding_norm is not None:
+        yield weights.embedding_norm
     for layer in weights.layers:
         for part in fields(layer):
             value = getattr(layer, part.name)

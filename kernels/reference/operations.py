@@ -203,12 +203,14 @@ class TorchOperations:
         tables = [_rotation_table(one, positions, kv.head_dim // 2) for one in rotations]
         return PreparedPass(kv, tables, layout.slot_mapping, layout)
 
-    def embed(self, ids: Tensor, handle: Embedding) -> Tensor:
+    def embed(self, ids: Tensor, handle: Embedding, norm: NormWeight | None = None) -> Tensor:
         """Gather rows."""
         if handle.dense is not None:
-            return handle.dense[ids]
-        assert handle.raw is not None
-        return dequantize(handle.raw[ids].reshape(-1), handle.type, (ids.shape[0], handle.hidden))
+            rows = handle.dense[ids]
+        else:
+            assert handle.raw is not None
+            rows = dequantize(handle.raw[ids].reshape(-1), handle.type, (ids.shape[0], handle.hidden))
+        return rows if norm is None else _norm(rows, norm)
 
     def add_norm(
         self,

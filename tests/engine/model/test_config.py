@@ -103,29 +103,6 @@ def test_qwen2_with_yarn(tmp_path):
     assert (made.ext_factor, made.attn_factor) == (1.0, 0.5)
 
 
-def test_old_linear_scaling_has_no_type_and_none_means_none(tmp_path):
-    assert rope(config(tmp_path, rope__scale_linear=2.0)).scaling is RopeScaling.LINEAR
-    assert (
-        rope(config(tmp_path, rope__scaling__type="none", rope__scaling__factor=8.0)).scaling
-        is RopeScaling.NONE
-    )
-
-
-def test_sizes_may_be_given_for_each_layer(tmp_path):
-    made = config(
-        tmp_path, block_count=3, attention__head_count_kv=[2, 2, 2], feed_forward_length=[96, 64, 96]
-    )
-    assert (made.num_kv_heads, [layer.ffn_size for layer in made.layers]) == (2, [96, 64, 96])
-    made = config(tmp_path, block_count=3, attention__head_count=[4, 2, 4])
-    assert [layer.attention.heads for layer in made.layers] == [4, 2, 4]
-    with pytest.raises(UnsupportedModelError, match="head_count_kv: layers whose keys and values differ"):
-        config(tmp_path, block_count=3, attention__head_count_kv=[4, 2, 1])
-    with pytest.raises(ModelFileError, match="head_count_kv: 0 is not a positive size"):
-        config(tmp_path, attention__head_count_kv=[0, 0])
-    with pytest.raises(ModelFileError, match="feed_forward_length: is no list of whole numbers for 3"):
-        config(tmp_path, block_count=3, feed_forward_length=[96, 64])
-
-
 def test_experts_are_in_some_layers(tmp_path):
     made = config(
         tmp_path,
@@ -157,6 +134,29 @@ def test_windowed_layers_may_have_a_base_of_their_own(arch: str, layers: int, tm
     windowed, full = made.layers[2].attention, made.layers[3].attention
     assert windowed.window == 128 and rope(made).base == 1e4
     assert full.window == 0 and (full.rope is None if arch == "exaone4" else full.rope.base == 5e5)
+
+
+def test_old_linear_scaling_has_no_type_and_none_means_none(tmp_path):
+    assert rope(config(tmp_path, rope__scale_linear=2.0)).scaling is RopeScaling.LINEAR
+    assert (
+        rope(config(tmp_path, rope__scaling__type="none", rope__scaling__factor=8.0)).scaling
+        is RopeScaling.NONE
+    )
+
+
+def test_sizes_may_be_given_for_each_layer(tmp_path):
+    made = config(
+        tmp_path, block_count=3, attention__head_count_kv=[2, 2, 2], feed_forward_length=[96, 64, 96]
+    )
+    assert (made.num_kv_heads, [layer.ffn_size for layer in made.layers]) == (2, [96, 64, 96])
+    made = config(tmp_path, block_count=3, attention__head_count=[4, 2, 4])
+    assert [layer.attention.heads for layer in made.layers] == [4, 2, 4]
+    with pytest.raises(UnsupportedModelError, match="head_count_kv: layers whose keys and values differ"):
+        config(tmp_path, block_count=3, attention__head_count_kv=[4, 2, 1])
+    with pytest.raises(ModelFileError, match="head_count_kv: 0 is not a positive size"):
+        config(tmp_path, attention__head_count_kv=[0, 0])
+    with pytest.raises(ModelFileError, match="feed_forward_length: is no list of whole numbers for 3"):
+        config(tmp_path, block_count=3, feed_forward_length=[96, 64])
 
 
 def test_a_key_that_would_change_the_result_is_refused_where_nobody_reads_it(tmp_path):
