@@ -147,7 +147,7 @@ class ExpertsSpec:
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """One layer: two branches, each normed on its way in and on its way out where a name stands for it."""
+    """One layer: two branches, each with a norm before it and one behind it where a name stands for them."""
 
     attention: AttentionSpec
     ffn_size: int

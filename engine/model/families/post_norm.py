@@ -47,7 +47,7 @@ def _exaone4(keys: Keys, plain: ModelConfig) -> ModelConfig:
     """The 32B alone has windowed layers, and the others of it do not rotate; any file may have the keys."""
     made = _behind(without_guessing(keys, plain))
     window = keys.count("attention.sliding_window") or _EXAONE4_WINDOW
-    windowed, base = keys.windowed(plain.num_layers, period=4), windowed_base(keys)
+    windowed, base = keys.windowed(made.num_layers, period=4), windowed_base(keys)
     mixed = made.num_layers == _EXAONE4_WINDOWED_LAYERS
 
     def changed(index: int, attention: AttentionSpec) -> AttentionSpec:
