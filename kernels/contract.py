@@ -93,7 +93,9 @@ class LayerAttention:
     sinks: Tensor | None = None
     """float32 [q_heads] on the device: scores that take weight and give no value."""
     qk_norm: Any | None = None
-    """A norm's handle for [q_heads + kv_heads, head_dim], before the rotation."""
+    """An RMS norm's handle for [q_heads + kv_heads, head_dim]."""
+    norm_rotated: bool = False
+    """Whether that norm follows the rotation, and not the rotation it."""
     temperature: float = 0.0
     """Queries are multiplied by 1 + temperature · ln(1 + ⌊position / temperature_length⌋)."""
     temperature_length: int = 1
@@ -234,27 +236,35 @@ class Operations(Protocol):
         """What all layers of one pass share: rotation tables, attention plans."""
         ...
 
-    def embed(self, ids: Tensor, handle: Any) -> Tensor:
-        """ids int64 [T] → float32 [T, hidden]."""
+    def embed(self, ids: Tensor, handle: Any, norm: Any | None = None) -> Tensor:
+        """ids int64 [T] → float32 [T, hidden], behind an RMS norm where there is one."""
         ...
 
     def add_norm(
         self,
         residual: Tensor,
         delta: Any | None,
-        norm: Any,
+        norm: Any | None,
         rows: Tensor | None = None,
         branch: Branch = PLAIN_BRANCH,
     ) -> Any:
         """residual float32 [T, hidden] += delta, in place; returns its norm for `linear`.
 
-        delta: what `linear` gave, or None; it joins as `branch` says. rows: int64 [R], to norm these rows
-        alone; the residual's contents are undefined afterwards.
+        delta: what `linear` gave, or None; it joins as `branch` says. norm: None for the residual itself,
+        of which the result may be a view: it is used up before the next call. rows: int64 [R], to norm
+        these rows alone; the residual's contents are undefined afterwards.
         """
         ...
 
     def linear(self, x: Any, handle: Any) -> Any:
         """x as `add_norm`, `attend` or `gated_linear` gave it → what these take, [T, out]."""
+        ...
+
+    def norm_columns(self, output: Any, norms: Sequence[Any]) -> Any:
+        """What `linear` gave with an RMS norm over its first columns, another over the next, and so on.
+
+        A norm takes as many columns as its weight has; those behind the last stay.
+        """
         ...
 
     def gated_linear(self, x: Any, handle: Any) -> Any:
@@ -288,6 +298,10 @@ class Operations(Protocol):
         qkv [T, (q_heads + 2 kv_heads) * head_dim] as `linear` gives it; returns [T, q_heads * head_dim]
         for `linear`.
         """
+        ...
+
+    def sigmoid_gate(self, x: Any, gate: Any) -> Any:
+        """x · σ(gate) for `linear`: x as `attend` gave it, gate as `linear` did, of one shape."""
         ...
 
     def soft_cap(self, output: Any, cap: float) -> Any:

@@ -36,8 +36,10 @@ from kernels.cuda.streams import CAPTURE_LOCK
 from kernels.experts.experts import TritonExperts, apply_experts, make_experts
 from kernels.kv import pages
 from kernels.kv.slab_kv import SlabKV
+from kernels.linear.gate import sigmoid_gate
 from kernels.linear.linear import KEPT, LinearMaker, TritonLinear, Weight, apply_gated, apply_linear
 from kernels.linear.norm import add_norm
+from kernels.linear.norm_columns import norm_columns
 from kernels.planes.embedding import embed_rows
 from kernels.planes.layout import LAYOUTS
 from kernels.quant.formats import FORMATS, GGMLType
@@ -219,21 +221,24 @@ class TritonOperations:
         """The same from tables that are there."""
         return TritonPass(tables, kv, rotations)
 
-    def embed(self, ids: Tensor, handle: TritonEmbedding) -> Tensor:
+    def embed(self, ids: Tensor, handle: TritonEmbedding, norm: TritonNorm | None = None) -> Tensor:
         """Gather rows."""
-        return embed_rows(ids, handle.weight)
+        rows = embed_rows(ids, handle.weight)
+        return rows if norm is None else self.norm_columns(rows[None], [norm])[0]
 
     def add_norm(
         self,
         residual: Tensor,
         delta: Tensor | None,
-        norm: TritonNorm,
+        norm: TritonNorm | None,
         rows: Tensor | None = None,
         branch: Branch = PLAIN_BRANCH,
     ) -> Activations:
         """One kernel."""
         post: TritonNorm | None = branch.norm
         joins = None if post is None else (post.weight, post.eps)
+        if norm is None:
+            return add_norm(residual, delta, None, 0.0, rows, self._batch_invariant, joins, branch.scale)
         return add_norm(
             residual, delta, norm.weight, norm.eps, rows, self._batch_invariant, joins, branch.scale,
             norm.bias, norm.centred,
@@ -242,6 +247,10 @@ class TritonOperations:
     def linear(self, x: Activations, handle: TritonLinear) -> Tensor:
         """Partial sums [splits, T, out] for the next kernel to add up."""
         return apply_linear(x, handle, self._batch_invariant)
+
+    def norm_columns(self, output: Tensor, norms: Sequence[TritonNorm]) -> Tensor:
+        """The sum over the splits: [1, T, out]."""
+        return norm_columns(output, [(norm.weight, norm.eps) for norm in norms])
 
     def gated_linear(self, x: Activations, handle: TritonLinear) -> Activations:
         """The gate in the product's epilogue where rows are few."""
@@ -273,7 +282,7 @@ class TritonOperations:
         q_heads = qkv.shape[-1] // head_dim - 2 * kv_heads
         shape = AttentionShape(
             q_heads, kv_heads, head_dim, BLOCK_SIZE, attention.scale, attention.window, attention.softcap,
-            attention.temperature, attention.temperature_length,
+            attention.temperature, attention.temperature_length, attention.norm_rotated,
         )  # fmt: skip
         qk_norm: TritonNorm | None = attention.qk_norm
         weight, eps = (None, 0.0) if qk_norm is None else (qk_norm.weight, qk_norm.eps)
@@ -290,6 +299,10 @@ class TritonOperations:
             )
         attention_prefill(q, tables, kv, shape, out, attention.sinks, self._batch_invariant)
         return out
+
+    def sigmoid_gate(self, x: Activations, gate: Tensor) -> Activations:
+        """One kernel."""
+        return sigmoid_gate(x, gate)
 
     def soft_cap(self, output: Tensor, cap: float) -> Tensor:
         """Of the sum over the splits: [1, R, vocab]."""

@@ -40,7 +40,7 @@ class Decoder:
     def run(self, ids: Tensor, prepared: Any, rows: Tensor | None) -> Any:
         """The same for a pass that was prepared; the logits as the output matrix gives them."""
         ops, weights, config = self.ops, self.weights, self.config
-        residual = ops.embed(ids, weights.embedding)
+        residual = ops.embed(ids, weights.embedding, weights.embedding_norm)
         if config.embedding_scale != 1.0:
             # Rows of an embedding may be views of its weights.
             residual = residual * config.embedding_scale
@@ -59,9 +59,14 @@ class Decoder:
         """Adds `delta` and its attention to `residual`; returns its feed-forward part, still to be added."""
         ops = self.ops
         x = ops.add_norm(residual, delta, layer.attn_norm, branch=branch)
-        attended = ops.attend(ops.linear(x, layer.qkv), prepared, index, layer.attention)
+        qkv = ops.linear(x, layer.qkv)
+        if layer.all_heads_norms:
+            qkv = ops.norm_columns(qkv, layer.all_heads_norms)
+        attended = ops.attend(qkv, prepared, index, layer.attention)
+        if layer.attn_gate is not None:
+            attended = ops.sigmoid_gate(attended, ops.linear(x, layer.attn_gate))
         delta = ops.linear(attended, layer.attn_output)
-        if layer.ffn_norm is None:
+        if self.config.layers[index].parallel:
             return ops.add_outputs(delta, self._feed_forward(x, layer), None, x)
         x = ops.add_norm(residual, delta, layer.ffn_norm, branch=layer.attn_branch)
         return self._feed_forward(x, layer)

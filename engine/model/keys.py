@@ -29,6 +29,7 @@ _EFFECTS = frozenset(
         "residual_scale",
         "rope.dimension_count",
         "rope.freq_base_swa",
+        "rope.scaling.alpha",
         "rope.scaling.yarn_log_multiplier",
         "use_parallel_residual",
     }

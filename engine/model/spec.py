@@ -47,6 +47,17 @@ class Gating(StrEnum):
     """Softmax over the selected alone."""
 
 
+class QKNorm(StrEnum):
+    """What queries and keys are normed by (RMS)."""
+
+    HEADS = "heads"
+    """Each head by itself."""
+    ROTATED_HEADS = "rotated_heads"
+    """The same, behind the rotation and not before it."""
+    ALL_HEADS = "all_heads"
+    """All heads of q as one vector, and all of k."""
+
+
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
     """Rotary embedding parameters (Su et al. 2021; YaRN: Peng et al. 2023; LongRoPE: Ding et al. 2024)."""
@@ -92,8 +103,9 @@ class AttentionSpec:
     """Whether each head has a score that takes weight and gives no value."""
     softcap: float = 0.0
     """Scores become softcap · tanh(score / softcap); 0 leaves them."""
-    qk_norm: bool = False
-    """RMS norm over each head of q and k before the rotation."""
+    qk_norm: QKNorm | None = None
+    gated: bool = False
+    """Whether its result is multiplied by the sigmoid of a projection of its input."""
     biased: bool = False
     """q, k and v biases are required (they are read wherever a file has them)."""
     temperature: float = 0.0
@@ -135,7 +147,7 @@ class ExpertsSpec:
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """One layer: two branches, each normed on its way in, and on its way out where a name stands for it."""
+    """One layer: two branches, each with a norm before it and one behind it where a name stands for them."""
 
     attention: AttentionSpec
     ffn_size: int
@@ -144,11 +156,14 @@ class LayerSpec:
     activation: Activation = Activation.SILU
     gated: bool = True
     """Or without a gate: down · activation(up · x)."""
-    attn_norm: str = "attn_norm"
+    attn_norm: str | None = "attn_norm"
     attn_post_norm: str | None = None
     ffn_norm: str | None = "ffn_norm"
-    """None: both branches read the first norm's output, and their sum joins the residual stream."""
     ffn_post_norm: str | None = None
+    post_norm_eps: float | None = None
+    """Of the norms behind the branches; None: that of all norms."""
+    parallel: bool = False
+    """Both branches read the first norm's output, and their sum joins the residual stream."""
     fused: bool = False
     """Whether files usually have q, k and v in one matrix; which one a file has decides."""
     branch_scale: float = 1.0
@@ -170,6 +185,8 @@ class ModelConfig:
     """Whether norms take the mean off (LayerNorm), or not (RMS)."""
     context_length: int
     embedding_scale: float = 1.0
+    embedding_norm: bool = False
+    """Whether embeddings pass an RMS norm without a weight."""
     logit_scale: float = 1.0
     logit_softcap: float = 0.0
     """Logits become softcap · tanh(logit / softcap) after their scale; 0 leaves them."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from engine.api.errors import ModelFileError, UnsupportedModelError
 from engine.gguf.file import GGUFFile
 from engine.gguf.header import TensorInfo
-from engine.model.spec import ExpertsSpec, LayerSpec, ModelConfig
+from engine.model.spec import ExpertsSpec, LayerSpec, ModelConfig, QKNorm
 from kernels.quant.dequant import SUPPORTED
 
 _IGNORED = ("rope.freqs", "rot_embd", "attn_rot_embd")
@@ -143,13 +143,17 @@ def _expected_of_layer(
     for name in filter(None, norms):
         expected |= _norm(f"{prefix}.{name}", hidden, config.centred)
     if attention.qk_norm:
-        for part in "qk":
-            expected[f"{prefix}.attn_{part}_norm.weight"] = ((attention.head_dim,), True)
+        together = attention.qk_norm is QKNorm.ALL_HEADS
+        for part, heads in (("q", attention.heads), ("k", attention.kv_heads)):
+            size = attention.head_dim * (heads if together else 1)
+            expected[f"{prefix}.attn_{part}_norm.weight"] = ((size,), True)
     if attention.sinks:
         expected[f"{prefix}.attn_sinks.weight"] = ((attention.heads,), True)
     for rows in qkv_rows(prefix, layer, tensors):
         expected |= _matrix(rows, hidden, attention.biased)
     expected |= _matrix(Rows(f"{prefix}.attn_output", hidden), attention.q_size)
+    if attention.gated:
+        expected |= _matrix(Rows(f"{prefix}.attn_gate", attention.q_size), hidden)
     if layer.experts is not None:
         return expected | _expected_of_experts(prefix, layer.experts, hidden, tensors)
     for rows in gate_rows(prefix, layer, tensors):

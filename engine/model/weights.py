@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.gguf.file import GGUFFile
 from engine.model.rope import inverse_frequencies
-from engine.model.spec import AttentionSpec, ExpertsSpec, LayerSpec, ModelConfig, RopeConfig
+from engine.model.spec import AttentionSpec, ExpertsSpec, LayerSpec, ModelConfig, QKNorm, RopeConfig
 from engine.model.tensors import Rows, check_tensors, expert_rows, gate_rows, qkv_rows, shared_rows
 from kernels.contract import (
     Branch,
@@ -25,6 +25,8 @@ from kernels.contract import (
 )
 from kernels.quant.dequant import as_tensor, dequantize
 
+_BY_HEAD = (QKNorm.HEADS, QKNorm.ROTATED_HEADS)
+
 Progress = Callable[[float, str], None]
 
 
@@ -32,9 +34,13 @@ Progress = Callable[[float, str], None]
 class LayerWeights:
     """One decoder layer."""
 
-    attn_norm: Any
+    attn_norm: Any | None
     qkv: Any
+    all_heads_norms: list[Any]
+    """Over all of q and all of k, or none."""
     attention: LayerAttention
+    attn_gate: Any | None
+    """Of what it attended to."""
     attn_output: Any
     attn_branch: Branch
     ffn_norm: Any | None
@@ -58,6 +64,7 @@ class ModelWeights:
     """One decoder's weights as handles of an `Operations`."""
 
     embedding: Any
+    embedding_norm: Any | None
     layers: list[LayerWeights]
     output_norm: Any
     head: Any
@@ -88,6 +95,7 @@ def _load(file: GGUFFile, config: ModelConfig, ops: Operations, progress: Progre
     embedding = loader.matrix(Rows("token_embd", config.vocab_size), config.hidden_size)
     weights = ModelWeights(
         embedding=ops.make_embedding(embedding, head if tied else None),
+        embedding_norm=loader.embedding_norm(),
         layers=layers,
         output_norm=loader.norm("output_norm", config.logit_scale),
         head=head,
@@ -130,16 +138,18 @@ class _Loader:
             for heads in (attention.heads, attention.kv_heads)
         ]
         return LayerWeights(
-            attn_norm=self.norm(f"{prefix}.{layer.attn_norm}"),
+            attn_norm=self.norm_before(prefix, layer.attn_norm),
             qkv=self.linear(qkv_rows(prefix, layer, self.file.tensors), hidden, [*orders, None]),
+            all_heads_norms=self.all_heads_norms(prefix, attention, orders),
             attention=self.attention(prefix, attention, orders),
+            attn_gate=self.attention_gate(prefix, attention),
             attn_output=self.linear([Rows(f"{prefix}.attn_output", hidden)], attention.q_size),
-            attn_branch=self.branch(prefix, layer.attn_post_norm, layer.branch_scale),
-            ffn_norm=None if layer.ffn_norm is None else self.norm(f"{prefix}.{layer.ffn_norm}"),
+            attn_branch=self.branch(prefix, layer, layer.attn_post_norm),
+            ffn_norm=self.norm_before(prefix, layer.ffn_norm),
             ffn=self.feed_forward(prefix, layer),
             experts=None if layer.experts is None else self.experts(prefix, layer, layer.experts),
             shared_gate=self.shared_gate(prefix, layer),
-            ffn_branch=self.branch(prefix, layer.ffn_post_norm, layer.branch_scale),
+            ffn_branch=self.branch(prefix, layer, layer.ffn_post_norm),
         )
 
     def attention(self, prefix: str, attention: AttentionSpec, orders: list[Tensor | None]) -> LayerAttention:
@@ -149,7 +159,8 @@ class _Loader:
             window=attention.window,
             softcap=attention.softcap,
             sinks=self.vector(f"{prefix}.attn_sinks.weight").to(self.ops.device) if attention.sinks else None,
-            qk_norm=self.qk_norm(prefix, attention, orders) if attention.qk_norm else None,
+            qk_norm=self.qk_norm(prefix, attention, orders) if attention.qk_norm in _BY_HEAD else None,
+            norm_rotated=attention.qk_norm is QKNorm.ROTATED_HEADS,
             temperature=attention.temperature,
             temperature_length=attention.temperature_length,
         )
@@ -161,6 +172,22 @@ class _Loader:
             repeated = repeated if order is None else repeated[order]
             rows.append(repeated.view(heads, attention.head_dim))
         return self.ops.make_norm(torch.cat(rows), self.config.norm_eps)
+
+    def attention_gate(self, prefix: str, attention: AttentionSpec) -> Any | None:
+        if not attention.gated:
+            return None
+        return self.linear([Rows(f"{prefix}.attn_gate", attention.q_size)], self.config.hidden_size)
+
+    def all_heads_norms(
+        self, prefix: str, attention: AttentionSpec, orders: list[Tensor | None]
+    ) -> list[Any]:
+        if attention.qk_norm is not QKNorm.ALL_HEADS:
+            return []
+        weights = [self.vector(f"{prefix}.attn_{part}_norm.weight") for part in "qk"]
+        return [
+            self.ops.make_norm(weight if order is None else weight[order], self.config.norm_eps)
+            for weight, order in zip(weights, orders, strict=True)
+        ]
 
     def feed_forward(self, prefix: str, layer: LayerSpec) -> FeedForward | None:
         """The layer's own, or its shared expert."""
@@ -216,11 +243,11 @@ class _Loader:
         count, rows, columns = info.shape
         return QuantizedMatrix(self.file.stored(f"{name}.weight"), info.type, (count * rows, columns))
 
-    def branch(self, prefix: str, norm: str | None, scale: float) -> Branch:
+    def branch(self, prefix: str, layer: LayerSpec, norm: str | None) -> Branch:
         """A norm's weight takes the scale in."""
         if norm is None:
-            return Branch(None, scale)
-        return Branch(self.norm(f"{prefix}.{norm}", scale))
+            return Branch(None, layer.branch_scale)
+        return Branch(self.norm(f"{prefix}.{norm}", layer.branch_scale, layer.post_norm_eps))
 
     def rotation(self, rope: RopeConfig | None) -> Rotation:
         """One without rotation turns a pair by 0."""
@@ -270,13 +297,22 @@ class _Loader:
     def optional_vector(self, name: str) -> Tensor | None:
         return self.vector(name) if name in self.file.tensors else None
 
-    def norm(self, name: str, scale: float = 1.0) -> Any:
+    def embedding_norm(self) -> Any | None:
+        config = self.config
+        if not config.embedding_norm:
+            return None
+        return self.ops.make_norm(torch.ones(config.hidden_size), config.norm_eps)
+
+    def norm_before(self, prefix: str, name: str | None) -> Any | None:
+        """Of a branch's input."""
+        return None if name is None else self.norm(f"{prefix}.{name}")
+
+    def norm(self, name: str, scale: float = 1.0, eps: float | None = None) -> Any:
         config = self.config
         bias = self.optional_vector(f"{name}.bias")
         bias = None if bias is None else bias * scale
-        return self.ops.make_norm(
-            self.vector(f"{name}.weight") * scale, config.norm_eps, bias, config.centred
-        )
+        eps = config.norm_eps if eps is None else eps
+        return self.ops.make_norm(self.vector(f"{name}.weight") * scale, eps, bias, config.centred)
 
     def _raw(self, name: str) -> Tensor:
         return as_tensor(self.file.tensor_bytes(name))
@@ -285,11 +321,16 @@ class _Loader:
 def _handles(weights: ModelWeights) -> Iterable[Any]:
     """All that hold memory."""
     yield from (weights.embedding, weights.output_norm, weights.head)
+    if weights.embedding_norm is not None:
+        yield weights.embedding_norm
     for layer in weights.layers:
         for part in fields(layer):
             value = getattr(layer, part.name)
             if isinstance(value, FeedForward):
                 yield from (value.gate_up, value.down)
+                continue
+            if isinstance(value, list):
+                yield from value
                 continue
             if isinstance(value, LayerAttention):
                 value = value.qk_norm

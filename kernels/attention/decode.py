@@ -115,7 +115,7 @@ def _launch(
         QUANTIZED=layer.scales is not None,
         APPEND=qkv is not None,
         QKV_SPLITS=0 if qkv is None else qkv.shape[0],
-        NORM=qk_norm is not None,
+        NORM=shape.norm(qk_norm),
         PAIRS=plan.pairs,
         ADJACENT=plan.adjacent,
         STEP=COMBINED,

@@ -96,7 +96,7 @@ def append_token(
     )  # fmt: skip
     value = rotate_heads(
         qkv, place, heads + KV_HEADS + head + one, wanted, cos, sin, norm, stride, eps, 0,
-        QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, False,
+        QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, "",
     )  # fmt: skip
     key, value = _store_token(
         values, scales, key, value, slot, head, wanted, block_stride, scale_stride,

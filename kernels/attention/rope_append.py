@@ -29,7 +29,8 @@ def rope_append(
     """Normalise and rotate q and k; write every token's k and v to its slot of the layer's pages.
 
     qkv float32 or float16 [S, T, (q_heads + 2 kv_heads) * head_dim], added up over S in index order;
-    qk_norm float32 [q_heads + kv_heads, head_dim], RMS norm weights of each head.
+    qk_norm float32 [q_heads + kv_heads, head_dim], RMS norm weights of each head; they follow the rotation
+    where `shape.norm_rotated` says so.
 
     → float16 [T, q_heads, head_dim], already times `shape.q_scale`. Any T is one launch.
     """
@@ -62,7 +63,7 @@ def rope_append(
         BLOCK_SIZE=shape.block_size,
         PAIRS=rotation.inv_freq.shape[0],
         ADJACENT=rotation.pairing == "adjacent",
-        NORM=qk_norm is not None,
+        NORM=shape.norm(qk_norm),
         QUANTIZED=layer.scales is not None,
         TEMPERATURE=shape.temperature,
         TEMPERATURE_LENGTH=shape.temperature_length,
@@ -137,7 +138,7 @@ def rotate_heads(
     ADJACENT: tl.constexpr,
     NORM: tl.constexpr,
 ) -> tl.tensor:
-    """Sum, normalise and rotate some heads of one token → float32 [ROWS, DIM].
+    """Sum, normalise and rotate some heads of one token → float32 [ROWS, DIM]; NORM says in which order.
 
     place int64 scalar: offset of the token's row in split 0; head int32 [ROWS], inside bool [ROWS].
     Heads from `rotated_heads` on are summed alone. Each value is read with its partner of the pair,
@@ -154,15 +155,24 @@ def rotate_heads(
         x += tl.load(row + step + d[None, :], mask=kept, other=0.0).to(tl.float32)
         y += tl.load(row + step + partner[None, :], mask=kept, other=0.0).to(tl.float32)
     rotates = (head < rotated_heads)[:, None]
-    if NORM:
-        weight = norm + head[:, None] * HEAD_DIM
+    weight = norm + head[:, None] * HEAD_DIM
+    if NORM == "before":
         own = tl.load(weight + d[None, :], mask=kept & rotates, other=1.0)
         other = tl.load(weight + partner[None, :], mask=kept & rotates, other=1.0)
-        root = tl.sqrt_rn(tl.sum(x * x, axis=1) / HEAD_DIM + eps)[:, None]
-        root = tl.where(rotates & inside[:, None], root, 1.0)
+        root = _root(x, rotates & inside[:, None], eps, HEAD_DIM)
         x = x / root * own
         y = y / root * other
-    return tl.where(rotates, x * cos[None, :] + y * sin[None, :], x)
+    turned = tl.where(rotates, x * cos[None, :] + y * sin[None, :], x)
+    if NORM == "after":
+        own = tl.load(weight + d[None, :], mask=kept & rotates, other=1.0)
+        turned = turned / _root(turned, rotates & inside[:, None], eps, HEAD_DIM) * own
+    return turned
+
+
+@triton.jit
+def _root(x: tl.tensor, normed: tl.tensor, eps: tl.tensor, HEAD_DIM: tl.constexpr) -> tl.tensor:
+    """float32 [ROWS, 1]: what rows of x are divided by where they are `normed`, 1 elsewhere."""
+    return tl.where(normed, tl.sqrt_rn(tl.sum(x * x, axis=1) / HEAD_DIM + eps)[:, None], 1.0)
 
 
 @triton.jit(do_not_specialize=["num_tokens"])

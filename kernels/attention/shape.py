@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from kernels.cuda.activations import SUM_WIDTH, Activations
 
@@ -28,6 +29,8 @@ class AttentionShape:
     temperature: float = 0.0
     """Queries are multiplied by 1 + temperature · ln(1 + ⌊position / temperature_length⌋)."""
     temperature_length: int = 1
+    norm_rotated: bool = False
+    """Whether the norm of q and k follows the rotation, and not the rotation it."""
 
     def __post_init__(self) -> None:
         if self.q_heads % self.kv_heads:
@@ -43,6 +46,12 @@ class AttentionShape:
     def groups(self) -> int:
         """Query heads that share a KV head."""
         return self.q_heads // self.kv_heads
+
+    def norm(self, weight: Tensor | None) -> str:
+        """When kernels apply the norm of q and k: "before" the rotation, "after" it, or never."""
+        if weight is None:
+            return ""
+        return "after" if self.norm_rotated else "before"
 
     @property
     def q_scale(self) -> float:

@@ -154,14 +154,14 @@ class CPUOperations(TorchOperations):
         self,
         residual: Tensor,
         delta: Tensor | None,
-        norm: NormWeight,
+        norm: NormWeight | None,
         rows: Tensor | None = None,
         branch: Branch = PLAIN_BRANCH,
     ) -> Tensor:
         """One kernel where a branch is added as it is."""
         narrow = delta is not None and delta.dtype is not torch.float32
-        plain = branch == PLAIN_BRANCH and not norm.centred and norm.bias is None
-        if residual.shape[1] % LANES or narrow or not plain:
+        plain = norm is not None and not norm.centred and norm.bias is None
+        if norm is None or residual.shape[1] % LANES or narrow or not plain or branch != PLAIN_BRANCH:
             return super().add_norm(residual, delta, norm, rows, branch)
         if rows is not None and rows.shape[0] != residual.shape[0]:
             residual, delta = residual[rows], None if delta is None else delta[rows]
@@ -183,7 +183,8 @@ class CPUOperations(TorchOperations):
     def attend(self, qkv: Tensor, prepared: Any, layer: int, attention: LayerAttention) -> Tensor:
         """One kernel over the KV in place for passes of few tokens, where all of a context is seen."""
         seen_whole = not attention.window and not attention.softcap and attention.sinks is None
-        if prepared.decode is None or not seen_whole or attention.temperature:
+        other_queries = attention.temperature or attention.norm_rotated
+        if prepared.decode is None or not seen_whole or other_queries:
             return super().attend(qkv, prepared, layer, attention)
         norm, tables = attention.qk_norm, prepared.decode
         return attend_decode(

@@ -1,4 +1,4 @@
-"""The gate of a feed-forward layer as a kernel of its own: activation(gate) * up with its sums."""
+"""Gates as kernels of their own: activation(gate) * up of a feed-forward part, and x * σ(gate)."""
 
 import torch
 import triton
@@ -135,8 +135,72 @@ def _gate(
         product = gated_value(gate, up, ACTIVATION).to(tl.float16)
     else:
         product = held(activated(total, ACTIVATION)).to(tl.float16)
+    _store(values, sums, product, row, start, F, GROUPS, WIDTH, BLOCK)
+
+
+@triton.jit
+def _store(
+    values: tl.tensor,
+    sums: tl.tensor,
+    product: tl.tensor,
+    row: tl.tensor,
+    start: tl.tensor,
+    F: tl.constexpr,
+    GROUPS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """BLOCK float16 columns of a row from `start` on, 0 behind the last of F, and their sums."""
     column = start + tl.arange(0, BLOCK)
     tl.store(values + row * F + column, product, mask=column < F)
     added = tl.sum(tl.reshape(product.to(tl.float32), (BLOCK // WIDTH, WIDTH)), axis=1)
     group = start // WIDTH + tl.arange(0, BLOCK // WIDTH)
     tl.store(sums + row * GROUPS + group, added, mask=group < GROUPS)
+
+
+def sigmoid_gate(x: Activations, gate: Tensor) -> Activations:
+    """x * σ(gate): gate float32 or float16 [S, M, F], added up over S in index order; grid as above."""
+    splits, rows, features = gate.shape
+    values, sums = torch.empty_like(x.values), torch.empty_like(x.sums)
+    block = min(_BLOCK, max(SUM_WIDTH, triton.next_power_of_2(features)))
+    if rows:
+        _sigmoid_gate[(rows, triton.cdiv(features, block))](
+            x.values,
+            gate,
+            values,
+            sums,
+            rows,
+            F=features,
+            SPLITS=splits,
+            GROUPS=x.sums.shape[1],
+            WIDTH=SUM_WIDTH,
+            BLOCK=block,
+            num_warps=4,
+        )
+    return Activations(values, sums)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _sigmoid_gate(
+    x: tl.tensor,
+    gate: tl.tensor,
+    values: tl.tensor,
+    sums: tl.tensor,
+    rows: int,
+    F: tl.constexpr,
+    SPLITS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Bytes per row: F * (2 + 4 splits) read, 2 F + F / 4 written."""
+    row = tl.program_id(0).to(tl.int64)
+    start = tl.program_id(1) * BLOCK
+    column = start + tl.arange(0, BLOCK)
+    inside = column < F
+    total = tl.load(gate + row * F + column, mask=inside, other=0.0).to(tl.float32)
+    for split in tl.static_range(1, SPLITS):
+        total += tl.load(gate + (split * rows + row) * F + column, mask=inside, other=0.0).to(tl.float32)
+    value = tl.load(x + row * F + column, mask=inside, other=0.0).to(tl.float32)
+    product = (value * tl.sigmoid(total)).to(tl.float16)
+    _store(values, sums, product, row, start, F, GROUPS, WIDTH, BLOCK)

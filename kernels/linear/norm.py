@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.cuda.activations import SUM_WIDTH, Activations
+from kernels.linear.gate import held
 
 FEW_ROWS = 132
 """Up to so many rows every row has a multiprocessor of its own, and threads hide its latency."""
@@ -14,7 +15,7 @@ FEW_ROWS = 132
 def add_norm(
     residual: Tensor,
     delta: Tensor | None,
-    weight: Tensor,
+    weight: Tensor | None,
     eps: float,
     rows: Tensor | None = None,
     batch_invariant: bool = False,
@@ -32,7 +33,8 @@ def add_norm(
     The sum over the splits is normalised with `joins`, weight and eps, and multiplied by `scale` before
     it is added. centred: x less its mean is normalised (LayerNorm).
 
-    → values float16 [T or R, H] = x / sqrt(mean(x²) + eps) * weight, and their sums of 16.
+    → values float16 [T or R, H] = x / sqrt(mean(x²) + eps) * weight, and their sums of 16; without a
+    weight x itself, held to float16's range.
     """
     hidden = residual.shape[1]
     count = residual.shape[0] if rows is None else rows.shape[0]
@@ -44,10 +46,10 @@ def add_norm(
         _add_norm[(count,)](
             residual,
             residual if delta is None else delta,
-            weight,
+            residual if weight is None else weight,
             residual if rows is None else rows,
-            weight if joins is None else joins[0],
-            weight if bias is None else bias,
+            residual if joins is None else joins[0],
+            residual if bias is None else bias,
             values,
             sums,
             residual.shape[0],
@@ -61,6 +63,7 @@ def add_norm(
             SPLITS=0 if delta is None else delta.shape[0],
             PICKED=rows is not None,
             JOINS=joins is not None,
+            NORMED=weight is not None,
             BIAS=bias is not None,
             CENTRED=centred,
             num_warps=_warps(block, 1 if batch_invariant else count),
@@ -95,6 +98,7 @@ def _add_norm(
     SPLITS: tl.constexpr,
     PICKED: tl.constexpr,
     JOINS: tl.constexpr,
+    NORMED: tl.constexpr,
     BIAS: tl.constexpr,
     CENTRED: tl.constexpr,
 ) -> None:
@@ -120,11 +124,14 @@ def _add_norm(
         x += added * join_scale
         if not PICKED:
             tl.store(residual + row * H + column, x, mask=inside)
-    scale = tl.load(weight + column, mask=inside, other=0.0)
+    scale = tl.load(weight + column, mask=inside, other=0.0) if NORMED else 1.0
     if CENTRED:
         x = tl.where(inside, x - tl.sum(x, axis=0) / H, 0.0)
-    root = tl.sqrt_rn(tl.sum(x * x, axis=0) / H + eps)
-    normed = x / root * scale
+    if NORMED:
+        root = tl.sqrt_rn(tl.sum(x * x, axis=0) / H + eps)
+        normed = x / root * scale
+    else:
+        normed = held(x)
     if BIAS:
         normed += tl.load(bias + column, mask=inside, other=0.0)
     y = normed.to(tl.float16)

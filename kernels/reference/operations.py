@@ -206,18 +206,20 @@ class TorchOperations:
         tables = [_rotation_table(one, positions, kv.head_dim // 2) for one in rotations]
         return PreparedPass(kv, tables, layout.slot_mapping, layout)
 
-    def embed(self, ids: Tensor, handle: Embedding) -> Tensor:
+    def embed(self, ids: Tensor, handle: Embedding, norm: NormWeight | None = None) -> Tensor:
         """Gather rows."""
         if handle.dense is not None:
-            return handle.dense[ids]
-        assert handle.raw is not None
-        return dequantize(handle.raw[ids].reshape(-1), handle.type, (ids.shape[0], handle.hidden))
+            rows = handle.dense[ids]
+        else:
+            assert handle.raw is not None
+            rows = dequantize(handle.raw[ids].reshape(-1), handle.type, (ids.shape[0], handle.hidden))
+        return rows if norm is None else _norm(rows, norm)
 
     def add_norm(
         self,
         residual: Tensor,
         delta: Tensor | None,
-        norm: NormWeight,
+        norm: NormWeight | None,
         rows: Tensor | None = None,
         branch: Branch = PLAIN_BRANCH,
     ) -> Tensor:
@@ -226,11 +228,21 @@ class TorchOperations:
             if branch.norm is not None:
                 delta = _norm(delta.to(torch.float32), branch.norm)
             residual.add_(delta, alpha=branch.scale)
-        return _norm(residual if rows is None else residual[rows], norm)
+        x = residual if rows is None else residual[rows]
+        return x if norm is None else _norm(x, norm)
 
     def linear(self, x: Tensor, handle: DenseLinear) -> Tensor:
         """One product over all rows."""
         return apply_dense(x, handle)
+
+    def norm_columns(self, output: Tensor, norms: Sequence[NormWeight]) -> Tensor:
+        """In place where it is float32."""
+        normed, start = output.to(torch.float32), 0
+        for norm in norms:
+            part = normed[:, start : start + norm.scaled.shape[0]]
+            part.copy_(_norm(part, norm))
+            start += part.shape[1]
+        return normed
 
     def gated_linear(self, x: Tensor, handle: GateLinear) -> Tensor:
         """A gated unit (Shazeer 2020) over one product of both halves."""
@@ -266,6 +278,10 @@ class TorchOperations:
             attention.sinks,
         )  # fmt: skip
 
+    def sigmoid_gate(self, x: Tensor, gate: Tensor) -> Tensor:
+        """In float32."""
+        return x.to(torch.float32) * torch.sigmoid(gate.to(torch.float32))
+
     def soft_cap(self, output: Tensor, cap: float) -> Tensor:
         """In float32."""
         return output.to(torch.float32).div(cap).tanh_().mul_(cap)
@@ -284,10 +300,13 @@ class TorchOperations:
         heads = qkv.view(tokens, -1, dim)
         q_heads = heads.shape[1] - 2 * kv.kv_heads
         rotated = heads[:, : q_heads + kv.kv_heads]
-        if attention.qk_norm is not None:
-            rotated.copy_(_norm(rotated, attention.qk_norm))
+        norm = attention.qk_norm
+        if norm is not None and not attention.norm_rotated:
+            rotated.copy_(_norm(rotated, norm))
         turned = torch.view_as_complex(rotated.unflatten(-1, (dim // 2, 2)))
         turned.mul_(prepared.rotations[attention.rotation])
+        if norm is not None and attention.norm_rotated:
+            rotated.copy_(_norm(rotated, norm))
         if attention.temperature:
             heads[:, :q_heads].mul_(_temperatures(attention, prepared.layout.positions))
         new = heads[:, q_heads:].transpose(0, 1)

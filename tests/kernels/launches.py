@@ -14,8 +14,9 @@ from kernels.attention.rope_append import rope_append
 from kernels.attention.shape import AttentionShape, make_output
 from kernels.contract import Rotation
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables
-from kernels.linear.gate import gate_activations
+from kernels.linear.gate import gate_activations, sigmoid_gate
 from kernels.linear.norm import add_norm
+from kernels.linear.norm_columns import norm_columns
 from kernels.linear.rows import MAX_ROWS, gated_rows, linear_rows
 from kernels.linear.wide import gated_wide, linear_batch_invariant_parts, linear_wide
 from kernels.planes import layout
@@ -61,6 +62,8 @@ def _norms() -> Iterator[Launch]:
     for tokens, splits in ((1, 0), (1, 4), (32, 2), (2048, 1)):
         yield Launch(f"norm {tokens} tokens, {splits} splits", partial(_norm, tokens, splits))
     yield Launch("norm of picked rows", partial(_norm, 2048, 1, 32))
+    yield Launch("residual without a norm", partial(add_norm, _empty(32, HIDDEN), None, None, 0.0))
+    yield Launch("norms of all heads", partial(_norm_columns, 32))
 
 
 def _linears() -> Iterator[Launch]:
@@ -78,6 +81,7 @@ def _linears() -> Iterator[Launch]:
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         yield Launch(f"{str(dtype)[6:]} linear, 8 tokens", partial(_dense, dtype))
     yield Launch("gate", partial(_gate, 256))
+    yield Launch("gate of attention", partial(sigmoid_gate, _activations(32), _empty(2, 32, HIDDEN)))
 
 
 def _attention() -> Iterator[Launch]:
@@ -110,6 +114,11 @@ def _norm(tokens: int, splits: int, picked: int = 0) -> object:
     delta = _empty(splits, tokens, HIDDEN) if splits else None
     rows = _empty(picked, dtype=torch.int32) if picked else None
     return add_norm(_empty(tokens, HIDDEN), delta, _empty(HIDDEN), 1e-6, rows)
+
+
+def _norm_columns(tokens: int) -> object:
+    widths = (SHAPE.q_heads * SHAPE.head_dim, SHAPE.kv_heads * SHAPE.head_dim)
+    return norm_columns(_qkv(tokens)[0], [(_empty(width), 1e-6) for width in widths])
 
 
 def _planes(type: GGMLType, rows: int, columns: int) -> PlanesMatrix:

@@ -45,6 +45,19 @@ def with_attention(config: ModelConfig, change: Callable[[int, AttentionSpec], A
     return with_layers(config, lambda index, layer: replace(layer, attention=change(index, layer.attention)))
 
 
+def without_guessing(keys: Keys, plain: ModelConfig) -> ModelConfig:
+    """The decoder without the file's last layers, which guess tokens ahead."""
+    guessing = keys.count("nextn_predict_layers")
+    if guessing >= plain.num_layers:
+        raise keys.error("nextn_predict_layers", f"{guessing} of {plain.num_layers} layers")
+    return replace(plain, layers=plain.layers[: plain.num_layers - guessing], ignored_layers=guessing)
+
+
+def windowed_base(keys: Keys) -> float:
+    """The rotation's base of windowed layers: that of the others where no key gives one."""
+    return keys.above_zero("rope.freq_base_swa", keys.number("rope.freq_base", 10000.0))
+
+
 def held_to(config: ModelConfig, tokens: int) -> ModelConfig:
     """The decoder with contexts of at most so many tokens."""
     return replace(config, context_length=min(config.context_length, tokens))
@@ -70,15 +83,16 @@ def read_experts(keys: Keys, size: int, gating: Gating = Gating.SOFTMAX) -> Expe
 
 
 def with_experts(
-    keys: Keys, config: ModelConfig, experts: ExpertsSpec, leading_dense: int = 0
+    keys: Keys, config: ModelConfig, experts: ExpertsSpec, leading_dense: int = 0, step: int = 1
 ) -> ModelConfig:
-    """Every layer but the leading ones with experts in place of its feed-forward part."""
+    """Experts for the feed-forward part of every `step`-th layer that is none of the leading ones."""
     if experts.used > experts.count:
         raise keys.error("expert_used_count", f"{experts.used} of {experts.count} experts")
     if experts.count % experts.groups or experts.groups_used > experts.groups:
         raise keys.error("expert_group_count", f"{experts.groups} for {experts.count} experts")
 
     def change(index: int, layer: LayerSpec) -> LayerSpec:
-        return layer if index < leading_dense else replace(layer, ffn_size=0, experts=experts)
+        dense = index < leading_dense or (index + 1) % step
+        return layer if dense else replace(layer, ffn_size=0, experts=experts)
 
     return with_layers(config, change)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from engine.model.families.family import Family, with_layers
 from engine.model.keys import Keys
-from engine.model.spec import Activation, AttentionSpec, LayerSpec, ModelConfig, RopePairing
+from engine.model.spec import Activation, AttentionSpec, LayerSpec, ModelConfig, QKNorm, RopePairing
 
 _GEMMA2_27B_LAYERS = 46
 _GEMMA3_27B_LAYERS = 62
@@ -54,7 +54,7 @@ def _gemma3(keys: Keys, plain: ModelConfig) -> ModelConfig:
     windowed = keys.windowed(plain.num_layers, period=6)
     attention = []
     for layer, narrow in zip(plain.layers, windowed, strict=True):
-        one = replace(_scaled(plain, layer.attention, _GEMMA3_27B_LAYERS), qk_norm=True)
+        one = replace(_scaled(plain, layer.attention, _GEMMA3_27B_LAYERS), qk_norm=QKNorm.HEADS)
         if window and narrow and one.rope is not None:
             one = replace(one, window=window, rope=one.rope.plain(base))
         attention.append(one)

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from engine.model.families.family import Family, read_experts, with_experts, with_layers
+from engine.model.families.family import Family, read_experts, with_experts, with_layers, without_guessing
 from engine.model.keys import Keys
-from engine.model.spec import Gating, LayerSpec, ModelConfig, RopePairing
+from engine.model.spec import Gating, LayerSpec, ModelConfig, QKNorm, RopePairing
 
 
 def _glm4(_keys: Keys, plain: ModelConfig) -> ModelConfig:
@@ -15,27 +15,27 @@ def _glm4(_keys: Keys, plain: ModelConfig) -> ModelConfig:
 
 
 def _glm4moe(keys: Keys, plain: ModelConfig) -> ModelConfig:
-    """The last layers guess tokens ahead and are no part of the decoder."""
-    guessing = keys.count("nextn_predict_layers")
-    if guessing >= plain.num_layers:
-        raise keys.error("nextn_predict_layers", f"{guessing} of {plain.num_layers} layers")
     normed = any(f"blk.0.attn_{part}_norm.weight" in keys.file.tensors for part in "qk")
 
     def changed(_index: int, layer: LayerSpec) -> LayerSpec:
         return replace(
             layer,
-            attention=replace(layer.attention, qk_norm=normed),
+            attention=replace(layer.attention, qk_norm=QKNorm.HEADS if normed else None),
             ffn_norm="post_attention_norm",
         )
 
-    made = replace(plain, layers=plain.layers[: plain.num_layers - guessing], ignored_layers=guessing)
     one = read_experts(keys, plain.layers[0].ffn_size, Gating.SIGMOID)
     experts = replace(
         one,
         normalised=keys.flag("expert_weights_norm", True),
         shared_size=one.size * keys.count("expert_shared_count"),
     )
-    return with_experts(keys, with_layers(made, changed), experts, keys.count("leading_dense_block_count"))
+    return with_experts(
+        keys,
+        with_layers(without_guessing(keys, plain), changed),
+        experts,
+        keys.count("leading_dense_block_count"),
+    )
 
 
 FAMILIES = (

@@ -8,7 +8,7 @@ from engine.model.spec import Activation, LayerSpec, ModelConfig, RopePairing
 
 
 def _parallel(_index: int, layer: LayerSpec) -> LayerSpec:
-    return replace(layer, ffn_norm=None)
+    return replace(layer, ffn_norm=None, parallel=True)
 
 
 def _command_r(keys: Keys, plain: ModelConfig) -> ModelConfig:

@@ -35,6 +35,5 @@ FAMILIES = (
     Family("llama", RopePairing.ADJACENT, _llama),
     Family("smollm3", RopePairing.ADJACENT, _smollm3),
     Family("internlm2", RopePairing.ADJACENT),
-    Family("ernie4_5", RopePairing.ADJACENT),
     Family("seed_oss", RopePairing.HALVES, _seed_oss),
 )

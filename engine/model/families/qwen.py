@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from engine.model.families.family import Family, held_to, read_experts, with_attention, with_experts
 from engine.model.keys import Keys
-from engine.model.spec import ModelConfig, RopePairing
+from engine.model.spec import ModelConfig, QKNorm, RopePairing
 
 
 def _qwen2(keys: Keys, plain: ModelConfig) -> ModelConfig:
@@ -16,7 +16,7 @@ def _qwen2(keys: Keys, plain: ModelConfig) -> ModelConfig:
 
 def _qwen3(keys: Keys, plain: ModelConfig) -> ModelConfig:
     window = keys.count("attention.sliding_window")
-    normed = with_attention(plain, lambda _index, attention: replace(attention, qk_norm=True))
+    normed = with_attention(plain, lambda _index, attention: replace(attention, qk_norm=QKNorm.HEADS))
     return held_to(normed, window) if window else normed
 
 

@@ -103,6 +103,39 @@ def test_qwen2_with_yarn(tmp_path):
     assert (made.ext_factor, made.attn_factor) == (1.0, 0.5)
 
 
+def test_experts_are_in_some_layers(tmp_path):
+    made = config(
+        tmp_path,
+        "ernie4_5-moe",
+        tensors=8,
+        block_count=7,
+        expert_count=4,
+        expert_used_count=2,
+        expert_feed_forward_length=32,
+        expert_shared_feed_forward_length=64,
+        interleave_moe_layer_step=2,
+        leading_dense_block_count=2,
+    )
+    assert [index for index, layer in enumerate(made.layers) if layer.experts is not None] == [3, 5]
+    assert [layer.ffn_size for layer in made.layers] == [96, 96, 96, 0, 96, 0, 96]
+
+
+@pytest.mark.parametrize(("arch", "layers"), [("olmo2", 4), ("exaone4", 64)])
+def test_windowed_layers_may_have_a_base_of_their_own(arch: str, layers: int, tmp_path):
+    made = config(
+        tmp_path,
+        arch,
+        tensors=layers,
+        block_count=layers,
+        attention__sliding_window=128,
+        rope__freq_base=5e5,
+        rope__freq_base_swa=1e4,
+    )
+    windowed, full = made.layers[2].attention, made.layers[3].attention
+    assert windowed.window == 128 and rope(made).base == 1e4
+    assert full.window == 0 and (full.rope is None if arch == "exaone4" else full.rope.base == 5e5)
+
+
 def test_old_linear_scaling_has_no_type_and_none_means_none(tmp_path):
     assert rope(config(tmp_path, rope__scale_linear=2.0)).scaling is RopeScaling.LINEAR
     assert (

@@ -184,6 +184,10 @@ def test_fused_odd_shapes(shape, device):
     check_fused(shape, [150, 1, 64], device, sinks=torch.linspace(-1, 2, shape.q_heads, device=device))
 
 
+def test_fused_with_norms_behind_the_rotation(device):
+    check_fused(dataclasses.replace(SMALL, norm_rotated=True), [18, 0, 3], device, pairs=6)
+
+
 @pytest.mark.parametrize("contexts", [[2000], [640] * 8, [640] * 32, [32_000] + [500] * 30 + [0]])
 def test_fused_real_shapes(contexts, device, full):
     check_fused(

@@ -26,7 +26,7 @@ def clone(kv: TritonKV) -> TritonKV:
 
 
 def run(shape, device, kv_format="float16", pairing="halves", norm=True, splits=2, pairs=None, magnitude=1.0,
-        dtype=torch.float32, contexts=(5, 40, 7), queries=(1, 20, 3), far=0):  # fmt: skip
+        dtype=torch.float32, contexts=(5, 40, 7), queries=(1, 20, 3), far=0, eps=EPS):  # fmt: skip
     tables, blocks = make_tables(list(queries), list(contexts), 1, shape.block_size, device, padding_tokens=2)
     tables = dataclasses.replace(tables, positions=tables.positions + far)
     generator = torch.Generator().manual_seed(3)
@@ -41,9 +41,9 @@ def run(shape, device, kv_format="float16", pairing="halves", norm=True, splits=
     rotation = dataclasses.replace(make_rotation(shape, pairing, device, pairs), magnitude=magnitude)
     kv = poisoned_kv(shape, blocks, kv_format, device)
     twin = clone(kv)
-    q = rope_append(qkv, tables, kv.layer(1), shape, rotation, weight, EPS)
+    q = rope_append(qkv, tables, kv.layer(1), shape, rotation, weight, eps)
     expected = rope_append_torch(
-        qkv, tables, twin.layer(1), shape, rotation, weight, EPS, dtype=torch.float64
+        qkv, tables, twin.layer(1), shape, rotation, weight, eps, dtype=torch.float64
     )
     assert q.dtype == torch.float16 and torch.isfinite(q).all()
     assert relative(q, expected) < 3e-4
@@ -71,6 +71,13 @@ def test_formats_and_pairings(kv_format, pairing, device, full):
 @pytest.mark.parametrize(("pairs", "magnitude"), [(4, 1.0), (12, 1.3)])
 def test_partial_and_scaled_rotation(pairing, pairs, magnitude, device):
     run(SMALL, device, pairing=pairing, pairs=pairs, magnitude=magnitude)
+
+
+@pytest.mark.parametrize(("pairing", "pairs"), [("adjacent", 4), ("halves", None)])
+def test_norms_behind_the_rotation(pairing, pairs, device):
+    """A magnitude of the rotation falls to them."""
+    shape = dataclasses.replace(SMALL, norm_rotated=True)
+    run(shape, device, pairing=pairing, pairs=pairs, magnitude=0.01, eps=1e-4)
 
 
 @pytest.mark.parametrize("splits", [1, 3])

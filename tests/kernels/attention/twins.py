@@ -74,10 +74,11 @@ def rope_append_torch(
         summed = summed + part.to(dtype)
     heads = summed.unflatten(-1, (-1, shape.head_dim))
     rotated = heads[:, : shape.q_heads + shape.kv_heads]
-    if qk_norm is not None:
-        root = (rotated.square().mean(-1, keepdim=True) + eps).sqrt()
-        rotated = rotated / root * qk_norm.to(dtype)
+    if qk_norm is not None and not shape.norm_rotated:
+        rotated = _norm_torch(rotated, qk_norm, eps)
     rotated = _rotate_torch(rotated, tables.positions, rotation)
+    if qk_norm is not None and shape.norm_rotated:
+        rotated = _norm_torch(rotated, qk_norm, eps)
     keys = rotated[:, shape.q_heads :]
     values = heads[:, shape.q_heads + shape.kv_heads :]
     block = tables.slots // shape.block_size
@@ -90,6 +91,10 @@ def rope_append_torch(
             layer.values[block, plane, :, offset] = quants
             layer.scales[block, plane, :, offset] = scales
     return (rotated[:, : shape.q_heads] * shape.q_scale).to(torch.float16)
+
+
+def _norm_torch(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight.to(x.dtype)
 
 
 def _rotate_torch(x: Tensor, positions: Tensor, rotation: Rotation) -> Tensor:

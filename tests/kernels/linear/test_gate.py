@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from kernels.linear.gate import gate_activations
+from kernels.cuda.activations import Activations
+from kernels.linear.gate import gate_activations, sigmoid_gate
 from kernels.planes.layout import gate_up_order
 from tests.kernels.linear.twins import gate_activations_torch
 from tests.kernels.quant_cases import relative_error
@@ -17,6 +18,20 @@ def test_kernel_equals_twin(activation, dtype, device: str, full: bool) -> None:
         result, twin = gate_activations(gate_up, activation), gate_activations_torch(gate_up, activation)
         assert result.values.shape == (rows, features)
         assert relative_error(result.values, twin.values) < 1e-4
+        padded = torch.nn.functional.pad(result.values.float(), (0, -features % 16))
+        assert torch.allclose(result.sums, padded.unflatten(1, (-1, 16)).sum(-1), atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_sigmoid_gate_equals_its_definition(dtype, device: str) -> None:
+    for splits, rows, features in ((1, 3, 48), (3, 2, 1100), (2, 0, 16)):
+        x = torch.randn(rows, features, device=device).half()
+        sums = torch.empty(rows, -(-features // 16), device=device)
+        gate = torch.randn(splits, rows, features, device=device).to(dtype) * 3
+        result = sigmoid_gate(Activations(x, sums), gate)
+        expected = x.float() * torch.sigmoid(gate.float().sum(0))
+        assert result.values.dtype == torch.float16
+        torch.testing.assert_close(result.values.float(), expected, rtol=1e-3, atol=1e-6)
         padded = torch.nn.functional.pad(result.values.float(), (0, -features % 16))
         assert torch.allclose(result.sums, padded.unflatten(1, (-1, 16)).sum(-1), atol=1e-4)
 

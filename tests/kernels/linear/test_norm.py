@@ -74,3 +74,15 @@ def test_a_row_does_not_depend_on_its_neighbours(device):
     together = add_norm(residual, delta, weight, EPS)
     assert torch.equal(together.values[2:3], alone.values) and torch.equal(together.sums[2:3], alone.sums)
     assert torch.isfinite(together.values[:3]).all()
+
+
+@pytest.mark.parametrize("splits", [0, 2])
+def test_without_a_norm_the_sum_itself_is_returned(splits, device):
+    residual, delta, _ = inputs(3, 40, splits, torch.float32, device)
+    residual[0, 5] = 1e6
+    expected = residual if delta is None else residual + (delta[0] + delta[1])
+    actual = add_norm(residual, delta, None, 0.0)
+    assert torch.equal(residual, expected)
+    assert torch.equal(actual.values, expected.clamp(-65504, 65504).half())
+    padded = torch.nn.functional.pad(actual.values.float(), (0, 8))
+    torch.testing.assert_close(actual.sums, padded.unflatten(1, (-1, 16)).sum(-1))
