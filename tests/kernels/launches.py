@@ -12,9 +12,11 @@ from kernels.attention.decode_plan import plan_decode
 from kernels.attention.prefill import attention_prefill
 from kernels.attention.rope_append import rope_append
 from kernels.attention.shape import AttentionShape, make_output
-from kernels.contract import Rotation
+from kernels.contract import Rotation, Routing
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables
+from kernels.experts.experts import TritonExperts, apply_experts
 from kernels.linear.gate import gate_activations, sigmoid_gate
+from kernels.linear.linear import Segment, TritonLinear
 from kernels.linear.norm import add_norm
 from kernels.linear.norm_columns import norm_columns
 from kernels.linear.rows import MAX_ROWS, gated_rows, linear_rows
@@ -55,7 +57,7 @@ class Launch:
 
 def launches() -> list[Launch]:
     """All launches, in a fixed order."""
-    return [*_norms(), *_linears(), *_attention(), *_ticks()]
+    return [*_norms(), *_linears(), *_experts(), *_attention(), *_ticks()]
 
 
 def _norms() -> Iterator[Launch]:
@@ -82,6 +84,12 @@ def _linears() -> Iterator[Launch]:
         yield Launch(f"{str(dtype)[6:]} linear, 8 tokens", partial(_dense, dtype))
     yield Launch("gate", partial(_gate, 256))
     yield Launch("gate of attention", partial(sigmoid_gate, _activations(32), _empty(2, 32, HIDDEN)))
+
+
+def _experts() -> Iterator[Launch]:
+    for tokens in (4, 256):
+        yield Launch(f"Q4_K experts, {tokens} tokens", partial(_apply_experts, GGMLType.Q4_K, tokens))
+    yield Launch("float16 experts", partial(_apply_experts, None, 4))
 
 
 def _attention() -> Iterator[Launch]:
@@ -150,6 +158,24 @@ def _gated(type: GGMLType, tokens: int) -> object:
     if tokens <= MAX_ROWS:
         return gated_rows(_activations(tokens), weights)
     return gated_wide(_activations(tokens), weights, None)
+
+
+def _apply_experts(type: GGMLType | None, tokens: int) -> object:
+    """Of Qwen3-30B-A3B's shapes."""
+    count, hidden, size = 128, 2048, 768
+
+    def weight(rows: int, columns: int) -> PlanesMatrix | torch.Tensor:
+        if type is None:
+            return _empty(count * rows, columns, dtype=torch.float16)
+        return _planes(type, count * rows, columns)
+
+    router = TritonLinear([Segment(_empty(count, hidden), None)])
+    routing = Routing(8, "softmax", normalised=True, scale=1.0)
+    experts = TritonExperts(
+        count, router, None, weight(2 * size, hidden), None, weight(hidden, size), None, size, hidden,
+        routing, "silu",
+    )  # fmt: skip
+    return apply_experts(_activations(tokens, hidden), experts)
 
 
 def _dequantize(type: GGMLType) -> None:

@@ -23,6 +23,8 @@ NMSE_LIMIT = 1e-4
 """Of half of the positions: float16's rounding alone, put into the plain definition, costs up to 2e-5."""
 SHARP_LIMIT = 1e-3
 """Of every position: with random weights scores differ so little or so much that it costs up to 3e-4."""
+ROUTE_LIMIT = 2e-2
+"""The same where there are experts: at one position in ten it may choose another one."""
 COVERED_ELSEWHERE = {"qwen2", "qwen3"}
 """`test_gpu_engine` compares these with the definition."""
 TABLE = [2, 1]
@@ -88,4 +90,6 @@ def test_logits_are_those_of_float32(golden: FamilyGolden, reader: Reader, full:
         if position in golden.expected:
             errors[position] = nmse(logits.numpy(), golden.expected[position])
     ranked = sorted(errors.values())
-    assert ranked[(len(ranked) - 1) // 2] <= NMSE_LIMIT and ranked[-1] <= SHARP_LIMIT, errors
+    routed = any(layer.experts is not None for layer in reader.decoder.config.layers)
+    sharp = ROUTE_LIMIT if routed else SHARP_LIMIT
+    assert ranked[(len(ranked) - 1) // 2] <= NMSE_LIMIT and ranked[-1] <= sharp, errors
