@@ -48,6 +48,7 @@ from engine.device.memory import (
     free_bytes,
     freeze_garbage,
     limit_device,
+    note_circles,
     return_freed_memory,
     trim_host_memory,
 )
@@ -158,6 +159,7 @@ class Engine:
     def close(self, timeout: float = 5.0) -> None:
         """End every request as cancelled and stop the thread; waits at most `timeout` seconds."""
         self._loop.stop(timeout)
+        note_circles()
         trim_host_memory()
 
     def __enter__(self) -> "Engine":

@@ -91,14 +91,27 @@ def forget_frames(error: BaseException) -> None:
         link = link.__cause__ or link.__context__
 
 
+_circles = 0
+"""How many whose circles were kept out of collections have ended since all was looked at."""
+_MOST_CIRCLES = 16
+
+
+def note_circles() -> None:
+    """Something ended that was kept out of collections, with circles in it."""
+    global _circles
+    _circles += 1
+
+
 def freeze_garbage() -> None:
     """Collect garbage, then keep all objects that exist out of later collections.
 
     Going through what torch alone brings takes tens of milliseconds with the interpreter held: a gap
-    in every stream. This call takes that long itself. What was kept out before is looked at again: of
-    engines that were closed since, circles remain.
+    in every stream. So what was kept out before is looked at again only where many circles are among it.
     """
-    gc.unfreeze()
+    global _circles
+    if _circles >= _MOST_CIRCLES:
+        _circles = 0
+        gc.unfreeze()
     gc.collect()
     gc.freeze()
 

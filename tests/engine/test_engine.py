@@ -288,7 +288,7 @@ def test_bad_options_and_files_are_named(engine: Engine, tmp_path):
     other = make_tiny(tmp_path / "other.gguf", "qwen3", quant="F32")
     raw = other.read_bytes().replace(b"qwen3", b"quux3")
     (tmp_path / "quux.gguf").write_bytes(raw)
-    with pytest.raises(ModelFileError, match=r"quux3.*llama, qwen2, qwen3"):
+    with pytest.raises(ModelFileError, match=r"quux3.*llama, .*qwen2, .*qwen3"):
         engine.load(tmp_path / "quux.gguf")
 
 
