@@ -153,7 +153,7 @@ def _build(
     progress: Progress,
 ) -> ResidentModel:
     ops, path = options.ops, file.path
-    config = read_config(file)
+    config = read_config(file, context_length)
     _check_attention(file, config, ops)
     tokenizer = Tokenizer.from_gguf(file)
     block_bytes = ops.kv_block_bytes(config.num_layers, config.num_kv_heads, config.head_dim)
@@ -166,7 +166,7 @@ def _build(
     template = ChatTemplate.from_gguf(file, tokenizer)
     file.check_unchanged()
     info = _info(file, config, need.parameters, weights.nbytes, block_bytes // ops.block_size, ops)
-    length = min(context_length or config.context_length, config.context_length)
+    length = config.context_length
     num_blocks = _num_blocks(path.name, length, block_bytes, options)
     runner = _make_runner(Decoder(config, weights, ops), num_blocks, length, tokenizer)
     warnings = [text for text in (tokenizer.warning, template.warning) if text]
@@ -182,7 +182,7 @@ def _build(
         runner=runner,
         num_blocks=num_blocks,
         block_bytes=block_bytes,
-        salt=_salt(file, ops),
+        salt=_salt(file, config, ops),
         warnings=warnings,
     )
     try:
@@ -290,6 +290,6 @@ def _info(
     )
 
 
-def _salt(file: GGUFFile, ops: Operations) -> bytes:
-    identity = f"{file.path.resolve()}|{file.version_read}|{ops.kv_format}|{ops.name}"
+def _salt(file: GGUFFile, config: ModelConfig, ops: Operations) -> bytes:
+    identity = f"{file.path.resolve()}|{file.version_read}|{ops.kv_format}|{ops.name}|{config.ropes}"
     return hashlib.blake2b(identity.encode(), digest_size=16).digest()

@@ -131,6 +131,19 @@ def test_one_token_at_a_time_in_torch(name: str, tmp_path: Path):
     check_beside_another_prompt(golden, decoder, 41)
 
 
+def test_frequencies_follow_the_context_that_was_asked_for(engine: Engine, tmp_path: Path):
+    """A file with factors for long and for short contexts: who asks for a short one gets these."""
+    golden = FamilyGolden.load("phi3-longrope")
+    path, logits = golden.write_model(tmp_path), []
+    for context_length in (None, 16):
+        model = engine.load(path, context_length=context_length)
+        logits.append(model.logits(golden.tokens[:16]).numpy())
+        model.unload()
+    whole, short = logits
+    assert nmse(whole[12], golden.expected[12]) <= NMSE_LIMIT
+    assert nmse(short[12], whole[12]) > 1e-4
+
+
 def test_one_pass_and_greedy_answers_of_the_engine(golden: FamilyGolden, model_file: Path, engine: Engine):
     """The answer is the same when its prompt's blocks are found in the prefix cache."""
     model = engine.load(model_file)
