@@ -131,4 +131,4 @@ class Keys:
 def _is_neutral(key: str, value: object) -> bool:
     if isinstance(value, np.ndarray):
         return not value.any()
-    return value == _NEUTRAL.get(key, False) or (key.endswith(("scale", "group_count")) and value == 1)
+    return value == _NEUTRAL.get(key, False) or (key.endswith("scale") and value == 1)

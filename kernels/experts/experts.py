@@ -52,7 +52,9 @@ class TritonExperts:
     @property
     def nbytes(self) -> int:
         """Memory on the device."""
-        return self.router.nbytes + self.gate_up.nbytes + self.down.nbytes
+        biases = (self.selection_bias, self.gate_up_bias, self.down_bias)
+        matrices = self.router.nbytes + self.gate_up.nbytes + self.down.nbytes
+        return matrices + sum(bias.nbytes for bias in biases if bias is not None)
 
 
 def make_experts(

@@ -4,8 +4,7 @@ import triton
 import triton.language as tl
 
 from kernels.experts.routing import find_expert
-from kernels.experts.rows_kernels import store_weighed
-from kernels.linear.gate import store_gated
+from kernels.experts.rows_kernels import store_pairs
 
 
 @triton.jit
@@ -71,12 +70,6 @@ def float_experts_kernel(
     pair = tl.load(order + tl.minimum(place, end - 1))
     row = pair // USED if GATE != "" else pair
     acc = _float_products(weights, x, expert, row, N, K, BN, BM, BK, STAGES, PRECISION)
-    if BIAS:
-        number = tl.program_id(0) * BN + tl.arange(0, BN)
-        acc += tl.load(bias + expert * N + number, mask=number < N, other=0.0)[:, None]
-    if GATE != "":
-        width = N // 2
-        wide = pair.to(tl.int64)
-        store_gated(acc, out, out_sums, tl.program_id(0), wide, live, width, width, BN, BM, GATE)
-    else:
-        store_weighed(acc, out, pair_weights, pair, live, tl.program_id(0), N, tokens, USED, BN)
+    store_pairs(
+        acc, bias, pair_weights, out, out_sums, expert, pair, live, N, tokens, USED, BN, BM, GATE, BIAS
+    )

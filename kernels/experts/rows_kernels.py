@@ -88,32 +88,41 @@ def experts_rows_kernel(
         quants, high, meta, x, sums, S, K, row, tl.program_id(0), expert * per_expert, 0, 1,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
-    if BIAS:
-        number = tl.program_id(0) * BN + tl.arange(0, BN)
-        acc += tl.load(bias + expert * N + number, mask=number < N, other=0.0)[:, None]
-    if GATE != "":
-        width = N // 2
-        store_gated(acc, out, out_sums, tl.program_id(0), pair, live, width, width, BN, BM, GATE)
-    else:
-        store_weighed(acc, out, weights, pair, live, tl.program_id(0), N, tokens, USED, BN)
+    store_pairs(acc, bias, weights, out, out_sums, expert, pair, live, N, tokens, USED, BN, BM, GATE, BIAS)
 
 
 @triton.jit
-def store_weighed(
+def store_pairs(
     acc: tl.tensor,
-    out: tl.tensor,
+    bias: tl.tensor,
     weights: tl.tensor,
+    out: tl.tensor,
+    out_sums: tl.tensor,
+    expert: tl.tensor,
     pair: tl.tensor,
     live: tl.tensor,
-    block: tl.tensor,
     N: tl.tensor,
     tokens: tl.tensor,
     USED: tl.constexpr,
     BN: tl.constexpr,
+    BM: tl.constexpr,
+    GATE: tl.constexpr,
+    BIAS: tl.constexpr,
 ) -> None:
-    """acc [BN, BM] of some pairs times their weights to their slot and token of out [USED, tokens, N]."""
-    target = (pair % USED).to(tl.int64) * tokens + pair // USED
+    """What this program's rows of an expert gave for the pairs [BM] that are `live`: acc [BN, BM].
+
+    With GATE their gated product goes to out [P, N / 2] and its sums to out_sums, with "" their product
+    times the pairs' weights to the slot and token of out [USED, tokens, N].
+    """
+    block = tl.program_id(0)
     row = block * BN + tl.arange(0, BN)
-    at = out + target[None, :] * N + row[:, None]
-    weighed = acc * tl.load(weights + pair)[None, :]
-    tl.store(at, weighed, mask=live[None, :] & (row < N)[:, None])
+    if BIAS:
+        acc += tl.load(bias + expert * N + row, mask=row < N, other=0.0)[:, None]
+    if GATE != "":
+        width = N // 2
+        store_gated(acc, out, out_sums, block, pair.to(tl.int64), live, width, width, BN, BM, GATE)
+    else:
+        target = (pair % USED).to(tl.int64) * tokens + pair // USED
+        weighed = acc * tl.load(weights + pair)[None, :]
+        at = out + target[None, :] * N + row[:, None]
+        tl.store(at, weighed, mask=live[None, :] & (row < N)[:, None])

@@ -7,8 +7,7 @@ import triton
 import triton.language as tl
 
 from kernels.experts.routing import find_expert
-from kernels.experts.rows_kernels import store_weighed
-from kernels.linear.gate import store_gated
+from kernels.experts.rows_kernels import store_pairs
 from kernels.linear.tiled import tile_products
 from kernels.planes.layout import ROWS
 from kernels.planes.unpack import CHUNK, HALF, row_pointers
@@ -71,12 +70,4 @@ def experts_tiled_kernel(
         pq, ph, pm, index + row, x, px, 0, k, K, 0, tl.cdiv(K, _HALF),
         FORM, BN, BM, EVEN, False, FAST, STAGES,
     )  # fmt: skip
-    if BIAS:
-        number = tl.program_id(0) * BN + tl.arange(0, BN)
-        acc += tl.load(bias + expert * N + number, mask=number < N, other=0.0)[:, None]
-    if GATE != "":
-        width = N // 2
-        wide = pair.to(tl.int64)
-        store_gated(acc, out, out_sums, tl.program_id(0), wide, live, width, width, BN, BM, GATE)
-    else:
-        store_weighed(acc, out, weights, pair, live, tl.program_id(0), N, tokens, USED, BN)
+    store_pairs(acc, bias, weights, out, out_sums, expert, pair, live, N, tokens, USED, BN, BM, GATE, BIAS)

@@ -1,6 +1,6 @@
 """Layers of many experts in plain torch: the router that all implementations follow, expert by expert."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -37,10 +37,6 @@ class Experts:
     def nbytes(self) -> int:
         """Memory held."""
         return self.router.nbytes + sum(part.raw.nbytes for part in (*self.gate_up, self.down))
-
-
-Weights = Callable[[QuantizedMatrix, int, int], Tensor]
-"""(matrix, first row, rows) → float32 [rows, columns]."""
 
 
 def make_experts(
@@ -101,31 +97,26 @@ def _open_experts(ranked: Tensor, routing: Routing) -> Tensor:
     return chosen[:, :, None].expand_as(grouped).flatten(1)
 
 
-def apply_experts(x: Tensor, experts: Experts, weights_of: Weights) -> Tensor:
+def apply_experts(x: Tensor, experts: Experts) -> Tensor:
     """x float32 [T, hidden] → float32 [T, hidden]; a token's experts are added up in order of their ids."""
     logits = F.linear(x, experts.router, experts.router_bias)
     ids, weights = route(logits, experts.selection_bias, experts.routing)
     out = torch.zeros_like(x)
-    hidden = experts.down.shape[0] // experts.count
     for expert in ids.unique().tolist():
         tokens, slots = (ids == expert).nonzero(as_tuple=True)
-        gate_up = torch.cat([_of_expert(part, expert, experts.count, weights_of) for part in experts.gate_up])
+        gate_up = torch.cat([_weights(part, expert, experts.count) for part in experts.gate_up]).to(x.device)
+        down = _weights(experts.down, expert, experts.count).to(x.device)
         first, second = (
             None if bias is None else bias[expert] for bias in (experts.gate_up_bias, experts.down_bias)
         )
         opened = gate(F.linear(x[tokens], gate_up, first), experts.activation)
-        result = F.linear(opened, weights_of(experts.down, expert * hidden, hidden), second)
+        result = F.linear(opened, down, second)
         out.index_add_(0, tokens, result * weights[tokens, slots, None])
     return out
 
 
-def dequantize_rows(matrix: QuantizedMatrix, first: int, count: int) -> Tensor:
-    """float32 [count, columns] of the rows from `first` on, on the CPU."""
-    line = matrix.raw.numel() // matrix.shape[0]
-    raw = matrix.raw[first * line : (first + count) * line]
-    return dequantize(raw, matrix.type, (count, matrix.shape[1]))
-
-
-def _of_expert(part: QuantizedMatrix, expert: int, count: int, weights_of: Weights) -> Tensor:
-    rows = part.shape[0] // count
-    return weights_of(part, expert * rows, rows)
+def _weights(matrix: QuantizedMatrix, expert: int, count: int) -> Tensor:
+    """float32 [rows, columns] of one of `count` experts, on the CPU."""
+    rows, raw = matrix.shape[0] // count, matrix.raw
+    size = raw.numel() // count
+    return dequantize(raw[expert * size : (expert + 1) * size], matrix.type, (rows, matrix.shape[1]))

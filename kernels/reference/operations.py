@@ -30,7 +30,7 @@ from kernels.quant.formats import FORMATS, GGMLType
 from kernels.reference import paged_kv
 from kernels.reference.attention import AttentionPlan, attend, plan_attention
 from kernels.reference.dense_linear import DenseLinear, apply_dense, make_dense
-from kernels.reference.experts import Experts, apply_experts, dequantize_rows, make_experts
+from kernels.reference.experts import Experts, apply_experts, make_experts
 from kernels.reference.gate import activate, gate
 from kernels.reference.weight_probe import fastest_weight_dtype
 
@@ -255,11 +255,7 @@ class TorchOperations:
 
     def experts(self, x: Tensor, handle: Experts) -> Tensor:
         """Expert by expert, those in use alone."""
-        return apply_experts(x.to(torch.float32), handle, self._expert_weights)
-
-    def _expert_weights(self, part: QuantizedMatrix, first: int, count: int) -> Tensor:
-        """Rows of a matrix as float32 on the device."""
-        return dequantize_rows(part, first, count).to(self.device)
+        return apply_experts(x.to(torch.float32), handle)
 
     def add_outputs(self, first: Tensor, second: Tensor, gate: DenseLinear | None, x: Tensor) -> Tensor:
         """In place of the first."""

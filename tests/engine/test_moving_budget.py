@@ -74,7 +74,7 @@ def test_a_second_model_leaves_less_memory(files, offload):
         other.unload()
         assert model.max_tokens > 160
         assert len(ids_of(model.submit(request(40, 130)))) == 130
-        # An end is told before the tick that had it has counted its blocks.
+        # Statistics are taken behind the tick whose ends were told.
         wait_until(lambda: engine.stats().kv_bytes_used == 0)
 
 
