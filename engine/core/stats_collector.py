@@ -77,8 +77,8 @@ class StatsCollector:
         residents = list(self._models)
         waits = scheduler.wait_seconds()
         sequences = tuple(self._sequence(scheduler, output, waits, now) for output in outputs.values())
-        used = sum(m.blocks.held * m.blocks.block_bytes for m in residents)
-        cached = sum(m.blocks.cached * m.blocks.block_bytes for m in residents)
+        used = sum(sum(m.blocks.held_bytes) for m in residents)
+        cached = sum(m.blocks.cached_bytes for m in residents)
         return EngineStats(
             device=str(self._ops.device),
             kernels=self._ops.name,
@@ -100,7 +100,7 @@ class StatsCollector:
             preemptions=scheduler.preemptions,
             sequences=sequences,
             models=tuple(_model(m) for m in residents),
-            kv_bytes_host=sum(m.blocks.host.used * m.blocks.block_bytes for m in residents),
+            kv_bytes_host=sum(m.blocks.hosted_bytes for m in residents),
             tick_limit_ms=_finite(scheduler.tick_limit_ms) if self._rows else 0.0,
             tick_error=_p95(scheduler.errors),
             fallbacks=tuple(self._ops.fallbacks),
