@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping
 
-from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
+from engine.api.stats import EngineStats, KVGroupStats, ModelStats, SequenceState, SequenceStats
 from engine.core.model_loader import ResidentModel
 from engine.core.output_processor import RATE_WINDOW, OutputProcessor, RateMeter
 from engine.core.resident_models import ResidentModels
@@ -168,4 +168,15 @@ def _model(model: ResidentModel) -> ModelStats:
         weight_bytes=model.info.weight_bytes,
         kv_bytes_per_token=model.info.kv_bytes_per_token,
         context_length=model.context_length,
+        kv_groups=_kv_groups(model),
+    )
+
+
+def _kv_groups(model: ResidentModel) -> tuple[KVGroupStats, ...]:
+    blocks = model.blocks
+    windows = [0, *(kind.shape.tokens for kind in blocks.windows.kinds)]
+    kinds = zip(windows, blocks.pool_bytes, blocks.held_bytes, blocks.num_kept, strict=True)
+    return tuple(
+        KVGroupStats(window, size // blocks.block_size, held, kept * size - held)
+        for window, size, held, kept in kinds
     )
