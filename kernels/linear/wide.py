@@ -87,10 +87,14 @@ def _in_order(product: Tensor) -> Tensor:
 
 
 def gated_batch_invariant(
-    x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None, activation: Activation = "silu"
+    x: Activations,
+    w: PlanesMatrix | Tensor,
+    bias: Tensor | None,
+    activation: Activation = "silu",
+    scale: float = 1.0,
 ) -> Activations:
     """`gated_wide` for any number of rows, as `linear_batch_invariant_parts`."""
-    return gate_activations(linear_batch_invariant_parts(x, [(w, bias)]), activation)
+    return gate_activations(linear_batch_invariant_parts(x, [(w, bias)]), activation, scale=scale)
 
 
 def _any_product(x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None) -> Tensor:
@@ -100,21 +104,27 @@ def _any_product(x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None) 
 
 
 def gated_wide(
-    x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None, activation: Activation = "silu"
+    x: Activations,
+    w: PlanesMatrix | Tensor,
+    bias: Tensor | None,
+    activation: Activation = "silu",
+    scale: float = 1.0,
 ) -> Activations:
-    """activation(gate) * up of x @ wᵀ + bias, gate and up being rows 2 i and 2 i + 1 of w.
+    """activation(gate) * up * scale of x @ wᵀ + bias, gate and up being rows 2 i and 2 i + 1 of w.
 
-    Shapes as for `linear_wide`; → Activations [M, N / 2].
+    Shapes as for `linear_wide`; → Activations [M, N / 2]. With a scale nothing before the product of
+    gate and up is float16.
     """
     if isinstance(w, Tensor):
-        return gate_activations(linear_wide(x, w, bias), activation)
+        return gate_activations(linear_wide(x, w, bias), activation, scale=scale)
     rows = x.values.shape[0]
     if linear_plan(rows) == "dense":
-        return gate_activations(linear_dense(x, [(w, bias)], torch.float16), activation)
+        dtype = torch.float16 if scale == 1.0 else torch.float32
+        return gate_activations(linear_dense(x, [(w, bias)], dtype), activation, scale=scale)
     plan = plan_for(x, w.type, w.shape[0], MAX_SPLITS if rows <= FEW[0].tokens else 1)
     if plan.splits > 1:
-        return gate_activations(linear_tiled(x, [(w, bias)], plan), activation)
-    return gated_tiled(x, w, bias, activation, plan)
+        return gate_activations(linear_tiled(x, [(w, bias)], plan), activation, scale=scale)
+    return gated_tiled(x, w, bias, activation, plan, scale)
 
 
 def linear_dense(x: Activations, parts: Sequence[PlanesPart], dtype: torch.dtype = torch.float32) -> Tensor:
