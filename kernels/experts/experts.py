@@ -48,7 +48,7 @@ class TritonExperts:
     hidden: int
     routing: Routing
     activation: Activation
-    activation_scale: float
+    activation_scale: float = 1.0
 
     @property
     def nbytes(self) -> int:

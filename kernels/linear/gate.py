@@ -18,9 +18,9 @@ def gate_activations(
 ) -> Activations:
     """activation(gate) * up * scale of the output of a gated linear whose rows lie in pairs.
 
-    gate_up float32 or float16 [S, M, 2 F], added up over S in index order; column 2 i is gate i,
-    column 2 i + 1 is up i. Not gated, all columns are up, and activation(up) * scale is computed. Grid: M
-    by blocks of 1,024 columns; each input is read once.
+    gate_up [S, M, 2 F] float32, or float16 of what is times scale, added up over S in index order; column
+    2 i is gate i, column 2 i + 1 is up i. Not gated, all columns are up, and activation(up) * scale is
+    computed. Grid: M by blocks of 1,024 columns; each input is read once.
 
     → values float16 [M, F], held to float16's range, and their sums of 16.
     """
@@ -135,7 +135,7 @@ def _gate(
         total += tl.load(source, mask=both < TIMES * F, other=0.0).to(tl.float32)
     if gate_up.dtype.element_ty == tl.float16:
         # A product in float16 may have overflowed, and -inf * sigmoid(-inf) is not a number.
-        total = held(total)
+        total = held(total) * (1.0 / SCALE)
     if GATED:
         gate, up = tl.split(tl.reshape(total, (BLOCK, 2)))
         product = gated_value(gate, up, ACTIVATION, SCALE).to(tl.float16)

@@ -54,11 +54,11 @@ def matrix(type: GGMLType, rows: int, columns: int) -> QuantizedMatrix:
     return QuantizedMatrix(raw, type, (rows, columns))
 
 
-def large_input(up: QuantizedMatrix, rows: int) -> Tensor:
-    """float16 [rows, HIDDEN] for which up reaches 1,000."""
+def large_input(up: QuantizedMatrix, rows: int, wanted: float = 1000.0) -> Tensor:
+    """float16 [rows, HIDDEN] for which up reaches what is wanted."""
     values = torch.randn(rows, HIDDEN)
     reached = torch.nn.functional.linear(values, dequantize(up.raw, up.type, up.shape)).abs().max()
-    return (values * (1000.0 / reached)).half()
+    return (values * (wanted / reached)).half()
 
 
 def given(ops: Operations, values: Tensor) -> Any:
@@ -116,6 +116,22 @@ def test_a_branch_is_that_of_float32(way, type, rows, activation, device, monkey
         expected = joined(plain, definition(given(plain, values)), post, rows)
         assert plain.product > 4 * LARGEST and plain.joined > LARGEST
         assert relative_error(joined(ops, ours(given(ops, values)), post, rows), expected) < LIMIT
+
+
+def test_up_itself_may_pass_the_range(device, monkeypatch):
+    """In the product that is float16 before its gate; a bias alone opens that."""
+    monkeypatch.setattr(tile_plan, "DENSE_ROWS", 32)
+    torch.manual_seed(1)
+    gate, up = matrix(GGMLType.Q8_0, FFN, HIDDEN), matrix(GGMLType.Q8_0, FFN, HIDDEN)
+    gate.raw.zero_()
+    up.raw.view(-1, 34)[:, :2].view(torch.float16).mul_(1000.0)
+    bias, values = torch.cat([torch.linspace(-3, 3, FFN), torch.randn(FFN)]), large_input(up, 33, 1e6)
+    plain, ops = watched(), TritonOperations(torch.device(device), "float16")
+    with ops.loading():
+        handle = ops.make_gate([gate, up], bias, "silu", SCALE)
+    expected = plain.gated_linear(values.float(), plain.make_gate([gate, up], bias, "silu", SCALE))
+    assert plain.product > 4 * LARGEST
+    assert relative_error(ops.gated_linear(given(ops, values), handle).values.cpu(), expected) < LIMIT
 
 
 EXPERTS = [(GGMLType.Q8_0, 3), (GGMLType.F32, 3), (GGMLType.Q8_0, 70)]
