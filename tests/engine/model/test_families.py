@@ -35,8 +35,8 @@ AFTER_HIT = 4
 """Greedy tokens asked for when a prompt is sent a second time."""
 RESUMED = 16
 """Greedy tokens asked for of an answer that is paused after the first three."""
-RIVAL = 4 * BLOCK_SIZE
-"""Tokens of the prompt that takes its memory."""
+RIVAL_BLOCKS = 5
+"""All that there are: a prompt that begins the last of them takes the answer's."""
 IN_TORCH = {
     "command-r", "gemma2", "glm4moe", "gpt-oss", "granite-bias", "mistral3", "nemotron", "phi3-longrope",
     "qwen2moe", "smollm3", "starcoder2",
@@ -175,13 +175,14 @@ def test_an_answer_whose_memory_another_takes_is_read_again(
     """While it is paused a longer prompt needs all blocks that there are."""
     loop, model = engine._loop, engine.load(model_file)
     try:
-        budget = (RIVAL + BLOCK_SIZE) * model.info.kv_bytes_per_token
+        budget = RIVAL_BLOCKS * BLOCK_SIZE * model.info.kv_bytes_per_token
         monkeypatch.setattr(loop.models, "_kv_limit", lambda _held: budget)
         loop.call(loop.update_budget)
         before, wanted = loop.scheduler.preemptions, golden.greedy[:RESUMED]
         answer = model.submit(greedy(golden.tokens, len(wanted)))
         taken = pause_at(answer, 3)
-        assert len(ids_of(model.submit(greedy((golden.tokens[::-1] * 3)[:RIVAL], 1)))) == 1
+        rival = (golden.tokens[::-1] * 3)[: (RIVAL_BLOCKS - 1) * BLOCK_SIZE + 1]
+        assert len(ids_of(model.submit(greedy(rival, 1)))) == 1
         answer.resume()
         assert ids_of(answer) == wanted[taken:]
         assert loop.scheduler.preemptions == before + 1
