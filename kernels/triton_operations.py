@@ -238,7 +238,7 @@ class TritonOperations:
         rows: Tensor | None = None,
         branch: Branch = PLAIN_BRANCH,
     ) -> Activations:
-        """One kernel. The norm of what was scaled is that of the whole with an eps that was scaled too."""
+        """One kernel. A scaled branch has the norm of the whole one where its eps is scaled too."""
         post: TritonNorm | None = branch.norm
         if post is None:
             joins, scale = None, branch.scale / branch.activation_scale
