@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from engine.api.answer_format import THINK, AnswerFormat, MessageFormat, TagFormat
     from engine.api.errors import (
         DeviceLostError,
         EngineClosedError,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from engine.tokenizer.tokenizer import Tokenizer
 
 __all__ = [
+    "THINK",
+    "AnswerFormat",
     "DeviceLostError",
     "Engine",
     "EngineClosedError",
@@ -50,6 +53,7 @@ __all__ = [
     "Generation",
     "KeptAnswer",
     "Message",
+    "MessageFormat",
     "Model",
     "ModelFileError",
     "ModelStats",
@@ -61,6 +65,7 @@ __all__ = [
     "SamplingParams",
     "SequenceState",
     "SequenceStats",
+    "TagFormat",
     "TemplateError",
     "TextDelta",
     "TickRecord",
@@ -72,6 +77,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "THINK": "engine.api.answer_format",
+    "AnswerFormat": "engine.api.answer_format",
     "DeviceLostError": "engine.api.errors",
     "Engine": "engine.engine",
     "EngineClosedError": "engine.api.errors",
@@ -85,6 +92,7 @@ _HOMES = {
     "Generation": "engine.api.generation",
     "KeptAnswer": "engine.templates.turns",
     "Message": "engine.templates.turns",
+    "MessageFormat": "engine.api.answer_format",
     "Model": "engine.engine",
     "ModelFileError": "engine.api.errors",
     "ModelStats": "engine.api.stats",
@@ -96,6 +104,7 @@ _HOMES = {
     "SamplingParams": "engine.api.request",
     "SequenceState": "engine.api.stats",
     "SequenceStats": "engine.api.stats",
+    "TagFormat": "engine.api.answer_format",
     "TemplateError": "engine.api.errors",
     "TextDelta": "engine.api.request",
     "TickRecord": "engine.core.tick_log",

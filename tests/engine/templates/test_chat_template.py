@@ -146,11 +146,6 @@ def test_answers_that_a_template_cuts_are_encoded_as_text(tokenizer):
     assert not load("thinking", tokenizer).prompt(turns).starts_in_reasoning
 
 
-def test_thinking_is_noticed(tokenizer):
-    assert load("thinking", tokenizer).supports_thinking
-    assert not load("chatml", tokenizer).supports_thinking
-
-
 def test_system_text_is_folded_where_the_role_is_refused(tokenizer):
     template = load("alternating_turns", tokenizer)
     assert not template.supports_system and template.warning is None
