@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from engine.catalog import ModelSummary, list_models, summarize
     from engine.core.tick_log import TickRecord
     from engine.engine import Engine, Model
+    from engine.model.architectures import Architecture, architectures
     from engine.templates.turns import KeptAnswer, Message, Prompt
     from engine.tokenizer.tokenizer import Tokenizer
 
 __all__ = [
     "THINK",
     "AnswerFormat",
+    "Architecture",
     "DeviceLostError",
     "Engine",
     "EngineClosedError",
@@ -72,6 +74,7 @@ __all__ = [
     "Tokenizer",
     "TokenizerError",
     "UnsupportedModelError",
+    "architectures",
     "list_models",
     "summarize",
 ]
@@ -79,6 +82,7 @@ __all__ = [
 _HOMES = {
     "THINK": "engine.api.answer_format",
     "AnswerFormat": "engine.api.answer_format",
+    "Architecture": "engine.model.architectures",
     "DeviceLostError": "engine.api.errors",
     "Engine": "engine.engine",
     "EngineClosedError": "engine.api.errors",
@@ -111,6 +115,7 @@ _HOMES = {
     "Tokenizer": "engine.tokenizer.tokenizer",
     "TokenizerError": "engine.api.errors",
     "UnsupportedModelError": "engine.api.errors",
+    "architectures": "engine.model.architectures",
     "list_models": "engine.catalog",
     "summarize": "engine.catalog",
 }
