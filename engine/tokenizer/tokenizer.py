@@ -12,7 +12,7 @@ from engine.api.answer_format import MARKERS
 from engine.api.errors import TokenizerError
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.tokenizer.bpe import BytePairEncoder, byte_alphabet
-from engine.tokenizer.pretokenizers import DEFAULT, PRE_TOKENIZERS, PreTokenizer
+from engine.tokenizer.pretokenizers import DEFAULT, NOT_BYTE_LEVEL, PRE_TOKENIZERS, PreTokenizer
 from engine.tokenizer.spm import SPACE, SentencePieceEncoder
 from engine.tokenizer.vocabulary import TokenType, Vocabulary, read_vocabulary
 
@@ -222,6 +222,11 @@ class _SpecialTexts:
 def _from_bpe(file: GGUFFile) -> Tokenizer:
     vocabulary = read_vocabulary(file, "gpt2")
     name = file.string(_KEY + "pre", "")
+    if name in NOT_BYTE_LEVEL:
+        raise TokenizerError(
+            f"{file.path}: {_KEY}pre: {name!r} merges characters, which is not supported in byte-level "
+            "vocabularies; choose another file."
+        )
     pre = PRE_TOKENIZERS.get(name, DEFAULT)
     tokenizer = Tokenizer(vocabulary, _bpe_encoder(file, vocabulary, pre), model="gpt2")
     tokenizer.add_bos = file.boolean(_KEY + "add_bos_token", pre.add_bos) and tokenizer.bos_id is not None

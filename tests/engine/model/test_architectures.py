@@ -10,7 +10,7 @@ from engine.model.config import read_config
 from engine.model.families import FAMILIES
 from tests.support.tiny_gguf import make_tiny
 
-LLAMA_CPP = """
+_LISTED = """
 afmoe apertus arcee arctic arwkv7 baichuan bailingmoe bailingmoe2 bailingmoe3 bert bitnet bloom chameleon
 chatglm clip codeshell cogvlm cohere2 cohere2moe command-r dbrx deci deepseek deepseek2 deepseek2-ocr
 deepseek32 deepseek4 dflash dots1 dots3note dream eagle3 ernie4_5 ernie4_5-moe eurobert exaone exaone-moe
@@ -24,15 +24,15 @@ openelm orion paddleocr pangu-embedded phi2 phi3 phimoe plamo plamo2 plamo3 plm 
 qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen3tts qwen3vl qwen3vlmoe qwen4exp refact rnd1 rwkv6
 rwkv6qwen2 rwkv7 seed_oss smallthinker smollm3 spark2_5 stablelm starcoder starcoder2 step35 t5 t5encoder
 talkie wavtokenizer-dec xverse
-""".split()
-"""Every name in its table of architectures."""
+"""
+"""Every name in llama.cpp's table of architectures."""
 
 
 def test_a_family_runs_and_lacks_nothing_and_all_others_lack_something():
     names = [one.name for one in architectures()]
     assert len(set(names)) == len(names), "a family that runs is still said to lack something"
     assert {one.name for one in architectures() if one.runs} == FAMILIES.keys()
-    assert set(names) == set(LLAMA_CPP)
+    assert set(names) == set(_LISTED.split())
     assert sum(len(names.split()) for names in table._LACKING.values()) == len(table._MISSING)
 
 
