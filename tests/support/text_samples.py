@@ -69,6 +69,7 @@ def write_bpe(
     template: str | None = None,
     controls: tuple[str, ...] = (),
     whole: tuple[str, ...] = (),
+    chatml: bool = True,
 ) -> Path:
     """A vocabulary-only `gpt2` file whose merges join any two of many characters.
 
@@ -81,7 +82,7 @@ def write_bpe(
     pairs = [(left, right) for left in common for right in common]
     random.Random(3).shuffle(pairs)
     tokens = [*alphabet.values(), *(left + right for left, right in pairs)]
-    special = [("<|endoftext|>", CONTROL), *((text, CONTROL) for text in _CHATML)]
+    special = [("<|endoftext|>", CONTROL), *((text, CONTROL) for text in _CHATML if chatml)]
     special += [("<think>", USER_DEFINED), ("</think>", USER_DEFINED), ("[UNUSED]", USER_DEFINED)]
     special += [(text, CONTROL) for text in controls]
     types = [NORMAL] * len(tokens) + [kind for _, kind in special]
@@ -93,7 +94,7 @@ def write_bpe(
         writer.add_tokenizer_pre(pre)
     writer.add_token_merges([f"{left} {right}" for left, right in pairs])
     writer.add_bos_token_id(tokens.index("<|endoftext|>"))
-    writer.add_eos_token_id(tokens.index("<|im_end|>"))
+    writer.add_eos_token_id(tokens.index("<|im_end|>" if chatml else "<|endoftext|>"))
     return _finish(writer, path)
 
 
