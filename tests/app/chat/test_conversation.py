@@ -2,7 +2,7 @@ import pytest
 
 from app.chat.conversation import NEW_TITLE, AnswerStats, Conversation, Role, Status, title_from
 from app.chat.reasoning import Part, splitter_for
-from engine import Priority, SamplingParams
+from engine import Priority, SamplingParams, TextDelta
 
 
 def talk(conversation, question, answer, ids=(1, 2)):
@@ -51,6 +51,16 @@ def test_reasoning_opened_by_the_template_counts_from_the_first_id():
     conversation.append(node.id, "</think>", [6])
     conversation.append(node.id, "Yes", [7])
     assert (node.reasoning, node.text, node.reasoning_tokens) == ("hm", "Yes", 2)
+
+
+def test_ids_that_come_together_are_counted_one_by_one():
+    conversation = Conversation()
+    conversation.add_user("q")
+    node = conversation.begin_answer("m", splitter_for(opened=True))
+    words = ["h", "m", "</think>", "\n\n", "Yes", ", it", " is"]
+    pieces = conversation.stream(node.id, [TextDelta(word, (n,)) for n, word in enumerate(words)])
+    assert pieces == [(Part.REASONING, "hm"), (Part.ANSWER, "Yes, it is")]
+    assert (node.token_ids, node.reasoning_tokens) == (list(range(7)), 4)
 
 
 def test_empty_reasoning_counts_its_tags():

@@ -196,6 +196,14 @@ def test_end_of_generation_set():
     assert tokenizer.decode([0, 5]) == "<|end|><|channel|>"
 
 
+def test_tokens_that_part_an_answer_are_markers_where_no_text_gives_them():
+    texts = ["<think>", "</think>", "[THINK]", "<|call|>", "a", "x"]
+    fake = bpe_fake(tokens=texts, token_type=[4, 3, 1, 3, 1, 1], merges=["a x"])
+    tokenizer = Tokenizer.from_gguf(fake)
+    assert tokenizer.markers == {0: "<think>", 1: "</think>"}
+    assert tokenizer.decode([0, 4, 1, 5]) == "<think>ax"
+
+
 @pytest.mark.parametrize(
     ("fake", "named"),
     [
