@@ -133,7 +133,7 @@ class Conversation:
         return joined(chain.from_iterable(pieces))
 
     def append(self, node_id: str, text: str, token_ids: Iterable[int] = (), marker: str = "") -> Pieces:
-        """Add one delta; the marks of a format count by the token, so that deltas come one by one."""
+        """Add one delta of the stream, whose ids all belong to one part; return the new pieces by part."""
         node = self.nodes[node_id]
         node.token_ids.extend(token_ids)
         splitter = self._splitters.get(node_id)

@@ -25,6 +25,7 @@ class TagFormat:
     anywhere: bool = False
     """Whether the tags mean something in the middle of an answer too."""
     thought_key: str = "reasoning_content"
+    """Under which key templates look for the thoughts of old answers."""
     in_text: frozenset[str] = frozenset()
     """Tags that are no tokens of the model's vocabulary."""
 
@@ -69,8 +70,8 @@ class MessageFormat:
     named_by: str
     """The marker that no other format has."""
     thought_key: str = "reasoning_content"
-    """Under which key templates look for the thoughts of old answers."""
     thought: str = ""
+    """Thoughts never stand in the contents of old answers."""
     in_text: frozenset[str] = frozenset()
 
     @property

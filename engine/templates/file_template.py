@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from engine.api.answer_format import THINK, AnswerFormat
+from engine.api.answer_format import AnswerFormat
 from engine.api.errors import TemplateError
 from engine.templates import renderer
 from engine.templates.renderer import TemplateLimitError
@@ -25,7 +25,7 @@ class Template(Protocol):
 class FileTemplate:
     """A template in jinja2's language. Nothing of it runs in this process."""
 
-    def __init__(self, text: str, variables: Mapping[str, str], answer_format: AnswerFormat = THINK) -> None:
+    def __init__(self, text: str, variables: Mapping[str, str], answer_format: AnswerFormat) -> None:
         """`variables`: what it sees beside messages and options. TemplateError when it cannot be used."""
         self.text = text
         self._variables = dict(variables)

@@ -196,6 +196,12 @@ def test_end_of_generation_set():
     assert tokenizer.decode([0, 5]) == "<|end|><|channel|>"
 
 
+def test_what_ends_one_of_several_messages_ends_no_answer():
+    texts = ["<|eom|>", "<|eot|>", "<|start|>", "<|message|>", "a", "x"]
+    fake = bpe_fake(tokens=texts, token_type=[3, 3, 3, 3, 1, 1], merges=["a x"], eot_token_id=1)
+    assert Tokenizer.from_gguf(fake).eog_ids == {1}
+
+
 def test_tokens_that_part_an_answer_are_markers_where_no_text_gives_them():
     texts = ["<think>", "</think>", "[THINK]", "<|call|>", "a", "x"]
     fake = bpe_fake(tokens=texts, token_type=[4, 3, 1, 3, 1, 1], merges=["a x"])
