@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from engine.api.answer_format import THINK, AnswerFormat, MessageFormat, TagFormat
     from engine.api.errors import (
         DeviceLostError,
         EngineClosedError,
@@ -33,10 +34,14 @@ if TYPE_CHECKING:
     from engine.catalog import ModelSummary, list_models, summarize
     from engine.core.tick_log import TickRecord
     from engine.engine import Engine, Model
+    from engine.model.architectures import Architecture, architectures
     from engine.templates.turns import KeptAnswer, Message, Prompt
     from engine.tokenizer.tokenizer import Tokenizer
 
 __all__ = [
+    "THINK",
+    "AnswerFormat",
+    "Architecture",
     "DeviceLostError",
     "Engine",
     "EngineClosedError",
@@ -50,6 +55,7 @@ __all__ = [
     "Generation",
     "KeptAnswer",
     "Message",
+    "MessageFormat",
     "Model",
     "ModelFileError",
     "ModelStats",
@@ -61,17 +67,22 @@ __all__ = [
     "SamplingParams",
     "SequenceState",
     "SequenceStats",
+    "TagFormat",
     "TemplateError",
     "TextDelta",
     "TickRecord",
     "Tokenizer",
     "TokenizerError",
     "UnsupportedModelError",
+    "architectures",
     "list_models",
     "summarize",
 ]
 
 _HOMES = {
+    "THINK": "engine.api.answer_format",
+    "AnswerFormat": "engine.api.answer_format",
+    "Architecture": "engine.model.architectures",
     "DeviceLostError": "engine.api.errors",
     "Engine": "engine.engine",
     "EngineClosedError": "engine.api.errors",
@@ -85,6 +96,7 @@ _HOMES = {
     "Generation": "engine.api.generation",
     "KeptAnswer": "engine.templates.turns",
     "Message": "engine.templates.turns",
+    "MessageFormat": "engine.api.answer_format",
     "Model": "engine.engine",
     "ModelFileError": "engine.api.errors",
     "ModelStats": "engine.api.stats",
@@ -96,12 +108,14 @@ _HOMES = {
     "SamplingParams": "engine.api.request",
     "SequenceState": "engine.api.stats",
     "SequenceStats": "engine.api.stats",
+    "TagFormat": "engine.api.answer_format",
     "TemplateError": "engine.api.errors",
     "TextDelta": "engine.api.request",
     "TickRecord": "engine.core.tick_log",
     "Tokenizer": "engine.tokenizer.tokenizer",
     "TokenizerError": "engine.api.errors",
     "UnsupportedModelError": "engine.api.errors",
+    "architectures": "engine.model.architectures",
     "list_models": "engine.catalog",
     "summarize": "engine.catalog",
 }

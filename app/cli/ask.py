@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
-from app.chat.reasoning import Part, ReasoningSplitter
+from app.chat.reasoning import Part, Pieces, Splitter, splitter_for
 from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
 from app.models.make import make_engine
 from app.settings.file import Settings
@@ -43,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
             model = engine.load(path)
             asked = _encoded(args, settings, model, prompt)
             request = _request(asked, sampling, limit, model)
-            return _answer(args, model, request, ReasoningSplitter(asked.starts_in_reasoning), out)
+            splitter = splitter_for(asked.answer_format, asked.starts_in_reasoning)
+            return _answer(args, model, request, splitter, out)
         finally:
             engine.close()
 
@@ -100,12 +101,12 @@ def _request(asked: Prompt, sampling: SamplingParams, limit: int | None, model: 
 
 
 def _answer(
-    args: argparse.Namespace, model: "Model", request: Request, splitter: ReasoningSplitter, out: TextIO
+    args: argparse.Namespace, model: "Model", request: Request, splitter: Splitter, out: TextIO
 ) -> int:
     """Stream one answer to `out`; return the exit code."""
     texts = {Part.REASONING: "", Part.ANSWER: ""}
 
-    def take(pieces: list[tuple[Part, str]]) -> None:
+    def take(pieces: Pieces) -> None:
         for part, text in pieces:
             texts[part] += text
             if part is Part.ANSWER and not args.json:
@@ -119,7 +120,7 @@ def _answer(
             if isinstance(event, Finished):
                 finished = event
             else:
-                take(splitter.push(event.text))
+                take(splitter.push(event.text, event.marker))
         take(splitter.flush())
     except BaseException:
         generation.cancel()

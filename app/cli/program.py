@@ -15,6 +15,7 @@ OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = {
     "ask": "one question, one answer, for scripts and pipes",
     "models": "list the model files that are found",
+    "architectures": "list the types of models that run, and what others lack",
     "tokenize": "turn text from stdin into token ids",
     "bench": "measure the speed of a model on this computer",
     "where": "show the folders and files that are used",

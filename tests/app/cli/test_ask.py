@@ -12,7 +12,8 @@ from unittest import mock
 import pytest
 
 from app.cli import ask, program
-from engine import Finished, FinishReason, ModelFileError, Prompt, TextDelta
+from engine import THINK, Finished, FinishReason, ModelFileError, Prompt, TextDelta
+from engine.api.answer_format import format_of
 from tests.support.tiny_gguf import make_tiny
 from tests.support.tiny_vocab import bpe_vocabulary
 
@@ -21,6 +22,7 @@ ROOT = Path(__file__).parents[3]
 
 class FakeTemplate:
     warning = None
+    answer_format = THINK
 
     def __init__(self, opened=False):
         self.opened = opened
@@ -30,7 +32,7 @@ class FakeTemplate:
     def prompt(self, messages, **_):
         self.messages = list(messages)
         ids = [1, 2, 3, *range(self.messages[-1].content.count("x"))]
-        return Prompt(ids, self.opened, self.failed)
+        return Prompt(ids, self.opened, self.failed, self.answer_format)
 
 
 class FakeModel:
@@ -59,7 +61,7 @@ class FakeModel:
         for number, text in enumerate(self.texts):
             if isinstance(text, BaseException):
                 raise text
-            yield TextDelta(text, (number,))
+            yield text if isinstance(text, TextDelta) else TextDelta(text, (number,))
         yield Finished(self.reason, self.error, 3, 0, len(self.texts), 0.1, 2.0, 50.0)
 
 
@@ -123,6 +125,15 @@ def test_only_the_answer_is_on_stdout(run):
     assert run(model, "Is it?") == (0, "Yes.\n", "")
     assert model.request.prompt_ids == (1, 2, 3)
     assert model.template.messages[-1].content == "Is it?"
+
+
+def test_reasoning_in_a_message_of_its_own_is_not_on_stdout(run):
+    marks = ("<|channel|>", "<|message|>", "<|end|>", "<|start|>")
+    words = ["<|channel|>", "analysis", "<|message|>", "hm", "<|end|>", "<|start|>", "assistant"]
+    words += ["<|channel|>", "final", "<|message|>", "Yes <|end|>."]
+    model = FakeModel([TextDelta(word, (n,), word if word in marks else "") for n, word in enumerate(words)])
+    model.template.answer_format = format_of("", marks)
+    assert run(model, "Is it?") == (0, "Yes <|end|>.\n", "")
 
 
 STEERING = "a\x1b]52;c;aGk=\x07b\x9b2Jc\rd\te\u202ef\n"

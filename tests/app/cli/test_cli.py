@@ -392,3 +392,16 @@ def closing(arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Run the program by a shell, which closes streams of it."""
     command = f"exec {shlex.quote(sys.executable)} -m app {arguments}"
     return subprocess.run(["sh", "-c", command], capture_output=True, cwd=ROOT, timeout=60, check=False)
+
+
+def test_architectures(capsys):
+    assert program.main(["architectures"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["ARCHITECTURE", "RUNS", "MISSING"]
+    rows = {line.split()[0]: line for line in lines}
+    assert rows["qwen3"].split() == ["qwen3", "yes"]
+    assert rows["mamba"].endswith("  no    recurrent state")
+    assert program.main(["architectures", "--json"]) == 0
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    assert found["qwen3"] == {"name": "qwen3", "runs": True, "missing": None}
+    assert found["mamba"] == {"name": "mamba", "runs": False, "missing": "recurrent state"}
