@@ -1,7 +1,7 @@
 """What a file is made of as far as memory goes: small plain data, to which any device's rules apply."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
@@ -73,7 +73,7 @@ def read_footprint(file: GGUFFile, config: ModelConfig) -> Footprint:
     for index, layer in enumerate(config.layers):
         _count_layer(counted, f"blk.{index}", layer, hidden)
     embedding = Linear((counted.matrix(Rows("token_embd", config.vocab_size)),), hidden)
-    counted.others(name for name in file.tensors if not is_ignored(name, config))
+    counted.others(config)
     kv = Counter(
         (layer.attention.window, layer.attention.kv_heads, layer.attention.head_dim)
         for layer in config.layers
@@ -144,9 +144,10 @@ class _Counted:
         self._seen.add(f"{name}.weight")
         return Matrix(info.type, info.shape[1])
 
-    def others(self, names: Iterable[str]) -> None:
+    def others(self, config: ModelConfig) -> None:
         """Count what is left as it is: vectors by their values, matrices as linears of their own."""
-        for info in (self.tensors[name] for name in names if name not in self._seen):
+        left = [name for name in self.tensors if name not in self._seen]
+        for info in (self.tensors[name] for name in left if not is_ignored(name, config)):
             if len(info.shape) == 2 and info.shape[0] > 1:
                 self.linears[Linear((Matrix(info.type, info.shape[0]),), info.shape[1])] += 1
             else:

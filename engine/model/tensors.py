@@ -14,7 +14,7 @@ from engine.gguf.header import TensorInfo
 from engine.model.spec import ExpertsSpec, LayerSpec, ModelConfig, QKNorm
 from kernels.quant.formats import DEQUANTIZABLE
 
-_IGNORED = ("rope.freqs", "rot_embd", "attn_rot_embd")
+_IGNORED = ("rope.freqs", "rot_embd")
 """Tables that old converters stored and that are computed here."""
 
 
@@ -109,9 +109,12 @@ def check_tensors(file: GGUFFile, config: ModelConfig) -> None:
 
 def is_ignored(name: str, config: ModelConfig) -> bool:
     """Whether a tensor of the file is no part of the decoder."""
-    first, last = config.num_layers, config.num_layers + config.ignored_layers
-    guessing = any(name.startswith(f"blk.{index}.") for index in range(first, last))
-    return guessing or any(part in name for part in _IGNORED)
+    if config.ignored_layers and name.startswith("blk."):
+        number = name.split(".", 2)[1]
+        first, last = config.num_layers, config.num_layers + config.ignored_layers
+        if number.isdecimal() and first <= int(number) < last:
+            return True
+    return any(map(name.__contains__, _IGNORED))
 
 
 Expected = dict[str, tuple[tuple[int, ...], bool]]
