@@ -1,7 +1,8 @@
-"""The rules of a device, told by the operations that serve it."""
+"""The rules of a device, told by the operations that serve it, and what it has free."""
 
 from typing import TYPE_CHECKING
 
+from engine.device.free_memory import free_gpu_bytes, free_host_bytes
 from engine.footprint.rules import DeviceRules, Holding
 
 if TYPE_CHECKING:
@@ -34,3 +35,8 @@ def _names(ops: "Operations") -> tuple[str, str]:
 
     properties = torch.cuda.get_device_properties(ops.device)
     return properties.name, f"GPU-{properties.uuid}"
+
+
+def free_memory(rules: DeviceRules) -> int | None:
+    """Bytes that the device has free; None where nobody says it."""
+    return free_gpu_bytes(rules.gpu) if rules.on_gpu else free_host_bytes()

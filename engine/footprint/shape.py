@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine.gguf.file import GGUFFile, TensorInfo
 from engine.model.spec import ExpertsSpec, LayerSpec, ModelConfig, QKNorm
@@ -63,6 +63,24 @@ class Footprint:
     kv: tuple[KVLayers, ...]
     context_length: int
 
+    def as_data(self) -> list[Any]:
+        """Itself as lists and numbers, for `from_data`."""
+        return [getattr(self, field.name) for field in fields(self)]
+
+    @classmethod
+    def from_data(cls, data: list[Any]) -> "Footprint":
+        """Read what `as_data` gave, after JSON; raises what bad data raises."""
+        linears, experts, embedding, tied, vector_values, kv, context_length = data
+        return cls(
+            tuple((_linear(one), int(count)) for one, count in linears),
+            tuple((_experts(one), int(count)) for one, count in experts),
+            _linear(embedding),
+            bool(tied),
+            int(vector_values),
+            tuple(KVLayers(*map(int, group)) for group in kv),
+            int(context_length),
+        )
+
 
 def read_footprint(file: GGUFFile, config: ModelConfig) -> Footprint:
     """Count what a decoder holds of a file whose tensors were checked (`check_tensors`)."""
@@ -74,19 +92,30 @@ def read_footprint(file: GGUFFile, config: ModelConfig) -> Footprint:
         _count_layer(counted, f"blk.{index}", layer, hidden)
     embedding = Linear((counted.matrix(Rows("token_embd", config.vocab_size)),), hidden)
     counted.others(config)
-    kv = Counter(
-        (layer.attention.window, layer.attention.kv_heads, layer.attention.head_dim)
-        for layer in config.layers
-    )
     return Footprint(
         linears=tuple(counted.linears.items()),
         experts=tuple(counted.experts.items()),
         embedding=embedding,
         tied=tied,
         vector_values=counted.vector_values,
-        kv=tuple(KVLayers(layers, *shape) for shape, layers in sorted(kv.items())),
+        kv=tuple(KVLayers(len(group.layers), *group.shape) for group in config.kv_groups),
         context_length=config.context_length,
     )
+
+
+def _matrix(data: list[Any]) -> Matrix:
+    kind, rows = data
+    return Matrix(GGMLType(kind), int(rows))
+
+
+def _linear(data: list[Any]) -> Linear:
+    parts, columns, biased, paired = data
+    return Linear(tuple(map(_matrix, parts)), int(columns), bool(biased), bool(paired))
+
+
+def _experts(data: list[Any]) -> Experts:
+    experts, gate_up, down, hidden, size = data
+    return Experts(int(experts), tuple(map(_matrix, gate_up)), _matrix(down), int(hidden), int(size))
 
 
 def _count_layer(counted: "_Counted", prefix: str, layer: LayerSpec, hidden: int) -> None:
