@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, TextIO
 from app.chat.reasoning import Part, ReasoningSplitter
 from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
 from app.models.make import make_engine
+from app.models.speeds import SpeedStore
 from app.settings.file import Settings
+from app.settings.paths import locations
 from app.terminal.controls import for_stream
 from engine import Finished, FinishReason, Prompt, Request, RequestError, SamplingParams
 
@@ -43,7 +45,10 @@ def run(args: argparse.Namespace) -> int:
             model = engine.load(path)
             asked = _encoded(args, settings, model, prompt)
             request = _request(asked, sampling, limit, model)
-            return _answer(args, model, request, ReasoningSplitter(asked.starts_in_reasoning), out)
+            finished = _answer(args, model, request, ReasoningSplitter(asked.starts_in_reasoning), out)
+            speeds = SpeedStore(locations().speeds_file)
+            speeds.note(path, engine.rules.title, finished.tok_s, finished.completion_tokens)
+            return 0
         finally:
             engine.close()
 
@@ -101,8 +106,8 @@ def _request(asked: Prompt, sampling: SamplingParams, limit: int | None, model: 
 
 def _answer(
     args: argparse.Namespace, model: "Model", request: Request, splitter: ReasoningSplitter, out: TextIO
-) -> int:
-    """Stream one answer to `out`; return the exit code."""
+) -> Finished:
+    """Stream one answer to `out`; return how it ended."""
     texts = {Part.REASONING: "", Part.ANSWER: ""}
 
     def take(pieces: list[tuple[Part, str]]) -> None:
@@ -134,7 +139,7 @@ def _answer(
         raise CommandError(finished.error or "the answer ended with an error")
     if not texts[Part.ANSWER] and texts[Part.REASONING]:
         say("the answer ended inside its reasoning; allow more with --max-tokens")
-    return 0
+    return finished
 
 
 def _record(model: "Model", text: str, reasoning: str, finished: Finished) -> dict[str, object]:

@@ -4,8 +4,9 @@
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
 from engine.footprint.shape import Experts, Footprint, KVLayers, Linear, Matrix
 from kernels.quant.formats import FORMATS, GGMLType
@@ -39,6 +40,18 @@ class DeviceRules:
     """Tokens of a KV block."""
     gpu: str = ""
     """The driver's name of a GPU."""
+
+    def as_data(self) -> dict[str, Any]:
+        """Itself as JSON can hold it, for `from_data`."""
+        return asdict(self)
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> "DeviceRules":
+        """Read what `as_data` gave; raises TypeError, ValueError or KeyError for bad data."""
+        rules = cls(**(data | {"holding": Holding(data["holding"])}))
+        if rules.kv_format not in KV_BYTES or rules.block_size < 1:
+            raise ValueError(f"no rules of a device: {data}")
+        return rules
 
     @property
     def on_gpu(self) -> bool:
