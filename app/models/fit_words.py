@@ -12,22 +12,27 @@ def fit_text(fit: "Fit") -> str:
     """Such as `4.7 GB + 1.1 GB KV of 11.2 GB free: six chats of 8k`, and what would help where it is less."""
     from engine import Verdict
 
-    needed = f"{size_text(fit.weight_bytes)} + {size_text(fit.kv_bytes)} KV"
+    needed = f"{_size(fit.weight_bytes)} + {_size(fit.kv_bytes)} KV"
     chats = f"chats of {tokens_text(fit.context)}"
     if fit.verdict is Verdict.UNKNOWN or fit.free_bytes is None:
         return f"needs {needed}"
     if fit.verdict is Verdict.FITS:
         if fit.chats_that_fit == 1:
             chats = chats.replace("chats", "chat")
-        said = f"{needed} of {size_text(fit.free_bytes)} free: {count_text(fit.chats_that_fit)} {chats}"
+        said = f"{needed} of {_size(fit.free_bytes)} free: {count_text(fit.chats_that_fit)} {chats}"
     elif fit.verdict is Verdict.TOO_LARGE:
-        said = f"needs {needed}; {size_text(fit.free_bytes)} are free"
+        said = f"needs {needed}; {_size(fit.free_bytes)} are free"
     else:
         fitting = f"{count_text(fit.chats_that_fit)} of {count_text(fit.chats)}"
         some = fitting if fit.chats_that_fit else "no"
-        said = f"{needed} of {size_text(fit.free_bytes)} free: {some} {chats} at once"
+        said = f"{needed} of {_size(fit.free_bytes)} free: {some} {chats} at once"
     helps = " or ".join(map(advice_text, fit.advice))
     return f"{said}; fits {helps}" if helps else said
+
+
+def _size(count: int) -> str:
+    """A tenth of a gigabyte tells whether something fits."""
+    return f"{count / 1e9:.1f} GB" if 1e10 <= count < 1e11 else size_text(count)
 
 
 def advice_text(advice: "Advice") -> str:
