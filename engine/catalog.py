@@ -19,7 +19,7 @@ from engine.gguf.labels import quantization_label
 from engine.gguf.split import parse_part_name
 from engine.model.config import read_config
 from engine.model.tensors import check_tensors
-from kernels.quant.formats import DEQUANTIZABLE
+from kernels.quant.formats import DEQUANTIZABLE, GGMLType
 
 MAX_FOLDER_DEPTH = 6
 MAX_FILES = 10_000
@@ -163,9 +163,9 @@ def _problem(file: GGUFFile) -> str | None:
         return "general.architecture is missing, so this is no language model."
     if not file.tensors:
         return "The file holds a vocabulary but no weights."
-    unsupported = sorted({i.type.name for i in file.tensors.values() if i.type not in DEQUANTIZABLE})
+    unsupported = {info.type for info in file.tensors.values()} - DEQUANTIZABLE
     if unsupported:
-        return f"Tensors of type {', '.join(unsupported)} are not supported."
+        return f"Tensors of type {', '.join(sorted(kind.name for kind in unsupported))} are not supported."
     return None
 
 
@@ -175,10 +175,10 @@ def _positive(file: GGUFFile, key: str) -> int | None:
 
 
 def _type_bytes(file: GGUFFile) -> dict[str, int]:
-    nbytes: Counter[str] = Counter()
+    nbytes: Counter[GGMLType] = Counter()
     for info in file.tensors.values():
-        nbytes[info.type.name] += info.nbytes
-    return dict(nbytes.most_common())
+        nbytes[info.type] += info.nbytes
+    return {kind.name: total for kind, total in nbytes.most_common()}
 
 
 def _tokenizer(file: GGUFFile) -> str:

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
             request = _request(asked, sampling, limit, model)
             finished = _answer(args, model, request, ReasoningSplitter(asked.starts_in_reasoning), out)
             speeds = SpeedStore(locations().speeds_file)
-            speeds.note(path, engine.rules.title, finished.tok_s, finished.completion_tokens)
+            speeds.note(path, engine.stats().device, finished.tok_s, finished.completion_tokens)
             return 0
         finally:
             engine.close()

@@ -23,6 +23,7 @@ _SHORT = bytes(7)
 _GUESS_WINDOW = 1 << 16
 _GUESS_OVERLAP = 32
 _SURE_SHARE = 0.75
+_SAMPLE = 1 << 14
 _GUESS_REACH = 1 << 26
 
 
@@ -62,7 +63,7 @@ def guess_end(source: Source, offset: int, count: int) -> int | None:
     must be content with that, and must walk when what follows makes no sense. None when no such key
     is near.
     """
-    start = offset + max(8 * count, _sure_bytes(source.read(offset, _GUESS_WINDOW), count))
+    start = _near_end(source, offset, count)
     for place in range(start, min(source.size, start + _GUESS_REACH), _GUESS_WINDOW):
         window = source.read(place, _GUESS_WINDOW + _GUESS_OVERLAP)
         found = [at for at in (_find_key(window, key) for key in _USUAL_KEYS) if at > 0]
@@ -71,10 +72,16 @@ def guess_end(source: Source, offset: int, count: int) -> int | None:
     return None
 
 
-def _sure_bytes(window: bytes, count: int) -> int:
-    """What `count` strings take at least, by those in the first piece: later ones are hardly shorter."""
-    seen = window.count(_SHORT)
-    return int(_SURE_SHARE * count * len(window) / seen) if count > 2 * seen > 0 else 0
+def _near_end(source: Source, offset: int, count: int) -> int:
+    """A place before the end of `count` strings, by the lengths of some: later ones are hardly shorter."""
+    while True:
+        sample = source.read(offset, _SAMPLE)
+        seen = sample.count(_SHORT)
+        if count <= 4 * seen or not seen:
+            return offset
+        skipped = int(_SURE_SHARE * count)
+        offset += skipped * len(sample) // seen
+        count -= skipped
 
 
 def _find_key(window: bytes, key: bytes) -> int:

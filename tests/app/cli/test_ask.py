@@ -12,6 +12,8 @@ from unittest import mock
 import pytest
 
 from app.cli import ask, program
+from app.models.speeds import LEAST_TOKENS, SpeedStore
+from app.settings.paths import locations
 from engine import Finished, FinishReason, ModelFileError, Prompt, TextDelta
 from tests.support.tiny_gguf import make_tiny
 from tests.support.tiny_vocab import bpe_vocabulary
@@ -73,6 +75,9 @@ class FakeEngine:
             raise self.model
         return self.model
 
+    def stats(self):
+        return mock.Mock(device="cpu")
+
     def close(self):
         self.closed = True
 
@@ -102,6 +107,13 @@ def run(tmp_path, monkeypatch, capsys):
         return code, out, err
 
     return run_it
+
+
+def test_the_speed_of_an_answer_is_remembered(run, tmp_path):
+    assert run(FakeModel(["a"] * LEAST_TOKENS), "q")[0] == 0
+    run(FakeModel(["a"]), "too short to tell")
+    (speed,) = SpeedStore(locations().speeds_file).all().values()
+    assert (speed.tok_s, speed.answers, speed.device) == (50.0, 1, "cpu")
 
 
 def on_terminal(run, model, *arguments) -> str:

@@ -21,6 +21,7 @@ from app.screens.context import AppContext
 from app.settings.file import ModelSettings, Settings
 from app.settings.paths import locations
 from engine import summarize
+from tests.app.models.stores import Stores
 
 ROOT = Path(__file__).parents[3]
 HEAVY = {"torch", "textual", "numpy", "gguf", "tokenizers", "jinja2", "sqlite3", "asyncio"}
@@ -397,3 +398,34 @@ def closing(arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Run the program by a shell, which closes streams of it."""
     command = f"exec {shlex.quote(sys.executable)} -m app {arguments}"
     return subprocess.run(["sh", "-c", command], capture_output=True, cwd=ROOT, timeout=60, check=False)
+
+
+def test_models_of_other_programs_are_listed_with_what_fits(home, monkeypatch, capsys):
+    stores = Stores(home)
+    link = stores.hugging_face("a/b-GGUF", "b-Q4_K_M.gguf", "abc")
+    stores.ollama("registry.ollama.ai/library/tern/1b", model=link.read_bytes(), system=b"Be brief.")
+    assert program.main(["models"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == [
+        "NAME",
+        "FROM",
+        "TYPE",
+        "QUANT",
+        "SIZE",
+        "PARAMETERS",
+        "CONTEXT",
+        "FITS",
+        "FILE",
+    ]
+    assert [line.split()[0] for line in lines[2:]] == ["a/b-GGUF/b-Q4_K_M", "tern:1b"]
+    assert "Hugging Face" in lines[2] and " of 512 " in lines[2]
+    assert program.main(["models", "--json"]) == 0
+    hub, ollama = json.loads(capsys.readouterr().out)[1:]
+    assert (hub["store"], hub["path"], hub["names"]) == ("hugging-face", str(link), ["a/b-GGUF/b-Q4_K_M"])
+    assert ollama["details"] == {"system": "Be brief."} and ollama["tokenizer"] == "gpt2 (qwen2)"
+    assert ollama["fit"]["verdict"] == "fits" and "chats of 512" in ollama["fit"]["text"]
+    assert ollama["speed"] is None
+    home.joinpath("config").mkdir()
+    locations().settings_file.write_text('[models]\nleave_out = ["ollama"]\n')
+    assert program.main(["models", "--json"]) == 0
+    assert [one["store"] for one in json.loads(capsys.readouterr().out)] == ["tui-chat", "hugging-face"]
