@@ -87,7 +87,7 @@ def _row(found: FoundModel, fit: "Fit | None") -> tuple[str, ...]:
     model = found.summary
     problem = "" if model.supported and not model.problem else f"  {model.problem or 'not supported'}"
     return (
-        model.name if found.store == OWN else found.title,
+        model.name if found.store == OWN else found.names[0],
         found.origin,
         model.architecture,
         model.quantization,

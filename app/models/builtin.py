@@ -36,9 +36,13 @@ def model_title(path: str | Path) -> str:
     return BUILTIN_TITLE if is_builtin(path) else _title(Path(path))
 
 
+def has_own_name(path: Path) -> bool:
+    """Tell whether a model file is named after its model, and not like all files of its program."""
+    return path.suffix.casefold() == ".gguf" and path.stem != _NAMELESS
+
+
 @lru_cache(maxsize=1024)
 def _title(path: Path) -> str:
-    """A file's name, or that of its folder or its program where files are all called alike."""
     if path.stem == _NAMELESS and path.parent.name:
         return path.parent.name
     return name_of_blob(path) or path.stem

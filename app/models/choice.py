@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from app.models.builtin import BUILTIN_NAME, builtin_model_path
-from app.models.found import FoundModel, ModelSearch, find
+from app.models.found import OWN, FoundModel, ModelSearch, find
 
 _SHOWN = 5
 _USUAL_TAG = ":latest"
@@ -38,7 +38,8 @@ def resolve_model(name: str, search: ModelSearch) -> Path:
 def _by_name(name: str, models: Sequence[FoundModel], folders: Sequence[Path]) -> Path:
     wanted = name.casefold()
     matching = (
-        [model for model in models if wanted in _own_names(model)][:1]
+        [model for model in models if wanted in _stores_names(model)][:1]
+        or _first_own([model for model in models if wanted in _files_names(model)])
         or [model for model in models if model.summary.name.casefold() == wanted]
         or [model for model in models if any(one.startswith(wanted) for one in _all_names(model))]
     )
@@ -48,7 +49,7 @@ def _by_name(name: str, models: Sequence[FoundModel], folders: Sequence[Path]) -
         return _openable(matching[0])
     if matching:
         fitting = _names(matching)
-        raise ModelChoiceError(f"{name!r} fits several models: {fitting}; write more of the file's name")
+        raise ModelChoiceError(f"{name!r} fits several models: {fitting}; write more of the name")
     places = ", ".join(str(folder) for folder in folders)
     raise ModelChoiceError(
         f"no file and no model in {places} or of other programs is named {name!r}; "
@@ -59,19 +60,27 @@ def _by_name(name: str, models: Sequence[FoundModel], folders: Sequence[Path]) -
 def _openable(model: FoundModel) -> Path:
     """Its file; what has no file of its own says why."""
     if model.path.suffix.casefold() != ".gguf" and not model.summary.supported:
-        raise ModelChoiceError(f"{model.title} cannot be opened: {model.summary.problem}")
+        raise ModelChoiceError(f"{model.names[0]} cannot be opened: {model.summary.problem}")
     return model.path
 
 
-def _own_names(model: FoundModel) -> set[str]:
-    """Names that mean this model alone."""
+def _first_own(models: list[FoundModel]) -> list[FoundModel]:
+    """Of files of one name the first in the app's own folders; several elsewhere are several models."""
+    return [model for model in models if model.store == OWN][:1] or models
+
+
+def _stores_names(model: FoundModel) -> set[str]:
+    """What programs call it."""
     named = {name.casefold() for name in model.names}
-    short = {name.removesuffix(_USUAL_TAG) for name in named}
-    return named | short | {model.path.name.casefold(), model.path.stem.casefold()}
+    return named | {name.removesuffix(_USUAL_TAG) for name in named}
+
+
+def _files_names(model: FoundModel) -> set[str]:
+    return {model.path.name.casefold(), model.path.stem.casefold()}
 
 
 def _all_names(model: FoundModel) -> Iterable[str]:
-    return (*_own_names(model), model.summary.name.casefold())
+    return (*_files_names(model), *_stores_names(model), model.summary.name.casefold())
 
 
 def _names(models: Sequence[FoundModel]) -> str:
@@ -80,5 +89,4 @@ def _names(models: Sequence[FoundModel]) -> str:
 
 
 def _shown(model: FoundModel) -> str:
-    """A file's name where it says something: blobs are named after their contents."""
-    return model.path.name if model.path.suffix.casefold() == ".gguf" else model.title
+    return model.path.name if model.store == OWN else model.names[0]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.models.builtin import BUILTIN_NAME, builtin_model_path
+from app.models.builtin import BUILTIN_NAME, builtin_model_path, has_own_name
 from app.models.index import SummaryIndex
 from app.models.stores.store import Store, StoredModel, files_below
 from app.models.stores.surroundings import Surroundings, surroundings
@@ -58,8 +58,8 @@ class FoundModel:
 
     @property
     def title(self) -> str:
-        """Its short name."""
-        return self.names[0]
+        """Its short name: its file's, or its store's where files are not named after models."""
+        return self.path.stem if self.store != OWN and has_own_name(self.path) else self.names[0]
 
 
 def search_of(settings: Settings, places: Locations, extra: Iterable[str | Path] = ()) -> ModelSearch:

@@ -285,7 +285,7 @@ def test_a_model_is_chosen_by_the_name_that_the_list_shows(tmp_path, monkeypatch
     assert resolve_model("Qwen3 0.6B", there) == files[0]
     assert resolve_model("qwen3 0", there) == files[0]
     assert resolve_model("Q8", there) == files[2]
-    with pytest.raises(ModelChoiceError, match=r"several models: q4\.gguf, q8\.gguf; write more of the file"):
+    with pytest.raises(ModelChoiceError, match=r"several models: q4\.gguf, q8\.gguf; write more of the name"):
         resolve_model("tern base", there)
     with pytest.raises(ModelChoiceError, match=r"several models: qwen3-0\.6b-q8\.gguf, q4\.gguf, q8\.gguf"):
         resolve_model("q", there)

@@ -39,7 +39,7 @@ def found_in(stores, platform="linux", **options):
 
 
 def names(found):
-    return [(one.origin, one.title) for one in found.values()]
+    return [(one.origin, one.names[0]) for one in found.values()]
 
 
 def test_nothing_but_the_built_in_model_on_a_new_computer(stores):
@@ -80,7 +80,7 @@ def test_lm_studio_where_it_is_and_where_its_settings_say(stores):
     stores.write("elsewhere/settings.json", {"downloadsFolder": f"{stores.home}/big-disk"})
     found = found_in(stores)
     assert set(found) == {usual, former, moved, chosen}
-    assert found[usual].title == "lmstudio-community/gemma/gemma-Q4"
+    assert (found[usual].names[0], found[usual].title) == ("lmstudio-community/gemma/gemma-Q4", "gemma-Q4")
     assert {one.store for one in found.values()} == {"lm-studio"}
 
 
@@ -135,6 +135,25 @@ def test_names_of_programs_are_names_of_models(stores):
     assert resolve_model("a/Some", there) == resolve_model("some-q4_k_m", there) == hub
     with pytest.raises(ModelChoiceError, match=r"named 'gone'.*qwen3:8b"):
         resolve_model("gone", there)
+
+
+def test_files_of_one_name_in_two_repositories_are_two_models(stores):
+    one = stores.hugging_face("bartowski/Tern-GGUF", "Tern-Q4_K_M.gguf")
+    other = stores.hugging_face("unsloth/Tern-GGUF", "Tern-Q4_K_M.gguf")
+    with pytest.raises(ModelChoiceError, match=r"several models: bartowski/.*, unsloth/.*more of the name"):
+        resolve_model("tern-q4_k_m", search(stores))
+    assert resolve_model("unsloth/Tern-GGUF/Tern-Q4_K_M", search(stores)) == other
+    assert resolve_model("bart", search(stores)) == one
+    own = stores.model("models/Tern-Q4_K_M.gguf")
+    assert resolve_model("tern-q4_k_m", search(stores, folders=(own.parent,))) == own
+
+
+def test_a_name_of_a_file_that_several_programs_link_is_one_of_it(stores):
+    blob = stores.ollama("registry.ollama.ai/library/qwen3/8b", model=gguf_bytes(stores))
+    own = stores.home / "models/mine.gguf"
+    own.parent.mkdir()
+    os.link(blob, own)
+    assert resolve_model("qwen3:8b", search(stores, folders=(own.parent,))) == own
 
 
 def test_what_ollama_has_and_cannot_be_opened_says_why(stores):
@@ -197,7 +216,7 @@ def test_jan_names_models_after_their_folders(stores):
     moved = stores.model("jan-data/llamacpp/models/moved/model.gguf")
     stores.write(".local/share/Jan/settings.json", {"data_folder": f"{stores.home}/jan-data"})
     found = found_in(stores)
-    assert {path: one.title for path, one in found.items()} == {
+    assert {path: one.names[0] for path, one in found.items()} == {
         plain: "unsloth/Qwen3-4B-Q4", former: "tern/tern-q4", imported: "mine", moved: "moved"
     }  # fmt: skip
     assert model_title(plain) == "Qwen3-4B-Q4"
