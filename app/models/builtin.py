@@ -1,4 +1,4 @@
-"""The small model that ships inside the package, found in a wheel and in a checkout alike."""
+"""The small model that ships inside the package, found in a wheel and in a checkout alike; titles of all."""
 
 from functools import lru_cache
 from importlib.resources import files

@@ -105,20 +105,26 @@ def weight_bytes(footprint: Footprint, rules: DeviceRules) -> int:
 
 def kv_bytes(footprint: Footprint, rules: DeviceRules, tokens: int) -> int:
     """Memory of the KV of one chat of so many tokens, in whole blocks."""
-    return sum(_blocks(group, rules, tokens) * block_bytes(group, rules) for group in footprint.kv)
+    windows = kept_windows(footprint)
+    blocks = -(-tokens // rules.block_size)
+    total = 0
+    for group in footprint.kv:
+        # A window that begins within a block holds one more.
+        most = 1 + -(-group.window // rules.block_size) if group.window in windows else blocks
+        total += min(blocks, most) * block_bytes(group, rules)
+    return total
+
+
+def kept_windows(footprint: Footprint) -> set[int]:
+    """Windows whose layers give back what they have passed: beside others that see all, if shorter."""
+    windows = {group.window for group in footprint.kv}
+    return {size for size in windows if 0 < size < footprint.context_length} if 0 in windows else set()
 
 
 def block_bytes(group: KVLayers, rules: DeviceRules) -> int:
     """Memory of one block in all layers of a group."""
     values = 2 * group.layers * group.kv_heads * group.head_dim * rules.block_size
     return int(values * KV_BYTES[rules.kv_format])
-
-
-def _blocks(group: KVLayers, rules: DeviceRules, tokens: int) -> int:
-    """A window that begins within a block needs one more."""
-    size = rules.block_size
-    needed = -(-tokens // size)
-    return needed if not group.window else min(needed, 1 + -(-group.window // size))
 
 
 def linear_bytes(linear: Linear, rules: DeviceRules) -> int:

@@ -1,16 +1,19 @@
 """What the rules say a file takes is what loading it takes, on every kind of device."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from app.models.builtin import builtin_model_path
 from engine.footprint import rules as module
-from engine.footprint.rules import DeviceRules, Holding, block_bytes, kv_bytes, weight_bytes
+from engine.footprint.rules import DeviceRules, Holding, block_bytes, kept_windows, kv_bytes, weight_bytes
 from engine.footprint.shape import Footprint, KVLayers, Linear, Matrix, read_footprint
 from engine.gguf.file import open_gguf
 from engine.model.config import read_config
 from engine.model.families import FAMILIES as ARCHITECTURES
 from engine.model.weights import load_weights
+from engine.runner.model_kv import pool_bytes, window_sizes
 from kernels.cpu.block_readers import READERS
 from kernels.cpu.operations import CPUOperations
 from kernels.cpu.quant_weights import TILE
@@ -51,8 +54,8 @@ def check(path, name):
         held = load_weights(file, config, ops, lambda _part, _what: None).nbytes
     said = weight_bytes(footprint, rules)
     assert said == pytest.approx(held, rel=TOLERANCE), (said, held)
-    blocks = sum(ops.kv_block_bytes(one.layers, one.kv_heads, one.head_dim) for one in footprint.kv)
-    assert sum(block_bytes(group, rules) for group in footprint.kv) == blocks
+    assert kv_bytes(footprint, rules, 1) == sum(pool_bytes(ops, config))
+    assert sorted(kept_windows(footprint)) == window_sizes(config)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -98,6 +101,9 @@ def test_layers_of_a_window_keep_no_more_than_it():
     assert kv_bytes(footprint, rules, 1) == 4 * block
     assert kv_bytes(footprint, rules, 64) == 8 * block
     assert kv_bytes(footprint, rules, 3200) == (100 + 3 * 5) * block
+    shorter, alone = replace(footprint, context_length=100), replace(footprint, kv=kv[1:])
+    assert kv_bytes(shorter, rules, 3200) == 400 * block
+    assert kv_bytes(alone, rules, 3200) == 300 * block
 
 
 def test_a_large_embedding_stays_as_in_the_file_on_a_cpu():
