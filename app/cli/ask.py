@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from app.chat.reasoning import Part, ReasoningSplitter
 from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
+from app.models.builtin import has_own_name, model_title
 from app.models.make import make_engine
 from app.models.speeds import SpeedStore
 from app.settings.file import Settings
@@ -144,7 +145,7 @@ def _answer(
 
 def _record(model: "Model", text: str, reasoning: str, finished: Finished) -> dict[str, object]:
     return {
-        "model": model.name,
+        "model": model.name if has_own_name(model.path) else model_title(model.path),
         "text": text,
         "reasoning": reasoning or None,
         "finish_reason": str(finished.reason),

@@ -11,6 +11,8 @@ from kernels.quant.formats import FORMATS, GGMLType
 
 CHAT_TOKENS = 8192
 """Length of a chat by which room is told where nobody says another."""
+SLOTS_PER_CONTEXT = 64
+"""No model reserves KV for more chats of full length than this."""
 _LEAST_CONTEXT = 512
 _MAIN_TYPE = {
     "Q8_0": GGMLType.Q8_0,
@@ -107,7 +109,7 @@ def fit(
 def _fit(footprint: Footprint, rules: DeviceRules, room: Room, context: int, chats: int) -> Fit:
     weights, chat = weight_bytes(footprint, rules), kv_bytes(footprint, rules, context)
     kv_room = _kv_room(weights, rules, room)
-    fitting = max(0, kv_room) // chat
+    fitting = min(max(0, kv_room) // chat, SLOTS_PER_CONTEXT * footprint.context_length // context)
     verdict = Verdict.FITS if fitting >= chats else Verdict.FEWER
     if room.free_bytes is None:
         verdict = Verdict.UNKNOWN

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from engine.api.options import EngineOptions
+from engine.core import model_loader
 from engine.device import free_memory, memory
 from engine.device.fit_advice import LOAD_MARGIN
 from engine.engine import Engine, device_rules
-from engine.footprint.fit import AdviceKind, Room, Verdict, fit
+from engine.footprint.fit import SLOTS_PER_CONTEXT, AdviceKind, Room, Verdict, fit
 from engine.footprint.rules import DeviceRules, Holding, kv_bytes, weight_bytes
 from engine.footprint.shape import Experts, Footprint, KVLayers, Linear, Matrix
 from kernels.quant.formats import GGMLType
@@ -62,6 +63,13 @@ def test_a_budget_of_the_settings_holds(rules, budget):
 
 def test_a_cpu_gives_kv_half_of_what_is_free():
     assert fit(model(), CPU, Room(64 << 30)).chats_that_fit == (32 << 30) // kv_bytes(model(), CPU, 8192)
+
+
+def test_no_more_chats_fit_than_slots_are_reserved():
+    assert SLOTS_PER_CONTEXT == model_loader.SLOTS_PER_CONTEXT
+    short = replace(model(), context_length=4096)
+    assert fit(short, GPU, Room(900 * GB)).chats_that_fit == SLOTS_PER_CONTEXT
+    assert fit(short, GPU, Room(900 * GB), context=1024).chats_that_fit == 4 * SLOTS_PER_CONTEXT
 
 
 def advice(footprint, rules, free, **wanted):
