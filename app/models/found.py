@@ -80,7 +80,11 @@ def find(search: ModelSearch) -> list[FoundModel]:
     summaries = dict(zip(files, index.summaries(files), strict=True))
     return [
         FoundModel(
-            summaries.get(model.path) or _unread(model), store.key, store.title, tuple(names), model.details
+            summaries[model.path] if model.problem is None else _unread(model),
+            store.key,
+            store.title,
+            tuple(names),
+            model.details,
         )
         for store, model, names in found
     ]
@@ -118,10 +122,10 @@ def _short_names(folder: Path) -> list[StoredModel]:
 def _unique(
     stored: Iterator[tuple[Store, StoredModel]],
 ) -> Iterable[tuple[Store, StoredModel, list[str]]]:
-    """Each file once, with the names that all stores have for it."""
+    """Each file once, with the names that all stores have for it; what cannot be opened hides no other."""
     known: dict[object, tuple[Store, StoredModel, list[str]]] = {}
     for store, model in stored:
-        key = _file(model)
+        key = _file(model), model.problem
         if key not in known:
             known[key] = store, model, [model.name]
             continue

@@ -276,6 +276,16 @@ def test_a_file_that_several_programs_link_is_one_model_with_all_names(stores):
     assert resolve_model("qwen3:8b", search(stores, folders=(own.parent,))) == own
 
 
+def test_weights_that_one_name_cannot_open_are_open_under_another(stores):
+    content = gguf_bytes(stores)
+    blob = stores.ollama("registry.ollama.ai/library/a/lora", model=content, adapter=b"GGUF")
+    stores.ollama("registry.ollama.ai/library/b/plain", model=content)
+    assert {one.title: one.summary.supported for one in find(search(stores))[1:]} == {
+        "a:lora": False, "b:plain": True
+    }  # fmt: skip
+    assert resolve_model("b:plain", search(stores)) == blob
+
+
 def test_stores_can_be_left_out(stores):
     kept = stores.hugging_face("a/b", "m.gguf")
     stores.model(".lmstudio/models/a/b/c.gguf")
