@@ -31,18 +31,25 @@ if TYPE_CHECKING:
     from engine.api.options import EngineOptions
     from engine.api.request import Event, Finished, FinishReason, Priority, Request, SamplingParams, TextDelta
     from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
-    from engine.catalog import ModelSummary, list_models, summarize
+    from engine.catalog import ModelSummary, model_paths, part_paths, summarize
     from engine.core.tick_log import TickRecord
-    from engine.engine import Engine, Model
+    from engine.engine import Engine, Model, device_rules
+    from engine.footprint.device import free_memory
+    from engine.footprint.fit import Advice, AdviceKind, Fit, Room, Verdict, fit
+    from engine.footprint.rules import DeviceRules
+    from engine.footprint.shape import Footprint
     from engine.model.architectures import Architecture, architectures
     from engine.templates.turns import KeptAnswer, Message, Prompt
     from engine.tokenizer.tokenizer import Tokenizer
 
 __all__ = [
     "THINK",
+    "Advice",
+    "AdviceKind",
     "AnswerFormat",
     "Architecture",
     "DeviceLostError",
+    "DeviceRules",
     "Engine",
     "EngineClosedError",
     "EngineError",
@@ -52,6 +59,8 @@ __all__ = [
     "Event",
     "FinishReason",
     "Finished",
+    "Fit",
+    "Footprint",
     "Generation",
     "KeptAnswer",
     "Message",
@@ -64,6 +73,7 @@ __all__ = [
     "Prompt",
     "Request",
     "RequestError",
+    "Room",
     "SamplingParams",
     "SequenceState",
     "SequenceStats",
@@ -74,8 +84,13 @@ __all__ = [
     "Tokenizer",
     "TokenizerError",
     "UnsupportedModelError",
+    "Verdict",
     "architectures",
-    "list_models",
+    "device_rules",
+    "fit",
+    "free_memory",
+    "model_paths",
+    "part_paths",
     "summarize",
 ]
 
@@ -83,7 +98,10 @@ _HOMES = {
     "THINK": "engine.api.answer_format",
     "AnswerFormat": "engine.api.answer_format",
     "Architecture": "engine.model.architectures",
+    "Advice": "engine.footprint.fit",
+    "AdviceKind": "engine.footprint.fit",
     "DeviceLostError": "engine.api.errors",
+    "DeviceRules": "engine.footprint.rules",
     "Engine": "engine.engine",
     "EngineClosedError": "engine.api.errors",
     "EngineError": "engine.api.errors",
@@ -93,6 +111,8 @@ _HOMES = {
     "Event": "engine.api.request",
     "FinishReason": "engine.api.request",
     "Finished": "engine.api.request",
+    "Fit": "engine.footprint.fit",
+    "Footprint": "engine.footprint.shape",
     "Generation": "engine.api.generation",
     "KeptAnswer": "engine.templates.turns",
     "Message": "engine.templates.turns",
@@ -105,6 +125,7 @@ _HOMES = {
     "Prompt": "engine.templates.turns",
     "Request": "engine.api.request",
     "RequestError": "engine.api.errors",
+    "Room": "engine.footprint.fit",
     "SamplingParams": "engine.api.request",
     "SequenceState": "engine.api.stats",
     "SequenceStats": "engine.api.stats",
@@ -116,7 +137,12 @@ _HOMES = {
     "TokenizerError": "engine.api.errors",
     "UnsupportedModelError": "engine.api.errors",
     "architectures": "engine.model.architectures",
-    "list_models": "engine.catalog",
+    "Verdict": "engine.footprint.fit",
+    "device_rules": "engine.engine",
+    "fit": "engine.footprint.fit",
+    "free_memory": "engine.footprint.device",
+    "model_paths": "engine.catalog",
+    "part_paths": "engine.catalog",
     "summarize": "engine.catalog",
 }
 """Where each name is defined."""

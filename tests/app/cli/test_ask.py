@@ -12,8 +12,11 @@ from unittest import mock
 import pytest
 
 from app.cli import ask, program
+from app.models.speeds import LEAST_TOKENS, SpeedStore
+from app.settings.paths import locations
 from engine import THINK, Finished, FinishReason, ModelFileError, Prompt, TextDelta
 from engine.api.answer_format import format_of
+from tests.app.models.stores import Stores
 from tests.support.tiny_gguf import make_tiny
 from tests.support.tiny_vocab import bpe_vocabulary
 
@@ -75,6 +78,9 @@ class FakeEngine:
             raise self.model
         return self.model
 
+    def stats(self):
+        return mock.Mock(device="cpu")
+
     def close(self):
         self.closed = True
 
@@ -104,6 +110,22 @@ def run(tmp_path, monkeypatch, capsys):
         return code, out, err
 
     return run_it
+
+
+def test_the_speed_of_an_answer_is_remembered(run, tmp_path):
+    assert run(FakeModel(["a"] * LEAST_TOKENS), "q")[0] == 0
+    run(FakeModel(["a"]), "too short to tell")
+    (speed,) = SpeedStore(locations().speeds_file).all().values()
+    assert (speed.tok_s, speed.answers, speed.device) == (50.0, 1, "cpu")
+
+
+def test_a_model_without_a_name_of_its_own_is_called_as_its_program_calls_it(run, tmp_path):
+    model = FakeModel(["a"])
+    digest, model.path = Stores(tmp_path).blob(b"weights")
+    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": digest}
+    manifest = "registry.ollama.ai/library/tern/1b"
+    Stores(tmp_path).write(f".ollama/models/manifests/{manifest}", {"layers": [layer]})
+    assert json.loads(run(model, "q", "--json")[1])["model"] == "tern:1b"
 
 
 def on_terminal(run, model, *arguments) -> str:
