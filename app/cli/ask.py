@@ -7,12 +7,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from app.chat.reasoning import Part, ReasoningSplitter
 from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
+from app.models.builtin import is_builtin
+from app.models.choice import available_models, model_folders
 from app.models.make import make_engine
 from app.settings.file import Settings
+from app.settings.paths import locations, private_directory
 from app.terminal.controls import for_stream
 from engine import Finished, FinishReason, Prompt, Request, RequestError, SamplingParams
 
@@ -43,9 +47,27 @@ def run(args: argparse.Namespace) -> int:
             model = engine.load(path)
             asked = _encoded(args, settings, model, prompt)
             request = _request(asked, sampling, limit, model)
-            return _answer(args, model, request, ReasoningSplitter(asked.starts_in_reasoning), out)
+            code = _answer(args, model, request, ReasoningSplitter(asked.starts_in_reasoning), out)
         finally:
             engine.close()
+    _mention_models(path, args, settings)
+    return code
+
+
+def _mention_models(path: Path, args: argparse.Namespace, settings: Settings) -> None:
+    """Say once, and never again, where better models come from, while the built-in one is the only one."""
+    mentioned = locations().state / "models-mentioned"
+    if not is_builtin(path) or mentioned.exists():
+        return
+    if len(available_models(model_folders(settings, locations(), args.models_folder))) > 1:
+        return
+    try:
+        private_directory(mentioned.parent)
+        mentioned.touch(exist_ok=False)
+    except OSError:
+        # What cannot be remembered would be said every time.
+        return
+    say("this was the small demo model; tui-chat pull --list shows real ones that fit this computer")
 
 
 def _prompt(given: str | None) -> str:

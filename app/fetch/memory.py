@@ -8,12 +8,14 @@ _QUERY = ("--query-gpu=memory.free", "--format=csv,noheader,nounits")
 _PATIENCE = 10.0
 
 
-def free_memory(environment: Mapping[str, str], limit: int | None = None) -> tuple[int, str]:
+def free_memory(environment: Mapping[str, str], device: str, limit: int | None = None) -> tuple[int, str]:
     """Return the free bytes for models and where they are: `memory of the GPU`, or `memory`.
 
-    limit: the most that may be taken of a GPU. A GPU counts where its driver's tool is there and answers.
+    device: as in the settings. limit: the most that may be taken of a GPU. A GPU counts where its driver's
+    tool is there and answers.
     """
-    gpu = None if environment.get("CUDA_VISIBLE_DEVICES") in ("", "-1") else _gpu_memory()
+    hidden = device == "cpu" or environment.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    gpu = None if hidden else _gpu_memory()
     if gpu is not None:
         return (gpu if limit is None else min(gpu, limit)), "memory of the GPU"
     import psutil
