@@ -94,12 +94,10 @@ def _fetch(plans: "Sequence[Plan]") -> int:
     from app.fetch.fetch import Fetches
 
     fetches = Fetches(locations().models)
-    line = ProgressLine(sys.stderr)
-    started = [fetches.start(plan, line.listener(plan.title)) for plan in plans]
+    started = [fetches.start(plan) for plan in plans]
     try:
-        line.follow(len(started))
+        ProgressLine(sys.stderr, started).follow()
     except KeyboardInterrupt:
-        line.clear()
         _interrupt(fetches, started)
         return _INTERRUPTED
     return max(_report(fetch) for fetch in started)

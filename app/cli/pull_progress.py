@@ -1,53 +1,53 @@
 """How fetches go on, on stderr: one line that changes on a terminal, plain lines elsewhere."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
-from queue import SimpleQueue
+from threading import Event
 from typing import TextIO
 
-from app.fetch.fetch import Progress, State
+from app.fetch.fetch import Fetch, Progress, State
 from app.settings.words import size_text
 from app.terminal.controls import clean
 
 _STEP = 10
 """Percent between two plain lines."""
+_PATIENCE = 0.5
 
 
 class ProgressLine:
-    """Collects what fetches tell from their threads, and shows it from the thread that calls `follow`."""
+    """Shows how some fetches go on until all have ended."""
 
-    def __init__(self, stream: TextIO | None) -> None:
+    def __init__(self, stream: TextIO | None, fetches: Sequence[Fetch]) -> None:
         self._stream = stream
-        self._told: SimpleQueue[tuple[str, Progress]] = SimpleQueue()
-        self._latest: dict[str, Progress] = {}
+        self._fetches = fetches
         self._shown: dict[str, str] = {}
         self._terminal = stream is not None and stream.isatty()
 
-    def listener(self, title: str) -> Callable[[Progress], None]:
-        """What a fetch of this title is to call."""
-        return lambda progress: self._told.put((title, progress))
-
-    def follow(self, count: int) -> None:
-        """Show progress until `count` fetches have ended."""
-        ended = 0
-        while ended < count:
-            title, progress = self._told.get()
-            ended += progress.ended
-            self._latest[title] = progress
+    def follow(self) -> None:
+        """Show progress until the end; the stream's line is empty then, whatever ends it."""
+        news = Event()
+        forget = [fetch.listen(lambda _: news.set()) for fetch in self._fetches]
+        try:
+            while not all(fetch.progress.ended for fetch in self._fetches):
+                # Without news a speed sinks all the same.
+                news.wait(_PATIENCE)
+                news.clear()
+                self._show()
+        finally:
+            for ended in forget:
+                ended()
             if self._terminal:
-                self._show_line()
-            else:
+                self._write("\r\x1b[K")
+
+    def _show(self) -> None:
+        going = [(fetch.plan.title, fetch.progress) for fetch in self._fetches]
+        going = [(title, progress) for title, progress in going if not progress.ended]
+        if not self._terminal:
+            for title, progress in going:
                 self._show_step(title, progress)
-        self.clear()
-
-    def clear(self) -> None:
-        """Take the line away."""
-        if self._terminal:
-            self._write("\r\x1b[K")
-
-    def _show_line(self) -> None:
-        texts = [f"{title} {describe(p)}" for title, p in self._latest.items() if not p.ended]
+            return
+        texts = [f"{title} {describe(progress)}" for title, progress in going]
         width = shutil.get_terminal_size().columns - 1
         self._write("\r\x1b[K" + clean("  ·  ".join(texts))[:width])
 
@@ -55,10 +55,9 @@ class ProgressLine:
         """A plain line for every tenth, and for every pause of the server."""
         share = int(100 * progress.done / progress.total) // _STEP if progress.total else 0
         step = progress.waiting or f"{progress.state} {share}"
-        if progress.ended or self._shown.get(title) == step:
-            return
-        self._shown[title] = step
-        self._write(f"{title}: {describe(progress)}\n")
+        if self._shown.get(title) != step:
+            self._shown[title] = step
+            self._write(f"{title}: {describe(progress)}\n")
 
     def _write(self, text: str) -> None:
         if self._stream is not None:

@@ -84,14 +84,23 @@ class Fetch:
 
     @property
     def progress(self) -> Progress:
-        """How far it is."""
+        """How far it is; its speed is that of now, also while nothing comes."""
         with self._lock:
-            return self._progress
+            if self._progress.state is not State.RUNNING:
+                return self._progress
+            now, total = self._clock(), self._progress.total
+            missing = None if total is None else total - self._progress.done
+            return replace(
+                self._progress,
+                speed=self._speed.rate(now),
+                seconds_left=self._speed.seconds_left(now, missing),
+            )
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Have `listener` called with every change, on the fetch's thread; return what ends that.
 
-        It is called at most ten times a second while bytes come, and always for a change of state.
+        It is called at most ten times a second while bytes come, and always for a change of state; in a
+        silence of the server ask for `progress`.
         """
         with self._lock:
             self._listeners.append(listener)
@@ -142,7 +151,7 @@ class Fetch:
         try:
             self._change(state=State.RUNNING)
             paths = self._fetched()
-            self._change(state=State.CHECKING, waiting="", speed=0.0, seconds_left=None)
+            self._change(state=State.CHECKING, waiting="")
             problem = _problem(paths[0])
             self._change(state=State.DONE, paths=paths, problem=problem)
         except Stopped:
@@ -161,7 +170,7 @@ class Fetch:
 
     def _over(self, state: State, done: int | None = None, error: str | None = None) -> None:
         kept = self.progress.done if done is None else done
-        self._change(state=state, done=kept, error=error, speed=0.0, seconds_left=None, waiting="")
+        self._change(state=state, done=kept, error=error, waiting="")
 
     def _fetched(self) -> tuple[Path, ...]:
         """Fetch, unpack and name all files; return those of the model."""
@@ -201,17 +210,10 @@ class Fetch:
 
     def _on_bytes(self, done: int, received: int) -> None:
         now = self._clock()
-        self._received += received
-        self._speed.note(now, self._received)
-        total, here = self.plan.size, self._before + done
-        missing = None if total is None else total - here
         with self._lock:
-            self._progress = replace(
-                self._progress,
-                done=here,
-                speed=self._speed.rate(now),
-                seconds_left=self._speed.seconds_left(now, missing),
-            )
+            self._received += received
+            self._speed.note(now, self._received)
+            self._progress = replace(self._progress, done=self._before + done)
         if now - self._told >= _BEAT:
             self._told = now
             self._tell()
@@ -222,8 +224,9 @@ class Fetch:
         self._tell()
 
     def _tell(self) -> None:
+        progress = self.progress
         with self._lock:
-            progress, listeners = self._progress, list(self._listeners)
+            listeners = list(self._listeners)
         for listener in listeners:
             listener(progress)
 
@@ -244,14 +247,12 @@ class Fetches:
         """Those under way."""
         return [fetch for fetch in self._fetches if not fetch.progress.ended]
 
-    def start(self, plan: Plan, *listeners: Listener) -> Fetch:
+    def start(self, plan: Plan) -> Fetch:
         """Begin a fetch, or return the one of this plan that is under way already."""
         for fetch in self.active:
             if fetch.plan.what == plan.what:
                 return fetch
         fetch = Fetch(plan, self._models)
-        for listener in listeners:
-            fetch.listen(listener)
         self._fetches.append(fetch)
         fetch.start()
         return fetch

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from email.message import Message
-from functools import partial
+from functools import lru_cache, partial
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import (
@@ -102,8 +102,8 @@ class Web:
 
     def _open(self, request: Request) -> Any:
         if self._opener is None:
-            context = ssl.create_default_context(cafile=self._certificates)
-            self._opener = build_opener(_Http(self._stop), _Https(self._stop, context), _Redirect())
+            handlers = (_Http(self._stop), _Https(self._stop, self._certificates), _Redirect())
+            self._opener = build_opener(*handlers)
         return self._opener.open(request, timeout=self._timeout)
 
 
@@ -150,12 +150,19 @@ class _Http(HTTPHandler):
 
 
 class _Https(HTTPSHandler):
-    def __init__(self, stop: Stop, context: ssl.SSLContext) -> None:
-        super().__init__(context=context)
-        self._connection = partial(_HttpsConnection, stop=stop, context=context)
+    def __init__(self, stop: Stop, certificates: str | None) -> None:
+        super().__init__()
+        self._stop, self._certificates = stop, certificates
 
     def https_open(self, req: Request) -> http.client.HTTPResponse:
-        return self.do_open(self._connection, req)
+        context = _context(self._certificates)
+        return self.do_open(partial(_HttpsConnection, stop=self._stop, context=context), req)
+
+
+@lru_cache(maxsize=4)
+def _context(certificates: str | None) -> ssl.SSLContext:
+    """Whom to trust; reading the system's list takes as long as a request."""
+    return ssl.create_default_context(cafile=certificates)
 
 
 class _Redirect(HTTPRedirectHandler):
