@@ -39,6 +39,8 @@ class RangeReader(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move; nothing is fetched."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise OSError("there is nothing before the beginning of a file")
         self._position = start + offset
         return self._position
 

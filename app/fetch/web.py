@@ -173,10 +173,10 @@ class _Redirect(HTTPRedirectHandler):
     ) -> Request | None:
         """The request that follows, or an error for one that would give up encryption."""
         old, new = urlsplit(req.full_url), urlsplit(newurl)
-        if old.scheme == "https" and new.scheme != "https":
-            raise FetchError(
-                f"{host_of(req.full_url)} sends on to an address without encryption; use another source"
-            )
+        allowed = ("https",) if old.scheme == "https" else ("http", "https")
+        if new.scheme not in allowed:
+            host = host_of(req.full_url)
+            raise FetchError(f"{host} sends on to an address of {new.scheme}:, not https:; use another source")
         request = super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
         if request is not None and old.netloc != new.netloc:
             request.remove_header("Authorization")

@@ -32,7 +32,7 @@ class Fault:
 
 
 class FileServer:
-    """Serves `files` by path; each of a path's `faults` spoils one answer, but none to a question for a size."""
+    """Serves `files` by path; each of a path's `faults` spoils one answer, but no question for a size."""
 
     def __init__(self) -> None:
         self.files: dict[str, File] = {}

@@ -16,7 +16,15 @@ WAIT = 60.0
 
 @pytest.fixture(scope="session")
 def model_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    return make_tiny(tmp_path_factory.mktemp("tiny") / "tiny.gguf", "llama").read_bytes()
+    return make_tiny(
+        tmp_path_factory.mktemp("tiny") / "tiny.gguf",
+        "llama",
+        layers=1,
+        width=64,
+        ffn=64,
+        heads=1,
+        kv_heads=1,
+    ).read_bytes()
 
 
 @pytest.fixture
