@@ -137,9 +137,7 @@ def _show(entries: "Sequence[Entry]") -> int:
     from app.fetch.parts import unfinished
 
     free, where = _free_memory()
-    rows: list[tuple[str, ...]] = [
-        ("NAME", "PARAMETERS", "DOWNLOAD", "MEMORY AT 8K", "FITS", "LICENCE", "GOOD AT")
-    ]
+    rows: list[tuple[str, ...]] = [("NAME", "PARAMETERS", "MEMORY AT 8K", "FITS", "LICENCE", "GOOD AT")]
     rows += [_row(entry, free) for entry in entries]
     if sys.stdout.isatty():
         rows = [tuple(map(clean, row)) for row in rows]
@@ -159,8 +157,7 @@ def _row(entry: "Entry", free: int) -> tuple[str, ...]:
     millions = entry.parameters / 1e6
     return (
         entry.name,
-        f"{millions / 1000:.1f} B" if millions >= 1000 else f"{millions:.0f} M",
-        size_text(entry.size) if entry.size is not None else "?",
+        f"{millions / 1000:.1f} B" if millions >= 999.5 else f"{millions:.0f} M",
         size_text(entry.memory_8k),
         "yes" if entry.memory_8k <= free else "no",
         f"{entry.licence} (asks)" if entry.consent else entry.licence,

@@ -58,11 +58,6 @@ class Entry:
     sources: tuple[str, ...]
     files: tuple[KnownFile, ...] = ()
 
-    @property
-    def size(self) -> int | None:
-        """Bytes of its files, where they have been measured."""
-        return sum(file.size for file in self.files) if self.files else None
-
 
 def read_catalogue(own: Path | None = None) -> tuple[list[Entry], list[str]]:
     """Return the models by size, and one warning per bad entry; the user's `own` file may be missing."""

@@ -176,7 +176,9 @@ class _Redirect(HTTPRedirectHandler):
         allowed = ("https",) if old.scheme == "https" else ("http", "https")
         if new.scheme not in allowed:
             host = host_of(req.full_url)
-            raise FetchError(f"{host} sends on to an address of {new.scheme}:, not https:; use another source")
+            raise FetchError(
+                f"{host} sends on to an address of {new.scheme}:, not https:; use another source"
+            )
         request = super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
         if request is not None and old.netloc != new.netloc:
             request.remove_header("Authorization")

@@ -90,6 +90,9 @@ class Terminal(Piped):
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TUI_CHAT_HOME", str(tmp_path))
+    mentioned = tmp_path / "state" / "models-mentioned"
+    mentioned.parent.mkdir()
+    mentioned.touch()
 
     def run_it(model, *arguments, stdin=None):
         engine = FakeEngine(model)
@@ -102,6 +105,13 @@ def run(tmp_path, monkeypatch, capsys):
         return code, out, err
 
     return run_it
+
+
+def test_other_models_are_mentioned_behind_the_first_answer(run, tmp_path):
+    (tmp_path / "state" / "models-mentioned").unlink()
+    code, out, err = run(FakeModel(["a"]), "q")
+    assert (code, out) == (0, "a\n") and err.count("tui-chat pull --list") == 1
+    assert run(FakeModel(["a"]), "q") == (0, "a\n", "")
 
 
 def on_terminal(run, model, *arguments) -> str:

@@ -22,7 +22,7 @@ from app.settings.paths import locations
 from engine import summarize
 
 ROOT = Path(__file__).parents[3]
-HEAVY = {"torch", "textual", "numpy", "gguf", "tokenizers", "jinja2", "sqlite3", "asyncio"}
+HEAVY = {"torch", "textual", "numpy", "gguf", "tokenizers", "jinja2", "sqlite3", "asyncio", "huggingface_hub"}
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,10 @@ def tui_chat(*arguments, text="", **options):
     )
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["ask", "--help"], ["--version"], ["where"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["ask", "--help"], ["--version"], ["where"], ["pull", "--help"], ["pull", "--list"]],
+)
 def test_light_commands_import_nothing_heavy(arguments):
     code = (
         "import sys\nfrom app.cli.program import main\n"

