@@ -1,7 +1,6 @@
 """One file from a server that cuts, lies, changes, is slow or busy."""
 
 import hashlib
-import json
 import shutil
 import time
 
@@ -335,9 +334,3 @@ def test_addresses_that_lead_nowhere(monkeypatch, address, said):
     monkeypatch.setenv("no_proxy", "*")
     with pytest.raises(FetchError, match=said):
         make_plan(address, (), environment={})
-
-
-def test_notes_are_plain_json(served, fetched, models):
-    served.faults[PATH] = [Fault(cut=1000)] + 4 * [Fault(cut=0)]
-    fetched(url(served))
-    assert json.loads((models / f"{NAME}.part.json").read_text())["what"] == url(served)
