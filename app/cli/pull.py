@@ -128,7 +128,8 @@ def _report(fetch: "Fetch") -> int:
         if progress.problem is not None:
             say(f"{fetch.plan.title} was fetched, but cannot be opened: {progress.problem}")
             return 1
-        say(f"{fetch.plan.title} is ready: tui-chat --model {shlex.quote(path.stem)}")
+        name = str(path) if fetch.plan.present else path.stem
+        say(f"{fetch.plan.title} is ready: tui-chat --model {shlex.quote(name)}")
     return 0
 
 

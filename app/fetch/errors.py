@@ -18,7 +18,7 @@ class FetchError(Exception):
     """A fetch cannot go on; the message is shown as one line.
 
     again: it may work at once, or after `wait` seconds. unreachable: nobody answered at all. status: that
-    of the HTTP answer, where there was one.
+    of the HTTP answer, where there was one. useless: what has come will never be a model.
     """
 
     def __init__(
@@ -29,12 +29,14 @@ class FetchError(Exception):
         unreachable: bool = False,
         wait: float | None = None,
         status: int | None = None,
+        useless: bool = False,
     ) -> None:
         super().__init__(message)
         self.again = again
         self.unreachable = unreachable
         self.wait = wait
         self.status = status
+        self.useless = useless
 
 
 def host_of(url: str) -> str:
@@ -102,7 +104,8 @@ def wrong_contents(name: str, found: str, expected: str) -> FetchError:
     """A file, deleted by now, had another SHA-256 than its source says."""
     return FetchError(
         f"{name} is not what its checksum says ( {found[:12]}…, not {expected[:12]}…) and was deleted: "
-        "fetch it again, or from another source"
+        "fetch it again, or from another source",
+        useless=True,
     )
 
 

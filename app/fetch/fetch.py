@@ -188,12 +188,16 @@ class Fetch:
         if plan.unpack is None:
             return give_names(plan, self._folder, [file.name for file in plan.files])
         self._change(state=State.CHECKING)
-        parts = [Part(self._folder, file.name) for file in plan.files]
-        names = plan.unpack([part.path for part in parts], self._folder, plan.expected, self._stop.check)
-        paths = give_names(plan, self._folder, names)
-        for part in parts:
-            part.forget()
-        return paths
+        paths = [Part(self._folder, file.name).path for file in plan.files]
+        try:
+            names = plan.unpack(paths, self._folder, plan.expected, self._stop.check)
+            found = give_names(plan, self._folder, names)
+        except FetchError as error:
+            if error.useless:
+                self._delete()
+            raise
+        self._delete()
+        return found
 
     def _download(self, file: RemoteFile) -> Part:
         part = Part(self._folder, file.name)
@@ -253,7 +257,7 @@ class Fetches:
             if fetch.plan.what == plan.what:
                 return fetch
         fetch = Fetch(plan, self._models)
-        self._fetches.append(fetch)
+        self._fetches = [*self.active, fetch]
         fetch.start()
         return fetch
 

@@ -42,7 +42,7 @@ def give_names(plan: Plan, folder: Path, names: Sequence[str]) -> tuple[Path, ..
     """Turn the whole parts into the files of these names, all or none; return their paths."""
     paths = tuple(folder / name for name in names)
     if not paths:
-        raise FetchError(f"{plan.title} holds no GGUF model; what was fetched was deleted")
+        raise FetchError(f"{plan.title} holds no GGUF model; what was fetched was deleted", useless=True)
     for path in paths:
         if path.exists():
             raise _other(path)

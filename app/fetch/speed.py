@@ -2,7 +2,7 @@
 
 from collections import deque
 
-_WINDOW = 5.0
+_WINDOW, _GRAIN = 5.0, 0.05
 
 
 class Speed:
@@ -13,6 +13,8 @@ class Speed:
 
     def note(self, now: float, received: int) -> None:
         """Note that so many bytes have come so far."""
+        if len(self._points) > 1 and now - self._points[-2][0] < _GRAIN:
+            self._points.pop()
         self._points.append((now, received))
         while len(self._points) > 2 and now - self._points[1][0] > _WINDOW:
             self._points.popleft()

