@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import BinaryIO
 
-from app.fetch.errors import FetchError, cut_error, disk_error, host_of, web_error, wrong_contents
+from app.fetch.errors import FetchError, cut_error, disk_error, host_of, wrong_contents
 from app.fetch.parts import Notes, Part
 from app.fetch.plan import GGUF, RemoteFile
 from app.fetch.web import Stop, Web, split_login
@@ -88,7 +88,7 @@ class Download:
     def _restart(self, out: BinaryIO) -> None:
         out.seek(0)
         out.truncate()
-        self._digest, self._done = hashlib.sha256(), 0
+        self._digest, self._done, self._size = hashlib.sha256(), 0, self._file.size
         self._on_bytes(0, 0)
 
     def _take(self, block: bytes, *, received: bool = True) -> None:
@@ -135,6 +135,9 @@ class Download:
                     block = self._beginning(block, answer)
                 out.write(block)
                 self._take(block)
+                if self._size is not None and self._done > self._size:
+                    self._part.forget()
+                    raise FetchError(f"{host_of(self._address)} sends more than it said; try another source")
         if self._size is not None and self._done < self._size:
             raise cut_error(self._address)
 
@@ -144,18 +147,18 @@ class Download:
             block = answer.read1(_BLOCK)
         except (OSError, http.client.HTTPException) as error:
             self._stop.check()
-            raise web_error(error, self._address) from error
+            raise cut_error(self._address) from error
         self._stop.check()
         return block
 
     def _ask(self) -> http.client.HTTPResponse:
         headers = dict(self._file.headers)
-        if self._done:
+        notes = self._part.notes() if self._done else None
+        if notes is not None and self._file.sha256 is not None:
             headers["Range"] = f"bytes={self._done}-"
-            notes = self._part.notes()
-            # What has a checksum is told by it; a server's word is needed only where there is none.
-            if self._file.sha256 is None and notes is not None and notes.validator is not None:
-                headers["If-Range"] = notes.validator
+        elif notes is not None and notes.validator is not None:
+            # Without a checksum the server has to say that its file is still the same.
+            headers |= {"Range": f"bytes={self._done}-", "If-Range": notes.validator}
         return self._web.get(self._file.url, headers, login=self._file.login)
 
     def _goes_on(self, answer: http.client.HTTPResponse) -> bool:
@@ -175,7 +178,7 @@ class Download:
         if total is not None and self._size is not None and total != self._size:
             raise FetchError(
                 f"{host_of(self._address)} sends {self._file.name} with {total:,} bytes, not {self._size:,}: "
-                "the file has changed; fetch it again from its start, or from another source"
+                "the file has changed; fetch it again, or from another source"
             )
         self._size = total if self._size is None else self._size
         headers = answer.headers

@@ -69,7 +69,6 @@ class Fetch:
 
     def __init__(self, plan: Plan, models: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.plan = plan
-        self._models = models
         self._folder = models / plan.folder
         self._clock = clock
         self._lock = threading.RLock()
@@ -127,11 +126,12 @@ class Fetch:
         """Stop soon and delete what is there of an unfinished fetch."""
         with self._lock:
             self._cancelled = True
-            running = not self._progress.ended
             self._stop.set()
-        if not running and self.progress.state is not State.DONE:
+            if not self._progress.ended or self._progress.state is State.DONE:
+                return
             self._delete()
-            self._change(state=State.CANCELLED, done=0)
+            self._set(state=State.CANCELLED, done=0, error=None)
+        self._tell()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is over, one way or another; False when `timeout` seconds were not enough."""
@@ -155,22 +155,27 @@ class Fetch:
             problem = _problem(paths[0])
             self._change(state=State.DONE, paths=paths, problem=problem)
         except Stopped:
-            if self._cancelled:
-                self._delete()
-            state = State.CANCELLED if self._cancelled else State.PAUSED
-            self._over(state, done=0 if self._cancelled else self.progress.done)
+            self._stopped()
         except FetchError as error:
-            self._over(State.FAILED, error=str(error))
+            self._failed(str(error))
         except OSError as error:
-            self._over(State.FAILED, error=str(disk_error(error, self._folder)))
+            self._failed(str(disk_error(error, self._folder)))
         except Exception as error:
             # A thread has nobody to raise to: what is not known is said as it is.
-            text = " ".join(str(error).split())
-            self._over(State.FAILED, error=f"unexpected {type(error).__name__}: {text}")
+            self._failed(f"unexpected {type(error).__name__}: {' '.join(str(error).split())}")
 
-    def _over(self, state: State, done: int | None = None, error: str | None = None) -> None:
-        kept = self.progress.done if done is None else done
-        self._change(state=state, done=kept, error=error, waiting="")
+    def _failed(self, why: str) -> None:
+        self._change(state=State.FAILED, error=why, waiting="")
+
+    def _stopped(self) -> None:
+        # Under one lock: a cancel comes either before this, or after it and sees that all is over.
+        with self._lock:
+            if self._cancelled:
+                self._delete()
+                self._set(state=State.CANCELLED, done=0, waiting="")
+            else:
+                self._set(state=State.PAUSED, waiting="")
+        self._tell()
 
     def _fetched(self) -> tuple[Path, ...]:
         """Fetch, unpack and name all files; return those of the model."""
@@ -223,16 +228,23 @@ class Fetch:
             self._tell()
 
     def _change(self, **fields: object) -> None:
+        self._set(**fields)
+        self._tell()
+
+    def _set(self, **fields: object) -> None:
         with self._lock:
             self._progress = replace(self._progress, **fields)  # type: ignore[arg-type]
-        self._tell()
 
     def _tell(self) -> None:
         progress = self.progress
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:
-            listener(progress)
+            try:
+                listener(progress)
+            except Exception:
+                # One whose screen has gone must not end the fetch.
+                self._forget(listener)
 
     def _delete(self) -> None:
         for file in self.plan.files:

@@ -7,7 +7,7 @@ requires with one version each and which begin with its name, is fetched with th
 import io
 import re
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from app.fetch.errors import FetchError, host_of
@@ -15,7 +15,7 @@ from app.fetch.index_settings import IndexSettings, index_settings
 from app.fetch.plan import Asked, Licence, ModelFile, Plan, RemoteFile
 from app.fetch.remote_zip import NoRanges, RangeReader
 from app.fetch.simple_index import find_wheel, normalised
-from app.fetch.web import Web
+from app.fetch.web import Web, read_body
 from app.fetch.wheel import Contents, read_contents, unpack
 
 _WANTED = re.compile(r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==(?P<version>[A-Za-z0-9.!+_-]+)")
@@ -79,18 +79,19 @@ def _required(first: _Wheel, name: str, settings: IndexSettings, web: Web) -> li
 def _wheel(name: str, version: str, settings: IndexSettings, web: Web) -> _Wheel:
     found = find_wheel(name, version, settings, web)
     file = RemoteFile(found.url, found.name, found.size, found.sha256, magic=_ZIP)
-    return _Wheel(file, _contents(file, web))
-
-
-def _contents(file: RemoteFile, web: Web) -> Contents | None:
-    """What the wheel holds, without fetching all of it where the server can send pieces."""
     try:
         reader = RangeReader(file, web)
-        return read_contents(cast("io.BufferedReader", reader), file.name)
     except NoRanges:
-        with closing(web.get(file.url)) as answer:
-            body = answer.read(_SMALL + 1)
-        return read_contents(io.BytesIO(body), file.name) if len(body) <= _SMALL else None
+        return _Wheel(file, _small_contents(file, web))
+    contents = read_contents(cast("io.BufferedReader", reader), file.name)
+    return _Wheel(replace(file, size=reader.size), contents)
+
+
+def _small_contents(file: RemoteFile, web: Web) -> Contents | None:
+    """What a wheel holds that has to be read whole, if it is small."""
+    with closing(web.get(file.url)) as answer:
+        body = read_body(answer, _SMALL + 1)
+    return read_contents(io.BytesIO(body), file.name) if len(body) <= _SMALL else None
 
 
 def _models(known: list[Contents]) -> tuple[ModelFile, ...]:

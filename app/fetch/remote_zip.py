@@ -6,7 +6,7 @@ from contextlib import closing
 
 from app.fetch.errors import FetchError, host_of
 from app.fetch.plan import RemoteFile
-from app.fetch.web import Web
+from app.fetch.web import Web, read_body
 
 _PIECE = 1 << 16
 _TOTAL = re.compile(r"bytes \d+-\d+/(\d+)")
@@ -17,16 +17,16 @@ class NoRanges(FetchError):
 
 
 class RangeReader(io.RawIOBase):
-    """A remote file to read from and seek in; one piece is kept, and read from again."""
+    """A remote file of `size` bytes to read from and seek in; one piece is kept, and read from again."""
 
     def __init__(self, file: RemoteFile, web: Web) -> None:
         super().__init__()
         self._file, self._web = file, web
         self._position = self._start = 0
         self._piece = b""
-        self._size = file.size if file.size is not None else self._find_size()
+        self.size = file.size if file.size is not None else self._find_size()
         # The directory of an archive is at its end, and a wheel's description right before.
-        self._fetch(max(0, self._size - _PIECE), self._size)
+        self._fetch(max(0, self.size - _PIECE), self.size)
 
     def readable(self) -> bool:
         """It can be read."""
@@ -38,7 +38,7 @@ class RangeReader(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move; nothing is fetched."""
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}[whence]
         if start + offset < 0:
             raise OSError("there is nothing before the beginning of a file")
         self._position = start + offset
@@ -50,11 +50,11 @@ class RangeReader(io.RawIOBase):
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         """Fill the buffer as far as the piece at hand reaches, fetching one if need be."""
-        end = min(self._position + len(buffer), self._size)
+        end = min(self._position + len(buffer), self.size)
         if self._position >= end:
             return 0
         if not self._start <= self._position < self._start + len(self._piece):
-            self._fetch(self._position, min(self._size, max(end, self._position + _PIECE)))
+            self._fetch(self._position, min(self.size, max(end, self._position + _PIECE)))
         skipped = self._position - self._start
         taken = self._piece[skipped : skipped + end - self._position]
         buffer[: len(taken)] = taken
@@ -65,9 +65,11 @@ class RangeReader(io.RawIOBase):
         with closing(self._web.get(self._file.url, {"Range": f"bytes={start}-{end - 1}"})) as answer:
             if answer.status != 206:
                 raise NoRanges(f"{host_of(self._file.url)} sends whole files only")
-            self._piece, self._start = answer.read(end - start), start
+            self._piece, self._start = read_body(answer, end - start), start
         if len(self._piece) != end - start:
-            raise FetchError(f"{host_of(self._file.url)} sends less than it was asked for", again=True)
+            raise FetchError(
+                f"{host_of(self._file.url)} sends less than it was asked for; try another source"
+            )
 
     def _find_size(self) -> int:
         with closing(self._web.get(self._file.url, {"Range": "bytes=0-0"})) as answer:

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 from app.fetch.errors import FetchError, host_of
 from app.fetch.index_settings import IndexSettings
-from app.fetch.web import Web, split_login
+from app.fetch.web import Web, read_body, split_login
 
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 _LARGEST_PAGE = 64 << 20
@@ -69,7 +69,7 @@ def _files(page: str, web: Web) -> list[IndexFile]:
             return []
         raise
     with closing(answer):
-        body = answer.read(_LARGEST_PAGE + 1)
+        body = read_body(answer, _LARGEST_PAGE + 1)
         kind, base = answer.headers.get_content_type(), answer.geturl()
     host = host_of(page)
     if len(body) > _LARGEST_PAGE:

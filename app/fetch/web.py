@@ -19,7 +19,7 @@ from urllib.request import (
     build_opener,
 )
 
-from app.fetch.errors import FetchError, host_of, web_error
+from app.fetch.errors import FetchError, cut_error, host_of, web_error
 
 _TIMEOUT = 30.0
 _AGENT = "tui-chat"
@@ -70,15 +70,14 @@ class Stop:
 class Web:
     """One fetch's way to servers. certificates: a file to trust instead of the system's."""
 
-    def __init__(self, stop: Stop, *, certificates: str | None = None, timeout: float = _TIMEOUT) -> None:
+    def __init__(self, stop: Stop, *, certificates: str | None = None) -> None:
         self._stop = stop
-        self._timeout = timeout
         self._certificates = certificates
         self._opener: OpenerDirector | None = None
 
     def trusting(self, certificates: str | None) -> "Web":
         """The same way with other certificates to trust; None for the system's."""
-        return Web(self._stop, certificates=certificates, timeout=self._timeout)
+        return Web(self._stop, certificates=certificates)
 
     def get(
         self, url: str, headers: Mapping[str, str] | None = None, *, login: str = ""
@@ -104,7 +103,18 @@ class Web:
         if self._opener is None:
             handlers = (_Http(self._stop), _Https(self._stop, self._certificates), _Redirect())
             self._opener = build_opener(*handlers)
-        return self._opener.open(request, timeout=self._timeout)
+        return self._opener.open(request, timeout=_TIMEOUT)
+
+
+def read_body(answer: http.client.HTTPResponse, most: int) -> bytes:
+    """The body of an answer, up to `most` bytes. Raises `FetchError` when the connection is cut before."""
+    try:
+        body = answer.read(most)
+    except (OSError, http.client.HTTPException) as error:
+        raise cut_error(answer.geturl()) from error
+    if answer.length and len(body) < most:
+        raise cut_error(answer.geturl())
+    return body
 
 
 def split_login(url: str) -> tuple[str, dict[str, str]]:

