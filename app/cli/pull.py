@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app.cli.common import CommandError, read_settings, say
-from app.settings.paths import locations
+from app.settings.paths import locations, private_directory
 from app.settings.words import size_text
 from app.terminal.controls import clean, for_stream
 
@@ -43,9 +43,10 @@ def run(args: argparse.Namespace) -> int:
         return _show(entries)
     if not args.what:
         raise CommandError("say what to fetch: tui-chat pull NAME; tui-chat pull --list shows names", code=2)
-    plans = _plans(args.what, entries)
+    free, _ = _free_memory()
+    plans = _plans(args.what, entries, free)
     for plan in plans:
-        _introduce(plan)
+        _introduce(plan, free)
         _ask_consent(plan, agreed=args.yes)
     return _fetch(plans)
 
@@ -57,11 +58,10 @@ def _free_memory() -> tuple[int, str]:
     return free_memory(os.environ, engine.device, engine.vram_limit_bytes)
 
 
-def _plans(words: Sequence[str], entries: "Sequence[Entry]") -> "list[Plan]":
+def _plans(words: Sequence[str], entries: "Sequence[Entry]", free: int) -> "list[Plan]":
     from app.fetch.errors import FetchError
     from app.fetch.sources import make_plan
 
-    free, _ = _free_memory()
     try:
         plans = [make_plan(what, entries, free_memory=free) for what in words]
     except FetchError as error:
@@ -69,13 +69,16 @@ def _plans(words: Sequence[str], entries: "Sequence[Entry]") -> "list[Plan]":
     return list({plan.what: plan for plan in plans}.values())
 
 
-def _introduce(plan: "Plan") -> None:
+def _introduce(plan: "Plan", free: int) -> None:
     """Say what will be fetched, before a byte of it is."""
     for note in plan.notes:
         say(note)
     size = size_text(plan.size) if plan.size is not None else "unknown size"
     licence = f"{plan.licence.name} ({plan.licence.url})" if plan.licence.url else plan.licence.name
     say(f"{plan.title} from {plan.source}: {size}, licence {licence}")
+    needed = sum(model.size or 0 for model in plan.models)
+    if needed > free:
+        say(f"warning: it needs more than {size_text(needed)} of memory; {size_text(free)} are free")
 
 
 def _ask_consent(plan: "Plan", *, agreed: bool) -> None:
@@ -93,7 +96,10 @@ def _fetch(plans: "Sequence[Plan]") -> int:
     from app.cli.pull_progress import ProgressLine
     from app.fetch.fetch import Fetches
 
-    fetches = Fetches(locations().models)
+    places = locations()
+    # Conversations will be kept beside the models.
+    private_directory(places.data)
+    fetches = Fetches(places.models)
     started = [fetches.start(plan) for plan in plans]
     try:
         ProgressLine(sys.stderr, started).follow()

@@ -1,9 +1,11 @@
 """A fetch under way: its state, its progress, and how to pause, go on and cancel.
 
-plan = make_plan("smollm2-135m", entries)          # asks servers: call off the UI
-fetch = fetches.start(plan)                        # returns at once
-forget = fetch.listen(lambda progress: ...)        # called on the fetch's own thread
-fetch.pause(); fetch.start(); fetch.cancel(); fetch.wait()
+    plan = make_plan("smollm2-135m", read_catalogue()[0])     # asks servers: call off the UI
+    fetch = Fetches(models_folder).start(plan)                # returns at once
+    forget = fetch.listen(show)                               # called on the fetch's own thread
+    fetch.pause()                                             # and start(), cancel(), wait()
+
+A pause ends the thread and holds nothing: going on afterwards and going on after a restart are the same.
 """
 
 import threading

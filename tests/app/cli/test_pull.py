@@ -1,13 +1,14 @@
 import io
 import os
 import signal
+import stat
 import sys
 
 import pytest
 
 from app.cli import ask, program, pull_progress
 from app.cli.pull_progress import ProgressLine, describe
-from app.fetch import download
+from app.fetch import download, memory
 from app.fetch.fetch import Progress, State
 from app.models.builtin import builtin_model_path
 from app.settings.file import Settings
@@ -82,6 +83,13 @@ def test_what_was_fetched_is_all_of_stdout(capsys, server, models):
     assert "\r" not in told.err and "\x1b" not in told.err
     assert run(server.url("/tiny.gguf")) == 0
     assert len(server.requests("/tiny.gguf")) == 1
+    assert stat.S_IMODE(models.parent.stat().st_mode) == 0o700
+
+
+def test_what_memory_cannot_hold_is_warned_of(capsys, monkeypatch, server):
+    monkeypatch.setattr(memory, "free_memory", lambda *_: (1000, "memory"))
+    assert run(server.url("/tiny.gguf")) == 0
+    assert "needs more than 321 kB of memory; 1 kB are free" in capsys.readouterr().err
 
 
 def test_one_that_fails_does_not_stop_the_other(capsys, server, models):

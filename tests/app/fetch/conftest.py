@@ -7,7 +7,7 @@ import pytest
 from app.fetch import download
 from app.fetch.fetch import Fetch
 from app.fetch.sources import make_plan
-from tests.support.file_server import FileServer
+from tests.support.file_server import File, FileServer
 from tests.support.tiny_gguf import make_tiny
 
 WAIT = 60.0
@@ -52,3 +52,10 @@ def fetched(models: Path):
         return fetch
 
     return run
+
+
+@pytest.fixture
+def served(server: FileServer, model_bytes: bytes) -> FileServer:
+    """The server, with the model at `PATH`."""
+    server.files["/tiny-q8_0.gguf"] = File(model_bytes)
+    return server
