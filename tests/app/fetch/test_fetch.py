@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from app.fetch import download
+from app.fetch import download, web
 from app.fetch.fetch import Fetch, Fetches, State
 from app.fetch.parts import Part
 from app.fetch.sources import make_plan
@@ -38,7 +38,8 @@ def test_what_is_waited_for_is_told(served, models):
     assert fetch.progress.state is State.PAUSED and fetch.progress.waiting == ""
 
 
-def test_a_pause_cuts_a_silent_server_off_and_it_goes_on_later(served, models, model_bytes):
+def test_a_pause_cuts_a_silent_server_off_and_it_goes_on_later(served, models, model_bytes, monkeypatch):
+    monkeypatch.setattr(web, "_TIMEOUT", 100 * WAIT)
     served.faults[PATH] = [Fault(hold=1000)]
     fetch = Fetch(make_plan(url(served), (), environment={}), models)
     fetch.start()
