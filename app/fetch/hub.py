@@ -27,8 +27,8 @@ _OPEN = (
     "unlicense",
     "isc",
     "mpl-2.0",
-    "openrail",
 )
+"""Beginnings of the names of licences that ask nobody for consent."""
 
 
 class Hub:
@@ -120,7 +120,7 @@ def _licence(info: "ModelInfo", name: str) -> Licence:
 
 
 def _remote_file(info: "ModelInfo", name: str, path: str) -> RemoteFile:
-    from huggingface_hub import hf_hub_url
+    from huggingface_hub import constants, hf_hub_url
     from huggingface_hub.utils import build_hf_headers
 
     file = next(file for file in info.siblings or () if file.rfilename == path)
@@ -132,7 +132,7 @@ def _remote_file(info: "ModelInfo", name: str, path: str) -> RemoteFile:
         size=file.size,
         sha256=file.lfs.sha256 if file.lfs else None,
         headers=token,
-        login=_LOGIN,
+        login=f"agree to its licence at {constants.ENDPOINT}/{name}, then {_LOGIN}" if info.gated else _LOGIN,
     )
 
 

@@ -156,6 +156,18 @@ def test_licences_that_are_not_open_ask_for_consent(repository):
     assert (plan().licence.name, plan().licence.consent) == ("not stated", False)
 
 
+def test_a_repository_that_asks_for_consent_refuses_its_files_and_says_where(repository, fetched, server):
+    repository.add("tiny.gguf", b"GGUF")
+    repository.about["gated"] = "manual"
+    repository.publish()
+    server.faults[f"/{REPOSITORY}/resolve/{REVISION}/tiny.gguf"] = [Fault(status=403)]
+    fetch = fetched(f"hf:{REPOSITORY}")
+    assert fetch.plan.licence.consent
+    assert (
+        f"agree to its licence at {server.url('/' + REPOSITORY)}, then set HF_TOKEN" in fetch.progress.error
+    )
+
+
 @pytest.mark.parametrize(
     ("status", "headers", "said"),
     [
