@@ -16,6 +16,7 @@ COMMANDS = {
     "ask": "one question, one answer, for scripts and pipes",
     "models": "list the model files that are found",
     "architectures": "list the types of models that run, and what others lack",
+    "pull": "fetch a model",
     "tokenize": "turn text from stdin into token ids",
     "bench": "measure the speed of a model on this computer",
     "where": "show the folders and files that are used",
@@ -24,6 +25,7 @@ _EPILOG = """\
 examples:
   tui-chat                                  open the app with the built-in demo model
   tui-chat --model ~/models/qwen3-4b.gguf   open it with another model
+  tui-chat pull --list                      show models to fetch, and which fit this computer
   cat notes.txt | tui-chat ask "Sum this up in one sentence."
 
 exit codes:

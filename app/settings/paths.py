@@ -22,11 +22,17 @@ class Locations:
     themes: Path
     logs: Path
     cache: Path
+    state: Path
 
     @property
     def settings_file(self) -> Path:
         """The settings, TOML."""
         return self.config / "settings.toml"
+
+    @property
+    def catalogue_file(self) -> Path:
+        """The user's own models to fetch by name, TOML."""
+        return self.config / "catalogue.toml"
 
     @property
     def history_file(self) -> Path:
@@ -60,6 +66,7 @@ def locations() -> Locations:
         themes=config / "themes",
         logs=Path(dirs.user_log_dir),
         cache=Path(dirs.user_cache_dir),
+        state=Path(dirs.user_state_dir),
     )
 
 
@@ -71,6 +78,7 @@ def _below(home: Path) -> Locations:
         themes=home / "config" / "themes",
         logs=home / "logs",
         cache=home / "cache",
+        state=home / "state",
     )
 
 

@@ -98,6 +98,9 @@ class Terminal(Piped):
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TUI_CHAT_HOME", str(tmp_path))
+    mentioned = tmp_path / "state" / "models-mentioned"
+    mentioned.parent.mkdir()
+    mentioned.touch()
 
     def run_it(model, *arguments, stdin=None):
         engine = FakeEngine(model)
@@ -126,6 +129,13 @@ def test_a_model_without_a_name_of_its_own_is_called_as_its_program_calls_it(run
     manifest = "registry.ollama.ai/library/tern/1b"
     Stores(tmp_path).write(f".ollama/models/manifests/{manifest}", {"layers": [layer]})
     assert json.loads(run(model, "q", "--json")[1])["model"] == "tern:1b"
+
+
+def test_other_models_are_mentioned_behind_the_first_answer(run, tmp_path):
+    (tmp_path / "state" / "models-mentioned").unlink()
+    code, out, err = run(FakeModel(["a"]), "q")
+    assert (code, out) == (0, "a\n") and err.count("tui-chat pull --list") == 1
+    assert run(FakeModel(["a"]), "q") == (0, "a\n", "")
 
 
 def on_terminal(run, model, *arguments) -> str:

@@ -6,7 +6,15 @@ from app.settings.paths import locations, private_directory
 def test_home_variable_replaces_every_location(tmp_path, monkeypatch):
     monkeypatch.setenv("TUI_CHAT_HOME", str(tmp_path / "home"))
     places = locations()
-    for path in (places.config, places.data, places.models, places.themes, places.logs, places.cache):
+    for path in (
+        places.config,
+        places.data,
+        places.models,
+        places.themes,
+        places.logs,
+        places.cache,
+        places.state,
+    ):
         assert path.is_relative_to(tmp_path / "home")
     assert not (tmp_path / "home").exists(), "asking for the locations must create nothing"
 
