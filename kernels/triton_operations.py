@@ -238,10 +238,13 @@ class TritonOperations:
         post: TritonNorm | None = branch.norm
         joins = None if post is None else (post.weight, post.eps)
         if norm is None:
-            return add_norm(residual, delta, None, 0.0, rows, self._batch_invariant, joins, branch.scale)
+            return add_norm(
+                residual, delta, None, 0.0, rows, self._batch_invariant, joins, branch.scale,
+                sum_scale=branch.sum_scale,
+            )  # fmt: skip
         return add_norm(
             residual, delta, norm.weight, norm.eps, rows, self._batch_invariant, joins, branch.scale,
-            norm.bias, norm.centred,
+            norm.bias, norm.centred, branch.sum_scale,
         )  # fmt: skip
 
     def linear(self, x: Activations, handle: TritonLinear) -> Tensor:
@@ -262,9 +265,9 @@ class TritonOperations:
         """Upload and repack."""
         return make_experts(self._loader, matrices, routing, activation)
 
-    def experts(self, x: Activations, handle: TritonExperts) -> Tensor:
+    def experts(self, x: Activations, handle: TritonExperts, routed: Activations | None = None) -> Tensor:
         """[used, T, hidden], to be added up by the next kernel."""
-        return apply_experts(x, handle, self._batch_invariant)
+        return apply_experts(x, handle, self._batch_invariant, routed)
 
     def add_outputs(self, first: Tensor, second: Tensor, gate: TritonLinear | None, x: Activations) -> Tensor:
         """More parts for the next kernel to add up."""
@@ -283,6 +286,7 @@ class TritonOperations:
         shape = AttentionShape(
             q_heads, kv_heads, head_dim, BLOCK_SIZE, attention.scale, attention.window, attention.softcap,
             attention.temperature, attention.temperature_length, attention.norm_rotated,
+            attention.norms_values,
         )  # fmt: skip
         qk_norm: TritonNorm | None = attention.qk_norm
         weight, eps = (None, 0.0) if qk_norm is None else (qk_norm.weight, qk_norm.eps)

@@ -63,8 +63,8 @@ def attend_decode(
     """`rope_append` and `attention_decode` of a pass's first `num_decode` tokens, in one kernel.
 
     qkv float32 or float16 [S, T, (q_heads + 2 kv_heads) * head_dim], added up over S in index order;
-    qk_norm float32 [q_heads + kv_heads, head_dim]; plan made with the rotation. Rows with a context
-    of 0 give zeros and write nothing.
+    qk_norm as of `rope_append`; plan made with the rotation. Rows with a context of 0 give zeros and
+    write nothing.
     """
     if plan.rotation is None:
         raise ValueError("the plan holds no rotation")
@@ -116,6 +116,7 @@ def _launch(
         APPEND=qkv is not None,
         QKV_SPLITS=0 if qkv is None else qkv.shape[0],
         NORM=shape.norm(qk_norm),
+        NORMED_HEADS=shape.normed_heads,
         PAIRS=plan.pairs,
         ADJACENT=plan.adjacent,
         STEP=COMBINED,
@@ -177,6 +178,7 @@ def _attention_decode(
     APPEND: tl.constexpr,
     QKV_SPLITS: tl.constexpr,
     NORM: tl.constexpr,
+    NORMED_HEADS: tl.constexpr,
     PAIRS: tl.constexpr,
     ADJACENT: tl.constexpr,
     STEP: tl.constexpr,
@@ -214,7 +216,7 @@ def _attention_decode(
         query, own_score, own_value = append_token(
             source, values, scales, slots, cos_sin, norm, seq, head, newest, block_stride, scale_stride,
             num_tokens, eps, grown, KV_HEADS, GROUPS, ROWS, HEAD_DIM, DIM, BLOCK_SIZE, CAP, QUANTIZED,
-            QKV_SPLITS, NORM, PAIRS, ADJACENT,
+            QKV_SPLITS, NORM, NORMED_HEADS, PAIRS, ADJACENT,
         )  # fmt: skip
         written = context - 1
         row_max = tl.where(newest, repeated(own_score, COLUMNS), row_max)

@@ -31,6 +31,8 @@ class AttentionShape:
     temperature_length: int = 1
     norm_rotated: bool = False
     """Whether the norm of q and k follows the rotation, and not the rotation it."""
+    norms_values: bool = False
+    """Whether that norm has weights for values too."""
 
     def __post_init__(self) -> None:
         if self.q_heads % self.kv_heads:
@@ -46,6 +48,11 @@ class AttentionShape:
     def groups(self) -> int:
         """Query heads that share a KV head."""
         return self.q_heads // self.kv_heads
+
+    @property
+    def normed_heads(self) -> int:
+        """Heads of q, k and v that the norm has weights for."""
+        return self.q_heads + self.kv_heads * (2 if self.norms_values else 1)
 
     def norm(self, weight: Tensor | None) -> str:
         """When kernels apply the norm of q and k: "before" the rotation, "after" it, or never."""

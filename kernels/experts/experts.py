@@ -48,13 +48,15 @@ class TritonExperts:
     hidden: int
     routing: Routing
     activation: Activation
+    factors: Tensor | None = None
+    """float32 [count]."""
 
     @property
     def nbytes(self) -> int:
         """Memory on the device."""
-        biases = (self.selection_bias, self.gate_up_bias, self.down_bias)
+        vectors = (self.selection_bias, self.gate_up_bias, self.down_bias, self.factors)
         matrices = self.router.nbytes + self.gate_up.nbytes + self.down.nbytes
-        return matrices + sum(bias.nbytes for bias in biases if bias is not None)
+        return matrices + sum(vector.nbytes for vector in vectors if vector is not None)
 
 
 def make_experts(
@@ -80,6 +82,7 @@ def make_experts(
         hidden,
         routing,
         activation,
+        None if matrices.factors is None else matrices.factors.to(maker.device, torch.float32),
     )
 
 
@@ -100,13 +103,16 @@ def _padded(count: int, rows: int) -> Tensor:
     return (torch.arange(count)[:, None] * rows + row).flatten()
 
 
-def apply_experts(x: Activations, experts: TritonExperts, batch_invariant: bool = False) -> Tensor:
+def apply_experts(
+    x: Activations, experts: TritonExperts, batch_invariant: bool = False, routed: Activations | None = None
+) -> Tensor:
     """x [T, hidden] → float32 [used, T, hidden], to be added up in index order.
 
+    routed: what the router reads where that is not x.
     batch_invariant: a row's result is the same, bit by bit, whatever other rows there are.
     """
-    logits = apply_linear(x, experts.router, batch_invariant)
-    routes = route_tokens(logits, experts.selection_bias, experts.routing)
+    logits = apply_linear(x if routed is None else routed, experts.router, batch_invariant)
+    routes = route_tokens(logits, experts.selection_bias, experts.routing, experts.factors)
     tokens, device, used = x.values.shape[0], x.values.device, experts.routing.used
     opened = Activations(
         torch.empty((tokens * used, experts.size), dtype=torch.float16, device=device),

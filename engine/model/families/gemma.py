@@ -10,8 +10,10 @@ _GEMMA2_27B_LAYERS = 46
 _GEMMA3_27B_LAYERS = 62
 
 
-def _gemma(keys: Keys, plain: ModelConfig, attention: list[AttentionSpec], cap: float) -> ModelConfig:
-    def sandwiched(index: int, layer: LayerSpec) -> LayerSpec:
+def sandwiched(keys: Keys, plain: ModelConfig, attention: list[AttentionSpec], cap: float) -> ModelConfig:
+    """What all of the series have in common; `cap` is that of logits where no key gives one."""
+
+    def changed(index: int, layer: LayerSpec) -> LayerSpec:
         return replace(
             layer,
             attention=attention[index],
@@ -21,7 +23,7 @@ def _gemma(keys: Keys, plain: ModelConfig, attention: list[AttentionSpec], cap: 
         )
 
     softcap = keys.number("final_logit_softcapping", cap)
-    made = with_layers(plain, sandwiched)
+    made = with_layers(plain, changed)
     return replace(made, embedding_scale=plain.hidden_size**0.5, logit_softcap=softcap)
 
 
@@ -44,7 +46,7 @@ def _gemma2(keys: Keys, plain: ModelConfig) -> ModelConfig:
         )
         for layer, narrow in zip(plain.layers, windowed, strict=True)
     ]
-    return _gemma(keys, plain, attention, cap=30.0)
+    return sandwiched(keys, plain, attention, cap=30.0)
 
 
 def _gemma3(keys: Keys, plain: ModelConfig) -> ModelConfig:
@@ -58,7 +60,7 @@ def _gemma3(keys: Keys, plain: ModelConfig) -> ModelConfig:
         if window and narrow and one.rope is not None:
             one = replace(one, window=window, rope=one.rope.plain(base))
         attention.append(one)
-    return _gemma(keys, plain, attention, cap=0.0)
+    return sandwiched(keys, plain, attention, cap=0.0)
 
 
 FAMILIES = (
