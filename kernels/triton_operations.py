@@ -44,7 +44,7 @@ from kernels.planes.embedding import embed_rows
 from kernels.planes.layout import LAYOUTS
 from kernels.quant.formats import FORMATS, GGMLType
 
-LARGEST_HEAD = 256
+LARGEST_HEAD = 512
 """Tiles of longer heads do not fit into shared memory."""
 
 BLOCK_SIZE = 64

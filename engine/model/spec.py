@@ -164,6 +164,8 @@ class ExpertsSpec:
     """Width of an expert that every token uses besides; 0: there is none."""
     shared_gated: bool = False
     """Whether that one is weighed by a sigmoid of its own."""
+    fused: bool = False
+    """Whether files usually have gate and up in one matrix; which one a file has decides."""
     weighed: bool = False
     """Whether a file may give each expert a factor on its weight, behind their division by their sum."""
 

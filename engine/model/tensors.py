@@ -63,7 +63,7 @@ def gate_rows(prefix: str, layer: LayerSpec, tensors: Mapping[str, TensorInfo]) 
 def expert_rows(prefix: str, experts: ExpertsSpec, tensors: Mapping[str, TensorInfo]) -> list[Rows]:
     """Where the rows of one expert's gate and up are; every expert has as many in the same tensors."""
     fused = f"{prefix}.ffn_gate_up_exps"
-    if f"{fused}.weight" in tensors:
+    if f"{fused}.weight" in tensors or (experts.fused and f"{prefix}.ffn_gate_exps.weight" not in tensors):
         return _stacked(fused, (experts.size, experts.size))
     return [Rows(f"{prefix}.ffn_{part}_exps", experts.size) for part in ("gate", "up")]
 

@@ -18,6 +18,7 @@ from kernels.attention.rope_append import temperature_at
 from kernels.attention.shape import AttentionShape, padded_dim
 from kernels.attention.softmax import NO_SCORE, combine_partials
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables, has_ptx
+from kernels.cuda.gpu import gpu_of
 from kernels.kv.pages import LayerKV
 
 __all__ = ["DecodePlan", "attend_decode", "attention_decode", "plan_decode"]
@@ -26,6 +27,14 @@ WARPS = 4
 
 MANY_ROWS = 16
 """Rows from which on programs are long enough for a deeper pipeline, 4 stages for 3."""
+
+TILE_VALUES = 8192
+"""Keys of a step of the loop hold so many values where a block holds more: long heads have smaller tiles."""
+
+LEAST_TILE = 32
+
+SPARE = 8 << 10
+"""Bytes of shared memory that the loop's tiles leave to everything else."""
 
 COMBINED = 16
 """Parts that are added up in one step: all are on their way before the first is used."""
@@ -123,9 +132,19 @@ def _launch(
         FAST=has_ptx(layer.values),
         WIDTH=SUM_WIDTH,
         num_warps=WARPS,
-        num_stages=4 if tables.num_decode >= MANY_ROWS else 3,
+        num_stages=_stages(shape, 4 if tables.num_decode >= MANY_ROWS else 3, gpu_of(out.values).shared),
         **_options(shape),
     )
+
+
+def _tile(shape: AttentionShape) -> int:
+    """Tokens of one step of the loop."""
+    return min(shape.block_size, max(LEAST_TILE, TILE_VALUES // padded_dim(shape.head_dim)))
+
+
+def _stages(shape: AttentionShape, wanted: int, shared: int) -> int:
+    """Tiles of keys and values on their way at once."""
+    return max(1, min(wanted, (shared - SPARE) // (4 * _tile(shape) * padded_dim(shape.head_dim))))
 
 
 def _options(shape: AttentionShape) -> dict[str, Any]:
@@ -135,6 +154,7 @@ def _options(shape: AttentionShape) -> dict[str, Any]:
         "HEAD_DIM": shape.head_dim,
         "DIM": padded_dim(shape.head_dim),
         "BLOCK_SIZE": shape.block_size,
+        "TILE": _tile(shape),
         "WINDOW": shape.window,
         "CAP": shape.score_cap,
         "TEMPERATURE": shape.temperature,
@@ -171,6 +191,7 @@ def _attention_decode(
     HEAD_DIM: tl.constexpr,
     DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
     WINDOW: tl.constexpr,
     CAP: tl.constexpr,
     SINKS: tl.constexpr,
@@ -229,7 +250,7 @@ def _attention_decode(
     table = block_tables + seq.to(tl.int64) * table_width
     row_max, row_sum, acc = attend_blocks(
         queries, row_max, row_sum, acc, values, scales, table, block, first, end, context, written, head,
-        block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, FAST,
+        block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, TILE, WINDOW, CAP, QUANTIZED, FAST,
     )  # fmt: skip
     if count == 1:
         write_unsplit(row_max, row_sum, acc, sinks, out, sums, head, place, GROUPS, HEAD_DIM, SINKS, WIDTH)

@@ -69,7 +69,7 @@ def rope_append(
         TEMPERATURE=shape.temperature,
         TEMPERATURE_LENGTH=shape.temperature_length,
         ROWS=HEADS,
-        num_warps=4,
+        num_warps=4 if shape.head_dim <= 256 else 8,
     )
     return q
 

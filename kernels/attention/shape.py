@@ -19,7 +19,8 @@ class AttentionShape:
     kv_heads: int
     head_dim: int
     block_size: int
-    """Tokens of a KV block; a tile of the attention loop is one block. A power of two, at least 16."""
+    """Tokens of a KV block; a tile of the attention loop is one block, or an equal part of it where heads
+    are long. A power of two, at least 16."""
     scale: float
     """Multiplies q·k."""
     window: int = 0

@@ -9,13 +9,14 @@ from torch import Tensor
 
 from kernels.contract import Activation, ExpertMatrices, Routing
 from kernels.cuda.activations import SUM_WIDTH, Activations, has_ptx
+from kernels.cuda.gpu import gpu_of
 from kernels.experts.float_kernels import float_experts_kernel
 from kernels.experts.routing import Groups, Routes, group_pairs, route_tokens
 from kernels.experts.rows_kernels import experts_rows_kernel
 from kernels.experts.tile_kernels import experts_tiled_kernel
 from kernels.linear.linear import LinearMaker, TritonLinear, Weight, apply_linear
 from kernels.linear.rows_plan import rows_plan
-from kernels.linear.tile_plan import Tile, gpu_of
+from kernels.linear.tile_plan import Tile
 from kernels.planes.dequant import parity
 from kernels.planes.layout import COLUMNS, ROWS, PlanesMatrix
 from kernels.planes.unpack import HALF

@@ -33,7 +33,7 @@ def _gemma4(keys: Keys, plain: ModelConfig) -> ModelConfig:
     made = with_layers(made, lambda _index, layer: replace(layer, output_scaled=True))
     if not keys.count("expert_count"):
         return made
-    experts = replace(read_experts(keys, plain.layers[0].ffn_size), weighed=True)
+    experts = replace(read_experts(keys, plain.layers[0].ffn_size), weighed=True, fused=True)
     return with_experts(keys, made, experts, norms=_NORMS)
 
 

@@ -84,7 +84,10 @@ RECIPES = [
         "Gemma4ForCausalLM",
         dense(
             "gemma4_text",
-            **GEMMA4 | {"enable_moe_block": True, "num_experts": 6, "top_k_experts": 2},
+            **GEMMA4 | {
+                "enable_moe_block": True, "num_experts": 6, "top_k_experts": 2, "num_hidden_layers": 4,
+                "head_dim": 32, "global_head_dim": 64, "layer_types": GEMMA4["layer_types"][1:],
+            },
             moe_intermediate_size=40,
         ),
         gains=SMALL_EMBEDDING,
