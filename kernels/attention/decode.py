@@ -36,8 +36,11 @@ LEAST_TILE = 32
 SPARE = 8 << 10
 """Bytes of shared memory that the loop's tiles leave to everything else."""
 
-COMBINED = 16
-"""Parts that are added up in one step: all are on their way before the first is used."""
+COMBINED, COMBINED_VALUES = 16, 16384
+"""Parts that are added up in one step, and their values: all are on their way before the first is used."""
+
+LONG_HEAD = 256
+"""Values of a head beyond which a program needs twice the threads for their registers."""
 
 
 def attention_decode(
@@ -128,10 +131,10 @@ def _launch(
         NORMED_HEADS=shape.normed_heads,
         PAIRS=plan.pairs,
         ADJACENT=plan.adjacent,
-        STEP=COMBINED,
+        STEP=max(1, min(COMBINED, COMBINED_VALUES // (padded * padded_dim(shape.head_dim)))),
         FAST=has_ptx(layer.values),
         WIDTH=SUM_WIDTH,
-        num_warps=WARPS,
+        num_warps=WARPS if shape.head_dim <= LONG_HEAD else 2 * WARPS,
         num_stages=_stages(shape, 4 if tables.num_decode >= MANY_ROWS else 3, gpu_of(out.values).shared),
         **_options(shape),
     )

@@ -109,7 +109,7 @@ def _launch(
         **options,
     )
     if splits > 1:
-        step = min(16, rows)
+        step = min(16 if shape.head_dim <= LONG_HEAD else 8, rows)
         combine_splits[(shape.kv_heads, tiles, rows // step)](
             acc,
             row_stats,

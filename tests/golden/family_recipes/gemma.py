@@ -10,6 +10,8 @@ GEMMA: dict[str, Any] = {
 }  # fmt: skip
 SMALL_EMBEDDING = {"embed_tokens": 0.25}
 """With tied weights a large one repeats the last token for ever."""
+SMALL_SCORES = {"q_norm": 0.25}
+"""Scores that nothing scales are so large that rounding alone moves the weights of keys."""
 LOUD_BRANCHES = {"post_": 2.0, "model.norm": 7.0}
 
 GEMMA4: dict[str, Any] = {
@@ -90,7 +92,7 @@ RECIPES = [
             },
             moe_intermediate_size=40,
         ),
-        gains=SMALL_EMBEDDING,
+        gains=SMALL_EMBEDDING | SMALL_SCORES,
         means=LOUD_BRANCHES | {"model.norm": 2.0},
     ),
     Recipe(
