@@ -44,8 +44,8 @@ from kernels.planes.embedding import embed_rows
 from kernels.planes.layout import LAYOUTS
 from kernels.quant.formats import FORMATS, GGMLType
 
-LARGEST_HEAD = 512
-"""Tiles of longer heads do not fit into shared memory."""
+LARGEST_HEAD = 512 if torch.version.hip is None else 256
+"""Tiles of longer heads do not fit into shared memory, of which AMD's GPUs have less."""
 
 BLOCK_SIZE = 64
 """Tokens of a KV block: one tile of the attention loop, so one page number is read for each."""

@@ -217,8 +217,7 @@ def _attention_decode(
     Bytes: the split's keys and values once, 4 · blocks · BLOCK_SIZE · D for float16. With APPEND the source
     is the projections' partial sums, and who has the newest block starts from the new token's own values.
     """
-    split = tl.program_id(0)
-    head = tl.program_id(1)
+    split, head = tl.program_id(0), tl.program_id(1)
     fields = splits + split * SPLIT_FIELDS
     seq = tl.load(fields)
     if seq < 0:
@@ -227,8 +226,7 @@ def _attention_decode(
     count, first, end = tl.load(fields + 2), tl.load(fields + 3), tl.load(fields + 4)
     context = tl.load(fields + 5)
     block = tl.load(fields + 6)
-    row = tl.arange(0, ROWS)
-    d = tl.arange(0, DIM)
+    row, d = tl.arange(0, ROWS), tl.arange(0, DIM)
     place = (seq.to(tl.int64) * KV_HEADS + head) * GROUPS
     row_max = tl.full((COLUMNS,), NO_SCORE, tl.float32)
     row_sum = tl.zeros((COLUMNS,), tl.float32)
