@@ -10,7 +10,7 @@ GEMMA: dict[str, Any] = {
 }  # fmt: skip
 SMALL_EMBEDDING = {"embed_tokens": 0.25}
 """With tied weights a large one repeats the last token for ever."""
-SMALL_SCORES = {"q_norm": 0.25}
+SMALL_SCORES = {"q_norm": 0.35}
 """Scores that nothing scales are so large that rounding alone moves the weights of keys."""
 LOUD_BRANCHES = {"post_": 2.0, "model.norm": 7.0}
 
@@ -92,6 +92,7 @@ RECIPES = [
             },
             moe_intermediate_size=40,
         ),
+        answer=32,
         gains=SMALL_EMBEDDING | SMALL_SCORES,
         means=LOUD_BRANCHES | {"model.norm": 2.0},
     ),
