@@ -213,6 +213,16 @@ class LayerSpec:
     """Multiplies what a branch adds to the residual stream."""
     output_scaled: bool = False
     """Whether a file may have a factor on the residual stream behind the layer (`layer_output_scale`)."""
+    activation_scale: float = 1.0
+    """Power of two at which gated products are kept until their branch joins the residual stream.
+
+    On a GPU they are float16 and end at 65,504. Not for parallel branches, which join as one sum.
+    """
+
+
+WIDE_ACTIVATIONS = 2.0**-6
+"""The scale of families whose gated products pass 65,504: they end at 4,192,256, and from 0.004 on none
+loses a bit."""
 
 
 @dataclass(frozen=True, slots=True)

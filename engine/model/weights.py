@@ -155,14 +155,17 @@ class _Loader:
             attention=self.attention(prefix, attention, orders),
             attn_gate=self.attention_gate(prefix, attention),
             attn_output=self.linear([Rows(f"{prefix}.attn_output", hidden)], attention.q_size),
-            attn_branch=self.branch(prefix, layer, layer.attn_post_norm),
+            attn_branch=self.branch(prefix, layer, layer.attn_post_norm, 1.0),
             ffn_norm=self.norm_before(prefix, layer.ffn_norm),
             ffn=self.feed_forward(prefix, layer),
             experts=None if layer.experts is None else self.experts(prefix, layer, layer.experts),
             expert_norms=self.expert_norms(prefix, layer),
             shared_gate=self.shared_gate(prefix, layer),
             ffn_branch=replace(
-                self.branch(prefix, layer, layer.ffn_post_norm), sum_scale=self.output_scale(prefix, layer)
+                self.branch(
+                    prefix, layer, layer.ffn_post_norm, 1.0 if layer.expert_norms else layer.activation_scale
+                ),
+                sum_scale=self.output_scale(prefix, layer),
             ),
         )
 
@@ -215,10 +218,11 @@ class _Loader:
             gate, down = shared_rows(prefix, layer.experts), "ffn_down_shexp"
         if not size:
             return None
-        hidden = self.config.hidden_size
+        hidden, scale = self.config.hidden_size, layer.activation_scale
+        matrices, bias = self.stacked([Rows(f"{prefix}.{down}", hidden)], size)
         return FeedForward(
-            self.ops.make_gate(*self.stacked(gate, hidden), layer.activation.value),
-            self.linear([Rows(f"{prefix}.{down}", hidden)], size),
+            self.ops.make_gate(*self.stacked(gate, hidden), layer.activation.value, scale),
+            self.ops.make_linear(matrices, None if bias is None else bias * scale),
         )
 
     def experts(self, prefix: str, layer: LayerSpec, experts: ExpertsSpec) -> Any:
@@ -241,18 +245,20 @@ class _Loader:
             experts.used, experts.gating.value, experts.normalised, experts.scale, experts.groups,
             experts.groups_used,
         )  # fmt: skip
-        return self.ops.make_experts(matrices, routing, layer.activation.value)
+        return self.ops.make_experts(matrices, routing, layer.activation.value, layer.activation_scale)
 
     def expert_norms(self, prefix: str, layer: LayerSpec) -> NormsOfExperts | None:
         norms, config = layer.expert_norms, self.config
         if norms is None:
             return None
         router = self.vector(f"{prefix}.{norms.router}") * config.hidden_size**-0.5
+        # A scaled vector has the norm of the whole one where its eps is scaled too.
+        eps = config.norm_eps * layer.activation_scale**2
         return NormsOfExperts(
             before=self.norm(f"{prefix}.{norms.before}"),
             router=self.ops.make_norm(router, config.norm_eps),
-            behind=self.norm(f"{prefix}.{norms.behind}"),
-            ffn_behind=self.norm(f"{prefix}.{norms.ffn_behind}"),
+            behind=self.norm(f"{prefix}.{norms.behind}", eps=eps),
+            ffn_behind=self.norm(f"{prefix}.{norms.ffn_behind}", eps=eps),
         )
 
     def expert_biases(self, both: list[Tensor | None], experts: ExpertsSpec) -> Tensor:
@@ -274,11 +280,12 @@ class _Loader:
         count, rows, columns = info.shape
         return QuantizedMatrix(self.file.stored(f"{name}.weight"), info.type, (count * rows, columns))
 
-    def branch(self, prefix: str, layer: LayerSpec, norm: str | None) -> Branch:
-        """A norm's weight takes the scale in."""
+    def branch(self, prefix: str, layer: LayerSpec, norm: str | None, activation_scale: float) -> Branch:
+        """A norm's weight takes the branch's scale in."""
         if norm is None:
-            return Branch(None, layer.branch_scale)
-        return Branch(self.norm(f"{prefix}.{norm}", layer.branch_scale, layer.post_norm_eps))
+            return Branch(None, layer.branch_scale, activation_scale)
+        made = self.norm(f"{prefix}.{norm}", layer.branch_scale, layer.post_norm_eps)
+        return Branch(made, activation_scale=activation_scale)
 
     def output_scale(self, prefix: str, layer: LayerSpec) -> float:
         """Of the residual stream behind a layer."""

@@ -311,11 +311,11 @@ def _fill_pass(
             known = token < known_end
             tl.store(positions + token, tl.where(known, position, 0), mask=token < end)
             for pool in tl.static_range(POOLS):
-                place = source + pool * MAX_BLOCKS + position // BLOCK_SIZE
-                block = tl.load(place, mask=known, other=0).to(tl.int64)
+                entry = pool * MAX_BLOCKS + position // BLOCK_SIZE
+                block = tl.load(source + entry, mask=known, other=0).to(tl.int64)
                 kv_slot = block * BLOCK_SIZE + position % BLOCK_SIZE
-                target = kv_slots + pool * pool_slots + token
-                tl.store(target, tl.where(known, kv_slot, 0), mask=token < end)
+                place = kv_slots + pool * pool_slots + token
+                tl.store(place, tl.where(known, kv_slot, 0), mask=token < end)
 
 
 @triton.jit(do_not_specialize=["count"])
