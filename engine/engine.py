@@ -25,7 +25,7 @@ from torch import Tensor
 from engine.api.errors import EngineClosedError, EngineError, RequestError
 from engine.api.generation import Generation
 from engine.api.options import EngineOptions, Offload
-from engine.api.request import Request, check_leaves_a_token, check_token_ids
+from engine.api.request import Request, check_leaves_a_token, check_token_ids, without_tokens
 from engine.api.stats import EngineStats
 from engine.core.loop import EngineLoop
 from engine.core.model_loader import (
@@ -251,6 +251,8 @@ class Model:
         `unload` or `close`.
         """
         self._check_loaded()
+        if self.tokenizer.suppressed_ids:
+            request = without_tokens(request, self.tokenizer.suppressed_ids)
         return self._engine._submit(self._key, self._vocab_size, request)
 
     def logits(self, token_ids: list[int]) -> Tensor:

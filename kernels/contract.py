@@ -99,6 +99,8 @@ class LayerAttention:
     """float32 [q_heads] on the device: scores that take weight and give no value."""
     qk_norm: Any | None = None
     """An RMS norm's handle for [q_heads + kv_heads, head_dim]."""
+    norms_values: bool = False
+    """Whether that norm has kv_heads rows more, for values."""
     norm_rotated: bool = False
     """Whether that norm follows the rotation, and not the rotation it."""
     temperature: float = 0.0
@@ -142,6 +144,8 @@ class ExpertMatrices:
     """float32 [count, 2, size], gate and up."""
     down_bias: Tensor | None = None
     """float32 [count, hidden]."""
+    factors: Tensor | None = None
+    """float32 [count], multiplied with the weights of the selected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +156,8 @@ class Branch:
     """The handle of an RMS norm over it."""
     scale: float = 1.0
     """Multiplies it, after the norm."""
+    sum_scale: float = 1.0
+    """Multiplies the residual stream once the branch has joined it."""
     activation_scale: float = 1.0
     """That of the gated linear or the experts that it comes from: it is divided by this before all else."""
 
@@ -299,9 +305,10 @@ class Operations(Protocol):
         """A handle of `experts`, whose results are multiplied by a scale as those of `make_gate` are."""
         ...
 
-    def experts(self, x: Any, handle: Any) -> Any:
+    def experts(self, x: Any, handle: Any, routed: Any | None = None) -> Any:
         """x [T, hidden] as for `linear` → the weighed sum of the experts that each token uses.
 
+        routed: what the router reads where that is not x, of its shape.
         An expert is down · (activation(gate · x) * (up · x)). The result is as `linear` gives it.
         """
         ...

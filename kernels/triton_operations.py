@@ -44,8 +44,8 @@ from kernels.planes.embedding import embed_rows
 from kernels.planes.layout import LAYOUTS
 from kernels.quant.formats import FORMATS, GGMLType
 
-LARGEST_HEAD = 256
-"""Tiles of longer heads do not fit into shared memory."""
+LARGEST_HEAD = 512 if torch.version.hip is None else 256
+"""Tiles of longer heads do not fit into shared memory, of which AMD's GPUs have less."""
 
 BLOCK_SIZE = 64
 """Tokens of a KV block: one tile of the attention loop, so one page number is read for each."""
@@ -249,10 +249,13 @@ class TritonOperations:
         else:
             joins, scale = (post.weight, post.eps * branch.activation_scale**2), branch.scale
         if norm is None:
-            return add_norm(residual, delta, None, 0.0, rows, self._batch_invariant, joins, scale)
+            return add_norm(
+                residual, delta, None, 0.0, rows, self._batch_invariant, joins, scale,
+                sum_scale=branch.sum_scale,
+            )  # fmt: skip
         return add_norm(
             residual, delta, norm.weight, norm.eps, rows, self._batch_invariant, joins, scale,
-            norm.bias, norm.centred,
+            norm.bias, norm.centred, branch.sum_scale,
         )  # fmt: skip
 
     def linear(self, x: Activations, handle: TritonLinear) -> Tensor:
@@ -277,9 +280,9 @@ class TritonOperations:
         """Upload and repack."""
         return make_experts(self._loader, matrices, routing, activation, activation_scale)
 
-    def experts(self, x: Activations, handle: TritonExperts) -> Tensor:
+    def experts(self, x: Activations, handle: TritonExperts, routed: Activations | None = None) -> Tensor:
         """[used, T, hidden], to be added up by the next kernel."""
-        return apply_experts(x, handle, self._batch_invariant)
+        return apply_experts(x, handle, self._batch_invariant, routed)
 
     def add_outputs(self, first: Tensor, second: Tensor, gate: TritonLinear | None, x: Activations) -> Tensor:
         """More parts for the next kernel to add up."""
@@ -301,6 +304,7 @@ class TritonOperations:
         shape = AttentionShape(
             q_heads, kv_heads, head_dim, BLOCK_SIZE, attention.scale, attention.window, attention.softcap,
             attention.temperature, attention.temperature_length, attention.norm_rotated,
+            attention.norms_values,
         )  # fmt: skip
         qk_norm: TritonNorm | None = attention.qk_norm
         weight, eps = (None, 0.0) if qk_norm is None else (qk_norm.weight, qk_norm.eps)

@@ -5,8 +5,8 @@ meets a value out of range.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from numbers import Integral, Real
 from types import MappingProxyType
@@ -164,6 +164,13 @@ def check_leaves_a_token(sampling: SamplingParams, vocab_size: int) -> None:
     forbidden = [i for i, bias in sampling.logit_bias.items() if bias == -math.inf and i < vocab_size]
     if len(forbidden) >= vocab_size:
         raise RequestError(f"logit_bias: forbids all {vocab_size} tokens of the model; leave at least one")
+
+
+def without_tokens(request: Request, token_ids: Iterable[int]) -> Request:
+    """The request with an answer that may hold none of these tokens, whatever biases it gives them."""
+    sampling = request.sampling
+    bias = {**sampling.logit_bias, **dict.fromkeys(token_ids, -math.inf)}
+    return replace(request, sampling=replace(sampling, logit_bias=bias))
 
 
 def check_token_ids(ids: tuple[int, ...], vocab_size: int) -> None:

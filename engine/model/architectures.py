@@ -30,7 +30,6 @@ _LACKING: dict[str, str] = {
     f"{_MLA}, several residual streams": "hy_v4",
     f"{_SPARSE}, several residual streams": "deepseek4",
     _SPARSE: "minimax-m3",
-    f"{_HEADS}, values normed": "gemma4",
     f"{_HEADS}, shared KV, several residual streams": "gemma3n",
     _HEADS: "deci openelm laguna step35 mimo2 spark2_5 plamo3",
     "shared KV, layers that run several times": "nanbeige",

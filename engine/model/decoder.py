@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.model.spec import ModelConfig
-from engine.model.weights import LayerWeights, ModelWeights
+from engine.model.weights import LayerWeights, ModelWeights, NormsOfExperts
 from kernels.contract import PLAIN_BRANCH, Branch, Operations, PassLayout, Rotation
 
 
@@ -76,7 +76,19 @@ class Decoder:
         if self.config.layers[index].parallel:
             return ops.add_outputs(delta, self._feed_forward(x, layer), None, x)
         x = ops.add_norm(residual, delta, layer.ffn_norm, branch=layer.attn_branch)
+        if layer.expert_norms is not None:
+            return self._beside_experts(residual, x, layer, layer.expert_norms)
         return self._feed_forward(x, layer)
+
+    def _beside_experts(self, residual: Tensor, x: Any, layer: LayerWeights, norms: NormsOfExperts) -> Any:
+        """The feed-forward part of x, and experts that read the residual stream on their own."""
+        ops, ffn = self.ops, layer.ffn
+        assert ffn is not None
+        dense = ops.linear(ops.gated_linear(x, ffn.gate_up), ffn.down)
+        dense = ops.norm_columns(dense, [norms.ffn_behind])
+        x = ops.add_norm(residual, None, norms.before)
+        chosen = ops.experts(x, layer.experts, ops.add_norm(residual, None, norms.router))
+        return ops.add_outputs(dense, ops.norm_columns(chosen, [norms.behind]), None, x)
 
     def _feed_forward(self, x: Any, layer: LayerWeights) -> Any:
         ops, ffn = self.ops, layer.ffn

@@ -28,6 +28,7 @@ _EFFECTS = frozenset(
         "nextn_predict_layers",
         "residual_scale",
         "rope.dimension_count",
+        "rope.dimension_count_swa",
         "rope.freq_base_swa",
         "rope.scaling.alpha",
         "rope.scaling.yarn_log_multiplier",
@@ -71,16 +72,19 @@ class Keys:
             raise self.error(key, f"is no list of whole numbers for {layers} layers")
         return tuple(self._size(key, size) for size in value[:layers].tolist())
 
-    def windowed(self, layers: int, period: int) -> tuple[bool, ...]:
-        """Which layers have a window: as the file lists them, or all but the last of every period."""
+    def windowed(self, layers: int, period: int | None = None) -> tuple[bool, ...]:
+        """Which layers have a window: as the file lists them, or all but the last of every period.
+
+        Without a period to go by, a file must say.
+        """
         key = "attention.sliding_window_pattern"
         value = self.file.metadata.get(self._name(key))
         if isinstance(value, np.ndarray):
             if value.dtype.kind not in "biu" or len(value) < layers:
                 raise self.error(key, f"is no list of yes or no for {layers} layers")
             return tuple(bool(one) for one in value[:layers].tolist())
-        period = self.positive(key, period)
-        return tuple(index % period < period - 1 for index in range(layers))
+        step = self.positive(key, period)
+        return tuple(index % step < step - 1 for index in range(layers))
 
     def number(self, key: str, default: float | None = None) -> float:
         """A finite number."""

@@ -75,15 +75,17 @@ class RopeConfig:
     """Where it is not 0, YaRN's magnitude is the ratio of two terms, with 1 and with this multiplier."""
     beta_fast: float
     beta_slow: float
-    divisors: str = "rope_freqs.weight"
+    divisors: str | None = "rope_freqs.weight"
     """The tensor of a divisor for each pair; a file may lack it."""
+    needs_divisors: bool = False
+    """Whether a file must have it."""
     other_divisors: str | None = None
     """Such a tensor that a file has for contexts of another length."""
 
     def plain(self, base: float) -> "RopeConfig":
         """Of layers of another base, without any scaling."""
         return RopeConfig(
-            base, self.dims, RopeScaling.NONE, 1.0, self.original_context, 1.0, 0.0, 0.0, 32.0, 1.0
+            base, self.dims, RopeScaling.NONE, 1.0, self.original_context, 1.0, 0.0, 0.0, 32.0, 1.0, None
         )
 
 
@@ -114,6 +116,10 @@ class AttentionSpec:
     softcap: float = 0.0
     """Scores become softcap · tanh(score / softcap); 0 leaves them."""
     qk_norm: QKNorm | None = None
+    value_norm: bool = False
+    """Whether each head of values passes an RMS norm without a weight."""
+    keys_as_values: bool = False
+    """Whether the projection of keys gives the values too, in files that have none of theirs."""
     gated: bool = False
     """Whether its result is multiplied by the sigmoid of a projection of its input."""
     biased: bool = False
@@ -158,6 +164,26 @@ class ExpertsSpec:
     """Width of an expert that every token uses besides; 0: there is none."""
     shared_gated: bool = False
     """Whether that one is weighed by a sigmoid of its own."""
+    fused: bool = False
+    """Whether files usually have gate and up in one matrix; which one a file has decides."""
+    weighed: bool = False
+    """Whether a file may give each expert a factor on its weight, behind their division by their sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertNorms:
+    """Norms of experts that read the residual stream beside the layer's own feed-forward part.
+
+    The norm behind both together is the layer's.
+    """
+
+    before: str
+    """Of what the experts read."""
+    router: str
+    """Of what their router reads; its weight is divided by the root of the hidden size."""
+    behind: str
+    ffn_behind: str
+    """Behind the layer's own part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +192,10 @@ class LayerSpec:
 
     attention: AttentionSpec
     ffn_size: int
-    """Width of the feed-forward part; 0 where it has experts."""
+    """Width of the feed-forward part; 0 where experts stand in its place."""
     experts: ExpertsSpec | None = None
+    expert_norms: ExpertNorms | None = None
+    """Of experts beside the feed-forward part."""
     activation: Activation = Activation.SILU
     gated: bool = True
     """Or without a gate: down · activation(up · x)."""
@@ -183,6 +211,8 @@ class LayerSpec:
     """Whether files usually have q, k and v in one matrix; which one a file has decides."""
     branch_scale: float = 1.0
     """Multiplies what a branch adds to the residual stream."""
+    output_scaled: bool = False
+    """Whether a file may have a factor on the residual stream behind the layer (`layer_output_scale`)."""
     activation_scale: float = 1.0
     """Power of two at which gated products are kept until their branch joins the residual stream.
 

@@ -42,7 +42,9 @@ def qkv_rows(prefix: str, layer: LayerSpec, tensors: Mapping[str, TensorInfo]) -
     fused = f"{prefix}.attn_qkv"
     if f"{fused}.weight" in tensors or (layer.fused and f"{prefix}.attn_q.weight" not in tensors):
         return _stacked(fused, sizes)
-    return [Rows(f"{prefix}.attn_{part}", size) for part, size in zip("qkv", sizes, strict=True)]
+    shared = attention.keys_as_values and f"{prefix}.attn_v.weight" not in tensors
+    parts = "qkk" if shared else "qkv"
+    return [Rows(f"{prefix}.attn_{part}", size) for part, size in zip(parts, sizes, strict=True)]
 
 
 def gate_rows(prefix: str, layer: LayerSpec, tensors: Mapping[str, TensorInfo]) -> list[Rows]:
@@ -62,7 +64,7 @@ def gate_rows(prefix: str, layer: LayerSpec, tensors: Mapping[str, TensorInfo]) 
 def expert_rows(prefix: str, experts: ExpertsSpec, tensors: Mapping[str, TensorInfo]) -> list[Rows]:
     """Where the rows of one expert's gate and up are; every expert has as many in the same tensors."""
     fused = f"{prefix}.ffn_gate_up_exps"
-    if f"{fused}.weight" in tensors:
+    if f"{fused}.weight" in tensors or (experts.fused and f"{prefix}.ffn_gate_exps.weight" not in tensors):
         return _stacked(fused, (experts.size, experts.size))
     return [Rows(f"{prefix}.ffn_{part}_exps", experts.size) for part in ("gate", "up")]
 
@@ -132,7 +134,7 @@ def _expected(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Expecte
     for rope in config.ropes:
         if rope is not None:
             names = tuple(filter(None, (rope.divisors, rope.other_divisors)))
-            needed = len(names) == 2 and any(name in tensors for name in names)
+            needed = rope.needs_divisors or (len(names) == 2 and any(name in tensors for name in names))
             expected |= dict.fromkeys(names, ((rope.dims // 2,), needed))
     for index, layer in enumerate(config.layers):
         expected |= _expected_of_layer(f"blk.{index}", layer, config, tensors)
@@ -144,9 +146,15 @@ def _expected_of_layer(
 ) -> Expected:
     attention, hidden = layer.attention, config.hidden_size
     expected: Expected = {}
-    norms = (layer.attn_norm, layer.attn_post_norm, layer.ffn_norm, layer.ffn_post_norm)
+    norms = [layer.attn_norm, layer.attn_post_norm, layer.ffn_norm, layer.ffn_post_norm]
+    if layer.expert_norms is not None:
+        own = layer.expert_norms
+        norms += [own.before, own.behind, own.ffn_behind]
+        expected[f"{prefix}.{own.router}"] = ((hidden,), True)
     for name in filter(None, norms):
         expected |= _norm(f"{prefix}.{name}", hidden, config.centred)
+    if layer.output_scaled:
+        expected[f"{prefix}.layer_output_scale.weight"] = ((1,), False)
     if attention.qk_norm:
         together = attention.qk_norm is QKNorm.ALL_HEADS
         for part, heads in (("q", attention.heads), ("k", attention.kv_heads)):
@@ -160,7 +168,9 @@ def _expected_of_layer(
     if attention.gated:
         expected |= _matrix(Rows(f"{prefix}.attn_gate", attention.q_size), hidden)
     if layer.experts is not None:
-        return expected | _expected_of_experts(prefix, layer.experts, hidden, tensors)
+        expected |= _expected_of_experts(prefix, layer.experts, hidden, tensors)
+    if not layer.ffn_size:
+        return expected
     for rows in gate_rows(prefix, layer, tensors):
         expected |= _matrix(rows, hidden)
     return expected | _matrix(Rows(f"{prefix}.ffn_down", hidden), layer.ffn_size)
@@ -176,6 +186,8 @@ def _expected_of_experts(
     for rows, columns in parts:
         expected[f"{rows.name}.weight"] = ((experts.count, rows.total, columns), True)
         expected[f"{rows.name}.bias"] = ((experts.count, rows.total), False)
+    if experts.weighed:
+        expected[f"{down.name}.scale"] = ((experts.count,), False)
     if experts.shared_size:
         for rows in shared_rows(prefix, experts):
             expected |= _matrix(rows, hidden)

@@ -4,7 +4,7 @@ Every tensor that a decoder needs is checked (`engine.model.tensors`) before any
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -46,7 +46,8 @@ class LayerWeights:
     ffn_norm: Any | None
     ffn: "FeedForward | None"
     experts: Any | None
-    """In place of `ffn`, or beside it: then that is the shared expert."""
+    """In place of `ffn`, or beside it: then that is the shared expert, or `expert_norms` tell."""
+    expert_norms: "NormsOfExperts | None"
     shared_gate: Any | None
     ffn_branch: Branch
 
@@ -57,6 +58,16 @@ class FeedForward:
 
     gate_up: Any
     down: Any
+
+
+@dataclass(slots=True)
+class NormsOfExperts:
+    """Of experts beside a feed-forward part, as `engine.model.spec.ExpertNorms` names them."""
+
+    before: Any
+    router: Any
+    behind: Any
+    ffn_behind: Any
 
 
 @dataclass(slots=True)
@@ -148,8 +159,14 @@ class _Loader:
             ffn_norm=self.norm_before(prefix, layer.ffn_norm),
             ffn=self.feed_forward(prefix, layer),
             experts=None if layer.experts is None else self.experts(prefix, layer, layer.experts),
+            expert_norms=self.expert_norms(prefix, layer),
             shared_gate=self.shared_gate(prefix, layer),
-            ffn_branch=self.branch(prefix, layer, layer.ffn_post_norm, layer.activation_scale),
+            ffn_branch=replace(
+                self.branch(
+                    prefix, layer, layer.ffn_post_norm, 1.0 if layer.expert_norms else layer.activation_scale
+                ),
+                sum_scale=self.output_scale(prefix, layer),
+            ),
         )
 
     def attention(self, prefix: str, attention: AttentionSpec, orders: list[Tensor | None]) -> LayerAttention:
@@ -161,6 +178,7 @@ class _Loader:
             softcap=attention.softcap,
             sinks=self.vector(f"{prefix}.attn_sinks.weight").to(self.ops.device) if attention.sinks else None,
             qk_norm=self.qk_norm(prefix, attention, orders) if attention.qk_norm in _BY_HEAD else None,
+            norms_values=attention.value_norm,
             norm_rotated=attention.qk_norm is QKNorm.ROTATED_HEADS,
             temperature=attention.temperature,
             temperature_length=attention.temperature_length,
@@ -172,6 +190,8 @@ class _Loader:
             repeated = self.vector(f"{prefix}.attn_{part}_norm.weight").repeat(heads)
             repeated = repeated if order is None else repeated[order]
             rows.append(repeated.view(heads, attention.head_dim))
+        if attention.value_norm:
+            rows.append(torch.ones(attention.kv_heads, attention.head_dim))
         return self.ops.make_norm(torch.cat(rows), self.config.norm_eps)
 
     def attention_gate(self, prefix: str, attention: AttentionSpec) -> Any | None:
@@ -193,7 +213,7 @@ class _Loader:
     def feed_forward(self, prefix: str, layer: LayerSpec) -> FeedForward | None:
         """The layer's own, or its shared expert."""
         gate, down, size = gate_rows(prefix, layer, self.file.tensors), "ffn_down", layer.ffn_size
-        if layer.experts is not None:
+        if layer.experts is not None and not size:
             size = layer.experts.shared_size
             gate, down = shared_rows(prefix, layer.experts), "ffn_down_shexp"
         if not size:
@@ -219,12 +239,27 @@ class _Loader:
             router_bias=self.optional_vector(f"{prefix}.ffn_gate_inp.bias"),
             gate_up_bias=self.expert_biases(both, experts) if biased else None,
             down_bias=self.optional_vector(f"{prefix}.ffn_down_exps.bias"),
+            factors=self.optional_vector(f"{prefix}.ffn_down_exps.scale"),
         )
         routing = Routing(
             experts.used, experts.gating.value, experts.normalised, experts.scale, experts.groups,
             experts.groups_used,
         )  # fmt: skip
         return self.ops.make_experts(matrices, routing, layer.activation.value, layer.activation_scale)
+
+    def expert_norms(self, prefix: str, layer: LayerSpec) -> NormsOfExperts | None:
+        norms, config = layer.expert_norms, self.config
+        if norms is None:
+            return None
+        router = self.vector(f"{prefix}.{norms.router}") * config.hidden_size**-0.5
+        # A scaled vector has the norm of the whole one where its eps is scaled too.
+        eps = config.norm_eps * layer.activation_scale**2
+        return NormsOfExperts(
+            before=self.norm(f"{prefix}.{norms.before}"),
+            router=self.ops.make_norm(router, config.norm_eps),
+            behind=self.norm(f"{prefix}.{norms.behind}", eps=eps),
+            ffn_behind=self.norm(f"{prefix}.{norms.ffn_behind}", eps=eps),
+        )
 
     def expert_biases(self, both: list[Tensor | None], experts: ExpertsSpec) -> Tensor:
         """[count, 2, size] of one tensor that holds both, or of two, of which one may be missing."""
@@ -252,13 +287,18 @@ class _Loader:
         made = self.norm(f"{prefix}.{norm}", layer.branch_scale, layer.post_norm_eps)
         return Branch(made, activation_scale=activation_scale)
 
+    def output_scale(self, prefix: str, layer: LayerSpec) -> float:
+        """Of the residual stream behind a layer."""
+        found = self.optional_vector(f"{prefix}.layer_output_scale.weight") if layer.output_scaled else None
+        return 1.0 if found is None else float(found)
+
     def rotation(self, rope: RopeConfig | None) -> Rotation:
         """One without rotation turns a pair by 0."""
         device, pairing = self.ops.device, self.ops.rope_pairing
         if rope is None:
             return Rotation(torch.zeros(1, dtype=torch.float64, device=device), 1.0, pairing)
-        known = rope.divisors in self.file.tensors
-        inv_freq, magnitude = inverse_frequencies(rope, self.vector(rope.divisors) if known else None)
+        divisors = None if rope.divisors is None else self.optional_vector(rope.divisors)
+        inv_freq, magnitude = inverse_frequencies(rope, divisors)
         return Rotation(inv_freq.to(device), magnitude, pairing)
 
     def linear(self, parts: list[Rows], columns: int, orders: Iterable[Tensor | None] = ()) -> Any:
@@ -329,8 +369,8 @@ def _handles(weights: ModelWeights) -> Iterable[Any]:
     for layer in weights.layers:
         for part in fields(layer):
             value = getattr(layer, part.name)
-            if isinstance(value, FeedForward):
-                yield from (value.gate_up, value.down)
+            if isinstance(value, FeedForward | NormsOfExperts):
+                yield from (getattr(value, one.name) for one in fields(value))
                 continue
             if isinstance(value, list):
                 yield from value

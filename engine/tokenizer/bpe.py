@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tokenizers import Regex, models, pre_tokenizers
 from tokenizers import Tokenizer as FastTokenizer
 
-from engine.tokenizer.merging import merge_symbols
+from engine.tokenizer.merging import merge_symbols, rank_of_merges
 from engine.tokenizer.pretokenizers import PreTokenizer
 
 LONG_TEXT = 1 << 16
@@ -38,9 +38,7 @@ class BytePairEncoder:
         self._ids = ids
         self._merges = merges
         self._ignore_merges = pre.ignore_merges
-        count = len(merges)
-        # Backwards, so that of equal merges the first counts.
-        self._ranks = dict(zip(reversed(merges), range(count - 1, -1, -1), strict=True))
+        self._rank = rank_of_merges(merges, ids)
         splits = [pre_tokenizers.Split(Regex(p), behavior="isolated") for p in pre.patterns]
         level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         self._pre_tokenizer = pre_tokenizers.Sequence([*splits, level])
@@ -78,10 +76,6 @@ class BytePairEncoder:
                 self._cache.clear()
             self._cache[word] = ids
         return ids
-
-    def _rank(self, left: str, right: str) -> int | None:
-        rank = self._ranks.get(f"{left} {right}")
-        return rank if rank is not None and left + right in self._ids else None
 
     def _compile(self) -> FastTokenizer:
         distinct = dict.fromkeys(self._merges)

@@ -1,7 +1,7 @@
 """Merging neighbouring symbols, the best pair first: what BPE and SentencePiece vocabularies share."""
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 
 PairRank = Callable[[str, str], float | None]
 """How early two neighbours merge (the lowest first), None when they never do."""
@@ -37,3 +37,15 @@ def merge_symbols(text: str, rank: PairRank) -> list[str]:
                 if found is not None:
                     heapq.heappush(heap, (found, a, b, len(symbols[a]) + len(symbols[b])))
     return [symbol for symbol in symbols if symbol]
+
+
+def rank_of_merges(merges: Sequence[str], texts: Container[str]) -> PairRank:
+    """By place in a list of merges such as "a b"; those whose joint text is none of `texts` never apply."""
+    # Backwards, so that of equal merges the first counts.
+    ranks = dict(zip(reversed(merges), range(len(merges) - 1, -1, -1), strict=True))
+
+    def rank(left: str, right: str) -> int | None:
+        found = ranks.get(f"{left} {right}")
+        return found if found is not None and left + right in texts else None
+
+    return rank

@@ -1,18 +1,21 @@
-"""SentencePiece-type encoding: neighbouring symbols merge, the best score first.
+"""Encoding with vocabularies that write a space as ▁: neighbouring symbols merge, the best pair first.
 
-Not the Unigram model, and not merges by rank either: any two neighbours whose joint text is a token
-may merge, and equal scores go from left to right.
+What is best is SentencePiece's score of the joint text (not the Unigram model: any two neighbours whose
+joint text is a token may merge), or the rank of a merge that the file lists. Equal ones go from left to
+right.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from engine.tokenizer.merging import merge_symbols
+from engine.tokenizer.merging import PairRank, merge_symbols, rank_of_merges
 
 SPACE = "▁"
 _LONG = 24
 _CACHE_SIZE = 1 << 16
+_LINES = re.compile(r"[^\n]+|\n+")
 
 
 class SentencePieceEncoder:
@@ -22,10 +25,13 @@ class SentencePieceEncoder:
     it, so the pieces are encoded apart, exactly, and remembered.
     """
 
-    def __init__(self, ids: Mapping[str, int], scores: Sequence[float], byte_ids: Sequence[int]) -> None:
-        """`ids`: tokens that plain text may become; `byte_ids` [256]: fallback per byte, -1 for none."""
+    def __init__(self, ids: Mapping[str, int], rank: PairRank, byte_ids: Sequence[int]) -> None:
+        """`ids`: tokens that plain text may become; `byte_ids` [256]: fallback per byte, -1 for none.
+
+        rank: of pairs whose joint text is one of `ids`, and of no others.
+        """
         self._ids = ids
-        self._scores = scores
+        self._rank = rank
         self._byte_ids = byte_ids
         self._inner_space = any(SPACE in text.lstrip(SPACE) for text in ids)
         self._pairs: frozenset[int] | None = None
@@ -84,10 +90,6 @@ class SentencePieceEncoder:
     def _merge(self, word: str) -> list[int]:
         return self._to_ids(merge_symbols(word, self._rank))
 
-    def _rank(self, left: str, right: str) -> float | None:
-        token = self._ids.get(left + right)
-        return None if token is None else -self._scores[token]
-
     def _to_ids(self, symbols: list[str]) -> list[int]:
         out: list[int] = []
         for symbol in symbols:
@@ -97,6 +99,36 @@ class SentencePieceEncoder:
             else:
                 out += [i for byte in symbol.encode() if (i := self._byte_ids[byte]) >= 0]
         return out
+
+
+class CharacterPairEncoder:
+    """Byte-pair encoding on characters, their spaces already written as ▁: merges by rank inside a line.
+
+    Newlines in a row are the token that they are as a whole, where the vocabulary has it.
+    """
+
+    def __init__(self, ids: Mapping[str, int], merges: Sequence[str], byte_ids: Sequence[int]) -> None:
+        """`ids` and `byte_ids` as of `SentencePieceEncoder`; merges that lead elsewhere never apply."""
+        self._ids = ids
+        self._lines = SentencePieceEncoder(ids, rank_of_merges(merges, ids), byte_ids)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`."""
+        out: list[int] = []
+        for run in _LINES.findall(text):
+            whole = self._ids.get(run) if run[0] == "\n" else None
+            out += self._lines.encode(run) if whole is None else [whole]
+        return out
+
+
+def rank_of_scores(ids: Mapping[str, int], scores: Sequence[float]) -> PairRank:
+    """The highest score of a joint text first."""
+
+    def rank(left: str, right: str) -> float | None:
+        token = ids.get(left + right)
+        return None if token is None else -scores[token]
+
+    return rank
 
 
 def _neighbours(ids: Mapping[str, int]) -> frozenset[int]:

@@ -13,16 +13,17 @@ from engine.api.errors import TokenizerError
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.tokenizer.bpe import BytePairEncoder, byte_alphabet
 from engine.tokenizer.pretokenizers import DEFAULT, NOT_BYTE_LEVEL, PRE_TOKENIZERS, PreTokenizer
-from engine.tokenizer.spm import SPACE, SentencePieceEncoder
+from engine.tokenizer.spm import SPACE, CharacterPairEncoder, SentencePieceEncoder, rank_of_scores
 from engine.tokenizer.vocabulary import TokenType, Vocabulary, read_vocabulary
 
 _KEY = "tokenizer.ggml."
-_SUPPORTED = "gpt2 (byte-level BPE) and llama (SentencePiece)"
+_SUPPORTED = "gpt2 (byte-level BPE), llama (SentencePiece) and gemma4 (BPE on characters)"
 _WHITE_SPACE = " \t\n\v\f\r"
 _BRACKETS = frozenset("<>[]{}|｜⟨⟩«»")
 _HTML = re.compile(
     r"</?(?:table|caption|thead|tbody|tfoot|tr|th|td|h[1-6]|blockquote|ul|ol|li|strong|em|code|sub|sup|br|p)>"
 )
+_BYTE_TEXTS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 
 class _Encoder(Protocol):
@@ -40,7 +41,7 @@ class Tokenizer:
     def __init__(self, vocabulary: Vocabulary, encoder: _Encoder, *, model: str) -> None:
         self._vocabulary = vocabulary
         self._encoder = encoder
-        self._spm = model == "llama"
+        self._writes_spaces = model != "gpt2"
         special = vocabulary.special
         self.model = model
         self.vocab_size = len(vocabulary.tokens)
@@ -52,6 +53,7 @@ class Tokenizer:
         self.add_eos = False
         self.space_prefix = False
         self.eog_ids = vocabulary.eog
+        self.suppressed_ids = vocabulary.suppressed
         self.warning: str | None = None
         controls, defined = vocabulary.controls, vocabulary.user_defined
         guarded = {text: i for text, i in defined.items() if _looks_like_markup(text)}
@@ -83,6 +85,8 @@ class Tokenizer:
             return _from_bpe(file)
         if model == "llama":
             return _from_spm(file)
+        if model == "gemma4":
+            return _from_character_bpe(file)
         if model is None or model in ("none", "no_vocab"):
             raise TokenizerError(
                 f"{file.path}: the file holds no tokenizer ({_KEY}model); choose another file."
@@ -160,7 +164,7 @@ class Tokenizer:
         return out
 
     def _prepare(self, text: str, first: bool) -> str:
-        if not self._spm:
+        if not self._writes_spaces:
             return text
         return (" " + text if first and self.space_prefix else text).replace(" ", SPACE)
 
@@ -175,7 +179,7 @@ class Tokenizer:
             return b"" if byte is None else bytes([byte])
         if kind != TokenType.NORMAL:
             return b""
-        if self._spm:
+        if self._writes_spaces:
             return text.replace(SPACE, " ").encode()
         alphabet = self._alphabet
         return b"".join(bytes([alphabet[char]]) if char in alphabet else char.encode() for char in text)
@@ -240,22 +244,40 @@ def _from_bpe(file: GGUFFile) -> Tokenizer:
 
 
 def _bpe_encoder(file: GGUFFile, vocabulary: Vocabulary, pre: PreTokenizer) -> BytePairEncoder:
+    return BytePairEncoder(_reachable(vocabulary), _merges(file), pre)
+
+
+def _from_character_bpe(file: GGUFFile) -> Tokenizer:
+    """A sequence starts with BOS whatever the file says, as in llama.cpp."""
+    vocabulary = read_vocabulary(file, "gemma4")
+    byte_ids = [vocabulary.ids.get(text, -1) for text in _BYTE_TEXTS]
+    encoder = CharacterPairEncoder(_reachable(vocabulary), _merges(file), byte_ids)
+    tokenizer = Tokenizer(vocabulary, encoder, model="gemma4")
+    tokenizer.add_bos = tokenizer.bos_id is not None
+    tokenizer.add_eos = file.boolean(_KEY + "add_eos_token", False) and tokenizer.eos_id is not None
+    return tokenizer
+
+
+def _merges(file: GGUFFile) -> list[str]:
     merges = file.strings(_KEY + "merges")
     if not merges:
         raise TokenizerError(f"{file.path}: {_KEY}merges is missing or empty; get the file anew.")
-    reachable = dict(vocabulary.ids)
+    return merges
+
+
+def _reachable(vocabulary: Vocabulary) -> dict[str, int]:
+    """Tokens that plain text may become by merging."""
+    ids = dict(vocabulary.ids)
     for text in (*vocabulary.controls, *vocabulary.user_defined):
-        del reachable[text]
-    return BytePairEncoder(reachable, merges, pre)
+        del ids[text]
+    return ids
 
 
 def _from_spm(file: GGUFFile) -> Tokenizer:
     vocabulary = read_vocabulary(file, "llama")
     scores = _scores(file, len(vocabulary.tokens))
-    mergeable = dict(vocabulary.ids)
-    for text in (*vocabulary.controls, *vocabulary.user_defined):
-        del mergeable[text]
-    encoder = SentencePieceEncoder(mergeable, scores, _byte_ids(vocabulary))
+    mergeable = _reachable(vocabulary)
+    encoder = SentencePieceEncoder(mergeable, rank_of_scores(mergeable, scores), _byte_ids(vocabulary))
     tokenizer = Tokenizer(vocabulary, encoder, model="llama")
     tokenizer.space_prefix = file.boolean(_KEY + "add_space_prefix", True)
     tokenizer.add_bos = file.boolean(_KEY + "add_bos_token", True) and tokenizer.bos_id is not None
@@ -279,8 +301,8 @@ def _scores(file: GGUFFile, count: int) -> list[float]:
 def _byte_ids(vocabulary: Vocabulary) -> list[int]:
     unknown = vocabulary.special.get("unknown", -1)
     return [
-        vocabulary.ids.get(f"<0x{byte:02X}>", vocabulary.ids.get(chr(byte) if byte < 128 else "", unknown))
-        for byte in range(256)
+        vocabulary.ids.get(text, vocabulary.ids.get(chr(byte) if byte < 128 else "", unknown))
+        for byte, text in enumerate(_BYTE_TEXTS)
     ]
 
 

@@ -69,6 +69,8 @@ class Vocabulary:
     eog: frozenset[int] = frozenset()
     strips_right: frozenset[int] = frozenset()
     """Special tokens that swallow the white space behind them."""
+    suppressed: frozenset[int] = frozenset()
+    """Tokens that no answer may hold."""
 
     @property
     def controls(self) -> Mapping[str, int]:
@@ -97,6 +99,8 @@ def read_vocabulary(file: GGUFFile, model: str) -> Vocabulary:
     _find_by_text(vocabulary)
     vocabulary.eog = _end_of_generation(vocabulary)
     vocabulary.strips_right = _strips_right(file, vocabulary)
+    listed = file.numbers(_KEY + "suppress_tokens").tolist()
+    vocabulary.suppressed = frozenset(int(token) for token in listed if 0 <= token < len(tokens))
     return vocabulary
 
 

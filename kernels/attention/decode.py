@@ -18,6 +18,7 @@ from kernels.attention.rope_append import temperature_at
 from kernels.attention.shape import AttentionShape, padded_dim
 from kernels.attention.softmax import NO_SCORE, combine_partials
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables, has_ptx
+from kernels.cuda.gpu import gpu_of
 from kernels.kv.pages import LayerKV
 
 __all__ = ["DecodePlan", "attend_decode", "attention_decode", "plan_decode"]
@@ -27,8 +28,19 @@ WARPS = 4
 MANY_ROWS = 16
 """Rows from which on programs are long enough for a deeper pipeline, 4 stages for 3."""
 
-COMBINED = 16
-"""Parts that are added up in one step: all are on their way before the first is used."""
+TILE_VALUES = 8192
+"""Keys of a step of the loop hold so many values where a block holds more: long heads have smaller tiles."""
+
+LEAST_TILE = 32
+
+SPARE = 8 << 10
+"""Bytes of shared memory that the loop's tiles leave to everything else."""
+
+COMBINED, COMBINED_VALUES = 16, 16384
+"""Parts that are added up in one step, and their values: all are on their way before the first is used."""
+
+LONG_HEAD = 256
+"""Values of a head beyond which a program needs twice the threads for their registers."""
 
 
 def attention_decode(
@@ -63,8 +75,8 @@ def attend_decode(
     """`rope_append` and `attention_decode` of a pass's first `num_decode` tokens, in one kernel.
 
     qkv float32 or float16 [S, T, (q_heads + 2 kv_heads) * head_dim], added up over S in index order;
-    qk_norm float32 [q_heads + kv_heads, head_dim]; plan made with the rotation. Rows with a context
-    of 0 give zeros and write nothing.
+    qk_norm as of `rope_append`; plan made with the rotation. Rows with a context of 0 give zeros and
+    write nothing.
     """
     if plan.rotation is None:
         raise ValueError("the plan holds no rotation")
@@ -116,15 +128,26 @@ def _launch(
         APPEND=qkv is not None,
         QKV_SPLITS=0 if qkv is None else qkv.shape[0],
         NORM=shape.norm(qk_norm),
+        NORMED_HEADS=shape.normed_heads,
         PAIRS=plan.pairs,
         ADJACENT=plan.adjacent,
-        STEP=COMBINED,
+        STEP=max(1, min(COMBINED, COMBINED_VALUES // (padded * padded_dim(shape.head_dim)))),
         FAST=has_ptx(layer.values),
         WIDTH=SUM_WIDTH,
-        num_warps=WARPS,
-        num_stages=4 if tables.num_decode >= MANY_ROWS else 3,
+        num_warps=WARPS if shape.head_dim <= LONG_HEAD else 2 * WARPS,
+        num_stages=_stages(shape, 4 if tables.num_decode >= MANY_ROWS else 3, gpu_of(out.values).shared),
         **_options(shape),
     )
+
+
+def _tile(shape: AttentionShape) -> int:
+    """Tokens of one step of the loop."""
+    return min(shape.block_size, max(LEAST_TILE, TILE_VALUES // padded_dim(shape.head_dim)))
+
+
+def _stages(shape: AttentionShape, wanted: int, shared: int) -> int:
+    """Tiles of keys and values on their way at once."""
+    return max(1, min(wanted, (shared - SPARE) // (4 * _tile(shape) * padded_dim(shape.head_dim))))
 
 
 def _options(shape: AttentionShape) -> dict[str, Any]:
@@ -134,6 +157,7 @@ def _options(shape: AttentionShape) -> dict[str, Any]:
         "HEAD_DIM": shape.head_dim,
         "DIM": padded_dim(shape.head_dim),
         "BLOCK_SIZE": shape.block_size,
+        "TILE": _tile(shape),
         "WINDOW": shape.window,
         "CAP": shape.score_cap,
         "TEMPERATURE": shape.temperature,
@@ -170,6 +194,7 @@ def _attention_decode(
     HEAD_DIM: tl.constexpr,
     DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
     WINDOW: tl.constexpr,
     CAP: tl.constexpr,
     SINKS: tl.constexpr,
@@ -177,6 +202,7 @@ def _attention_decode(
     APPEND: tl.constexpr,
     QKV_SPLITS: tl.constexpr,
     NORM: tl.constexpr,
+    NORMED_HEADS: tl.constexpr,
     PAIRS: tl.constexpr,
     ADJACENT: tl.constexpr,
     STEP: tl.constexpr,
@@ -191,8 +217,7 @@ def _attention_decode(
     Bytes: the split's keys and values once, 4 · blocks · BLOCK_SIZE · D for float16. With APPEND the source
     is the projections' partial sums, and who has the newest block starts from the new token's own values.
     """
-    split = tl.program_id(0)
-    head = tl.program_id(1)
+    split, head = tl.program_id(0), tl.program_id(1)
     fields = splits + split * SPLIT_FIELDS
     seq = tl.load(fields)
     if seq < 0:
@@ -201,8 +226,7 @@ def _attention_decode(
     count, first, end = tl.load(fields + 2), tl.load(fields + 3), tl.load(fields + 4)
     context = tl.load(fields + 5)
     block = tl.load(fields + 6)
-    row = tl.arange(0, ROWS)
-    d = tl.arange(0, DIM)
+    row, d = tl.arange(0, ROWS), tl.arange(0, DIM)
     place = (seq.to(tl.int64) * KV_HEADS + head) * GROUPS
     row_max = tl.full((COLUMNS,), NO_SCORE, tl.float32)
     row_sum = tl.zeros((COLUMNS,), tl.float32)
@@ -214,7 +238,7 @@ def _attention_decode(
         query, own_score, own_value = append_token(
             source, values, scales, slots, cos_sin, norm, seq, head, newest, block_stride, scale_stride,
             num_tokens, eps, grown, KV_HEADS, GROUPS, ROWS, HEAD_DIM, DIM, BLOCK_SIZE, CAP, QUANTIZED,
-            QKV_SPLITS, NORM, PAIRS, ADJACENT,
+            QKV_SPLITS, NORM, NORMED_HEADS, PAIRS, ADJACENT,
         )  # fmt: skip
         written = context - 1
         row_max = tl.where(newest, repeated(own_score, COLUMNS), row_max)
@@ -227,7 +251,7 @@ def _attention_decode(
     table = block_tables + seq.to(tl.int64) * table_width
     row_max, row_sum, acc = attend_blocks(
         queries, row_max, row_sum, acc, values, scales, table, block, first, end, context, written, head,
-        block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, FAST,
+        block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, TILE, WINDOW, CAP, QUANTIZED, FAST,
     )  # fmt: skip
     if count == 1:
         write_unsplit(row_max, row_sum, acc, sinks, out, sums, head, place, GROUPS, HEAD_DIM, SINKS, WIDTH)

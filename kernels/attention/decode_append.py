@@ -65,6 +65,7 @@ def append_token(
     QUANTIZED: tl.constexpr,
     QKV_SPLITS: tl.constexpr,
     NORM: tl.constexpr,
+    NORMED_HEADS: tl.constexpr,
     PAIRS: tl.constexpr,
     ADJACENT: tl.constexpr,
 ) -> tuple:
@@ -84,19 +85,20 @@ def append_token(
     slot = tl.load(slots + seq)
     query = rotate_heads(
         qkv, place, head * GROUPS + row, row < GROUPS, cos, sin, norm, stride, eps, heads + KV_HEADS,
-        QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM,
+        QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM, NORMED_HEADS,
     )  # fmt: skip
     query = (query * q_scale).to(tl.float16)
+    value_norm: tl.constexpr = NORM if heads + KV_HEADS < NORMED_HEADS else ""
     # A tensor of one row each: picking rows of a larger one is a sum across threads.
     one = tl.arange(0, 1)
     wanted = one < tl.where(newest, 1, 0)
     key = rotate_heads(
         qkv, place, heads + head + one, wanted, cos, sin, norm, stride, eps, heads + KV_HEADS,
-        QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM,
+        QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM, NORMED_HEADS,
     )  # fmt: skip
     value = rotate_heads(
         qkv, place, heads + KV_HEADS + head + one, wanted, cos, sin, norm, stride, eps, 0,
-        QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, "",
+        QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, value_norm, NORMED_HEADS,
     )  # fmt: skip
     key, value = _store_token(
         values, scales, key, value, slot, head, wanted, block_stride, scale_stride,

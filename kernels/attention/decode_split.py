@@ -28,35 +28,40 @@ def attend_blocks(
     HEAD_DIM: tl.constexpr,
     DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
     WINDOW: tl.constexpr,
     CAP: tl.constexpr,
     QUANTIZED: tl.constexpr,
     FAST: tl.constexpr,
 ) -> tuple:
-    """Online softmax over blocks [first, end), of which `block` is the first; `written` slots count.
+    """Online softmax over blocks [first, end), of which `block` is the first, TILE slots at a time.
+
+    `written` slots count.
 
     queries float16 [DIM, n]; → row_max and row_sum float32 [n], acc float32 [DIM, n].
     """
     plane: tl.constexpr = KV_HEADS * BLOCK_SIZE * HEAD_DIM
-    slot = tl.arange(0, BLOCK_SIZE)
+    parts: tl.constexpr = BLOCK_SIZE // TILE
+    slot = tl.arange(0, TILE)
     # Kept by key until the end: a sum over keys crosses the program's threads.
-    row_sums = tl.zeros((BLOCK_SIZE, queries.shape[1]), tl.float32)
-    for tile in range(first, end):
-        page = block.to(tl.int64) * block_stride + head * (BLOCK_SIZE * HEAD_DIM)
-        scale_page = block.to(tl.int64) * scale_stride + head * (BLOCK_SIZE * (HEAD_DIM // 32))
+    row_sums = tl.zeros((TILE, queries.shape[1]), tl.float32)
+    for tile in range(first * parts, end * parts):
+        start = head * BLOCK_SIZE + tile % parts * TILE
+        page = block.to(tl.int64) * block_stride + start * HEAD_DIM
+        scale_page = block.to(tl.int64) * scale_stride + start * (HEAD_DIM // 32)
         # One step ahead, so that the next tile's address does not wait for memory.
-        block = tl.load(table + tile + 1, mask=tile + 1 < end, other=0)
-        position = tile * BLOCK_SIZE + slot
+        block = tl.load(table + (tile + 1) // parts, mask=tile + 1 < end * parts, other=0)
+        position = tile * TILE + slot
         seen = position < written
         if WINDOW > 0:
             seen = seen & (position >= context - WINDOW)
         key = load_tile(
             values, scales, page, scale_page, position >= 0,
-            HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED, False, False, FAST,
+            HEAD_DIM, DIM, TILE, QUANTIZED, False, False, FAST,
         )  # fmt: skip
         value = load_tile(
             values, scales, page + plane, scale_page + plane // 32, position < written,
-            HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED, True, True, FAST,
+            HEAD_DIM, DIM, TILE, QUANTIZED, True, True, FAST,
         )  # fmt: skip
         scores = tl.where(seen[:, None], capped(tl.dot(key, queries), CAP), NO_SCORE)
         new_max = tl.maximum(row_max, tl.max(scores, axis=0))

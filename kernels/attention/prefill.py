@@ -11,12 +11,16 @@ from kernels.attention.prefill_tiles import combine_splits, find_tile, splits_of
 from kernels.attention.shape import AttentionShape, padded_dim
 from kernels.attention.softmax import LOG2_E, NO_SCORE, capped, write_heads
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables, has_ptx
+from kernels.cuda.gpu import gpu_of
 from kernels.kv.pages import LayerKV
 from kernels.kv.tiles import load_tile
 
 LONG = 1024
 """Tokens from which on a tile on Hopper has 128 rows and 8 warps, else 64 and 4; a row is a token and
 query head. Other GPUs hold a tile's operands in registers: they take 64 rows, 8 warps and 2 stages."""
+
+LONG_HEAD = 256
+"""Values of a head beyond which tiles have fewer rows and keys, for which 8 warps have the registers."""
 
 PROGRAMS = 264
 """Tiles are cut into splits while their programs are no more than this: two for each of 132 processors."""
@@ -25,8 +29,8 @@ MAX_SPLITS, MIN_BLOCKS = 8, 8
 """The most splits of a tile, and the fewest blocks of a split."""
 
 
-HOPPER_SHARED, OTHER_SHARED = 227 << 10, 99 << 10
-"""Bytes of shared memory that one program may take."""
+OTHER_SHARED = 99 << 10
+"""Bytes of shared memory that one program takes at most where a GPU is none of Hopper's."""
 
 
 def attention_prefill(
@@ -49,8 +53,8 @@ def attention_prefill(
     chunks = tables.context_lens.shape[0] - tables.num_decode
     if tokens <= 0 or chunks <= 0:
         return
-    large = tokens >= LONG and _is_hopper(q) and not batch_invariant
-    rows = max(128 if large else 64, triton.next_power_of_2(shape.groups))
+    large = tokens >= LONG and not batch_invariant
+    rows = max(_rows(shape, large, _is_hopper(q)), triton.next_power_of_2(shape.groups))
     per_tile = rows // shape.groups
     # Every sequence, and the padding behind them, may have one tile that is not full.
     tiles = triton.cdiv(tokens, per_tile) + chunks
@@ -99,12 +103,13 @@ def _launch(
         CAP=shape.score_cap,
         QUANTIZED=layer.scales is not None,
         FAST=has_ptx(layer.values),
-        num_warps=8 if rows >= 128 or not hopper else 4,
-        num_stages=_stages(rows, shape, hopper),
+        TILE=_tile(shape),
+        num_warps=8 if rows >= 128 or not hopper or shape.head_dim > LONG_HEAD else 4,
+        num_stages=_stages(rows, shape, hopper, gpu_of(q).shared),
         **options,
     )
     if splits > 1:
-        step = min(16, rows)
+        step = min(16 if shape.head_dim <= LONG_HEAD else 8, rows)
         combine_splits[(shape.kv_heads, tiles, rows // step)](
             acc,
             row_stats,
@@ -120,11 +125,22 @@ def _launch(
         )
 
 
-def _stages(rows: int, shape: AttentionShape, hopper: bool) -> int:
+def _rows(shape: AttentionShape, large: bool, hopper: bool) -> int:
+    if shape.head_dim > LONG_HEAD:
+        return 64 if hopper else 32
+    return 128 if large and hopper else 64
+
+
+def _tile(shape: AttentionShape) -> int:
+    """Keys of one step of the loop."""
+    return min(shape.block_size, 32 if shape.head_dim > LONG_HEAD else 64)
+
+
+def _stages(rows: int, shape: AttentionShape, hopper: bool, shared: int) -> int:
     """Tiles of keys and values on their way at once: as many as shared memory holds, beside q on Hopper."""
     line = 2 * padded_dim(shape.head_dim)
-    wanted, room = (3, HOPPER_SHARED - rows * line) if hopper else (2, OTHER_SHARED)
-    return max(1, min(wanted, room // (2 * shape.block_size * line)))
+    wanted, room = (3, shared - rows * line) if hopper else (2, min(shared, OTHER_SHARED))
+    return max(1, min(wanted, room // (2 * _tile(shape) * line)))
 
 
 def _is_hopper(tensor: Tensor) -> bool:
@@ -172,29 +188,34 @@ def _attend_tiles(
     HEAD_DIM: tl.constexpr,
     DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
     WINDOW: tl.constexpr,
     CAP: tl.constexpr,
     QUANTIZED: tl.constexpr,
     DIAGONAL: tl.constexpr,
     FAST: tl.constexpr,
 ) -> tuple:
-    """Online softmax over blocks [first, end); only DIAGONAL ones hold keys behind some position."""
-    slot = tl.arange(0, BLOCK_SIZE)
+    """Online softmax over blocks [first, end), TILE slots at a time; only DIAGONAL ones hold keys behind some
+    position.
+    """
+    parts: tl.constexpr = BLOCK_SIZE // TILE
+    slot = tl.arange(0, TILE)
     plane: tl.constexpr = KV_HEADS * BLOCK_SIZE * HEAD_DIM
     block = tl.load(table + first, mask=first < end, other=0)
-    for tile in range(first, end):
-        page = block.to(tl.int64) * block_stride + head * (BLOCK_SIZE * HEAD_DIM)
-        scale_page = block.to(tl.int64) * scale_stride + head * (BLOCK_SIZE * (HEAD_DIM // 32))
+    for tile in range(first * parts, end * parts):
+        start = head * BLOCK_SIZE + tile % parts * TILE
+        page = block.to(tl.int64) * block_stride + start * HEAD_DIM
+        scale_page = block.to(tl.int64) * scale_stride + start * (HEAD_DIM // 32)
         # One step ahead, so that the next tile's address does not wait for memory.
-        block = tl.load(table + tile + 1, mask=tile + 1 < end, other=0)
-        place = tile * BLOCK_SIZE + slot
+        block = tl.load(table + (tile + 1) // parts, mask=tile + 1 < end * parts, other=0)
+        place = tile * TILE + slot
         key = load_tile(
             values, scales, page, scale_page, place >= 0,
-            HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED, False, True, FAST,
+            HEAD_DIM, DIM, TILE, QUANTIZED, False, True, FAST,
         )  # fmt: skip
         value = load_tile(
             values, scales, page + plane, scale_page + plane // 32, place < context,
-            HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED, DIAGONAL, False, FAST,
+            HEAD_DIM, DIM, TILE, QUANTIZED, DIAGONAL, False, FAST,
         )  # fmt: skip
         scores = capped(tl.dot(query, key), CAP)
         if DIAGONAL:
@@ -239,6 +260,7 @@ def _attention_prefill(
     HEAD_DIM: tl.constexpr,
     DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
     WINDOW: tl.constexpr,
     CAP: tl.constexpr,
     SINKS: tl.constexpr,
@@ -283,12 +305,13 @@ def _attention_prefill(
     table = block_tables + (num_decode + found).to(tl.int64) * table_width
     row_max, row_sum, acc = _attend_tiles(
         query, row_max, row_sum, acc, position, context, first, whole, values, scales, table, head,
-        block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, False, FAST,
+        block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, TILE, WINDOW, CAP, QUANTIZED,
+        False, FAST,
     )  # fmt: skip
     row_max, row_sum, acc = _attend_tiles(
         query, row_max, row_sum, acc, position, context, tl.maximum(first, whole), end, values, scales,
-        table, head, block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED,
-        True, FAST,
+        table, head, block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, TILE, WINDOW, CAP,
+        QUANTIZED, True, FAST,
     )  # fmt: skip
     if count == 1:
         if SINKS:

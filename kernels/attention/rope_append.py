@@ -30,7 +30,7 @@ def rope_append(
 
     qkv float32 or float16 [S, T, (q_heads + 2 kv_heads) * head_dim], added up over S in index order;
     qk_norm float32 [q_heads + kv_heads, head_dim], RMS norm weights of each head; they follow the rotation
-    where `shape.norm_rotated` says so.
+    where `shape.norm_rotated` says so, and those of values follow them where `shape.norms_values` does.
 
     → float16 [T, q_heads, head_dim], already times `shape.q_scale`. Any T is one launch.
     """
@@ -64,11 +64,12 @@ def rope_append(
         PAIRS=rotation.inv_freq.shape[0],
         ADJACENT=rotation.pairing == "adjacent",
         NORM=shape.norm(qk_norm),
+        NORMED_HEADS=shape.normed_heads,
         QUANTIZED=layer.scales is not None,
         TEMPERATURE=shape.temperature,
         TEMPERATURE_LENGTH=shape.temperature_length,
         ROWS=HEADS,
-        num_warps=4,
+        num_warps=4 if shape.head_dim <= 256 else 8,
     )
     return q
 
@@ -137,12 +138,13 @@ def rotate_heads(
     PAIRS: tl.constexpr,
     ADJACENT: tl.constexpr,
     NORM: tl.constexpr,
+    NORMED_HEADS: tl.constexpr,
 ) -> tl.tensor:
     """Sum, normalise and rotate some heads of one token → float32 [ROWS, DIM]; NORM says in which order.
 
     place int64 scalar: offset of the token's row in split 0; head int32 [ROWS], inside bool [ROWS].
-    Heads from `rotated_heads` on are summed alone. Each value is read with its partner of the pair,
-    so that the result stays in the order of the input.
+    Heads from `rotated_heads` on are not rotated, those from NORMED_HEADS on not normalised. Each value is
+    read with its partner of the pair, so that the result stays in the order of the input.
     """
     d = tl.arange(0, DIM)
     partner, _, _ = partner_of(PAIRS, ADJACENT, DIM)
@@ -155,17 +157,18 @@ def rotate_heads(
         x += tl.load(row + step + d[None, :], mask=kept, other=0.0).to(tl.float32)
         y += tl.load(row + step + partner[None, :], mask=kept, other=0.0).to(tl.float32)
     rotates = (head < rotated_heads)[:, None]
+    normed = (head < NORMED_HEADS)[:, None]
     weight = norm + head[:, None] * HEAD_DIM
     if NORM == "before":
-        own = tl.load(weight + d[None, :], mask=kept & rotates, other=1.0)
-        other = tl.load(weight + partner[None, :], mask=kept & rotates, other=1.0)
-        root = _root(x, rotates & inside[:, None], eps, HEAD_DIM)
+        own = tl.load(weight + d[None, :], mask=kept & normed, other=1.0)
+        other = tl.load(weight + partner[None, :], mask=kept & normed, other=1.0)
+        root = _root(x, normed & inside[:, None], eps, HEAD_DIM)
         x = x / root * own
         y = y / root * other
     turned = tl.where(rotates, x * cos[None, :] + y * sin[None, :], x)
     if NORM == "after":
-        own = tl.load(weight + d[None, :], mask=kept & rotates, other=1.0)
-        turned = turned / _root(turned, rotates & inside[:, None], eps, HEAD_DIM) * own
+        own = tl.load(weight + d[None, :], mask=kept & normed, other=1.0)
+        turned = turned / _root(turned, normed & inside[:, None], eps, HEAD_DIM) * own
     return turned
 
 
@@ -200,6 +203,7 @@ def _rope_append(
     PAIRS: tl.constexpr,
     ADJACENT: tl.constexpr,
     NORM: tl.constexpr,
+    NORMED_HEADS: tl.constexpr,
     QUANTIZED: tl.constexpr,
     TEMPERATURE: tl.constexpr,
     TEMPERATURE_LENGTH: tl.constexpr,
@@ -218,7 +222,7 @@ def _rope_append(
     cos, sin = rotation_of(position, inv_freq, magnitude, PAIRS, ADJACENT, DIM)
     x = rotate_heads(
         qkv, token * width, head, head < heads, cos, sin, norm, split_stride, eps, Q_HEADS + KV_HEADS,
-        SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM,
+        SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM, NORMED_HEADS,
     )  # fmt: skip
     d = tl.arange(0, DIM)
     if tl.program_id(1) * ROWS < Q_HEADS:

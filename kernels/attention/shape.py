@@ -19,7 +19,8 @@ class AttentionShape:
     kv_heads: int
     head_dim: int
     block_size: int
-    """Tokens of a KV block; a tile of the attention loop is one block. A power of two, at least 16."""
+    """Tokens of a KV block; a tile of the attention loop is one block, or an equal part of it where heads
+    are long. A power of two, at least 16."""
     scale: float
     """Multiplies q·k."""
     window: int = 0
@@ -31,6 +32,8 @@ class AttentionShape:
     temperature_length: int = 1
     norm_rotated: bool = False
     """Whether the norm of q and k follows the rotation, and not the rotation it."""
+    norms_values: bool = False
+    """Whether that norm has weights for values too."""
 
     def __post_init__(self) -> None:
         if self.q_heads % self.kv_heads:
@@ -46,6 +49,11 @@ class AttentionShape:
     def groups(self) -> int:
         """Query heads that share a KV head."""
         return self.q_heads // self.kv_heads
+
+    @property
+    def normed_heads(self) -> int:
+        """Heads of q, k and v that the norm has weights for."""
+        return self.q_heads + self.kv_heads * (2 if self.norms_values else 1)
 
     def norm(self, weight: Tensor | None) -> str:
         """When kernels apply the norm of q and k: "before" the rotation, "after" it, or never."""

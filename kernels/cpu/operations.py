@@ -190,9 +190,9 @@ class CPUOperations(TorchOperations):
     def attend(self, qkv: Tensor, prepared: Any, layer: int, attention: LayerAttention) -> Tensor:
         """One kernel over the KV in place for passes of few tokens, where all of a context is seen."""
         seen_whole = not attention.window and not attention.softcap and attention.sinks is None
-        other_queries = attention.temperature or attention.norm_rotated
+        others = attention.temperature or attention.norm_rotated or attention.norms_values
         own = prepared[attention.group]
-        if own.decode is None or not seen_whole or other_queries:
+        if own.decode is None or not seen_whole or others:
             return super().attend(qkv, prepared, layer, attention)
         norm, tables = attention.qk_norm, own.decode
         return attend_decode(

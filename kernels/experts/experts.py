@@ -9,13 +9,14 @@ from torch import Tensor
 
 from kernels.contract import Activation, ExpertMatrices, Routing
 from kernels.cuda.activations import SUM_WIDTH, Activations, has_ptx
+from kernels.cuda.gpu import gpu_of
 from kernels.experts.float_kernels import float_experts_kernel
 from kernels.experts.routing import Groups, Routes, group_pairs, route_tokens
 from kernels.experts.rows_kernels import experts_rows_kernel
 from kernels.experts.tile_kernels import experts_tiled_kernel
 from kernels.linear.linear import LinearMaker, TritonLinear, Weight, apply_linear
 from kernels.linear.rows_plan import rows_plan
-from kernels.linear.tile_plan import Tile, gpu_of
+from kernels.linear.tile_plan import Tile
 from kernels.planes.dequant import parity
 from kernels.planes.layout import COLUMNS, ROWS, PlanesMatrix
 from kernels.planes.unpack import HALF
@@ -49,13 +50,15 @@ class TritonExperts:
     routing: Routing
     activation: Activation
     activation_scale: float = 1.0
+    factors: Tensor | None = None
+    """float32 [count]."""
 
     @property
     def nbytes(self) -> int:
         """Memory on the device."""
-        biases = (self.selection_bias, self.gate_up_bias, self.down_bias)
+        vectors = (self.selection_bias, self.gate_up_bias, self.down_bias, self.factors)
         matrices = self.router.nbytes + self.gate_up.nbytes + self.down.nbytes
-        return matrices + sum(bias.nbytes for bias in biases if bias is not None)
+        return matrices + sum(vector.nbytes for vector in vectors if vector is not None)
 
 
 def make_experts(
@@ -86,6 +89,7 @@ def make_experts(
         routing,
         activation,
         activation_scale,
+        None if matrices.factors is None else matrices.factors.to(maker.device, torch.float32),
     )
 
 
@@ -106,13 +110,16 @@ def _padded(count: int, rows: int) -> Tensor:
     return (torch.arange(count)[:, None] * rows + row).flatten()
 
 
-def apply_experts(x: Activations, experts: TritonExperts, batch_invariant: bool = False) -> Tensor:
+def apply_experts(
+    x: Activations, experts: TritonExperts, batch_invariant: bool = False, routed: Activations | None = None
+) -> Tensor:
     """x [T, hidden] → float32 [used, T, hidden], to be added up in index order.
 
+    routed: what the router reads where that is not x.
     batch_invariant: a row's result is the same, bit by bit, whatever other rows there are.
     """
-    logits = apply_linear(x, experts.router, batch_invariant)
-    routes = route_tokens(logits, experts.selection_bias, experts.routing)
+    logits = apply_linear(x if routed is None else routed, experts.router, batch_invariant)
+    routes = route_tokens(logits, experts.selection_bias, experts.routing, experts.factors)
     tokens, device, used = x.values.shape[0], x.values.device, experts.routing.used
     opened = Activations(
         torch.empty((tokens * used, experts.size), dtype=torch.float16, device=device),

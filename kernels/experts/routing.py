@@ -35,20 +35,23 @@ class Groups:
     """int32 [experts + 1], the first place of each expert in `order`."""
 
 
-def route_tokens(logits: Tensor, bias: Tensor | None, routing: Routing) -> Routes:
-    """logits float32 [S, T, experts], added up over S in index order; bias float32 [experts].
+def route_tokens(
+    logits: Tensor, bias: Tensor | None, routing: Routing, factors: Tensor | None = None
+) -> Routes:
+    """logits float32 [S, T, experts], added up over S in index order; bias and factors float32 [experts].
 
-    Computes what `kernels.reference.experts.route` defines.
+    Computes what `kernels.reference.experts.route` defines; weights are multiplied by their experts' factors.
     """
     splits, tokens, experts = logits.shape
     device, pairs = logits.device, tokens * routing.used
     ids = torch.empty(pairs, dtype=torch.int32, device=device)
     weights = torch.empty(pairs, device=device)
     _route[(tokens,)](
-        logits, logits if bias is None else bias, ids, weights, tokens, routing.scale,
+        logits, logits if bias is None else bias, logits if factors is None else factors, ids, weights,
+        tokens, routing.scale,
         EXPERTS=experts, PADDED=triton.next_power_of_2(experts), USED=routing.used, SPLITS=splits,
-        BIAS=bias is not None, GATING=routing.gating, NORMALISED=routing.normalised,
-        GROUPS=routing.groups, GROUPS_USED=routing.groups_used, num_warps=1,
+        BIAS=bias is not None, FACTORS=factors is not None, GATING=routing.gating,
+        NORMALISED=routing.normalised, GROUPS=routing.groups, GROUPS_USED=routing.groups_used, num_warps=1,
     )  # fmt: skip
     return Routes(ids, weights)
 
@@ -67,6 +70,7 @@ def group_pairs(routes: Routes, experts: int) -> Groups:
 def _route(
     logits: tl.tensor,
     bias: tl.tensor,
+    factors: tl.tensor,
     ids: tl.tensor,
     weights: tl.tensor,
     num_tokens: tl.tensor,
@@ -76,6 +80,7 @@ def _route(
     USED: tl.constexpr,
     SPLITS: tl.constexpr,
     BIAS: tl.constexpr,
+    FACTORS: tl.constexpr,
     GATING: tl.constexpr,
     NORMALISED: tl.constexpr,
     GROUPS: tl.constexpr,
@@ -117,8 +122,11 @@ def _route(
         weight = weight / tl.sum(weight, axis=0)
     elif NORMALISED:
         weight = weight / tl.maximum(tl.sum(tl.where(used, weight, 0.0), axis=0), _LEAST_SUM)
+    weight *= scale
+    if FACTORS:
+        weight *= tl.load(factors + chosen, mask=used, other=0.0)
     tl.store(ids + token * USED + slot, chosen, mask=used)
-    tl.store(weights + token * USED + slot, weight * scale, mask=used)
+    tl.store(weights + token * USED + slot, weight, mask=used)
 
 
 @triton.jit

@@ -23,6 +23,7 @@ def add_norm(
     scale: float = 1.0,
     bias: Tensor | None = None,
     centred: bool = False,
+    sum_scale: float = 1.0,
 ) -> Activations:
     """Add the partial sums of a linear to the residual stream, and normalise the result.
 
@@ -31,7 +32,7 @@ def add_norm(
     are normalised, the residual keeps its old values, and the result has R rows. With
     batch_invariant by as many threads whatever the number of rows: a row's sums have one order.
     The sum over the splits is normalised with `joins`, weight and eps, and multiplied by `scale` before
-    it is added. centred: x less its mean is normalised (LayerNorm).
+    it is added; that sum is multiplied by `sum_scale`. centred: x less its mean is normalised (LayerNorm).
 
     → values float16 [T or R, H] = x / sqrt(mean(x²) + eps) * weight, and their sums of 16; without a
     weight x itself, held to float16's range.
@@ -56,6 +57,7 @@ def add_norm(
             eps,
             eps if joins is None else joins[1],
             scale,
+            sum_scale,
             H=hidden,
             GROUPS=groups,
             WIDTH=SUM_WIDTH,
@@ -91,6 +93,7 @@ def _add_norm(
     eps: tl.tensor,
     join_eps: tl.tensor,
     join_scale: tl.tensor,
+    sum_scale: tl.tensor,
     H: tl.constexpr,
     GROUPS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -121,7 +124,7 @@ def _add_norm(
         if JOINS:
             join_root = tl.sqrt_rn(tl.sum(added * added, axis=0) / H + join_eps)
             added = added / join_root * tl.load(join_weight + column, mask=inside, other=0.0)
-        x += added * join_scale
+        x = (x + added * join_scale) * sum_scale
         if not PICKED:
             tl.store(residual + row * H + column, x, mask=inside)
     scale = tl.load(weight + column, mask=inside, other=0.0) if NORMED else 1.0

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-import torch
-from torch import Tensor
-
+from kernels.cuda.gpu import Gpu
 from kernels.planes.layout import LAYOUTS, WIDTH
 from kernels.planes.unpack import HALF
 from kernels.quant.formats import GGMLType
@@ -22,9 +20,6 @@ DENSE_ROWS = 512
 MAX_SPLITS = 8
 """Partial sums are written and read once more."""
 
-_BLOCK_SHARED = {(8, 0): 163, (8, 6): 99, (8, 9): 99, (9, 0): 227, (10, 0): 227, (12, 0): 99}
-"""KiB of shared memory that one program may take, by compute capability; a multiprocessor has 1 more."""
-_OTHER_SHARED = 64
 _ALONE = 0.75
 """Speed of 4 warps that have a multiprocessor to themselves: nothing hides their unpacking."""
 _SPLIT_COST = 250
@@ -69,17 +64,6 @@ class TilePlan:
     """By the bulk tensor copy engine; needs a whole tile of tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """What the choice needs to know of a device."""
-
-    multiprocessors: int
-    shared: int
-    """Bytes that one program may take."""
-    tma: bool
-    """Whether Triton's bulk tensor copies feed the tensor cores directly (Hopper)."""
-
-
 FEW = (Tile(128, 64, 4, 3, 3), Tile(64, 64, 4, 3, 4, 0.92))
 """Up to 64 tokens."""
 MANY = (
@@ -106,20 +90,6 @@ def linear_plan(rows: int) -> Path:
     if rows <= FEW_ROWS:
         return "rows"
     return "tiles" if rows <= DENSE_ROWS else "dense"
-
-
-def gpu_of(tensor: Tensor) -> Gpu:
-    """The device of a tensor; without a GPU, the smallest."""
-    if not tensor.is_cuda:
-        return Gpu(1, _OTHER_SHARED << 10, False)
-    properties = torch.cuda.get_device_properties(tensor.device)
-    return _gpu(properties.multi_processor_count, properties.major, properties.minor)
-
-
-@cache
-def _gpu(multiprocessors: int, major: int, minor: int) -> Gpu:
-    shared = _BLOCK_SHARED.get((major, minor), _OTHER_SHARED) if torch.version.cuda else _OTHER_SHARED
-    return Gpu(multiprocessors, shared << 10, torch.version.cuda is not None and major == 9)
 
 
 @cache

@@ -17,9 +17,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.contract import Activation
 from kernels.cuda.activations import SUM_WIDTH, Activations, has_ptx
+from kernels.cuda.gpu import gpu_of
 from kernels.cuda.streams import owner_of
 from kernels.linear.gate import store_gated
-from kernels.linear.tile_plan import MAX_SPLITS, TilePlan, batch_invariant_plan, gpu_of, plan_tiles
+from kernels.linear.tile_plan import MAX_SPLITS, TilePlan, batch_invariant_plan, plan_tiles
 from kernels.planes.dequant import parity
 from kernels.planes.layout import ROWS, PlanesMatrix
 from kernels.planes.unpack import CHUNK, HALF, chunk_float16, half_operands, row_pointers

@@ -30,6 +30,8 @@ class Experts:
     down: QuantizedMatrix
     down_bias: Tensor | None
     """float32 [count, hidden], scaled as the results are."""
+    factors: Tensor | None
+    """float32 [count]."""
     routing: Routing
     activation: Activation
     activation_scale: float
@@ -65,6 +67,7 @@ def make_experts(
         placed(matrices.gate_up_bias),
         replace(matrices.down, stored=matrices.down.raw),
         None if matrices.down_bias is None else placed(matrices.down_bias * activation_scale),
+        vector(matrices.factors),
         routing,
         activation,
         activation_scale,
@@ -103,10 +106,12 @@ def _open_experts(ranked: Tensor, routing: Routing) -> Tensor:
     return chosen[:, :, None].expand_as(grouped).flatten(1)
 
 
-def apply_experts(x: Tensor, experts: Experts) -> Tensor:
+def apply_experts(x: Tensor, experts: Experts, routed: Tensor | None = None) -> Tensor:
     """x float32 [T, hidden] → float32 [T, hidden]; a token's experts are added up in order of their ids."""
-    logits = F.linear(x, experts.router, experts.router_bias)
+    logits = F.linear(x if routed is None else routed, experts.router, experts.router_bias)
     ids, weights = route(logits, experts.selection_bias, experts.routing)
+    if experts.factors is not None:
+        weights = weights * experts.factors[ids]
     out = torch.zeros_like(x)
     for expert in ids.unique().tolist():
         tokens, slots = (ids == expert).nonzero(as_tuple=True)

@@ -248,6 +248,8 @@ class TorchOperations:
             if branch.norm is not None:
                 delta = _norm(delta.to(torch.float32), branch.norm)
             residual.add_(delta, alpha=branch.scale)
+            if branch.sum_scale != 1.0:
+                residual.mul_(branch.sum_scale)
         x = residual if rows is None else residual[rows]
         return x if norm is None else _norm(x, norm)
 
@@ -279,9 +281,9 @@ class TorchOperations:
         """As the file has them."""
         return make_experts(matrices, routing, activation, self.device, activation_scale)
 
-    def experts(self, x: Tensor, handle: Experts) -> Tensor:
+    def experts(self, x: Tensor, handle: Experts, routed: Tensor | None = None) -> Tensor:
         """Expert by expert, those in use alone."""
-        return apply_experts(x.to(torch.float32), handle)
+        return apply_experts(x.to(torch.float32), handle, routed)
 
     def add_outputs(self, first: Tensor, second: Tensor, gate: DenseLinear | None, x: Tensor) -> Tensor:
         """In place of the first."""
@@ -326,12 +328,13 @@ class TorchOperations:
         q_heads = heads.shape[1] - 2 * kv.kv_heads
         rotated = heads[:, : q_heads + kv.kv_heads]
         norm = attention.qk_norm
+        normed = heads if attention.norms_values else rotated
         if norm is not None and not attention.norm_rotated:
-            rotated.copy_(_norm(rotated, norm))
+            normed.copy_(_norm(normed, norm))
         turned = torch.view_as_complex(rotated.unflatten(-1, (dim // 2, 2)))
         turned.mul_(prepared.rotation(attention.rotation))
         if norm is not None and attention.norm_rotated:
-            rotated.copy_(_norm(rotated, norm))
+            normed.copy_(_norm(normed, norm))
         if attention.temperature:
             heads[:, :q_heads].mul_(_temperatures(attention, prepared.layout.positions))
         new = heads[:, q_heads:].transpose(0, 1)

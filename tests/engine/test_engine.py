@@ -117,6 +117,14 @@ def test_a_bias_below_float32_forbids_and_one_of_all_tokens_is_refused(model: Mo
     assert len(answer_ids(model.submit(request(tokens=3, sampling=alike)))) == 3
 
 
+def test_an_answer_holds_no_token_that_the_file_suppresses(model: Model, monkeypatch):
+    best = answer_ids(model.submit(request(tokens=1)))[0]
+    monkeypatch.setattr(model.tokenizer, "suppressed_ids", frozenset({best}))
+    wanted = SamplingParams(temperature=0.0, logit_bias={best: 1e4, 77: 1e3})
+    assert answer_ids(model.submit(request(tokens=3, sampling=wanted))) == [77] * 3
+    assert best not in answer_ids(model.submit(request(tokens=3)))
+
+
 def test_the_same_seed_gives_the_same_text_whoever_else_runs(model: Model):
     sampling = SamplingParams(temperature=1.0, seed=77)
     alone = answer_ids(model.submit(request(sampling=sampling)))

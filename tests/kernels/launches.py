@@ -37,6 +37,7 @@ COUNTED = (8, 16, 32, 64, 256)
 """Tokens of the quantised linears whose instructions are counted."""
 META = torch.device("meta")
 SHAPE = AttentionShape(q_heads=32, kv_heads=8, head_dim=128, block_size=64, scale=128**-0.5)
+LONG_HEADS = AttentionShape(q_heads=16, kv_heads=2, head_dim=512, block_size=64, scale=1.0, norms_values=True)
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,13 @@ def _attention() -> Iterator[Launch]:
         yield Launch(f"mixed attention {kv_format}", partial(_mixed, kv_format), slow=True, sibling=True)
         drafts = partial(_mixed, kv_format, VERIFY_TOKENS[-1])
         yield Launch(f"attention of drafts {kv_format}", drafts, slow=True, sibling=True)
+        name = f"{kv_format}, heads of {LONG_HEADS.head_dim}"
+        long_rope = partial(_rope, kv_format, shape=LONG_HEADS)
+        yield Launch(f"rope {name}", long_rope, sibling=other, target="sm_90")
+        long_decode = partial(_decode, kv_format, shape=LONG_HEADS)
+        yield Launch(f"decode attention {name}", long_decode, slow=True, sibling=other)
+        long_prefill = partial(_prefill, kv_format, 256, LONG_HEADS)
+        yield Launch(f"prefill attention {name}", long_prefill, slow=True, sibling=True)
         for tokens in (256, 2048):
             name = f"prefill attention {kv_format}, {tokens} tokens"
             alike = other or tokens == 2048
@@ -190,8 +198,8 @@ def _gate(tokens: int) -> object:
     return gate_activations(_empty(2, tokens, 2 * 12_288))
 
 
-def _kv(kv_format: str):
-    return make_kv(36, 100, SHAPE.kv_heads, SHAPE.head_dim, SHAPE.block_size, kv_format, META)
+def _kv(kv_format: str, shape: AttentionShape = SHAPE):
+    return make_kv(36, 100, shape.kv_heads, shape.head_dim, shape.block_size, kv_format, META)
 
 
 def _tables(decode: int, tokens: int) -> PassTables:
@@ -208,32 +216,31 @@ def _tables(decode: int, tokens: int) -> PassTables:
     )
 
 
-def _rotation() -> Rotation:
-    return Rotation(_empty(64, dtype=torch.float64), 1.0, "halves")
+def _rotation(shape: AttentionShape = SHAPE) -> Rotation:
+    return Rotation(_empty(shape.head_dim // 2, dtype=torch.float64), 1.0, "halves")
 
 
-def _qkv(tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _qkv(tokens: int, shape: AttentionShape = SHAPE) -> tuple[torch.Tensor, torch.Tensor]:
     """Four partial sums, and the weights of the head norms."""
-    heads = SHAPE.q_heads + 2 * SHAPE.kv_heads
-    norm = _empty(SHAPE.q_heads + SHAPE.kv_heads, SHAPE.head_dim)
-    return _empty(4, tokens, heads * SHAPE.head_dim), norm
+    heads = shape.q_heads + 2 * shape.kv_heads
+    return _empty(4, tokens, heads * shape.head_dim), _empty(shape.normed_heads, shape.head_dim)
 
 
-def _rope(kv_format: str, tokens: int = 32) -> object:
-    qkv, norm = _qkv(tokens)
-    layer = _kv(kv_format).layer(1)
-    return rope_append(qkv, _tables(tokens, tokens), layer, SHAPE, _rotation(), norm, 1e-6)
+def _rope(kv_format: str, tokens: int = 32, shape: AttentionShape = SHAPE) -> object:
+    qkv, norm = _qkv(tokens, shape)
+    layer = _kv(kv_format, shape).layer(1)
+    return rope_append(qkv, _tables(tokens, tokens), layer, shape, _rotation(shape), norm, 1e-6)
 
 
-def _queries(tokens: int) -> torch.Tensor:
-    return _empty(tokens, SHAPE.q_heads, SHAPE.head_dim, dtype=torch.float16)
+def _queries(tokens: int, shape: AttentionShape = SHAPE) -> torch.Tensor:
+    return _empty(tokens, shape.q_heads, shape.head_dim, dtype=torch.float16)
 
 
-def _decode(kv_format: str, rows: int = 32) -> None:
-    tables, layer = _tables(rows, rows), _kv(kv_format).layer(1)
-    plan = plan_decode(tables, SHAPE, rotation=_rotation())
-    qkv, norm = _qkv(rows)
-    attend_decode(qkv, tables, layer, SHAPE, plan, make_output(rows, SHAPE, META), norm, 1e-6)
+def _decode(kv_format: str, rows: int = 32, shape: AttentionShape = SHAPE) -> None:
+    tables, layer = _tables(rows, rows), _kv(kv_format, shape).layer(1)
+    plan = plan_decode(tables, shape, rotation=_rotation(shape))
+    qkv, norm = _qkv(rows, shape)
+    attend_decode(qkv, tables, layer, shape, plan, make_output(rows, shape, META), norm, 1e-6)
 
 
 def _mixed(kv_format: str, rows: int = 7) -> None:
@@ -243,9 +250,9 @@ def _mixed(kv_format: str, rows: int = 7) -> None:
     attention_decode(_queries(256), tables, layer, SHAPE, plan_decode(tables, SHAPE), out)
 
 
-def _prefill(kv_format: str, tokens: int) -> None:
-    out = make_output(tokens, SHAPE, META)
-    attention_prefill(_queries(tokens), _tables(0, tokens), _kv(kv_format).layer(1), SHAPE, out)
+def _prefill(kv_format: str, tokens: int, shape: AttentionShape = SHAPE) -> None:
+    out, layer = make_output(tokens, shape, META), _kv(kv_format, shape).layer(1)
+    attention_prefill(_queries(tokens, shape), _tables(0, tokens), layer, shape, out)
 
 
 def _tick(decode: int, chunks: int, tokens: int) -> None:

@@ -1,9 +1,11 @@
 """Compares our tokenizers with llama.cpp's on random texts.
 
     python -m tests.perf.tokenizer_fuzz --count 10000 --folder ../shared/data/tokenizers
+    python -m tests.perf.tokenizer_fuzz --gemma4 --count 10000
     python -m tests.perf.tokenizer_fuzz --golden tests/golden/tokenizer_llama_cpp.json.gz
+    python -m tests.perf.tokenizer_fuzz --gemma4 --golden tests/golden/tokenizer_gemma4.json.gz
 
-Needs llama-cpp-python (any build; it only loads vocabularies). The second form writes the small golden
+Needs llama-cpp-python (any build; it only loads vocabularies). With `--golden` it writes the small golden
 file that the suite checks without it.
 """
 
@@ -19,7 +21,7 @@ from pathlib import Path
 from engine.gguf.file import open_gguf
 from engine.tokenizer.pretokenizers import PRE_TOKENIZERS
 from engine.tokenizer.tokenizer import Tokenizer
-from tests.support.text_samples import random_text, write_bpe, write_spm
+from tests.support.text_samples import random_text, write_bpe, write_gemma4, write_spm
 
 _JOINS_DIGITS = {"afmoe", "tiny_aya"}
 _EDGES = ("\t\t\u3000", "\u2029 ", "\u3000。", "a\u2003\u1680你", "\x85\v\u00a0 ")
@@ -92,6 +94,21 @@ def write_golden(target: Path, count: int) -> None:
         for inner in (False, True):
             path = write_spm(Path(folder) / f"spm-{inner}.gguf", inner_space=inner)
             golden["spm"][str(inner)] = compare(path, 4 * count, 99)
+    _write(target, golden)
+
+
+def compare_gemma4(count: int, seed: int, target: Path | None) -> None:
+    """Vocabularies of type `gemma4`, with and without tokens that hold a space inside."""
+    golden = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for inner in (False, True):
+            path = write_gemma4(Path(folder) / f"gemma4-{inner}.gguf", inner_space=inner)
+            golden[str(inner)] = compare(path, count, seed)
+    if target is not None:
+        _write(target, golden)
+
+
+def _write(target: Path, golden: object) -> None:
     data = json.dumps(golden, ensure_ascii=False, separators=(",", ":")).encode()
     target.write_bytes(gzip.compress(data, mtime=0))
 
@@ -102,7 +119,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path("../shared/data/tokenizers"))
     parser.add_argument("--golden", type=Path)
+    parser.add_argument("--gemma4", action="store_true")
     options = parser.parse_args()
+    if options.gemma4:
+        count = min(options.count, 120) if options.golden else options.count
+        compare_gemma4(count, options.seed, options.golden)
+        return
     if options.golden:
         write_golden(options.golden, min(options.count, 30))
         return

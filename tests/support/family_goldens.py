@@ -10,6 +10,10 @@ from gguf import GGUFReader, GGUFValueType, GGUFWriter
 FOLDER = Path(__file__).parents[1] / "golden" / "families"
 
 
+REFUSED = {"gemma4-e": "attention.shared_kv_layers"}
+"""Fixtures of an architecture that runs whose own variant of it does not, and the key that says so."""
+
+
 @dataclass(frozen=True)
 class FamilyGolden:
     """Expected float32 outputs of one tiny model."""

@@ -123,6 +123,44 @@ def write_spm(
     return _finish(writer, path)
 
 
+def write_gemma4(path: Path, *, inner_space: bool = False) -> Path:
+    """A vocabulary-only `gemma4` file: merges in several steps, newlines as tokens and by merges."""
+    rng = random.Random(5)
+    letters = list("▁abetoisn.<>/|0你é\n\r\t")
+    pieces, merges = list(letters), dict[str, None]()
+    lines = {"\n", "\r", "\t"}
+    for _ in range(900):
+        left, right = rng.choice(pieces[-60:] + letters), rng.choice(pieces[-60:] + letters)
+        joint = left + right
+        if len(joint) > 8 or lines & set(joint) or (not inner_space and "▁" in joint.lstrip("▁")):
+            continue
+        merges[f"{left} {right}"] = None
+        if joint not in pieces:
+            pieces.append(joint)
+    merges |= dict.fromkeys(["▁ ▁", "▁▁ ▁▁", "\n \n", "\n\n \n"])
+    pieces += ["▁▁", "▁▁▁▁", "\n\n", "\n\n\n", "\n\n\n\n\n"]
+    head = [(text, CONTROL) for text in ("<pad>", "<eos>", "<bos>", "<|turn>", "<turn|>")] + [
+        ("<unk>", UNKNOWN)
+    ]
+    head += [
+        (text, USER_DEFINED) for text in ("<|channel>", "<channel|>", "<|tool_response>", '<|"|>', "\t\t")
+    ]
+    head += [("</s>", NORMAL), ("<table>", USER_DEFINED)]
+    # A character whose bytes are no tokens is left out.
+    head += [(f"<0x{byte:02X}>", BYTE) for byte in range(256) if byte not in (0x07, 0xF3)]
+    # Merges that lead to a control token are never followed here, but in llama.cpp they are.
+    taken = {text for text, _ in head}
+    pieces = [piece for piece in dict.fromkeys(pieces) if piece not in taken]
+    tokens = [text for text, _ in head] + pieces
+    writer = _writer(path, "gemma4", tokens, [kind for _, kind in head] + [NORMAL] * len(pieces), None)
+    writer.add_token_merges([pair for pair in merges if pair.replace(" ", "") not in taken])
+    for name, text in (("pad", "<pad>"), ("eos", "<turn|>"), ("bos", "<bos>"), ("unk", "<unk>")):
+        getattr(writer, f"add_{name}_token_id")(tokens.index(text))
+    writer.add_add_bos_token(False)
+    writer.add_array("tokenizer.ggml.suppress_tokens", [tokens.index("<|channel>"), 1 << 20])
+    return _finish(writer, path)
+
+
 def _writer(path: Path, model: str, tokens: list[str], types: list[int], template: str | None) -> GGUFWriter:
     writer = GGUFWriter(str(path), "llama")
     writer.add_block_count(1)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from engine.model.keys import Keys
 from engine.model.spec import (
     AttentionSpec,
+    ExpertNorms,
     ExpertsSpec,
     Gating,
     LayerSpec,
@@ -83,9 +84,17 @@ def read_experts(keys: Keys, size: int, gating: Gating = Gating.SOFTMAX) -> Expe
 
 
 def with_experts(
-    keys: Keys, config: ModelConfig, experts: ExpertsSpec, leading_dense: int = 0, step: int = 1
+    keys: Keys,
+    config: ModelConfig,
+    experts: ExpertsSpec,
+    leading_dense: int = 0,
+    step: int = 1,
+    norms: ExpertNorms | None = None,
 ) -> ModelConfig:
-    """Experts for the feed-forward part of every `step`-th layer that is none of the leading ones."""
+    """Experts for the feed-forward part of every `step`-th layer that is none of the leading ones.
+
+    With norms of their own they stand beside it.
+    """
     if experts.used > experts.count:
         raise keys.error("expert_used_count", f"{experts.used} of {experts.count} experts")
     if experts.count % experts.groups or experts.groups_used > experts.groups:
@@ -93,6 +102,9 @@ def with_experts(
 
     def change(index: int, layer: LayerSpec) -> LayerSpec:
         dense = index < leading_dense or (index + 1) % step
-        return layer if dense else replace(layer, ffn_size=0, experts=experts)
+        if dense:
+            return layer
+        size = layer.ffn_size if norms else 0
+        return replace(layer, ffn_size=size, experts=experts, expert_norms=norms)
 
     return with_layers(config, change)

@@ -18,8 +18,10 @@ _GEMMA2_27B_LAYERS = 46
 _GEMMA3_27B_LAYERS = 62
 
 
-def _gemma(keys: Keys, plain: ModelConfig, attention: list[AttentionSpec], cap: float) -> ModelConfig:
-    def sandwiched(index: int, layer: LayerSpec) -> LayerSpec:
+def sandwiched(keys: Keys, plain: ModelConfig, attention: list[AttentionSpec], cap: float) -> ModelConfig:
+    """What all of the series have in common; `cap` is that of logits where no key gives one."""
+
+    def changed(index: int, layer: LayerSpec) -> LayerSpec:
         return replace(
             layer,
             attention=attention[index],
@@ -30,7 +32,7 @@ def _gemma(keys: Keys, plain: ModelConfig, attention: list[AttentionSpec], cap: 
         )
 
     softcap = keys.number("final_logit_softcapping", cap)
-    made = with_layers(plain, sandwiched)
+    made = with_layers(plain, changed)
     return replace(made, embedding_scale=plain.hidden_size**0.5, logit_softcap=softcap)
 
 
@@ -53,7 +55,7 @@ def _gemma2(keys: Keys, plain: ModelConfig) -> ModelConfig:
         )
         for layer, narrow in zip(plain.layers, windowed, strict=True)
     ]
-    return _gemma(keys, plain, attention, cap=30.0)
+    return sandwiched(keys, plain, attention, cap=30.0)
 
 
 def _gemma3(keys: Keys, plain: ModelConfig) -> ModelConfig:
@@ -67,7 +69,7 @@ def _gemma3(keys: Keys, plain: ModelConfig) -> ModelConfig:
         if window and narrow and one.rope is not None:
             one = replace(one, window=window, rope=one.rope.plain(base))
         attention.append(one)
-    return _gemma(keys, plain, attention, cap=0.0)
+    return sandwiched(keys, plain, attention, cap=0.0)
 
 
 FAMILIES = (

@@ -137,6 +137,51 @@ def test_windowed_layers_may_have_a_base_of_their_own(arch: str, layers: int, tm
     assert full.window == 0 and (full.rope is None if arch == "exaone4" else full.rope.base == 5e5)
 
 
+GEMMA4 = {
+    "tensors": 8,
+    "block_count": 3,
+    "attention__head_count": 4,
+    "attention__head_count_kv": [2, 1, 2],
+    "attention__key_length": 32,
+    "attention__value_length": 32,
+    "attention__key_length_swa": 16,
+    "attention__value_length_swa": 16,
+    "attention__sliding_window": 128,
+    "attention__sliding_window_pattern": [1, 0, 1],
+    "rope__dimension_count": 32,
+    "rope__dimension_count_swa": 16,
+    "rope__freq_base": 1e6,
+    "rope__freq_base_swa": 1e4,
+}
+
+
+def test_gemma4_has_layers_of_two_shapes(tmp_path):
+    made = config(tmp_path, "gemma4", **GEMMA4)
+    groups = [(group.shape.window, group.shape.kv_heads, group.shape.head_dim) for group in made.kv_groups]
+    assert groups == [(0, 1, 32), (128, 2, 16)]
+    windowed, full = made.layers[0].attention, made.layers[1].attention
+    assert windowed.rope is not None and full.rope is not None
+    assert (windowed.rope.dims, windowed.rope.base, windowed.rope.divisors) == (16, 1e4, None)
+    assert (full.rope.dims, full.rope.base, full.rope.divisors) == (32, 1e6, "rope_freqs.weight")
+    assert full.keys_as_values and not windowed.keys_as_values
+    assert made.logit_softcap == 30.0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        ("attention.shared_kv_layers", 2, UnsupportedModelError),
+        ("embedding_length_per_layer_input", 256, UnsupportedModelError),
+        ("attention.value_length_swa", 32, UnsupportedModelError),
+        ("rope.dimension_count_swa", 18, ModelFileError),
+        ("attention.sliding_window_pattern", [1, 0], ModelFileError),
+    ],
+)
+def test_gemma4_with_what_is_not_supported_is_refused_by_name(key: str, value, error, tmp_path):
+    with pytest.raises(error, match=f"gemma4.{key}: "):
+        config(tmp_path, "gemma4", **GEMMA4 | {key.replace(".", "__"): value})
+
+
 def test_old_linear_scaling_has_no_type_and_none_means_none(tmp_path):
     assert rope(config(tmp_path, rope__scale_linear=2.0)).scaling is RopeScaling.LINEAR
     assert (

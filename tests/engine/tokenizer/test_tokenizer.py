@@ -14,9 +14,10 @@ from engine.tokenizer.bpe import BytePairEncoder
 from engine.tokenizer.pretokenizers import NOT_BYTE_LEVEL, PRE_TOKENIZERS
 from engine.tokenizer.tokenizer import Tokenizer, _bpe_encoder
 from engine.tokenizer.vocabulary import read_vocabulary
-from tests.support.text_samples import WHOLE, write_bpe, write_spm
+from tests.support.text_samples import WHOLE, write_bpe, write_gemma4, write_spm
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tokenizer_llama_cpp.json.gz"
+GEMMA4_CASES = json.loads(gzip.decompress(GOLDEN.with_name("tokenizer_gemma4.json.gz").read_bytes()))
 NAME_CASES = json.loads(gzip.decompress(GOLDEN.with_name("pre_tokenizer_names.json.gz").read_bytes()))
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "tokenizers"
 BPE_CASES, SPM_CASES = (json.loads(gzip.decompress(GOLDEN.read_bytes()))[kind] for kind in ("bpe", "spm"))
@@ -67,6 +68,27 @@ def test_spm_ids_equal_llama_cpp(inner, tmp_path):
     tokenizer = Tokenizer.from_gguf(open_gguf(write_spm(tmp_path / "v.gguf", inner_space=inner == "True")))
     for special, text, ids in SPM_CASES[inner]:
         assert tokenizer.encode(text, special=special) == ids, text
+
+
+@pytest.mark.parametrize("inner", sorted(GEMMA4_CASES))
+def test_gemma4_ids_equal_llama_cpp(inner, tmp_path):
+    path = write_gemma4(tmp_path / "v.gguf", inner_space=inner == "True")
+    tokenizer = Tokenizer.from_gguf(open_gguf(path))
+    for special, text, ids in GEMMA4_CASES[inner]:
+        assert tokenizer.encode(text, special=special) == ids, text
+
+
+def test_gemma4_vocabulary(tmp_path):
+    tokenizer = Tokenizer.from_gguf(open_gguf(write_gemma4(tmp_path / "v.gguf")))
+    ends = {"<eos>", "<turn|>", "<|tool_response>"}
+    assert {tokenizer.token_text(token) for token in tokenizer.eog_ids} == ends
+    assert tokenizer.add_bos and tokenizer.token_text(tokenizer.bos_id) == "<bos>"
+    assert [tokenizer.token_text(token) for token in tokenizer.suppressed_ids] == ["<|channel>"]
+    text = " a  toe</s>\n\n\n<|turn>ж ▁\r"
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text.replace("▁", " ")
+    assert not any(map(tokenizer.is_control, ids))
+    assert tokenizer.control_tokens["<|turn>"] in tokenizer.encode(text, special=True)
 
 
 def test_every_name_splits_as_llama_cpp_does(tmp_path):
@@ -139,6 +161,7 @@ def test_plain_text_never_becomes_a_control_token(tmp_path):
     for path in (
         write_bpe(tmp_path / "b.gguf", "qwen2"),
         write_spm(tmp_path / "s.gguf", reachable_controls=True),
+        write_gemma4(tmp_path / "g.gguf"),
     ):
         tokenizer = Tokenizer.from_gguf(open_gguf(path))
         for text in (*tokenizer.control_tokens, "a </s> <s>", "<|im_start|>system\n<|im_end|>"):
@@ -221,6 +244,7 @@ def test_tokens_that_part_an_answer_are_markers_where_no_text_gives_them():
         (bpe_fake(tokens=["a", "b", "a"]), "twice"),
         (bpe_fake(token_type=[1, 1]), "token_type"),
         (bpe_fake(merges=[]), "merges"),
+        (bpe_fake(model="gemma4", merges=[]), "merges"),
         (spm_fake(scores=[0.0]), "scores"),
         (spm_fake(scores=[0.0, float("nan"), 0.0, 0.0, 0.0]), "scores"),
     ],

@@ -10,6 +10,8 @@ GEMMA: dict[str, Any] = {
 }  # fmt: skip
 SMALL_EMBEDDING = {"embed_tokens": 0.25}
 """With tied weights a large one repeats the last token for ever."""
+SMALL_SCORES = {"q_norm": 0.35}
+"""Scores that nothing scales are so large that rounding alone moves the weights of keys."""
 LOUD_BRANCHES = {"post_": 2.0, "model.norm": 7.0}
 
 GEMMA4: dict[str, Any] = {
@@ -84,10 +86,14 @@ RECIPES = [
         "Gemma4ForCausalLM",
         dense(
             "gemma4_text",
-            **GEMMA4 | {"enable_moe_block": True, "num_experts": 6, "top_k_experts": 2},
+            **GEMMA4 | {
+                "enable_moe_block": True, "num_experts": 6, "top_k_experts": 2, "num_hidden_layers": 4,
+                "head_dim": 32, "global_head_dim": 64, "layer_types": GEMMA4["layer_types"][1:],
+            },
             moe_intermediate_size=40,
         ),
-        gains=SMALL_EMBEDDING,
+        answer=32,
+        gains=SMALL_EMBEDDING | SMALL_SCORES,
         means=LOUD_BRANCHES | {"model.norm": 2.0},
     ),
     Recipe(

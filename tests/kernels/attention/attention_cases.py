@@ -10,6 +10,9 @@ from tests.kernels.kv_cases import make_kv
 
 SMALL = AttentionShape(q_heads=4, kv_heads=2, head_dim=32, block_size=16, scale=32**-0.5)
 REAL = AttentionShape(q_heads=32, kv_heads=8, head_dim=128, block_size=64, scale=128**-0.5)
+LONG_HEADS = AttentionShape(
+    q_heads=8, kv_heads=1, head_dim=512, block_size=64, scale=512**-0.5, norms_values=True
+)
 
 
 def relative(actual: torch.Tensor, expected: torch.Tensor) -> float:

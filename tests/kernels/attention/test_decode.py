@@ -5,10 +5,11 @@ import dataclasses
 import pytest
 import torch
 
-from kernels.attention.decode import attend_decode, attention_decode, plan_decode
+from kernels.attention.decode import _stages, _tile, attend_decode, attention_decode, plan_decode
 from kernels.attention.rope_append import rope_append
 from kernels.kv.pages import TritonKV
 from tests.kernels.attention.attention_cases import (
+    LONG_HEADS,
     REAL,
     SMALL,
     check_sums,
@@ -87,6 +88,7 @@ def test_options(options, with_sinks, device):
     dataclasses.replace(SMALL, q_heads=6, kv_heads=3, head_dim=96),
     dataclasses.replace(SMALL, q_heads=2, kv_heads=2, head_dim=80, block_size=32),
     dataclasses.replace(SMALL, block_size=64),
+    dataclasses.replace(SMALL, block_size=64, head_dim=256, window=70),
 ])  # fmt: skip
 def test_odd_shapes(shape, device):
     check(shape, [150, 1, 64], device)
@@ -126,9 +128,7 @@ def check_fused(shape, contexts, device, kv_format="float16", pairing="halves", 
     qkv = torch.randn(splits, rows, heads * shape.head_dim, generator=generator).to(dtype).to(device)
     weight = None
     if norm:
-        weight = (
-            torch.rand(shape.q_heads + shape.kv_heads, shape.head_dim, generator=generator).to(device) + 0.5
-        )
+        weight = torch.rand(shape.normed_heads, shape.head_dim, generator=generator).to(device) + 0.5
     rotation = make_rotation(shape, pairing, device, pairs)
     # The newest slot of every context is unwritten.
     newest, offset = tables.slots // shape.block_size, tables.slots % shape.block_size
@@ -182,6 +182,27 @@ def test_fused_options(options, device):
 ])  # fmt: skip
 def test_fused_odd_shapes(shape, device):
     check_fused(shape, [150, 1, 64], device, sinks=torch.linspace(-1, 2, shape.q_heads, device=device))
+
+
+@pytest.mark.parametrize("kv_format", ["float16", "q8_0"])
+@pytest.mark.parametrize("window", [0, 40])
+def test_fused_long_heads(kv_format, window, device):
+    """Blocks are read in parts."""
+    check_fused(dataclasses.replace(LONG_HEADS, window=window), [150, 1, 64], device, kv_format)
+
+
+def test_tiles_fit_into_shared_memory():
+    for dim in (64, 128, 256, 512):
+        shape = dataclasses.replace(LONG_HEADS, head_dim=dim)
+        step = 4 * _tile(shape) * dim
+        for shared in (64 << 10, 99 << 10, 163 << 10, 227 << 10):
+            stages = _stages(shape, 4, shared)
+            assert stages == 1 or stages * step < shared
+        assert _stages(shape, 4, 227 << 10) >= 3
+
+
+def test_fused_with_norms_of_values(device):
+    check_fused(dataclasses.replace(SMALL, norms_values=True), [18, 0, 3], device)
 
 
 def test_fused_with_norms_behind_the_rotation(device):

@@ -7,6 +7,7 @@ import torch
 
 from kernels.attention.prefill import attention_prefill
 from tests.kernels.attention.attention_cases import (
+    LONG_HEADS,
     REAL,
     SMALL,
     check_sums,
@@ -96,3 +97,11 @@ def test_few_tokens_over_long_contexts_are_cut_into_parts(options, with_sinks, d
     shape = dataclasses.replace(SMALL, **options)
     sinks = torch.linspace(-3, 4, shape.q_heads, device=device) if with_sinks else None
     check(shape, [1, 9, 0, 5], [40, 700, 0, 130], device, num_decode=1, sinks=sinks, padding=6)
+
+
+@pytest.mark.parametrize("kv_format", ["float16", "q8_0"])
+@pytest.mark.parametrize("window", [0, 40])
+def test_long_heads(kv_format, window, device):
+    """Blocks are read in parts."""
+    shape = dataclasses.replace(LONG_HEADS, window=window)
+    check(shape, [20, 9], [150, 9], device, kv_format=kv_format)

@@ -8,6 +8,7 @@ import torch
 from kernels.attention.rope_append import rope_append
 from kernels.kv.pages import TritonKV
 from tests.kernels.attention.attention_cases import (
+    LONG_HEADS,
     REAL,
     SMALL,
     make_rotation,
@@ -35,9 +36,7 @@ def run(shape, device, kv_format="float16", pairing="halves", norm=True, splits=
     qkv = qkv.to(dtype).to(device)
     weight = None
     if norm:
-        weight = (
-            torch.rand(shape.q_heads + shape.kv_heads, shape.head_dim, generator=generator).to(device) + 0.5
-        )
+        weight = torch.rand(shape.normed_heads, shape.head_dim, generator=generator).to(device) + 0.5
     rotation = dataclasses.replace(make_rotation(shape, pairing, device, pairs), magnitude=magnitude)
     kv = poisoned_kv(shape, blocks, kv_format, device)
     twin = clone(kv)
@@ -78,6 +77,16 @@ def test_norms_behind_the_rotation(pairing, pairs, device):
     """A magnitude of the rotation falls to them."""
     shape = dataclasses.replace(SMALL, norm_rotated=True)
     run(shape, device, pairing=pairing, pairs=pairs, magnitude=0.01, eps=1e-4)
+
+
+@pytest.mark.parametrize("kv_format", ["float16", "q8_0"])
+@pytest.mark.parametrize("norm_rotated", [False, True])
+def test_norms_of_values(kv_format, norm_rotated, device):
+    run(dataclasses.replace(SMALL, norms_values=True, norm_rotated=norm_rotated), device, kv_format)
+
+
+def test_heads_of_512(device):
+    run(LONG_HEADS, device, pairs=256)
 
 
 @pytest.mark.parametrize("splits", [1, 3])

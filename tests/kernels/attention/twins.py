@@ -73,6 +73,11 @@ def rope_append_torch(
     for part in qkv[1:]:
         summed = summed + part.to(dtype)
     heads = summed.unflatten(-1, (-1, shape.head_dim))
+    if shape.norms_values:
+        assert qk_norm is not None
+        values = shape.q_heads + shape.kv_heads
+        heads = torch.cat([heads[:, :values], _norm_torch(heads[:, values:], qk_norm[values:], eps)], dim=1)
+        qk_norm = qk_norm[:values]
     rotated = heads[:, : shape.q_heads + shape.kv_heads]
     if qk_norm is not None and not shape.norm_rotated:
         rotated = _norm_torch(rotated, qk_norm, eps)

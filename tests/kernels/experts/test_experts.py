@@ -112,6 +112,20 @@ def test_experts_are_those_of_the_definition(
         assert torch.equal(apply_experts(last, experts, True)[:, 0], parts[:, -1])
 
 
+def test_a_router_may_read_something_else_and_experts_have_factors(device):
+    torch.manual_seed(6)
+    hidden, routing = 64, Routing(2, "softmax", True, 1.0)
+    matrices = replace(made("Q8_0", 6, hidden, 32, True), factors=torch.rand(6) + 0.5)
+    experts = on_device(matrices, routing, "gelu", device)
+    given, routed = activations(5, hidden, device), activations(5, hidden, device)
+    parts = apply_experts(given, experts, routed=routed)
+    plain = reference.make_experts(matrices, routing, "gelu", torch.device("cpu"))
+    expected = reference.apply_experts(given.values.float().cpu(), plain, routed.values.float().cpu())
+    assert relative_error(parts.sum(0).cpu(), expected) < 2e-3
+    others = reference.apply_experts(given.values.float().cpu(), plain)
+    assert relative_error(others, expected) > 0.1
+
+
 def on_device(
     matrices: ExpertMatrices, routing: Routing, activation: Activation, device: str
 ) -> TritonExperts:

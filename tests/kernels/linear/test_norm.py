@@ -86,3 +86,14 @@ def test_without_a_norm_the_sum_itself_is_returned(splits, device):
     assert torch.equal(actual.values, expected.clamp(-65504, 65504).half())
     padded = torch.nn.functional.pad(actual.values.float(), (0, 8))
     torch.testing.assert_close(actual.sums, padded.unflatten(1, (-1, 16)).sum(-1))
+
+
+def test_the_sum_may_be_scaled_as_a_whole(device):
+    residual, delta, weight = inputs(3, 40, 2, torch.float32, device)
+    expected = (residual + (delta[0] + delta[1])) * 0.3
+    rows = torch.tensor([2], dtype=torch.int32, device=device)
+    picked = add_norm(residual, delta, weight, EPS, rows, sum_scale=0.3)
+    actual = add_norm(residual, delta, weight, EPS, sum_scale=0.3)
+    torch.testing.assert_close(residual, expected)
+    assert relative(actual.values, add_norm_torch(expected, None, weight, EPS).values) < 1e-3
+    assert torch.equal(picked.values, actual.values[2:])

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from kernels.cuda.activations import Activations
+from kernels.cuda.gpu import Gpu
 from kernels.linear.tile_plan import (
     FEW,
     MANY,
     MAX_SPLITS,
     OTHERS,
     SMALL,
-    Gpu,
     Tile,
     TilePlan,
     plan_tiles,

@@ -15,7 +15,7 @@ from engine.model.families import FAMILIES
 from kernels.contract import PassLayout
 from kernels.cuda.activations import SUM_WIDTH
 from kernels.triton_operations import BLOCK_SIZE, TritonOperations
-from tests.support.family_goldens import FamilyGolden, all_families
+from tests.support.family_goldens import REFUSED, FamilyGolden, all_families
 from tests.support.goldens import nmse
 from tests.support.passes import load_decoder, open_kv
 
@@ -38,7 +38,10 @@ def has_kernels(golden: FamilyGolden) -> bool:
         return all(group.shape.head_dim % SUM_WIDTH == 0 for group in read_config(file).kv_groups)
 
 
-GOLDENS = [golden for golden in all_families() if golden.architecture in FAMILIES and has_kernels(golden)]
+KNOWN = [
+    golden for golden in all_families() if golden.architecture in FAMILIES and golden.name not in REFUSED
+]
+GOLDENS = [golden for golden in KNOWN if has_kernels(golden)]
 
 
 class Reader:
