@@ -189,6 +189,8 @@ def products(
 
     token [BM]: the rows of x and sums; block: which BN rows of the weights, counted from tile `base_tile`.
     """
+    # What the compiler then knows decides how wide it loads.
+    K = K // _WIDTH * _WIDTH
     first = tl.minimum(base_tile + block * BN // _ROWS, TILES - 1)
     column = tl.arange(0, _WIDTH)
     base = (first * S).to(tl.int64)
@@ -213,7 +215,7 @@ def products(
     ahead_n = (tl.minimum(first + natural // _ROWS, TILES - 1) - first) * S
     pm = meta + base * (FORM.words * _ROWS) + (ahead_n * (FORM.words * _ROWS) + natural % _ROWS)
     stride = K if RAGGED else S * (8 * _WIDTH)
-    counts = (K + 15) // 16 if RAGGED else S * 16
+    counts = K // _WIDTH * 2 if RAGGED else S * 16
     px = x + (token * stride)[:, None] + column[None, :]
     ps = sums + (token * counts)[:, None] + tl.arange(0, 16)[None, :]
     acc = tl.zeros((BN, BM), tl.float32)
