@@ -18,6 +18,7 @@ from kernels.attention.rope_append import temperature_at
 from kernels.attention.shape import AttentionShape, padded_dim
 from kernels.attention.softmax import NO_SCORE, combine_partials
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables, has_ptx
+from kernels.cuda.early import early, let_next_start, wait_for_inputs
 from kernels.kv.pages import LayerKV
 
 __all__ = ["DecodePlan", "attend_decode", "attention_decode", "plan_decode"]
@@ -123,6 +124,7 @@ def _launch(
         WIDTH=SUM_WIDTH,
         num_warps=WARPS,
         num_stages=4 if tables.num_decode >= MANY_ROWS else 3,
+        **early(layer.values),
         **_options(shape),
     )
 
@@ -184,6 +186,7 @@ def _attention_decode(
     TEMPERATURE_LENGTH: tl.constexpr,
     FAST: tl.constexpr,
     WIDTH: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """Grid (W, KV heads): one split's blocks of one KV head for its GROUPS query heads.
 
@@ -191,6 +194,7 @@ def _attention_decode(
     Bytes: the split's keys and values once, 4 · blocks · BLOCK_SIZE · D for float16. With APPEND the source
     is the projections' partial sums, and who has the newest block starts from the new token's own values.
     """
+    wait_for_inputs(EARLY)
     split = tl.program_id(0)
     head = tl.program_id(1)
     fields = splits + split * SPLIT_FIELDS
@@ -229,6 +233,7 @@ def _attention_decode(
         queries, row_max, row_sum, acc, values, scales, table, block, first, end, context, written, head,
         block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, WINDOW, CAP, QUANTIZED, FAST,
     )  # fmt: skip
+    let_next_start(EARLY)
     if count == 1:
         write_unsplit(row_max, row_sum, acc, sinks, out, sums, head, place, GROUPS, HEAD_DIM, SINKS, WIDTH)
     else:

@@ -8,6 +8,7 @@ of 16 activations as a pair of float16 (the second holds what rounding the first
 import triton
 import triton.language as tl
 
+from kernels.cuda.early import let_next_start, wait_for_inputs
 from kernels.linear.gate import store_gated
 from kernels.linear.rows_fields import factor, last_word, meta_word
 from kernels.linear.rows_operands import four_planes, fragment, scale, scaled_plane, sides
@@ -279,6 +280,7 @@ def planes_kernel(
     BIAS: tl.constexpr,
     FAST: tl.constexpr,
     WARPS: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """out float32 [SPLITS, M, N] = the products of each share, the bias in the first.
 
@@ -286,11 +288,13 @@ def planes_kernel(
     BN rows of its share of the weights once, and the
     activations of the same columns: bytes = weights + ⌈N / BN⌉ · M · K · 2 (from L2) + SPLITS · M · N · 4.
     """
+    wait_for_inputs(EARLY)
     acc = products(
         quants, high, meta, x, sums, S, K,
         tl.minimum(tl.arange(0, BM), M - 1), tl.program_id(0), 0, tl.program_id(1), SPLITS,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
+    let_next_start(EARLY)
     row = tl.program_id(0) * BN + tl.arange(0, BN)
     token = tl.arange(0, BM)
     if BIAS:
@@ -324,16 +328,19 @@ def gated_kernel(
     ACTIVATION: tl.constexpr,
     FAST: tl.constexpr,
     WARPS: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """values float16 [M, N / 2] = activation(gate) * up and their sums of 16; rows in pairs gate, up.
 
     grid: (⌈N / BN⌉, 1), BN a multiple of 32; bytes as `planes_kernel`, with M · N for the result.
     """
+    wait_for_inputs(EARLY)
     acc = products(
         quants, high, meta, x, sums, S, K,
         tl.minimum(tl.arange(0, BM), M - 1), tl.program_id(0), 0, tl.program_id(1), SPLITS,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
+    let_next_start(EARLY)
     token = tl.arange(0, BM)
     width = N // 2
     store_gated(acc, values, value_sums, tl.program_id(0), token, token < M, width, width, BN, BM, ACTIVATION)
