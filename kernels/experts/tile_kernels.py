@@ -70,4 +70,7 @@ def experts_tiled_kernel(
         pq, ph, pm, index + row, x, px, 0, k, K, 0, tl.cdiv(K, _HALF),
         FORM, BN, BM, EVEN, False, FAST, STAGES,
     )  # fmt: skip
-    store_pairs(acc, bias, weights, out, out_sums, expert, pair, live, N, tokens, USED, BN, BM, GATE, BIAS)
+    store_pairs(
+        acc, bias, weights, out, out_sums, tl.program_id(0), expert, pair, live, N, tokens,
+        USED, BN, BM, GATE, BIAS,
+    )  # fmt: skip
