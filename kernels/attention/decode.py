@@ -195,18 +195,15 @@ def _attention_decode(
     is the projections' partial sums, and who has the newest block starts from the new token's own values.
     """
     wait_for_inputs(EARLY)
-    split = tl.program_id(0)
-    head = tl.program_id(1)
+    split, head = tl.program_id(0), tl.program_id(1)
     fields = splits + split * SPLIT_FIELDS
     seq = tl.load(fields)
     if seq < 0:
         return
     first_split = tl.load(fields + 1)
     count, first, end = tl.load(fields + 2), tl.load(fields + 3), tl.load(fields + 4)
-    context = tl.load(fields + 5)
-    block = tl.load(fields + 6)
-    row = tl.arange(0, ROWS)
-    d = tl.arange(0, DIM)
+    context, block = tl.load(fields + 5), tl.load(fields + 6)
+    row, d = tl.arange(0, ROWS), tl.arange(0, DIM)
     place = (seq.to(tl.int64) * KV_HEADS + head) * GROUPS
     row_max = tl.full((COLUMNS,), NO_SCORE, tl.float32)
     row_sum = tl.zeros((COLUMNS,), tl.float32)
