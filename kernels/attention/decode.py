@@ -18,6 +18,7 @@ from kernels.attention.rope_append import temperature_at
 from kernels.attention.shape import AttentionShape, padded_dim
 from kernels.attention.softmax import NO_SCORE, combine_partials
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables, has_ptx
+from kernels.cuda.early import early, let_next_start, wait_for_inputs
 from kernels.cuda.gpu import gpu_of
 from kernels.kv.pages import LayerKV
 
@@ -136,6 +137,7 @@ def _launch(
         WIDTH=SUM_WIDTH,
         num_warps=WARPS if shape.head_dim <= LONG_HEAD else 2 * WARPS,
         num_stages=_stages(shape, 4 if tables.num_decode >= MANY_ROWS else 3, gpu_of(out.values).shared),
+        **early(layer.values),
         **_options(shape),
     )
 
@@ -210,6 +212,7 @@ def _attention_decode(
     TEMPERATURE_LENGTH: tl.constexpr,
     FAST: tl.constexpr,
     WIDTH: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """Grid (W, KV heads): one split's blocks of one KV head for its GROUPS query heads.
 
@@ -217,6 +220,7 @@ def _attention_decode(
     Bytes: the split's keys and values once, 4 · blocks · BLOCK_SIZE · D for float16. With APPEND the source
     is the projections' partial sums, and who has the newest block starts from the new token's own values.
     """
+    wait_for_inputs(EARLY)
     split, head = tl.program_id(0), tl.program_id(1)
     fields = splits + split * SPLIT_FIELDS
     seq = tl.load(fields)
@@ -224,8 +228,7 @@ def _attention_decode(
         return
     first_split = tl.load(fields + 1)
     count, first, end = tl.load(fields + 2), tl.load(fields + 3), tl.load(fields + 4)
-    context = tl.load(fields + 5)
-    block = tl.load(fields + 6)
+    context, block = tl.load(fields + 5), tl.load(fields + 6)
     row, d = tl.arange(0, ROWS), tl.arange(0, DIM)
     place = (seq.to(tl.int64) * KV_HEADS + head) * GROUPS
     row_max = tl.full((COLUMNS,), NO_SCORE, tl.float32)
@@ -253,6 +256,7 @@ def _attention_decode(
         queries, row_max, row_sum, acc, values, scales, table, block, first, end, context, written, head,
         block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, TILE, WINDOW, CAP, QUANTIZED, FAST,
     )  # fmt: skip
+    let_next_start(EARLY)
     if count == 1:
         write_unsplit(row_max, row_sum, acc, sinks, out, sums, head, place, GROUPS, HEAD_DIM, SINKS, WIDTH)
     else:

@@ -9,13 +9,16 @@ from torch import Tensor
 
 from kernels.contract import Activation, ExpertMatrices, Routing
 from kernels.cuda.activations import SUM_WIDTH, Activations, has_ptx
+from kernels.cuda.early import early
 from kernels.cuda.gpu import gpu_of
+from kernels.experts.both_kernel import experts_both_kernel
 from kernels.experts.float_kernels import float_experts_kernel
+from kernels.experts.router import FEW_PAIRS, FEW_TOKENS, Tiles, route_few
 from kernels.experts.routing import Groups, Routes, group_pairs, route_tokens
 from kernels.experts.rows_kernels import experts_rows_kernel
 from kernels.experts.tile_kernels import experts_tiled_kernel
 from kernels.linear.linear import LinearMaker, TritonLinear, Weight, apply_linear
-from kernels.linear.rows_plan import rows_plan
+from kernels.linear.rows_plan import RowsPlan, multiprocessors, rows_plan
 from kernels.linear.tile_plan import Tile
 from kernels.planes.dequant import parity
 from kernels.planes.layout import COLUMNS, ROWS, PlanesMatrix
@@ -23,6 +26,10 @@ from kernels.planes.unpack import HALF
 
 ROWS_PAIRS, ROWS_TOKENS = 8, 64
 """Pairs of one program of the kernel for few rows, and tokens up to which it is the fastest."""
+ROWS_REGISTERS = 128
+"""Of a thread of that kernel: with a few more, which its compiler would take, fewer programs run at once."""
+RESIDENT = 8
+"""Its programs on one multiprocessor."""
 TILES = (Tile(128, 16, 4, 3, 4), Tile(128, 32, 4, 3, 4), Tile(128, 64, 4, 3, 3))
 """For more tokens: the more pairs an expert has, the larger. Measured on an H200 with 128 experts of 768."""
 SPARE = Tile(64, 32, 4, 2, 4)
@@ -49,6 +56,10 @@ class TritonExperts:
     hidden: int
     routing: Routing
     activation: Activation
+    tickets: Tensor
+    """int32 [FEW_TOKENS + 1], zeros, for `route_few`."""
+    done: Tensor
+    """int32 [1 + FEW_PAIRS], for `experts_both_kernel`."""
     activation_scale: float = 1.0
     factors: Tensor | None = None
     """float32 [count]."""
@@ -88,6 +99,8 @@ def make_experts(
         hidden,
         routing,
         activation,
+        torch.zeros(FEW_TOKENS + 1, dtype=torch.int32, device=maker.device),
+        torch.zeros(1 + FEW_PAIRS, dtype=torch.int32, device=maker.device),
         activation_scale,
         None if matrices.factors is None else matrices.factors.to(maker.device, torch.float32),
     )
@@ -118,21 +131,42 @@ def apply_experts(
     routed: what the router reads where that is not x.
     batch_invariant: a row's result is the same, bit by bit, whatever other rows there are.
     """
-    logits = apply_linear(x if routed is None else routed, experts.router, batch_invariant)
-    routes = route_tokens(logits, experts.selection_bias, experts.routing, experts.factors)
     tokens, device, used = x.values.shape[0], x.values.device, experts.routing.used
     opened = Activations(
         torch.empty((tokens * used, experts.size), dtype=torch.float16, device=device),
         torch.empty((tokens * used, triton.cdiv(experts.size, SUM_WIDTH)), device=device),
     )
     out = torch.empty((used, tokens, experts.hidden), device=device)
-    planes = isinstance(experts.gate_up, PlanesMatrix) and isinstance(experts.down, PlanesMatrix)
-    alone = tokens <= ROWS_PAIRS and planes and not batch_invariant
-    groups = None if alone else group_pairs(routes, experts.count)
+    routes, groups = _route(x if routed is None else routed, experts, batch_invariant)
     one = _Products(experts, routes, groups, tokens, fixed=batch_invariant)
+    if isinstance(groups, Tiles) and _fills_twice(tokens * used, experts):
+        one.launch_both(x, groups, opened, out)
+        return out
     one.launch(x, experts.gate_up, experts.gate_up_bias, opened.values, opened.sums, experts.activation)
     one.launch(opened, experts.down, experts.down_bias, out, routes.weights, "")
     return out
+
+
+def _route(x: Activations, experts: TritonExperts, batch_invariant: bool) -> tuple[Routes, Groups | Tiles]:
+    """Tiles for a few tokens and experts that have planes."""
+    (segment,) = experts.router.segments
+    planes = isinstance(experts.gate_up, PlanesMatrix) and isinstance(experts.down, PlanesMatrix)
+    tokens = x.values.shape[0]
+    few = tokens <= FEW_TOKENS and tokens * experts.routing.used <= FEW_PAIRS
+    if few and planes and isinstance(segment.weight, Tensor) and not batch_invariant:
+        return route_few(
+            x.values, segment.weight, segment.bias, experts.selection_bias, experts.factors, experts.routing,
+            experts.tickets, experts.done, ROWS_PAIRS,
+        )  # fmt: skip
+    logits = apply_linear(x, experts.router, batch_invariant)
+    routes = route_tokens(logits, experts.selection_bias, experts.routing, experts.factors)
+    return routes, group_pairs(routes, experts.count)
+
+
+def _fills_twice(pairs: int, experts: TritonExperts) -> bool:
+    """Whether both products together have more than twice the programs that run at once."""
+    tiles = triton.cdiv(2 * experts.size, ROWS) + triton.cdiv(experts.hidden, ROWS)
+    return pairs * tiles >= 2 * RESIDENT * multiprocessors(experts.done.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +175,7 @@ class _Products:
 
     experts: TritonExperts
     routes: Routes
-    groups: Groups | None
-    """None for few tokens."""
+    groups: Groups | Tiles
     tokens: int
     fixed: bool
     """Whether tiles may not depend on the number of tokens."""
@@ -157,9 +190,10 @@ class _Products:
         options["SCALE"] = self.experts.activation_scale
         if isinstance(weight, Tensor):
             self._float(x, weight, added, out, sums, rows, options)
-        elif self.groups is None or (self.tokens <= ROWS_TOKENS and not self.fixed):
+        elif isinstance(self.groups, Tiles) or (self.tokens <= ROWS_TOKENS and not self.fixed):
             self._rows(x, weight, added, out, sums, rows, options)
         else:
+            assert isinstance(self.groups, Groups)
             self._tiles(x, weight, added, self.groups, out, sums, rows, options)
 
     def _rows(
@@ -172,20 +206,47 @@ class _Products:
         rows: int,
         options: dict[str, Any],
     ) -> None:
-        pairs, groups, count = self.routes.ids.shape[0], self.groups, self.experts.count
-        plan = rows_plan(weight.type, ROWS_PAIRS, (rows, weight.shape[1]), 1, gated=True)
-        order, starts = (self.routes.ids,) * 2 if groups is None else (groups.order, groups.starts)
-        tiles = pairs if groups is None else self._num_tiles(plan.tokens)
+        groups, count, first = self.groups, self.experts.count, options["GATE"] != ""
+        plan = self._plan(weight, rows)
+        if isinstance(groups, Tiles):
+            starts, padded, tiles = groups.tiles, 0, self.routes.ids.shape[0]
+        else:
+            starts, padded = groups.starts, triton.next_power_of_2(count)
+            tiles = self._num_tiles(plan.tokens)
         experts_rows_kernel[(triton.cdiv(rows, plan.weights), tiles)](
-            weight.quants, weight.high, weight.meta, x.values, x.sums, self.routes.ids, order, starts,
-            self.routes.weights, bias, out, sums, pairs, count, -(-rows // ROWS), weight.quants.shape[1],
-            weight.shape[1], weight.quants.shape[0], rows, self.tokens,
-            PAIRS=triton.next_power_of_2(pairs) if groups is None else 1,
-            EXPERTS=0 if groups is None else triton.next_power_of_2(count),
-            FORM=weight.format, BN=plan.weights, BM=plan.tokens,
-            STAGES=plan.stages, RAGGED=weight.shape[1] % COLUMNS != 0, BEFORE=plan.before, **options,
+            weight.quants, weight.high, weight.meta, x.values, x.sums, groups.order, starts,
+            self.routes.weights, bias, out, sums, count, -(-rows // ROWS), weight.quants.shape[1],
+            weight.shape[1], weight.quants.shape[0], rows, self.tokens, EXPERTS=padded,
+            FORM=weight.format, BN=plan.weights, BM=plan.tokens, STAGES=plan.stages,
+            RAGGED=weight.shape[1] % COLUMNS != 0, BEFORE=plan.before, **options,
             FAST=has_ptx(weight.quants), WARPS=plan.warps, num_warps=plan.warps,
+            **_registers(weight.quants), **early(weight.quants, starts_early=not first),
         )  # fmt: skip
+
+    def launch_both(self, x: Activations, tiles: Tiles, opened: Activations, out: Tensor) -> None:
+        """The two products at once."""
+        experts, weights = self.experts, self.routes.weights
+        first, second = experts.gate_up, experts.down
+        assert isinstance(first, PlanesMatrix) and isinstance(second, PlanesMatrix)
+        pairs, rows = self.routes.ids.shape[0], (2 * experts.size, experts.hidden)
+        biases = (experts.gate_up_bias, experts.down_bias)
+        plan = self._plan(first, rows[0])
+        experts_both_kernel[(pairs * sum(triton.cdiv(count, plan.weights) for count in rows),)](
+            first.quants, first.high, first.meta, second.quants, second.high, second.meta, x.values, x.sums,
+            tiles.order, tiles.tiles, weights, *(weights if bias is None else bias for bias in biases),
+            opened.values, opened.sums, out, experts.done, pairs, self.tokens,
+            rows[0], first.shape[1], first.quants.shape[1], first.quants.shape[0],
+            rows[1], second.shape[1], second.quants.shape[1], second.quants.shape[0],
+            USED=experts.routing.used, FORM1=first.format, FORM2=second.format, BN=plan.weights,
+            BM=plan.tokens, ROWS=ROWS, STAGES=plan.stages, RAGGED1=first.shape[1] % COLUMNS != 0,
+            RAGGED2=second.shape[1] % COLUMNS != 0, GATE=experts.activation,
+            SCALE=experts.activation_scale, BIAS1=biases[0] is not None,
+            BIAS2=biases[1] is not None, FAST=has_ptx(out), WARPS=plan.warps, num_warps=plan.warps,
+            **_registers(out), **early(out),
+        )  # fmt: skip
+
+    def _plan(self, weight: PlanesMatrix, rows: int) -> RowsPlan:
+        return rows_plan(weight.type, ROWS_PAIRS, (rows, weight.shape[1]), 1, gated=True)
 
     def _tiles(
         self, x: Activations, weight: PlanesMatrix, bias: Tensor, groups: Groups, out: Tensor, sums: Tensor,
@@ -223,7 +284,7 @@ class _Products:
         rows: int,
         options: dict[str, Any],
     ) -> None:
-        assert self.groups is not None
+        assert isinstance(self.groups, Groups)
         fast = {torch.float16: "none", torch.bfloat16: "tf32"}.get(weight.dtype, "tf32x3")
         tile = FLOAT_PAIRS
         float_experts_kernel[(triton.cdiv(rows, FLOAT_ROWS), self._num_tiles(tile))](
@@ -232,3 +293,7 @@ class _Products:
             PADDED=triton.next_power_of_2(self.experts.count), BN=FLOAT_ROWS, BM=tile, BK=64, STAGES=2,
             PRECISION=fast if fast == "none" or has_ptx(weight) else "ieee", **options, num_warps=4,
         )  # fmt: skip
+
+
+def _registers(tensor: Tensor) -> dict[str, int]:
+    return {"maxnreg": ROWS_REGISTERS} if has_ptx(tensor) else {}

@@ -72,5 +72,6 @@ def float_experts_kernel(
     row = pair // USED if GATE != "" else pair
     acc = _float_products(weights, x, expert, row, N, K, BN, BM, BK, STAGES, PRECISION)
     store_pairs(
-        acc, bias, pair_weights, out, out_sums, expert, pair, live, N, tokens, USED, BN, BM, GATE, SCALE, BIAS
-    )
+        acc, bias, pair_weights, out, out_sums, tl.program_id(0), expert, pair, live, N, tokens,
+        USED, BN, BM, GATE, SCALE, BIAS,
+    )  # fmt: skip

@@ -11,6 +11,7 @@ from kernels.contract import Routing
 from kernels.reference.experts import LEAST_SUM
 
 _LEAST_SUM = tl.constexpr(LEAST_SUM)
+_NO_NUMBER = tl.constexpr(-1.0e30)
 _SCANNED = 1024
 """Pairs that a program looks at in one step."""
 
@@ -86,47 +87,82 @@ def _route(
     GROUPS: tl.constexpr,
     GROUPS_USED: tl.constexpr,
 ) -> None:
-    """Grid (tokens,): a token's experts one after another, each the best of those that are left."""
-    token = tl.program_id(0).to(tl.int64)
+    """Grid (tokens,)."""
+    token = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
     expert = tl.arange(0, PADDED)
-    inside = expert < EXPERTS
-    row = logits + token * EXPERTS + expert
+    inside = (expert < EXPERTS)[None, :]
+    row = logits + token[:, None] * EXPERTS + expert[None, :]
     score = tl.load(row, mask=inside, other=float("-inf"))
     for split in tl.static_range(1, SPLITS):
         step = num_tokens.to(tl.int64) * (split * EXPERTS)
         score += tl.load(row + step, mask=inside, other=0.0)
+    choose(
+        score, bias, factors, ids, weights, token, num_tokens, scale,
+        EXPERTS, PADDED, USED, BIAS, FACTORS, GATING, NORMALISED, GROUPS, GROUPS_USED,
+    )  # fmt: skip
+
+
+@triton.jit
+def choose(
+    score: tl.tensor,
+    bias: tl.tensor,
+    factors: tl.tensor,
+    ids: tl.tensor,
+    weights: tl.tensor,
+    token: tl.tensor,
+    num_tokens: tl.tensor,
+    scale: tl.tensor,
+    EXPERTS: tl.constexpr,
+    PADDED: tl.constexpr,
+    USED: tl.constexpr,
+    BIAS: tl.constexpr,
+    FACTORS: tl.constexpr,
+    GATING: tl.constexpr,
+    NORMALISED: tl.constexpr,
+    GROUPS: tl.constexpr,
+    GROUPS_USED: tl.constexpr,
+) -> None:
+    """Logits [R, PADDED] of tokens [R]: a token's experts one after another, each the best of those left."""
+    expert = tl.arange(0, PADDED)[None, :]
+    inside = expert < EXPERTS
     if GATING == "softmax":
-        score = tl.exp(score - tl.max(score, axis=0))
-        score = score / tl.sum(score, axis=0)
+        score = tl.exp(score - tl.max(score, axis=1)[:, None])
+        score = score / tl.sum(score, axis=1)[:, None]
     elif GATING == "sigmoid":
         score = 1.0 / (1.0 + tl.exp(-score))
     ranked = score
     if BIAS:
         ranked += tl.load(bias + expert, mask=inside, other=0.0)
     # Numbers that are none must still name an expert, and no place beyond them may ever win.
-    ranked = tl.where(inside, tl.where(ranked == ranked, ranked, -1.0e30), float("-inf"))
+    ranked = tl.where(inside, tl.where(ranked == ranked, ranked, _NO_NUMBER), float("-inf"))
     if GROUPS > GROUPS_USED:
         ranked = _in_open_groups(ranked, expert, inside, EXPERTS // GROUPS, GROUPS, GROUPS_USED)
-    slot = tl.arange(0, triton.next_power_of_2(USED))
-    chosen = tl.zeros_like(slot)
-    weight = tl.full(slot.shape, float("-inf"), tl.float32)
+    slot = tl.arange(0, triton.next_power_of_2(USED))[None, :]
+    chosen = tl.zeros((score.shape[0], slot.shape[1]), tl.int32)
+    weight = tl.full(chosen.shape, float("-inf"), tl.float32)
     for number in tl.static_range(USED):
-        best = tl.argmax(ranked, axis=0, tie_break_left=True)
-        own = tl.sum(tl.where(expert == best, score, 0.0), axis=0)
+        top, best = tl.max(ranked, axis=1, return_indices=True, return_indices_tie_break_left=True)
+        top, best = top[:, None], best[:, None]
+        if BIAS:
+            own = tl.sum(tl.where(expert == best, score, 0.0), axis=1)[:, None]
+        else:
+            own = tl.where(top == _NO_NUMBER, float("nan"), top)
         chosen = tl.where(slot == number, best, chosen)
         weight = tl.where(slot == number, own, weight)
         ranked = tl.where(expert == best, float("-inf"), ranked)
     used = slot < USED
     if GATING == "softmax_selected":
-        weight = tl.exp(weight - tl.max(weight, axis=0))
-        weight = weight / tl.sum(weight, axis=0)
+        weight = tl.exp(weight - tl.max(weight, axis=1)[:, None])
+        weight = weight / tl.sum(weight, axis=1)[:, None]
     elif NORMALISED:
-        weight = weight / tl.maximum(tl.sum(tl.where(used, weight, 0.0), axis=0), _LEAST_SUM)
+        total = tl.sum(tl.where(used, weight, 0.0), axis=1)[:, None]
+        weight = weight / tl.maximum(total, _LEAST_SUM)
     weight *= scale
     if FACTORS:
         weight *= tl.load(factors + chosen, mask=used, other=0.0)
-    tl.store(ids + token * USED + slot, chosen, mask=used)
-    tl.store(weights + token * USED + slot, weight, mask=used)
+    kept = used & (token < num_tokens)[:, None]
+    tl.store(ids + token[:, None] * USED + slot, chosen, mask=kept)
+    tl.store(weights + token[:, None] * USED + slot, weight, mask=kept)
 
 
 @triton.jit
@@ -140,18 +176,18 @@ def _in_open_groups(
 ) -> tl.tensor:
     """-inf outside the USED groups of SIZE experts with the largest sums of their two best."""
     closed = tl.full(ranked.shape, float("-inf"), tl.float32)
-    number = tl.arange(0, triton.next_power_of_2(GROUPS))
-    scores = tl.full(number.shape, float("-inf"), tl.float32)
+    number = tl.arange(0, triton.next_power_of_2(GROUPS))[None, :]
+    scores = tl.full((ranked.shape[0], number.shape[1]), float("-inf"), tl.float32)
     for group in tl.static_range(GROUPS):
         own = tl.where(inside & (expert // SIZE == group), ranked, closed)
-        score = tl.max(own, axis=0)
+        score = tl.max(own, axis=1)[:, None]
         if SIZE > 1:
-            best = tl.argmax(own, axis=0, tie_break_left=True)
-            score += tl.max(tl.where(expert == best, closed, own), axis=0)
+            best = tl.argmax(own, axis=1, tie_break_left=True)[:, None]
+            score += tl.max(tl.where(expert == best, closed, own), axis=1)[:, None]
         scores = tl.where(number == group, score, scores)
     open_ = closed
     for _ in tl.static_range(USED):
-        best = tl.argmax(scores, axis=0, tie_break_left=True)
+        best = tl.argmax(scores, axis=1, tie_break_left=True)[:, None]
         open_ = tl.where(expert // SIZE == best, ranked, open_)
         scores = tl.where(number == best, float("-inf"), scores)
     return open_

@@ -6,45 +6,25 @@ An expert's rows begin at a tile of their own (`kernels.experts.experts`), so th
 import triton
 import triton.language as tl
 
+from kernels.cuda.early import let_next_start, wait_for_inputs
 from kernels.experts.routing import find_expert
 from kernels.linear.gate import store_gated
 from kernels.linear.rows_kernels import products
 
 
-@triton.jit
-def find_pairs(
-    ids: tl.tensor, pair: tl.tensor, pairs: int, PAIRS: tl.constexpr, BM: tl.constexpr
-) -> tl.tuple:
-    """The expert of pair number `pair`, how many pairs it has, and these [BM], their first repeated.
-
-    The count is 0 where an earlier pair has the same expert: that one's program serves all of them.
-    """
-    number = tl.arange(0, PAIRS)
-    expert = tl.load(ids + pair)
-    same = (tl.load(ids + number, mask=number < pairs, other=-1) == expert).to(tl.int32)
-    rank = tl.where(same > 0, tl.cumsum(same, axis=0) - 1, -1)
-    first = tl.min(tl.where(same > 0, number, PAIRS), axis=0)
-    count = tl.where(first == pair, tl.sum(same, axis=0), 0)
-    lane = tl.arange(0, BM)
-    found = tl.sum(tl.where(rank[:, None] == lane[None, :], number[:, None], 0), axis=0)
-    return expert, count, tl.where(lane < count, found, pair)
-
-
-@triton.jit(do_not_specialize=["pairs", "experts", "per_expert", "S", "K", "TILES", "N", "tokens"])
+@triton.jit(do_not_specialize=["experts", "per_expert", "S", "K", "TILES", "N", "tokens"])
 def experts_rows_kernel(
     quants: tl.tensor,
     high: tl.tensor,
     meta: tl.tensor,
     x: tl.tensor,
     sums: tl.tensor,
-    ids: tl.tensor,
     order: tl.tensor,
     starts: tl.tensor,
     weights: tl.tensor,
     bias: tl.tensor,
     out: tl.tensor,
     out_sums: tl.tensor,
-    pairs: int,
     experts: int,
     per_expert: int,
     S: int,
@@ -52,7 +32,6 @@ def experts_rows_kernel(
     TILES: int,
     N: int,
     tokens: int,
-    PAIRS: tl.constexpr,
     EXPERTS: tl.constexpr,
     USED: tl.constexpr,
     FORM: tl.constexpr,
@@ -66,32 +45,42 @@ def experts_rows_kernel(
     BIAS: tl.constexpr,
     FAST: tl.constexpr,
     WARPS: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
-    """Up to BM tokens: a program for every pair, of which the first of an expert serves all of them.
+    """A program serves up to BM pairs of one expert, whose weights it reads once.
 
-    EXPERTS, if it is not 0: the pairs were grouped, and a program serves BM of an expert's; PAIRS and EXPERTS
-    are their counts rounded up. With GATE, the activation, out is float16 [P, N / 2], the gated product of
-    each pair, and its sums. With "" x [P, K] is that, and out float32 [USED, tokens, N] is each pair's
-    product times its weight.
-    grid: (⌈N / BN⌉, P, or tiles of BM pairs). Weights of an expert are read once for a program's pairs.
+    With GATE, the activation, out is float16 [P, N / 2], the gated product of each pair, and its sums. With
+    "" x [P, K] is that, and out float32 [USED, tokens, N] is each pair's product times its weight.
+    EXPERTS: their count rounded up where `starts` are those of `Groups`, 0 where they are `Tiles`.
+    grid: (⌈N / BN⌉, tiles of BM pairs).
     """
+    first_product: tl.constexpr = GATE != ""
+    # Tiles were there before the first product began: the second one may read them before it waits.
+    if first_product or EXPERTS > 0:
+        wait_for_inputs(EARLY)
     if EXPERTS == 0:
-        expert, count, pair = find_pairs(ids, tl.program_id(1), pairs, PAIRS, BM)
+        tile = starts + 4 * tl.program_id(1)
+        expert, first, count = tl.load(tile), tl.load(tile + 1), tl.load(tile + 2)
     else:
         expert, first, end = find_expert(starts, tl.program_id(1), experts, EXPERTS, BM)
         count = end - first
-        pair = tl.load(order + tl.minimum(first + tl.arange(0, BM), tl.maximum(end - 1, 0)))
+    if not first_product and EXPERTS == 0:
+        wait_for_inputs(EARLY)
     if count <= 0:
         return
-    live = tl.arange(0, BM) < count
-    row = pair // USED if GATE != "" else pair
+    lane = tl.arange(0, BM)
+    live = lane < count
+    pair = tl.load(order + first + tl.minimum(lane, count - 1))
+    row = pair // USED if first_product else pair
     acc = products(
         quants, high, meta, x, sums, S, K, row, tl.program_id(0), expert * per_expert, 0, 1,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
+    let_next_start(EARLY)
     store_pairs(
-        acc, bias, weights, out, out_sums, expert, pair, live, N, tokens, USED, BN, BM, GATE, SCALE, BIAS
-    )
+        acc, bias, weights, out, out_sums, tl.program_id(0), expert, pair, live, N, tokens,
+        USED, BN, BM, GATE, SCALE, BIAS,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -101,6 +90,7 @@ def store_pairs(
     weights: tl.tensor,
     out: tl.tensor,
     out_sums: tl.tensor,
+    block: tl.tensor,
     expert: tl.tensor,
     pair: tl.tensor,
     live: tl.tensor,
@@ -118,7 +108,6 @@ def store_pairs(
     With GATE their gated product times SCALE goes to out [P, N / 2] and its sums to out_sums, with ""
     their product times the pairs' weights to the slot and token of out [USED, tokens, N].
     """
-    block = tl.program_id(0)
     row = block * BN + tl.arange(0, BN)
     if BIAS:
         acc += tl.load(bias + expert * N + row, mask=row < N, other=0.0)[:, None]

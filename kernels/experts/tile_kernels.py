@@ -72,5 +72,6 @@ def experts_tiled_kernel(
         FORM, BN, BM, EVEN, False, FAST, STAGES,
     )  # fmt: skip
     store_pairs(
-        acc, bias, weights, out, out_sums, expert, pair, live, N, tokens, USED, BN, BM, GATE, SCALE, BIAS
-    )
+        acc, bias, weights, out, out_sums, tl.program_id(0), expert, pair, live, N, tokens,
+        USED, BN, BM, GATE, SCALE, BIAS,
+    )  # fmt: skip

@@ -6,10 +6,13 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.cuda.activations import SUM_WIDTH, Activations
+from kernels.cuda.early import early, let_next_start, wait_for_inputs
 from kernels.linear.gate import held
 
 FEW_ROWS = 132
 """Up to so many rows every row has a multiprocessor of its own, and threads hide its latency."""
+EARLY_ROWS = 32
+"""Rows of a pass whose kernels are so short that each had better start while the one before it ends."""
 
 
 def add_norm(
@@ -68,6 +71,7 @@ def add_norm(
             NORMED=weight is not None,
             BIAS=bias is not None,
             CENTRED=centred,
+            **early(residual, starts_early=count <= EARLY_ROWS),
             num_warps=_warps(block, 1 if batch_invariant else count),
         )
     return Activations(values, sums)
@@ -104,12 +108,15 @@ def _add_norm(
     NORMED: tl.constexpr,
     BIAS: tl.constexpr,
     CENTRED: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """Grid (rows,): one program holds one row in registers, BLOCK >= H.
 
     Bytes per row: H * (4 + 4 splits, or 2 splits of float16) read, 2 H + H / 4 written, and 4 H more
     for the residual unless rows are picked.
     """
+    wait_for_inputs(EARLY)
+    let_next_start(EARLY)
     out = tl.program_id(0).to(tl.int64)
     row = tl.load(rows + out).to(tl.int64) if PICKED else out
     column = tl.arange(0, BLOCK)

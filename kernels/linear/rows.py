@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kernels.contract import Activation
 from kernels.cuda.activations import SUM_WIDTH, Activations, has_ptx
+from kernels.cuda.early import early
 from kernels.linear.rows_float import float_kernel
 from kernels.linear.rows_kernels import gated_kernel, planes_kernel
 from kernels.linear.rows_plan import MAX_ROWS, RowsPlan, multiprocessors, rows_plan
@@ -103,6 +104,7 @@ def _constants(w: PlanesMatrix, plan: RowsPlan) -> dict[str, object]:
         "FAST": has_ptx(w.quants),
         "WARPS": plan.warps,
         "num_warps": plan.warps,
+        **early(w.quants),
     }
 
 

@@ -3,7 +3,8 @@
 On NVIDIA a masked quant already is a float16, a subnormal one: u * 2^-24 for a field at bit 0, sixteen
 times that at bit 4. Tensor cores multiply such numbers exactly, so a quant costs half an instruction and
 its power of two goes into the scale that follows (`factor`). Bytes and tables go under the exponent
-0x6400 (1024 + u) and lose 1152 again. Elsewhere quants are converted and every factor is 1.
+0x6400 (1024 + u) and lose 1152 again; 4-bit floats are put where float16 has its fields. Elsewhere quants
+are converted and every factor is 1.
 
 Where a field lies is asked of `kernels.planes.fields`. The PTX there serves a tile of any kernel and
 scales every weight; here four planes are taken at once for a matrix instruction, and scaled after it.
@@ -18,6 +19,8 @@ from kernels.planes.layout import WIDTH, PlanesFormat
 @triton.constexpr_function
 def factor(form: PlanesFormat, index: int, fast: bool) -> float:
     """What products with plane `index` of four are multiplied by."""
+    if fast and form.scales == "e8m0":
+        return float(1 << 15)
     if not fast or form.bits == 8 or form.table:
         return 1.0
     return float(1 << 24) / (1 << _place(form, index))
@@ -48,6 +51,8 @@ def last_word(form: PlanesFormat) -> int:
 @triton.constexpr_function
 def quants_ptx(form: PlanesFormat, group: int) -> str:
     """$0 to $3 = planes of a group as float16 pairs, from words $4, $5 (8-bit quants) and upper bits $6."""
+    if form.scales == "e8m0":
+        return _e2m1_ptx()
     if form.table:
         return _table_ptx(form.table)
     if form.bits == 8:
@@ -110,6 +115,23 @@ def _bytes_ptx() -> str:
         text += f"prmt.b32 ${index}, ${4 + index // 2}, 0x64646464, {pick};"
         text += f"sub.rn.f16x2 ${index}, ${index}, k;"
     return text + "}"
+
+
+@triton.constexpr_function
+def _e2m1_ptx() -> str:
+    """Four planes of 4-bit floats: sign, exponent and mantissa put into place are the value * 2^-15."""
+    text = "{.reg .b32 t, u;"
+    for index in range(4):
+        place = 4 * index
+        text += _shift_of("t", 9 - place) + "and.b32 t, t, 0x0e000e00;"
+        text += _shift_of("u", 12 - place) + f"lop3.b32 ${index}, u, 0x80008000, t, 0xea;"
+    return text + "}"
+
+
+@triton.constexpr_function
+def _shift_of(register: str, left: int) -> str:
+    """The word of quants shifted."""
+    return f"shl.b32 {register}, $4, {left};" if left >= 0 else f"shr.u32 {register}, $4, {-left};"
 
 
 @triton.constexpr_function

@@ -8,6 +8,7 @@ of 16 activations as a pair of float16 (the second holds what rounding the first
 import triton
 import triton.language as tl
 
+from kernels.cuda.early import let_next_start, wait_for_inputs
 from kernels.linear.gate import store_gated
 from kernels.linear.rows_fields import factor, last_word, meta_word
 from kernels.linear.rows_operands import four_planes, fragment, scale, scaled_plane, sides
@@ -189,6 +190,8 @@ def products(
 
     token [BM]: the rows of x and sums; block: which BN rows of the weights, counted from tile `base_tile`.
     """
+    # What the compiler then knows decides how wide it loads.
+    K = K // _WIDTH * _WIDTH
     first = tl.minimum(base_tile + block * BN // _ROWS, TILES - 1)
     column = tl.arange(0, _WIDTH)
     base = (first * S).to(tl.int64)
@@ -213,7 +216,7 @@ def products(
     ahead_n = (tl.minimum(first + natural // _ROWS, TILES - 1) - first) * S
     pm = meta + base * (FORM.words * _ROWS) + (ahead_n * (FORM.words * _ROWS) + natural % _ROWS)
     stride = K if RAGGED else S * (8 * _WIDTH)
-    counts = (K + 15) // 16 if RAGGED else S * 16
+    counts = K // _WIDTH * 2 if RAGGED else S * 16
     px = x + (token * stride)[:, None] + column[None, :]
     ps = sums + (token * counts)[:, None] + tl.arange(0, 16)[None, :]
     acc = tl.zeros((BN, BM), tl.float32)
@@ -277,6 +280,7 @@ def planes_kernel(
     BIAS: tl.constexpr,
     FAST: tl.constexpr,
     WARPS: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """out float32 [SPLITS, M, N] = the products of each share, the bias in the first.
 
@@ -284,11 +288,13 @@ def planes_kernel(
     BN rows of its share of the weights once, and the
     activations of the same columns: bytes = weights + ⌈N / BN⌉ · M · K · 2 (from L2) + SPLITS · M · N · 4.
     """
+    wait_for_inputs(EARLY)
     acc = products(
         quants, high, meta, x, sums, S, K,
         tl.minimum(tl.arange(0, BM), M - 1), tl.program_id(0), 0, tl.program_id(1), SPLITS,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
+    let_next_start(EARLY)
     row = tl.program_id(0) * BN + tl.arange(0, BN)
     token = tl.arange(0, BM)
     if BIAS:
@@ -323,16 +329,19 @@ def gated_kernel(
     SCALE: tl.constexpr,
     FAST: tl.constexpr,
     WARPS: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """values float16 [M, N / 2] = activation(gate) * up * SCALE and their sums of 16; rows gate, up in pairs.
 
     grid: (⌈N / BN⌉, 1), BN a multiple of 32; bytes as `planes_kernel`, with M · N for the result.
     """
+    wait_for_inputs(EARLY)
     acc = products(
         quants, high, meta, x, sums, S, K,
         tl.minimum(tl.arange(0, BM), M - 1), tl.program_id(0), 0, tl.program_id(1), SPLITS,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
+    let_next_start(EARLY)
     token = tl.arange(0, BM)
     width = N // 2
     store_gated(

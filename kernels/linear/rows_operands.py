@@ -101,6 +101,9 @@ def scale(
         return float16_in(word, False) * times
     if kind == "e8m0":
         power = (word >> byte) & 0xFF
+        if FAST:
+            # 2^(power - 128) times 2^15, whose exponent is that of a normal number.
+            return ((tl.minimum(power, 240) + 14) << 23).to(tl.float32, bitcast=True)
         tiny = 0x00200000 << tl.minimum(power, 1)
         bits = tl.where(power < 2, tiny, (power - 1) << 23)
         return bits.to(tl.float32, bitcast=True) * times

@@ -19,6 +19,10 @@ SHARED = {
 SINES = ("_rope_append", "_plan_decode")
 SINE_STACK = 32
 """Bytes that sine and cosine keep for arguments far from zero, which these kernels never give them."""
+CAPPED = ("experts_rows_kernel", "experts_both_kernel")
+CAPPED_STACK = 32
+"""Bytes that a limit on registers costs these outside of their loops; without it fewer run at once."""
+STACK = dict.fromkeys(SINES, SINE_STACK) | dict.fromkeys(CAPPED, CAPPED_STACK)
 
 LONG_HEADS = "heads of 512"
 """Part of the names of launches that AMD's GPUs are never asked for."""
@@ -53,7 +57,7 @@ def _stack(entry: Mapping[str, Any]) -> int:
     """Bytes of local memory that one thread may have."""
     if entry["kernel"] == "_attention_prefill" and LONG_HEADS in entry["launch"]:
         return LONG_HEADS_STACK
-    return SINE_STACK if entry["kernel"] in SINES else 0
+    return STACK.get(entry["kernel"], 0)
 
 
 def recorded() -> dict[str, dict[str, float]]:

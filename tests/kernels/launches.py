@@ -88,8 +88,9 @@ def _linears() -> Iterator[Launch]:
 
 
 def _experts() -> Iterator[Launch]:
-    for tokens in (4, 256):
-        yield Launch(f"Q4_K experts, {tokens} tokens", partial(_apply_experts, GGMLType.Q4_K, tokens))
+    for tokens in (4, 8, 16, 256):
+        run = partial(_apply_experts, GGMLType.Q4_K, tokens)
+        yield Launch(f"Q4_K experts, {tokens} tokens", run, slow=tokens == 8, sibling=tokens == 16)
     yield Launch("float16 experts", partial(_apply_experts, None, 4))
 
 
@@ -181,7 +182,7 @@ def _apply_experts(type: GGMLType | None, tokens: int) -> object:
     routing = Routing(8, "softmax", normalised=True, scale=1.0)
     experts = TritonExperts(
         count, router, None, weight(2 * size, hidden), None, weight(hidden, size), None, size, hidden,
-        routing, "silu",
+        routing, "silu", _empty(9, dtype=torch.int32), _empty(65, dtype=torch.int32),
     )  # fmt: skip
     return apply_experts(_activations(tokens, hidden), experts)
 

@@ -60,8 +60,25 @@ SHAPES = {
     "qwen3-30b-a3b": Shapes(
         "qwen3moe", 48, 2048, 768, 32, 4, 128, 151_936, 40_960, 1e6, False, experts=128, used=8
     ),
+    "gpt-oss-20b": Shapes(
+        "gpt-oss",
+        24,
+        2880,
+        2880,
+        64,
+        8,
+        64,
+        201_088,
+        131_072,
+        150_000.0,
+        False,
+        experts=32,
+        used=4,
+        window=128,
+    ),
     "gemma3-12b": Shapes("gemma3", 48, 3840, 15_360, 16, 8, 256, 262_208, 131_072, 1e6, True, window=1024),
     "tiny-moe": Shapes("qwen3moe", 4, 256, 256, 4, 2, 64, 2048, 2048, 1e6, False, experts=8, used=2),
+    "tiny-oss": Shapes("gpt-oss", 2, 96, 96, 4, 2, 32, 2048, 2048, 1e6, False, experts=8, used=2, window=64),
     "tiny": Shapes("qwen3", 8, 256, 512, 4, 2, 64, 2048, 2048, 1e6, False),
     "llama-0.1b": Shapes("llama", 12, 768, 2048, 12, 4, 64, 12_288, 2048, 1e4, False),
 }
@@ -70,6 +87,7 @@ QUANTS = {
     "q4_k_m": ("Q4_K", "Q6_K"),
     "q5_k_m": ("Q5_K", "Q6_K"),
     "q8_0": ("Q8_0", "Q8_0"),
+    "mxfp4": ("MXFP4", "Q8_0"),
     "f16": ("F16", "F16"),
 }
 """The element type of most matrices and of the ones that deserve more bits."""
@@ -82,6 +100,8 @@ def tensor_type(name: str, layer: int, shapes: Shapes, quant: str) -> str:
         return better
     if name == "ffn_gate_inp":
         return "F32"
+    if base == "MXFP4":
+        return base if name.endswith("_exps") else better
     if name in ("attn_v", "ffn_down", "ffn_down_exps") and deserves_more_bits(layer, shapes.layers):
         return better
     return base
@@ -114,16 +134,34 @@ def matrices(shapes: Shapes) -> Iterator[tuple[str, int, int, int]]:
 
 def vectors(shapes: Shapes) -> Iterator[tuple[str, int]]:
     """(tensor name, size) of every norm."""
+    after = "post_attention_norm" if shapes.arch == "gpt-oss" else "ffn_norm"
     yield "output_norm.weight", shapes.width
     for layer in range(shapes.layers):
         yield f"blk.{layer}.attn_norm.weight", shapes.width
-        yield f"blk.{layer}.ffn_norm.weight", shapes.width
+        yield f"blk.{layer}.{after}.weight", shapes.width
         if shapes.arch == "gemma3":
             yield f"blk.{layer}.post_attention_norm.weight", shapes.width
             yield f"blk.{layer}.post_ffw_norm.weight", shapes.width
         if shapes.qk_norm:
             yield f"blk.{layer}.attn_q_norm.weight", shapes.head_dim
             yield f"blk.{layer}.attn_k_norm.weight", shapes.head_dim
+
+
+def biases(shapes: Shapes) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """(tensor name, shape) of every bias, and of attention's sinks."""
+    if shapes.arch != "gpt-oss":
+        return
+    kv_size, count = shapes.kv_heads * shapes.head_dim, shapes.experts
+    for layer in range(shapes.layers):
+        yield f"blk.{layer}.attn_sinks.weight", (shapes.heads,)
+        yield f"blk.{layer}.attn_q.bias", (shapes.heads * shapes.head_dim,)
+        yield f"blk.{layer}.attn_k.bias", (kv_size,)
+        yield f"blk.{layer}.attn_v.bias", (kv_size,)
+        yield f"blk.{layer}.attn_output.bias", (shapes.width,)
+        yield f"blk.{layer}.ffn_gate_inp.bias", (count,)
+        yield f"blk.{layer}.ffn_gate_exps.bias", (count, shapes.ffn)
+        yield f"blk.{layer}.ffn_up_exps.bias", (count, shapes.ffn)
+        yield f"blk.{layer}.ffn_down_exps.bias", (count, shapes.width)
 
 
 def make_shapes(path: str | Path, name: str, quant: str, seed: int = 0) -> Path:
@@ -138,9 +176,12 @@ def make_shapes(path: str | Path, name: str, quant: str, seed: int = 0) -> Path:
     for name, layer, rows, cols in matrices(shapes):
         full = f"{name}.weight" if layer < 0 else f"blk.{layer}.{name}.weight"
         plan.append((full, rows * cols, tensor_type(name, layer, shapes, quant), rows, cols))
+    zeros = list(biases(shapes))
+    for full, bias_shape in zeros:
+        _describe(writer, full, bias_shape, "F32")
     for full, size, kind, rows, cols in plan:
         shape = (size,) if rows == 1 else (rows, cols)
-        if "_exps." in full:
+        if "_exps.weight" in full:
             shape = (shapes.experts, rows // shapes.experts, cols)
         _describe(writer, full, shape, kind)
     writer.write_header_to_file()
@@ -148,6 +189,9 @@ def make_shapes(path: str | Path, name: str, quant: str, seed: int = 0) -> Path:
     writer.write_ti_data_to_file()
     assert writer.fout is not None
     out, pools = writer.fout[0], _Pools(np.random.default_rng(seed))
+    for _, bias_shape in zeros:
+        writer.write_padding(out, out.tell())
+        out.write(np.zeros(bias_shape, np.float32).tobytes())
     for _, _, kind, rows, cols in plan:
         writer.write_padding(out, out.tell())
         if rows == 1:

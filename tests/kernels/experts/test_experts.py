@@ -7,7 +7,9 @@ import torch
 
 from kernels.contract import Activation, ExpertMatrices, QuantizedMatrix, Routing
 from kernels.cuda.activations import Activations
+from kernels.experts import experts as products
 from kernels.experts.experts import TritonExperts, apply_experts, make_experts
+from kernels.experts.router import FEW_TOKENS, route_few
 from kernels.experts.routing import group_pairs, route_tokens
 from kernels.linear.linear import LinearMaker
 from kernels.quant.formats import GGMLType
@@ -39,6 +41,31 @@ def test_routes_are_those_of_the_definition(routing: Routing, biased: bool, devi
         own = order[starts[expert] : starts[expert + 1]].tolist()
         assert own == (flat == expert).nonzero().flatten().tolist()
     assert starts[-1] == len(flat)
+
+
+@pytest.mark.parametrize("tokens", [1, 5, FEW_TOKENS])
+@pytest.mark.parametrize("routing", ROUTINGS, ids=lambda routing: routing.gating + str(routing.used))
+def test_one_launch_routes_a_few_tokens_as_the_definition_does(routing: Routing, tokens: int, device: str):
+    torch.manual_seed(4)
+    x, router = torch.randn(tokens, 96).half(), torch.randn(12, 96) / 10
+    bias, selection, factors = torch.randn(12), torch.randn(12), torch.rand(12) + 0.5
+    on = [part.to(device) for part in (x, router, bias, selection, factors)]
+    tickets, done = (torch.zeros(65, dtype=torch.int32, device=device) for _ in range(2))
+    done += 1
+    routes, tiles = route_few(*on, routing, tickets, done, 4)
+    ids, weights = reference.route(x.float() @ router.T + bias, selection, routing)
+    weights = weights * factors[ids]
+    assert torch.equal(routes.ids.cpu().view(tokens, -1).long(), ids)
+    torch.testing.assert_close(routes.weights.cpu().view(tokens, -1), weights, rtol=1e-5, atol=1e-6)
+    assert not tickets.any() and not done[: 1 + ids.numel()].any()
+    flat, seen = ids.flatten(), []
+    for expert, first, count, _ in tiles.tiles.tolist():
+        own = tiles.order.tolist()[first : first + count]
+        assert len(own) <= 4 and own == sorted(own) and all(flat[pair] == expert for pair in own)
+        seen += own
+    assert sorted(seen) == list(range(len(flat)))
+    shared = [expert for expert, _, count, _ in tiles.tiles.tolist() if count]
+    assert len(shared) == sum(-(-int(count) // 4) for count in flat.bincount())
 
 
 def test_equal_probabilities_and_no_numbers_still_choose_different_experts(device: str):
@@ -124,6 +151,20 @@ def test_a_router_may_read_something_else_and_experts_have_factors(device):
     assert relative_error(parts.sum(0).cpu(), expected) < 2e-3
     others = reference.apply_experts(given.values.float().cpu(), plain)
     assert relative_error(others, expected) > 0.1
+
+
+@pytest.mark.parametrize(("kind", "size", "tokens"), [("Q4_K", 256, 3), ("MXFP4", 160, 8)])
+def test_both_products_at_once_give_the_bits_of_two_launches(kind, size, tokens, device, monkeypatch):
+    torch.manual_seed(6)
+    hidden, results = 256, []
+    matrices = with_biases(made(kind, 5, hidden, size, False), hidden, size)
+    experts = on_device(matrices, Routing(2, "softmax_selected", False, 1.0), "swiglu_oai", device)
+    given = activations(tokens, hidden, device)
+    for both in (False, True):
+        monkeypatch.setattr(products, "_fills_twice", lambda pairs, experts, both=both: both)
+        results.append(apply_experts(given, experts))
+    assert torch.equal(*results)
+    assert int(experts.done[0]) == 2 * tokens * (-(-2 * size // 64) + hidden // 64)
 
 
 def on_device(

@@ -33,9 +33,9 @@ def prmt(a: int, b: int, selector: int) -> int:
     return int.from_bytes(bytes(pool[pick] for pick in picks), "little")
 
 
-def select(a: int, b: int, mask: int, table: int) -> int:
-    assert table == 0xE4
-    return a & mask | b & ~mask
+def lookup(a: int, b: int, c: int, table: int) -> int:
+    assert table in (0xE4, 0xEA)
+    return a & c | b & ~c if table == 0xE4 else a & b | c
 
 
 def subtract(a: int, b: int) -> int:
@@ -50,7 +50,7 @@ INSTRUCTIONS: dict[str, Callable[..., int]] = {
     "shl.b32": lambda a, b: a << b,
     "shr.u32": lambda a, b: a >> b,
     "prmt.b32": prmt,
-    "lop3.b32": select,
+    "lop3.b32": lookup,
     "sub.rn.f16x2": subtract,
 }
 

@@ -1,0 +1,168 @@
+"""The router of a few tokens in one launch: logits, the experts of each token, and who shares an expert.
+
+Every program computes one logit; the last of a token's to finish chooses its experts, and the last of
+these finds out who shares one.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.contract import Routing
+from kernels.cuda.early import early, let_next_start, wait_for_inputs
+from kernels.experts.routing import Routes, choose
+
+FEW_TOKENS, FEW_PAIRS = 8, 64
+"""Tokens and pairs up to which this is the fastest."""
+_WARP_COLUMNS = 4096
+"""Columns of which one warp holds a row of the router and of x in registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Pairs of each expert side by side, cut into tiles."""
+
+    order: Tensor
+    """int32 [P], the pairs of one expert after those of another; an expert's in order of their tokens."""
+    tiles: Tensor
+    """int32 [P, 4]: expert, first place in `order` and number of pairs, which is 0 where no tile begins."""
+
+
+def route_few(
+    x: Tensor,
+    router: Tensor,
+    router_bias: Tensor | None,
+    selection_bias: Tensor | None,
+    factors: Tensor | None,
+    routing: Routing,
+    tickets: Tensor,
+    done: Tensor,
+    size: int,
+) -> tuple[Routes, Tiles]:
+    """x float16 [T, hidden], for at most FEW_TOKENS and FEW_PAIRS; router rows [experts, hidden] of floats.
+
+    tickets: int32 [FEW_TOKENS + 1], zero before and after; done: int32 [1 + T · used] or more, which become
+    zero. Tiles have at most `size` pairs.
+    """
+    (tokens, hidden), experts, device = x.shape, router.shape[0], x.device
+    pairs = tokens * routing.used
+    ids, order = (torch.empty(pairs, dtype=torch.int32, device=device) for _ in range(2))
+    tiles = torch.empty((pairs, 4), dtype=torch.int32, device=device)
+    weights = torch.empty(pairs, device=device)
+    logits = torch.empty((tokens, experts), device=device)
+    block = triton.next_power_of_2(hidden)
+    _route_few[(experts, tokens)](
+        x, router, x if router_bias is None else router_bias,
+        x if selection_bias is None else selection_bias, x if factors is None else factors,
+        logits, ids, weights, order, tiles, tickets, done, tokens, routing.scale,
+        H=hidden, BLOCK=block, EXPERTS=experts,
+        PADDED=triton.next_power_of_2(experts), USED=routing.used,
+        ROUTER_BIAS=router_bias is not None, BIAS=selection_bias is not None, FACTORS=factors is not None,
+        GATING=routing.gating, NORMALISED=routing.normalised, GROUPS=routing.groups,
+        GROUPS_USED=routing.groups_used, PAIRS=triton.next_power_of_2(pairs), SIZE=size,
+        num_warps=max(1, block // _WARP_COLUMNS), **early(router),
+    )  # fmt: skip
+    return Routes(ids, weights), Tiles(order, tiles)
+
+
+@triton.jit(do_not_specialize=["tokens"])
+def _route_few(
+    x: tl.tensor,
+    router: tl.tensor,
+    router_bias: tl.tensor,
+    bias: tl.tensor,
+    factors: tl.tensor,
+    logits: tl.tensor,
+    ids: tl.tensor,
+    weights: tl.tensor,
+    order: tl.tensor,
+    tiles: tl.tensor,
+    tickets: tl.tensor,
+    done: tl.tensor,
+    tokens: int,
+    scale: tl.tensor,
+    H: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EXPERTS: tl.constexpr,
+    PADDED: tl.constexpr,
+    USED: tl.constexpr,
+    ROUTER_BIAS: tl.constexpr,
+    BIAS: tl.constexpr,
+    FACTORS: tl.constexpr,
+    GATING: tl.constexpr,
+    NORMALISED: tl.constexpr,
+    GROUPS: tl.constexpr,
+    GROUPS_USED: tl.constexpr,
+    PAIRS: tl.constexpr,
+    SIZE: tl.constexpr,
+    EARLY: tl.constexpr,
+) -> None:
+    """Grid (experts, tokens), a program for each logit. Bytes: the router once, and from L2 for each token.
+
+    tickets: how many logits of each token are there, and behind them of how many tokens all are.
+    """
+    expert, token = tl.program_id(0), tl.program_id(1)
+    column = tl.arange(0, BLOCK)
+    inside = column < H
+    w = tl.load(router + expert * H + column, mask=inside, other=0.0).to(tl.float32)
+    wait_for_inputs(EARLY)
+    if (expert == 0) & (token == 0):
+        pair = tl.arange(0, PAIRS)
+        tl.store(done, 0)
+        tl.store(done + 1 + pair, 0, mask=pair < tokens * USED)
+    v = tl.load(x + token * H + column, mask=inside, other=0.0).to(tl.float32)
+    logit = tl.sum(w * v, axis=0)
+    let_next_start(EARLY)
+    if ROUTER_BIAS:
+        logit += tl.load(router_bias + expert)
+    tl.store(logits + token * EXPERTS + expert, logit)
+    # All threads' values must be written before one of them counts this program as done.
+    tl.debug_barrier()
+    if tl.atomic_add(tickets + token, 1, sem="acq_rel") == EXPERTS - 1:
+        tl.store(tickets + token, 0)
+        every = token + tl.arange(0, 1)
+        number = tl.arange(0, PADDED)[None, :]
+        score = tl.load(
+            logits + token * EXPERTS + number, mask=number < EXPERTS, other=float("-inf"),
+            cache_modifier=".cg",
+        )  # fmt: skip
+        choose(
+            score, bias, factors, ids, weights, every, tokens, scale,
+            EXPERTS, PADDED, USED, BIAS, FACTORS, GATING, NORMALISED, GROUPS, GROUPS_USED,
+        )  # fmt: skip
+        tl.debug_barrier()
+        last = tickets + tokens
+        if tl.atomic_add(last, 1, sem="acq_rel") == tokens - 1:
+            tl.store(last, 0)
+            _cut_tiles(ids, order, tiles, tokens * USED, PAIRS, SIZE)
+
+
+@triton.jit
+def _cut_tiles(
+    ids: tl.tensor,
+    order: tl.tensor,
+    tiles: tl.tensor,
+    pairs: tl.tensor,
+    PAIRS: tl.constexpr,
+    SIZE: tl.constexpr,
+) -> None:
+    """Sort the pairs by their experts, by comparing all with all; a tile is named by its first pair."""
+    place = tl.arange(0, PAIRS)
+    there = place < pairs
+    # Places behind the last pair sort behind it.
+    expert = tl.load(ids + place, mask=there, other=0x7FFFFFFF, cache_modifier=".cg")
+    # Sums are over the first axis, which a lane holds alone.
+    others = tl.load(ids + place, mask=there, other=0x7FFFFFFF, cache_modifier=".cg")[:, None]
+    same = others == expert[None, :]
+    earlier = (same & (place[:, None] < place[None, :])).to(tl.int32)
+    rank = tl.sum(earlier, axis=0)
+    at = tl.sum((others < expert[None, :]).to(tl.int32) + earlier, axis=0)
+    count = tl.sum(same.to(tl.int32), axis=0)
+    tl.store(order + at, place, mask=there)
+    own = tiles + 4 * place
+    tl.store(own, expert, mask=there)
+    tl.store(own + 1, at, mask=there)
+    tl.store(own + 2, tl.where(rank % SIZE == 0, tl.minimum(count - rank, SIZE), 0), mask=there)
