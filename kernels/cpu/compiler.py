@@ -24,14 +24,14 @@ from kernels import machine_cache
 LANES = 16
 
 F32 = ir.FloatType()
-I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 VECTOR = ir.VectorType(F32, LANES)
 INTS = ir.VectorType(I32, LANES)
 SHORTS = ir.VectorType(I16, LANES)
 _POINTER = ir.PointerType()
 
 _ENTRY = "kernel"
-_SOURCES = ("cpu/*.py", "quant/formats.py")
+_SOURCES = ("cpu/*.py", "quant/formats.py", "quant/nonlinear.py")
 """Files of `kernels` that decide what is compiled."""
 
 _LOG2_E = 1.4426950408889634
@@ -86,7 +86,7 @@ class Emitter:
         self.ir.store(initial, place)
         return place
 
-    def array(self, count: int) -> Value:
+    def array(self, count: int | Value) -> Value:
         """`count` float32 on the stack."""
         with self.ir.goto_entry_block():
             place = self.ir.alloca(F32, count)

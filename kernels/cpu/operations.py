@@ -21,10 +21,12 @@ from kernels.contract import (
 )
 from kernels.cpu.compiler import LANES, wide_registers
 from kernels.cpu.decode import add_norm, attend_decode, attention_kernel
+from kernels.cpu.experts import apply_cpu_experts, serves
 from kernels.cpu.quant_linear import MOST_ROWS, apply_quant_linear, product_kernel
 from kernels.cpu.quant_weights import QuantLinear, make_quant_linear, quant_bytes
 from kernels.quant.formats import GGMLType
 from kernels.reference.dense_linear import DenseLinear, make_dense
+from kernels.reference.experts import Experts
 from kernels.reference.gate import activate, gate
 from kernels.reference.operations import (
     DENSE_EMBEDDING_BYTES,
@@ -179,6 +181,12 @@ class CPUOperations(TorchOperations):
         if product.shape[1] < handle.dense.out_features:
             return product
         return gate(product, handle.activation) if handle.gated else activate(product, handle.activation)
+
+    def experts(self, x: Tensor, handle: Experts) -> Tensor:
+        """From the file's own blocks."""
+        if not serves(handle):
+            return super().experts(x, handle)
+        return apply_cpu_experts(x.to(torch.float32), handle, self.weight_dtype)
 
     def attend(self, qkv: Tensor, prepared: Any, layer: int, attention: LayerAttention) -> Tensor:
         """One kernel over the KV in place for passes of few tokens, where all of a context is seen."""

@@ -13,6 +13,7 @@ from gguf import GGMLQuantizationType, quants
 
 from app.models.builtin import builtin_model_path
 from kernels.contract import LayerAttention, PassLayout, QuantizedMatrix, Rotation
+from kernels.cpu.block_readers import READERS
 from kernels.cpu.operations import CPUOperations
 from kernels.cpu.quant_linear import apply_quant_linear
 from kernels.cpu.quant_weights import make_quant_linear, quant_bytes
@@ -23,7 +24,9 @@ from kernels.select import operations_for
 from tests.support.passes import Passes, load_decoder
 
 CPU = torch.device("cpu")
-AFFINE = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
+AFFINE = [type.name for type in READERS]
+HALVES = [name for name in AFFINE if name != "MXFP4"]
+"""Those with float16 scales."""
 
 
 def matrix(type: GGMLType, rows: int, columns: int, seed: int = 0, order: bool = False) -> QuantizedMatrix:
@@ -31,7 +34,8 @@ def matrix(type: GGMLType, rows: int, columns: int, seed: int = 0, order: bool =
     rng = np.random.default_rng(seed)
     block = FORMATS[type]
     raw = rng.integers(0, 256, (rows * columns // block.elements, block.nbytes), dtype=np.uint8)
-    halves = {"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2)}
+    raw[:, 0] = rng.integers(112, 124, len(raw))
+    halves = {"MXFP4": (), "Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2)}
     default = (0, 2) if type.name in ("Q4_K", "Q5_K") else (0,)
     for at in halves.get(type.name, default):
         scale = rng.uniform(0.005, 0.015, len(raw)).astype(np.float16)
@@ -96,8 +100,8 @@ def test_a_row_does_not_depend_on_the_others():
 
 def test_types_and_shapes_that_do_not_fit_stay_dense():
     assert make_quant_linear([matrix(GGMLType.Q8_0, 48, 64)], None, gated=False) is None
-    raw = torch.randint(0, 256, (32 * 64 // 32 * 18,), dtype=torch.uint8)
-    assert make_quant_linear([QuantizedMatrix(raw, GGMLType.IQ4_NL, (32, 64))], None, gated=False) is None
+    raw = torch.randint(0, 256, (32 * 64 // 64 * 36,), dtype=torch.uint8)
+    assert make_quant_linear([QuantizedMatrix(raw, GGMLType.NVFP4, (32, 64))], None, gated=False) is None
     values = torch.from_numpy(quants.quantize(np.ones((32, 64), np.float32), GGMLQuantizationType.F16))
     half = QuantizedMatrix(values.view(torch.uint8).reshape(-1), GGMLType.F16, (32, 64))
     assert make_quant_linear([half], None, gated=False) is None and quant_bytes(GGMLType.F16, (32, 64)) == 0
