@@ -133,7 +133,7 @@ def _describe(file: GGUFFile) -> ModelSummary:
         try:
             config = read_config(file)
             context = config.context_length
-            kv_bytes = 2 * config.num_layers * 2 * config.kv_size
+            kv_bytes = 2 * config.kv_values
         except ModelFileError as error:
             problem = _without_path(str(error), file.path)
     return ModelSummary(

@@ -48,12 +48,15 @@ class QuantizedMatrix:
 
 @dataclass(frozen=True, slots=True)
 class PassLayout:
-    """Which tokens of one packed pass belong to which sequence, and where their KV lives.
+    """Which tokens of one packed pass belong to which sequence, and where a group of layers has their KV.
+
+    A group's layers have keys and values of one shape and keep them for equally long; the layouts of a
+    pass for its groups differ in block tables and slots alone.
 
     `context_lens[i]` counts sequence i's tokens up to and including its last one of this pass;
     its new tokens are the last `query_lens[i]` of them. The first `num_decode` sequences decode:
     they have one new token each, and where drafts are verified (`verify_rows`) a few behind it.
-    `block_tables[i]` covers the whole context.
+    `block_tables[i]` covers the whole context; blocks that the group's layers see no more may be 0.
     """
 
     query_lens: list[int]
@@ -86,6 +89,8 @@ class LayerAttention:
     """Number among those that the pass was prepared with."""
     scale: float
     """Multiplies q·k."""
+    group: int = 0
+    """Number of its group among those that the pass was prepared with."""
     window: int = 0
     """A token sees the last `window` tokens, itself included; 0 sees all."""
     softcap: float = 0.0
@@ -195,7 +200,7 @@ class Operations(Protocol):
         ...
 
     def kv_block_bytes(self, num_layers: int, kv_heads: int, head_dim: int) -> int:
-        """Memory of one KV block in all layers."""
+        """Memory of one KV block in all layers of a group."""
         ...
 
     def check_attention(self, q_heads: int, kv_heads: int, head_dim: int) -> None:
@@ -225,15 +230,15 @@ class Operations(Protocol):
         ...
 
     def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> Any:
-        """The paged KV of one model; block 0 is scratch."""
+        """The paged KV of one group of layers; block 0 is scratch."""
         ...
 
     def weight_bytes(self, handle: Any) -> int:
         """Memory held by a weight handle."""
         ...
 
-    def prepare(self, layout: PassLayout, kv: Any, rotations: Sequence[Rotation]) -> Any:
-        """What all layers of one pass share: rotation tables, attention plans."""
+    def prepare(self, layouts: Sequence[PassLayout], kv: Sequence[Any], rotations: Sequence[Rotation]) -> Any:
+        """What all layers of one pass share: rotation tables, attention plans; a layout and KV a group."""
         ...
 
     def embed(self, ids: Tensor, handle: Any, norm: Any | None = None) -> Tensor:
@@ -295,6 +300,8 @@ class Operations(Protocol):
     def attend(self, qkv: Any, prepared: Any, layer: int, attention: LayerAttention) -> Any:
         """Normalise and rotate q and k, write k and v to their slots, attend causally over paged KV.
 
+        layer: number among those of its group.
+
         qkv [T, (q_heads + 2 kv_heads) * head_dim] as `linear` gives it; returns [T, q_heads * head_dim]
         for `linear`.
         """
@@ -313,5 +320,5 @@ class Operations(Protocol):
         ...
 
     def block_pieces(self, kv: Any, block: int) -> list[Tensor]:
-        """Views of the memory of one KV block in all layers."""
+        """Views of the memory of one KV block in all layers of a group."""
         ...

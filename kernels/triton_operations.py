@@ -79,7 +79,7 @@ class TritonEmbedding:
 
 @dataclass(slots=True)
 class TritonPass:
-    """What all layers of one pass share."""
+    """What all layers of a group share in one pass."""
 
     tables: PassTables
     kv: SlabKV
@@ -206,20 +206,24 @@ class TritonOperations:
         return TritonNorm(scale, eps, shift, centred)
 
     def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> SlabKV:
-        """Reserve addresses for the paged KV of one model."""
+        """Reserve addresses for the paged KV of one group."""
         return SlabKV(num_layers, num_blocks, kv_heads, head_dim, BLOCK_SIZE, self._kv_format, self.device)
 
     def weight_bytes(self, handle: TritonLinear | TritonExperts | TritonEmbedding | TritonNorm) -> int:
         """Memory held by a handle."""
         return handle.weight.nbytes if isinstance(handle, TritonNorm) else handle.nbytes
 
-    def prepare(self, layout: PassLayout, kv: SlabKV, rotations: Sequence[Rotation]) -> TritonPass:
+    def prepare(
+        self, layouts: Sequence[PassLayout], kv: Sequence[SlabKV], rotations: Sequence[Rotation]
+    ) -> list[TritonPass]:
         """Bring a pass's tables to the device."""
-        return self.prepare_tables(_tables(layout, self.device), kv, rotations)
+        return self.prepare_tables([_tables(layout, self.device) for layout in layouts], kv, rotations)
 
-    def prepare_tables(self, tables: PassTables, kv: SlabKV, rotations: Sequence[Rotation]) -> TritonPass:
-        """The same from tables that are there."""
-        return TritonPass(tables, kv, rotations)
+    def prepare_tables(
+        self, tables: Sequence[PassTables], kv: Sequence[SlabKV], rotations: Sequence[Rotation]
+    ) -> list[TritonPass]:
+        """The same from tables that are there, by group."""
+        return [TritonPass(own, pages, rotations) for own, pages in zip(tables, kv, strict=True)]
 
     def embed(self, ids: Tensor, handle: TritonEmbedding, norm: TritonNorm | None = None) -> Tensor:
         """Gather rows."""
@@ -273,9 +277,12 @@ class TritonOperations:
             second = second * torch.sigmoid(opened)
         return torch.cat([first, second])
 
-    def attend(self, qkv: Tensor, prepared: TritonPass, layer: int, attention: LayerAttention) -> Activations:
+    def attend(
+        self, qkv: Tensor, prepared: Sequence[TritonPass], layer: int, attention: LayerAttention
+    ) -> Activations:
         """Decode rows split by context length, chunks as packed tiles."""
-        tables, kv = prepared.tables, prepared.kv.layer(layer)
+        own = prepared[attention.group]
+        tables, kv = own.tables, own.kv.layer(layer)
         if self._batch_invariant:
             tables = replace(tables, num_decode=0)
         kv_heads, head_dim = kv.values.shape[2], kv.values.shape[4]
@@ -288,15 +295,13 @@ class TritonOperations:
         weight, eps = (None, 0.0) if qk_norm is None else (qk_norm.weight, qk_norm.eps)
         out = make_output(tables.num_tokens, shape, qkv.device)
         if tables.num_tokens == tables.num_decode and not tables.shares_kv and not self._batch_invariant:
-            plan = prepared.plan(shape, attention.rotation)
+            plan = own.plan(shape, attention.rotation)
             attend_decode(qkv, tables, kv, shape, plan, out, weight, eps, attention.sinks)
             return out
-        rotation = prepared.rotations[attention.rotation]
+        rotation = own.rotations[attention.rotation]
         q = rope_append(qkv, tables, kv, shape, rotation, weight, eps)
         if tables.num_decode:
-            attention_decode(
-                q, tables, kv, shape, prepared.plan(shape, attention.rotation), out, attention.sinks
-            )
+            attention_decode(q, tables, kv, shape, own.plan(shape, attention.rotation), out, attention.sinks)
         attention_prefill(q, tables, kv, shape, out, attention.sinks, self._batch_invariant)
         return out
 

@@ -27,6 +27,7 @@ from engine.model.spec import ModelConfig
 from engine.model.weights import Progress, load_weights
 from engine.runner.base import Runner
 from engine.runner.eager_runner import EagerRunner
+from engine.runner.model_kv import kv_block_bytes
 from engine.templates.chat_template import ChatTemplate
 from engine.tokenizer.tokenizer import Tokenizer
 from kernels.contract import Operations
@@ -156,7 +157,7 @@ def _build(
     config = read_config(file, context_length)
     _check_attention(file, config, ops)
     tokenizer = Tokenizer.from_gguf(file)
-    block_bytes = ops.kv_block_bytes(config.num_layers, config.num_kv_heads, config.head_dim)
+    block_bytes = kv_block_bytes(ops, config)
     check_block_fits(path.name, block_bytes, ops.block_size, options.kv_budget_bytes)
     options.make_room(need.weight_bytes)
     check_weights_fit(need, ops.device, options.holders())
@@ -210,8 +211,8 @@ def rebuild_model(origin: ModelOrigin, options: LoadOptions, progress: Progress)
 def _check_attention(file: GGUFFile, config: ModelConfig, ops: Operations) -> None:
     """Before anything large is read: else the first pass would fail."""
     try:
-        for heads in dict.fromkeys(layer.attention.heads for layer in config.layers):
-            ops.check_attention(heads, config.num_kv_heads, config.head_dim)
+        for one in dict.fromkeys(layer.attention for layer in config.layers):
+            ops.check_attention(one.heads, one.kv_heads, one.head_dim)
     except ValueError as error:
         key = f"{config.architecture}.attention.key_length"
         raise UnsupportedModelError(f"{file.path}: {key}: {error}.") from None

@@ -8,12 +8,9 @@ stream; what owns the slots must not close them before that stream is waited for
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
-
-from kernels.contract import Operations
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +19,9 @@ SLAB_BYTES = 64 << 20
 short enough that the driver, which others wait for meanwhile, is busy for some milliseconds only."""
 
 _ALIGN = 64
+
+PiecesOf = Callable[[int], Sequence[Tensor]]
+"""Views of the memory of a block."""
 
 
 class HostPool:
@@ -119,23 +119,17 @@ class HostPool:
         return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=self._pinned)
 
 
-def make_host_pool(ops: Operations, num_layers: int, kv_heads: int, head_dim: int) -> HostPool:
-    """No slots yet, for the KV blocks of a model of these shapes."""
-    block_bytes = ops.kv_block_bytes(num_layers, kv_heads, head_dim)
-    return HostPool(block_bytes, pinned=ops.device.type == "cuda")
-
-
-def offload(ops: Operations, kv: Any, host: HostPool, pairs: Sequence[tuple[int, int]]) -> None:
+def offload(pieces_of: PiecesOf, host: HostPool, pairs: Sequence[tuple[int, int]]) -> None:
     """Queue copies of KV blocks into host slots: pairs of (block, slot)."""
     for block, slot in pairs:
-        pieces = ops.block_pieces(kv, block)
+        pieces = pieces_of(block)
         for kept, piece in zip(host.parts(slot, pieces), pieces, strict=True):
             kept.copy_(piece, non_blocking=True)
 
 
-def reload(ops: Operations, kv: Any, host: HostPool, pairs: Sequence[tuple[int, int]]) -> None:
+def reload(pieces_of: PiecesOf, host: HostPool, pairs: Sequence[tuple[int, int]]) -> None:
     """Queue copies of host slots into KV blocks: pairs of (block, slot)."""
     for block, slot in pairs:
-        pieces = ops.block_pieces(kv, block)
+        pieces = pieces_of(block)
         for kept, piece in zip(host.parts(slot, pieces), pieces, strict=True):
             piece.copy_(kept, non_blocking=True)

@@ -28,7 +28,6 @@ def read_config(file: GGUFFile, context_length: int | None = None) -> ModelConfi
     keys = Keys(file)
     made = family.describe(keys, _plain(keys, family, context_length))
     keys.refuse_unread()
-    _check_one_kv_shape(keys, made)
     return made
 
 
@@ -76,14 +75,6 @@ def _attention(keys: Keys, family: Family, num_layers: int, hidden: int) -> list
     return [
         AttentionSpec(own, shared, head_dim, scale, rope) for own, shared in zip(heads, kv_heads, strict=True)
     ]
-
-
-def _check_one_kv_shape(keys: Keys, config: ModelConfig) -> None:
-    shapes = {(layer.attention.kv_heads, layer.attention.head_dim) for layer in config.layers}
-    if len(shapes) > 1:
-        raise keys.unsupported(
-            "attention.head_count_kv", "layers whose keys and values differ in size are not supported"
-        )
 
 
 def _vocab_size(file: GGUFFile) -> int:

@@ -22,6 +22,10 @@ class Decoder:
         self.config = config
         self.weights = weights
         self.ops = ops
+        self._numbers = {
+            layer: number for group in config.kv_groups for number, layer in enumerate(group.layers)
+        }
+        """Layer → its number in its KV group."""
 
     @property
     def rotations(self) -> Sequence[Rotation]:
@@ -29,12 +33,15 @@ class Decoder:
         return self.weights.rotations
 
     @torch.inference_mode()
-    def forward(self, ids: Tensor, layout: PassLayout, kv: Any, rows: Tensor | None) -> Tensor:
+    def forward(
+        self, ids: Tensor, layouts: Sequence[PassLayout], kv: Sequence[Any], rows: Tensor | None
+    ) -> Tensor:
         """ids int64 [T] of a packed pass → logits float32 [R, vocab] of the tokens in `rows`.
 
-        rows: int64 [R] indices into the pass, or None for all tokens. KV of all T tokens is written.
+        layouts, kv: by KV group. rows: int64 [R] indices into the pass, or None for all tokens. KV of all
+        T tokens is written.
         """
-        prepared = self.ops.prepare(layout, kv, self.rotations)
+        prepared = self.ops.prepare(layouts, kv, self.rotations)
         return self.ops.logits(self.run(ids, prepared, rows))
 
     def run(self, ids: Tensor, prepared: Any, rows: Tensor | None) -> Any:
@@ -62,7 +69,7 @@ class Decoder:
         qkv = ops.linear(x, layer.qkv)
         if layer.all_heads_norms:
             qkv = ops.norm_columns(qkv, layer.all_heads_norms)
-        attended = ops.attend(qkv, prepared, index, layer.attention)
+        attended = ops.attend(qkv, prepared, self._numbers[index], layer.attention)
         if layer.attn_gate is not None:
             attended = ops.sigmoid_gate(attended, ops.linear(x, layer.attn_gate))
         delta = ops.linear(attended, layer.attn_output)

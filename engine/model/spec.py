@@ -6,6 +6,7 @@ know no architecture's name. Without torch, so that listing model files stays ch
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class RopePairing(StrEnum):
@@ -86,6 +87,15 @@ class RopeConfig:
         )
 
 
+class KVShape(NamedTuple):
+    """What a layer keeps of each token, and for how long."""
+
+    window: int
+    """Tokens that are needed, the newest included; 0: all."""
+    kv_heads: int
+    head_dim: int
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionSpec:
     """The attention of one layer."""
@@ -121,6 +131,11 @@ class AttentionSpec:
     def kv_size(self) -> int:
         """Width of all key (or value) heads."""
         return self.kv_heads * self.head_dim
+
+    @property
+    def kv_shape(self) -> KVShape:
+        """What layers of a KV group have in common."""
+        return KVShape(self.window, self.kv_heads, self.head_dim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +186,14 @@ class LayerSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class KVGroup:
+    """Layers whose keys and values are of one shape and are needed for equally long."""
+
+    shape: KVShape
+    layers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Shapes and constants of one decoder."""
 
@@ -199,19 +222,17 @@ class ModelConfig:
         return len(self.layers)
 
     @property
-    def num_kv_heads(self) -> int:
-        """Of every layer."""
-        return self.layers[0].attention.kv_heads
+    def kv_groups(self) -> tuple[KVGroup, ...]:
+        """All layers; those that see everything come first."""
+        members: dict[KVShape, list[int]] = {}
+        for index, layer in enumerate(self.layers):
+            members.setdefault(layer.attention.kv_shape, []).append(index)
+        return tuple(KVGroup(shape, tuple(layers)) for shape, layers in sorted(members.items()))
 
     @property
-    def head_dim(self) -> int:
-        """Of every layer."""
-        return self.layers[0].attention.head_dim
-
-    @property
-    def kv_size(self) -> int:
-        """Width of all key (or value) heads of every layer."""
-        return self.layers[0].attention.kv_size
+    def kv_values(self) -> int:
+        """Values that all layers keep of one token while it is seen."""
+        return sum(2 * layer.attention.kv_size for layer in self.layers)
 
     @property
     def ropes(self) -> tuple[RopeConfig | None, ...]:

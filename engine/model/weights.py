@@ -156,6 +156,7 @@ class _Loader:
         return LayerAttention(
             rotation=self.config.ropes.index(attention.rope),
             scale=attention.scale,
+            group=[group.shape for group in self.config.kv_groups].index(attention.kv_shape),
             window=attention.window,
             softcap=attention.softcap,
             sinks=self.vector(f"{prefix}.attn_sinks.weight").to(self.ops.device) if attention.sinks else None,

@@ -2,15 +2,15 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from engine.device.host_pool import make_host_pool, offload, reload
+from engine.device.host_pool import HostPool, offload, reload
 from engine.model.decoder import Decoder
 from engine.runner.base import PassNotes
 from engine.runner.input_batch import pack, whole_prompt
+from engine.runner.model_kv import ModelKV
 from engine.runner.sampler import Sampled, sample_rows
 from engine.scheduler.plan import ModelBatch
 from engine.scheduler.sequence import Sequence
@@ -27,11 +27,8 @@ class EagerRunner:
         self.decoder = decoder
         self.block_size = decoder.ops.block_size
         self.verify_rows = decoder.ops.verify_rows
-        config = decoder.config
-        self.kv: Any = decoder.ops.make_kv(
-            config.num_layers, num_blocks, config.num_kv_heads, config.head_dim
-        )
-        self.host_pool = make_host_pool(decoder.ops, config.num_layers, config.num_kv_heads, config.head_dim)
+        self.kv = ModelKV(decoder.ops, decoder.config, num_blocks)
+        self.host_pool = HostPool(self.kv.block_bytes, pinned=False)
         self.notes = PassNotes()
         self.freed = threading.Event()
 
@@ -48,7 +45,8 @@ class EagerRunner:
     def _pass(self, batch: ModelBatch) -> Sampled:
         ops = self.decoder.ops
         packed = pack(batch, self.block_size, ops.device)
-        logits = self.decoder.forward(packed.ids, packed.layout, self.kv, packed.logit_rows)
+        layouts = self.kv.by_group([packed.layout])
+        logits = self.decoder.forward(packed.ids, layouts, self.kv.groups, packed.logit_rows)
         if not packed.sampled:
             return Sampled({}, {})
         return sample_rows(logits, packed.sampled, batch.drafts)
@@ -70,12 +68,12 @@ class EagerRunner:
     @torch.inference_mode()
     def offload_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """Copy KV blocks to host slots."""
-        offload(self.decoder.ops, self.kv, self.host_pool, pairs)
+        offload(self.kv.pieces, self.host_pool, pairs)
 
     @torch.inference_mode()
     def reload_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """Copy host slots to KV blocks."""
-        reload(self.decoder.ops, self.kv, self.host_pool, pairs)
+        reload(self.kv.pieces, self.host_pool, pairs)
 
     def close(self) -> None:
         """Give host memory back; all else goes with the object."""
@@ -100,8 +98,7 @@ class EagerRunner:
     @torch.inference_mode()
     def logits(self, token_ids: list[int]) -> Tensor:
         """float32 [T, vocab] of a prompt by itself, in KV of its own."""
-        config, ops = self.decoder.config, self.decoder.ops
         blocks = (len(token_ids) + self.block_size - 1) // self.block_size + 1
-        kv = ops.make_kv(config.num_layers, blocks, config.num_kv_heads, config.head_dim)
-        packed = whole_prompt(token_ids, self.block_size, ops.device)
-        return self.decoder.forward(packed.ids, packed.layout, kv, None).cpu()
+        kv = ModelKV(self.decoder.ops, self.decoder.config, blocks)
+        packed = whole_prompt(token_ids, self.block_size, self.decoder.ops.device)
+        return self.decoder.forward(packed.ids, kv.by_group([packed.layout]), kv.groups, None).cpu()

@@ -14,7 +14,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from engine.device.host_pool import make_host_pool, offload, reload
+from engine.device.host_pool import HostPool, offload, reload
 from engine.device.stream import Mark, open_stream
 from engine.model.decoder import Decoder
 from engine.runner.base import PassNotes
@@ -30,6 +30,7 @@ from engine.runner.cuda_graph import (
 )
 from engine.runner.in_flight import InFlightStep, read_report, sampled_rows
 from engine.runner.input_batch import whole_prompt
+from engine.runner.model_kv import ModelKV
 from engine.runner.persistent_batch import PersistentBatch
 from engine.runner.sampler import Sampled, edits_logits
 from engine.runner.warmup import CompileThread
@@ -64,7 +65,7 @@ class GraphRunner:
     def __init__(
         self, decoder: Decoder, num_blocks: int, context_length: int, end_ids: Iterable[int]
     ) -> None:
-        ops, config = decoder.ops, decoder.config
+        ops = decoder.ops
         assert isinstance(ops, TritonOperations)
         self.decoder = decoder
         self.block_size = ops.block_size
@@ -73,14 +74,14 @@ class GraphRunner:
         self._ops = ops
         self._stream = open_stream(ops.device)
         with torch.inference_mode(), self._stream.current():
-            self.kv = ops.make_kv(config.num_layers, num_blocks, config.num_kv_heads, config.head_dim)
+            self.kv = ModelKV(decoder.ops, decoder.config, num_blocks)
             try:
                 self._state, self._sampler = self._make_state(MAX_ROWS)
                 self._reports = self._stream.host_tensor(*self._state.ring.shape)
             except BaseException:
                 self.kv.close()
                 raise
-        self.host_pool = make_host_pool(ops, config.num_layers, config.num_kv_heads, config.head_dim)
+        self.host_pool = HostPool(self.kv.block_bytes, pinned=ops.device.type == "cuda")
         self._mapped = self.kv.mapped_bytes
         self._moved: Mark | None = None
         """The last copy between device and host blocks."""
@@ -241,14 +242,13 @@ class GraphRunner:
     @torch.inference_mode()
     def logits(self, token_ids: list[int]) -> Tensor:
         """float32 [T, vocab] of a prompt by itself, in KV of its own."""
-        config, ops = self.decoder.config, self._ops
         blocks = (len(token_ids) + self.block_size - 1) // self.block_size + 1
         with self._stream.current():
-            kv = ops.make_kv(config.num_layers, blocks, config.num_kv_heads, config.head_dim)
+            kv = ModelKV(self.decoder.ops, self.decoder.config, blocks)
             try:
                 kv.back(blocks)
-                packed = whole_prompt(token_ids, self.block_size, ops.device)
-                return self.decoder.forward(packed.ids, packed.layout, kv, None).cpu()
+                packed = whole_prompt(token_ids, self.block_size, self._ops.device)
+                return self.decoder.forward(packed.ids, kv.by_group([packed.layout]), kv.groups, None).cpu()
             finally:
                 self._stream.synchronize()
                 kv.close()
@@ -276,7 +276,7 @@ class GraphRunner:
     def offload_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """Queue copies of KV blocks to pinned host slots, behind the passes launched so far."""
         with self._stream.current():
-            offload(self._ops, self.kv, self.host_pool, pairs)
+            offload(self.kv.pieces, self.host_pool, pairs)
             self.notes.add(f"{len(pairs)} blocks to host memory")
             self._moved = self._stream.mark()
 
@@ -288,7 +288,7 @@ class GraphRunner:
         """
         self.kv.back(max((block + 1 for block, _ in pairs), default=0))
         with self._stream.current():
-            reload(self._ops, self.kv, self.host_pool, pairs)
+            reload(self.kv.pieces, self.host_pool, pairs)
             self.notes.add(f"{len(pairs)} blocks from host memory")
             self._moved = self._stream.mark()
 
@@ -322,7 +322,8 @@ class GraphRunner:
         decoder = self.decoder
         set_draft_rows(state, sampler, buffers)
         fill_pass(state, buffers)
-        prepared = self._ops.prepare_tables(buffers.tables, self.kv, decoder.rotations)
+        tables = self.kv.by_group([buffers.tables])
+        prepared = self._ops.prepare_tables(tables, self.kv.groups, decoder.rotations)
         logits = decoder.run(buffers.ids, prepared, buffers.logit_rows)
         lengths = state.rows[:, LENGTH.value]
         ids, finite = sample(logits, sampler, buffers.sampled_slots, lengths)

@@ -10,9 +10,9 @@ device has of them (here), and on the device its state and how it is sampled (`D
 from collections.abc import Container
 from dataclasses import dataclass
 
+from engine.runner.model_kv import ModelKV
 from engine.runner.sampler import edits_logits
 from engine.scheduler.sequence import Sequence
-from kernels.kv.slab_kv import SlabKV
 from kernels.state.decode_state import DecodeState
 from kernels.state.sampler_state import RowParameters, SamplerState
 
@@ -36,7 +36,7 @@ class _Row:
 class PersistentBatch:
     """Assigns the rows of one model's state to its sequences."""
 
-    def __init__(self, state: DecodeState, sampler: SamplerState, kv: SlabKV) -> None:
+    def __init__(self, state: DecodeState, sampler: SamplerState, kv: ModelKV) -> None:
         self._state = state
         self._kv = kv
         self._sampler = sampler

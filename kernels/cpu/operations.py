@@ -142,10 +142,9 @@ class CPUOperations(TorchOperations):
             return super().weight_bytes(handle)
         return handle.dense.nbytes + (0 if handle.quantised is None else handle.quantised.nbytes)
 
-    def prepare(self, layout: PassLayout, kv: PagedKV, rotations: Sequence[Rotation]) -> CPUPass:
-        """As the definition's, and the tables of a pass of few tokens or of decode rows alone."""
-        base = super().prepare(layout, kv, rotations)
-        made = CPUPass(base.kv, base.rotations, base.slots, base.layout)
+    def _prepare(self, layout: PassLayout, kv: PagedKV, rotations: Sequence[Rotation]) -> CPUPass:
+        """With the tables of a pass of few tokens or of decode rows alone."""
+        made = CPUPass(kv, rotations, layout)
         aligned = not kv.head_dim % LANES and not kv.block_size % LANES
         few = sum(layout.query_lens) <= self.few_tokens
         if aligned and (few or layout.num_decode == len(layout.query_lens)):
@@ -192,12 +191,13 @@ class CPUOperations(TorchOperations):
         """One kernel over the KV in place for passes of few tokens, where all of a context is seen."""
         seen_whole = not attention.window and not attention.softcap and attention.sinks is None
         other_queries = attention.temperature or attention.norm_rotated
-        if prepared.decode is None or not seen_whole or other_queries:
+        own = prepared[attention.group]
+        if own.decode is None or not seen_whole or other_queries:
             return super().attend(qkv, prepared, layer, attention)
-        norm, tables = attention.qk_norm, prepared.decode
+        norm, tables = attention.qk_norm, own.decode
         return attend_decode(
-            qkv.to(torch.float32).contiguous(), prepared.rotations[attention.rotation],
-            None if norm is None else (norm.scaled, norm.eps_length), prepared.kv, layer, tables.tables,
+            qkv.to(torch.float32).contiguous(), own.rotation(attention.rotation),
+            None if norm is None else (norm.scaled, norm.eps_length), own.kv, layer, tables.tables,
             tables.starts, tables.contexts, attention.scale,
         )  # fmt: skip
 

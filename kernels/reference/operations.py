@@ -64,15 +64,25 @@ class NormWeight:
 
 @dataclass(slots=True)
 class PreparedPass:
-    """What all layers of one pass share."""
+    """What all layers of a group share in one pass."""
 
     kv: paged_kv.PagedKV
-    rotations: list[Tensor]
-    """complex64 [T, 1, head_dim / 2]: cos + i·sin, scaled; 1 where a pair does not rotate."""
-    slots: Tensor
+    kinds: Sequence[Rotation]
     layout: PassLayout
+    tables: dict[int, Tensor] = field(default_factory=dict)
+    """By kind of rotation."""
     plans: dict[int, AttentionPlan] = field(default_factory=dict)
     """By window."""
+
+    def rotation(self, kind: int) -> Tensor:
+        """complex64 [T, 1, head_dim / 2]: cos + i·sin, scaled; 1 where a pair does not rotate.
+
+        Made in float64: float32 angles lose a third of a digit per 1,000 positions.
+        """
+        if kind not in self.tables:
+            positions = self.layout.positions.to(torch.float64)[:, None]
+            self.tables[kind] = _rotation_table(self.kinds[kind], positions, self.kv.head_dim // 2)
+        return self.tables[kind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +187,7 @@ class TorchOperations:
         return NormWeight(scaled, length, None if bias is None else self.make_vector(bias), centred)
 
     def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> paged_kv.PagedKV:
-        """Reserve the paged KV of one model."""
+        """Reserve the paged KV of one group."""
         return paged_kv.make_paged_kv(
             num_layers, num_blocks, kv_heads, head_dim, self.block_size, self.kv_dtype, self.device
         )
@@ -199,12 +209,15 @@ class TorchOperations:
         return handle.nbytes
 
     def prepare(
+        self, layouts: Sequence[PassLayout], kv: Sequence[paged_kv.PagedKV], rotations: Sequence[Rotation]
+    ) -> list[PreparedPass]:
+        """By group."""
+        return [self._prepare(layout, pages, rotations) for layout, pages in zip(layouts, kv, strict=True)]
+
+    def _prepare(
         self, layout: PassLayout, kv: paged_kv.PagedKV, rotations: Sequence[Rotation]
     ) -> PreparedPass:
-        """Rotation in float64: float32 angles lose a third of a digit per 1,000 positions."""
-        positions = layout.positions.to(torch.float64)[:, None]
-        tables = [_rotation_table(one, positions, kv.head_dim // 2) for one in rotations]
-        return PreparedPass(kv, tables, layout.slot_mapping, layout)
+        return PreparedPass(kv, rotations, layout)
 
     def embed(self, ids: Tensor, handle: Embedding, norm: NormWeight | None = None) -> Tensor:
         """Gather rows."""
@@ -263,14 +276,17 @@ class TorchOperations:
             second = second * torch.sigmoid(self.linear(x, gate).to(torch.float32))
         return first.add_(second)
 
-    def attend(self, qkv: Tensor, prepared: PreparedPass, layer: int, attention: LayerAttention) -> Tensor:
+    def attend(
+        self, qkv: Tensor, prepared: Sequence[PreparedPass], layer: int, attention: LayerAttention
+    ) -> Tensor:
         """Planned at the first layer of a kind."""
-        kv, window = prepared.kv, attention.window
-        q = self._rope_and_store(qkv, prepared, layer, attention).to(self._attention_dtype)
-        if window not in prepared.plans:
-            prepared.plans[window] = plan_attention(prepared.layout, kv.block_size, q, window)
+        own = prepared[attention.group]
+        kv, window = own.kv, attention.window
+        q = self._rope_and_store(qkv, own, layer, attention).to(self._attention_dtype)
+        if window not in own.plans:
+            own.plans[window] = plan_attention(own.layout, kv.block_size, q, window)
         return attend(
-            q, kv.layers[layer], kv.kv_heads, prepared.plans[window], attention.scale, attention.softcap,
+            q, kv.layers[layer], kv.kv_heads, own.plans[window], attention.scale, attention.softcap,
             attention.sinks,
         )  # fmt: skip
 
@@ -300,13 +316,13 @@ class TorchOperations:
         if norm is not None and not attention.norm_rotated:
             rotated.copy_(_norm(rotated, norm))
         turned = torch.view_as_complex(rotated.unflatten(-1, (dim // 2, 2)))
-        turned.mul_(prepared.rotations[attention.rotation])
+        turned.mul_(prepared.rotation(attention.rotation))
         if norm is not None and attention.norm_rotated:
             rotated.copy_(_norm(rotated, norm))
         if attention.temperature:
             heads[:, :q_heads].mul_(_temperatures(attention, prepared.layout.positions))
         new = heads[:, q_heads:].transpose(0, 1)
-        kv.layers[layer].index_copy_(1, prepared.slots, new.to(self.kv_dtype))
+        kv.layers[layer].index_copy_(1, prepared.layout.slot_mapping, new.to(self.kv_dtype))
         return heads[:, :q_heads]
 
     def block_pieces(self, kv: paged_kv.PagedKV, block: int) -> list[Tensor]:

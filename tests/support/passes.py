@@ -10,6 +10,7 @@ from engine.model.config import read_config
 from engine.model.decoder import Decoder
 from engine.model.spec import ModelConfig
 from engine.model.weights import load_weights
+from engine.runner.model_kv import ModelKV
 from kernels.contract import Operations, PassLayout
 from kernels.select import CPU_BLOCK_SIZE as BLOCK_SIZE
 from kernels.select import operations_for
@@ -44,10 +45,10 @@ class Passes:
         )
         free = (order + 1).tolist()
         self.tables = {name: [free.pop(0) for _ in range(count)] for name, count in blocks.items()}
-        config = decoder.config
-        self.kv = decoder.ops.make_kv(config.num_layers, total + 1, config.num_kv_heads, config.head_dim)
-        for layer in self.kv.layers:
-            layer[:, BLOCK_SIZE:].fill_(float("nan"))
+        self.kv = ModelKV(decoder.ops, decoder.config, total + 1)
+        for group in self.kv.groups:
+            for layer in group.layers:
+                layer[:, BLOCK_SIZE:].fill_(float("nan"))
 
     def run(self, *spans: tuple[str, int]) -> None:
         """One packed pass: (sequence, how many of its next tokens), decode rows first."""
@@ -69,7 +70,8 @@ class Passes:
         while decode < len(lens) and lens[decode] == 1 and contexts[decode] > 1:
             decode += 1
         layout = PassLayout(lens, contexts, tables, decode, torch.tensor(positions), torch.tensor(slots))
-        logits = self.decoder.forward(torch.tensor(ids), layout, self.kv, torch.tensor(rows))
+        layouts = self.kv.by_group([layout])
+        logits = self.decoder.forward(torch.tensor(ids), layouts, self.kv.groups, torch.tensor(rows))
         for (name, _), row in zip(spans, logits, strict=True):
             self.logits[name] = row.clone()
 

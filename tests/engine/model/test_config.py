@@ -148,11 +148,12 @@ def test_sizes_may_be_given_for_each_layer(tmp_path):
     made = config(
         tmp_path, block_count=3, attention__head_count_kv=[2, 2, 2], feed_forward_length=[96, 64, 96]
     )
-    assert (made.num_kv_heads, [layer.ffn_size for layer in made.layers]) == (2, [96, 64, 96])
+    assert [layer.attention.kv_heads for layer in made.layers] == [2, 2, 2]
+    assert [layer.ffn_size for layer in made.layers] == [96, 64, 96]
     made = config(tmp_path, block_count=3, attention__head_count=[4, 2, 4])
     assert [layer.attention.heads for layer in made.layers] == [4, 2, 4]
-    with pytest.raises(UnsupportedModelError, match="head_count_kv: layers whose keys and values differ"):
-        config(tmp_path, block_count=3, attention__head_count_kv=[4, 2, 1])
+    made = config(tmp_path, block_count=3, attention__head_count_kv=[4, 2, 4])
+    assert [(group.shape.kv_heads, group.layers) for group in made.kv_groups] == [(2, (1,)), (4, (0, 2))]
     with pytest.raises(ModelFileError, match="head_count_kv: 0 is not a positive size"):
         config(tmp_path, attention__head_count_kv=[0, 0])
     with pytest.raises(ModelFileError, match="feed_forward_length: is no list of whole numbers for 3"):

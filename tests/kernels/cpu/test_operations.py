@@ -148,7 +148,7 @@ def test_attention_equals_definition(kv_dtype: str, dim: int, normed: bool):
         kv.layers[0].copy_(earlier)
         kv.layers[0][:, :16] = 0
         norm = ops.make_norm(torch.ones(q_heads + kv_heads, dim) * 1.5, 1e-6) if normed else None
-        prepared = ops.prepare(layout, kv, [rotation])
+        prepared = ops.prepare([layout], [kv], [rotation])
         results.append(ops.attend(qkv.clone(), prepared, 0, LayerAttention(0, dim**-0.5, qk_norm=norm)))
         written.append(kv.layers[0][:, torch.tensor(slots)].float())
     assert relative(*results) < (2e-6 if kv_dtype == "float32" else 1e-3)
@@ -176,9 +176,8 @@ def test_tokens_of_one_pass_attend_as_one_by_one(kind: type[TorchOperations], kv
         slots = [t[p // 16] * 16 + p % 16 for t, place in zip(tables, places, strict=True) for p in place]
         positions = torch.tensor([p for place in places for p in place])
         layout = PassLayout(lens, ends, tables, len(lens), positions, torch.tensor(slots))
-        return ops.attend(
-            qkv[rows].clone(), ops.prepare(layout, kv, [rotation]), 0, LayerAttention(0, 0.1, qk_norm=norm)
-        )
+        prepared = ops.prepare([layout], [kv], [rotation])
+        return ops.attend(qkv[rows].clone(), prepared, 0, LayerAttention(0, 0.1, qk_norm=norm))
 
     together, written = attend(list(range(12)), lens, ends, tables), kv.layers[0].clone()
     kv.layers[0].copy_(before)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from engine.api.request import Request, SamplingParams
 from engine.core.pass_recovery import PassRecovery
+from engine.model.spec import KVGroup, KVShape
 from engine.runner import cuda_graph
 from engine.runner.graph_runner import GraphRunner
 from engine.runner.sampler import Sampled
@@ -29,7 +30,7 @@ class HashModel:
     """A decoder whose logits are a hash of the tokens that it finds in the pages of a row's context."""
 
     def __init__(self, device: str) -> None:
-        self.config = SimpleNamespace(num_layers=1, num_kv_heads=1, head_dim=64, vocab_size=VOCAB)
+        self.config = SimpleNamespace(kv_groups=[KVGroup(KVShape(0, 1, 64), (0,))], vocab_size=VOCAB)
         self.rotations: list[Rotation] = []
         self.ops = TritonOperations(torch.device(device), "float16")
         self.pages = [-1] * BLOCKS * BLOCK_SIZE
@@ -37,11 +38,11 @@ class HashModel:
         """A context's length whose logits are no numbers."""
         self.fails = 0
 
-    def run(self, ids: Tensor, prepared: TritonPass, logit_rows: Tensor) -> Tensor:
+    def run(self, ids: Tensor, prepared: list[TritonPass], logit_rows: Tensor) -> Tensor:
         if self.fails:
             self.fails -= 1
             raise RuntimeError("a cosmic ray")
-        tables = prepared.tables
+        tables = prepared[0].tables
         for slot, token in zip(tables.slots.tolist(), ids.tolist(), strict=True):
             self.pages[slot] = token
         lengths, starts = tables.context_lens.tolist(), tables.query_starts.tolist()
@@ -222,7 +223,7 @@ def test_attention_of_a_draft_sees_the_drafts_before_it(device, batch_invariant,
             num_tokens=len(rows),
             shares_kv=len(rows) > 1,
         )
-        prepared = ops.prepare_tables(tables, kv, [rotation])
+        prepared = ops.prepare_tables([tables], [kv], [rotation])
         part = qkv[:, rows.start : rows.stop].contiguous()
         return ops.attend(part, prepared, 0, LayerAttention(0, 32**-0.5)).values
 

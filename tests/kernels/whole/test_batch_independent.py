@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from engine.model.decoder import Decoder
+from engine.runner.model_kv import ModelKV
 from kernels import triton_operations
 from kernels.contract import PassLayout
 from kernels.triton_operations import TritonOperations
@@ -22,8 +23,7 @@ class Passes:
 
     def __init__(self, decoder: Decoder, tokens: dict[str, list[int]]) -> None:
         self.decoder, self.tokens = decoder, tokens
-        config = decoder.config
-        self.kv = decoder.ops.make_kv(config.num_layers, 10, config.num_kv_heads, config.head_dim)
+        self.kv = ModelKV(decoder.ops, decoder.config, 10)
         self.kv.back(10)
 
     def run(self, *spans: tuple[str, int, int], decode: int = 0) -> dict[str, Tensor]:
@@ -45,7 +45,8 @@ class Passes:
             torch.tensor(slots),
         )
         with torch.inference_mode():
-            prepared = self.decoder.ops.prepare(layout, self.kv, self.decoder.rotations)
+            layouts = self.kv.by_group([layout])
+            prepared = self.decoder.ops.prepare(layouts, self.kv.groups, self.decoder.rotations)
             rows = torch.tensor(last, dtype=torch.int32, device=device)
             logits = self.decoder.run(torch.tensor(ids, device=device), prepared, rows)
         return {name: logits[:, row].clone() for row, (name, _, _) in enumerate(spans)}

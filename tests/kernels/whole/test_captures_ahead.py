@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from engine.api.request import Request
+from engine.model.spec import KVGroup, KVShape
 from engine.runner import cuda_graph, graph_runner
 from engine.runner.cuda_graph import PassSize
 from engine.runner.graph_runner import GraphRunner
@@ -33,7 +34,7 @@ class Captures:
             original(one, compute)
 
         monkeypatch.setattr(cuda_graph.CUDAGraphPass, "capture", capture)
-        config = SimpleNamespace(num_layers=1, num_kv_heads=2, head_dim=64, vocab_size=300)
+        config = SimpleNamespace(kv_groups=[KVGroup(KVShape(0, 2, 64), tuple(range(1)))], vocab_size=300)
         ops = TritonOperations(torch.device(device), "float16")
         self.runner = GraphRunner(SimpleNamespace(ops=ops, config=config), 40, 256, [])
 

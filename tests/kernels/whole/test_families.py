@@ -12,6 +12,7 @@ from engine.gguf.file import open_gguf
 from engine.model.config import read_config
 from engine.model.decoder import Decoder
 from engine.model.families import FAMILIES
+from engine.runner.model_kv import ModelKV
 from kernels.contract import PassLayout
 from kernels.cuda.activations import SUM_WIDTH
 from kernels.triton_operations import BLOCK_SIZE, TritonOperations
@@ -35,7 +36,7 @@ INTERPRETED = 22
 def has_kernels(golden: FamilyGolden) -> bool:
     """Whether the attention kernels serve heads of this model's size."""
     with TemporaryDirectory() as folder, open_gguf(golden.write_model(Path(folder))) as file:
-        return read_config(file).head_dim % SUM_WIDTH == 0
+        return all(group.shape.head_dim % SUM_WIDTH == 0 for group in read_config(file).kv_groups)
 
 
 GOLDENS = [golden for golden in all_families() if golden.architecture in FAMILIES and has_kernels(golden)]
@@ -46,8 +47,7 @@ class Reader:
 
     def __init__(self, decoder: Decoder, tokens: list[int]) -> None:
         self.decoder, self.tokens, self.computed = decoder, tokens, 0
-        config = decoder.config
-        self.kv = decoder.ops.make_kv(config.num_layers, 3, config.num_kv_heads, config.head_dim)
+        self.kv = ModelKV(decoder.ops, decoder.config, 3)
         self.kv.back(3)
 
     @torch.inference_mode()
@@ -61,7 +61,7 @@ class Reader:
         device = self.decoder.ops.device
         ids = torch.tensor(self.tokens[start:end], device=device)
         rows = torch.tensor([count - 1], dtype=torch.int32, device=device)
-        return self.decoder.forward(ids, layout, self.kv, rows)[0].cpu()
+        return self.decoder.forward(ids, self.kv.by_group([layout]), self.kv.groups, rows)[0].cpu()
 
 
 @pytest.fixture

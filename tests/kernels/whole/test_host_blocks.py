@@ -9,6 +9,7 @@ import torch
 
 from engine.device import host_pool
 from engine.device.host_pool import HostPool
+from engine.model.spec import KVGroup, KVShape
 from engine.runner.eager_runner import EagerRunner
 from engine.runner.graph_runner import GraphRunner
 from kernels.contract import Operations
@@ -17,7 +18,7 @@ from kernels.reference.operations import TorchOperations
 from kernels.select import CPU_BLOCK_SIZE
 from kernels.triton_operations import TritonOperations
 
-CONFIG = SimpleNamespace(num_layers=3, num_kv_heads=2, head_dim=64, vocab_size=300)
+CONFIG = SimpleNamespace(kv_groups=[KVGroup(KVShape(0, 2, 64), tuple(range(3)))], vocab_size=300)
 BLOCKS = 9
 KINDS = {
     "graph": ["float16", "bfloat16", "q8_0"],
@@ -45,14 +46,14 @@ def make_runner(kind: str, kv_dtype: str, device: str):
 
 
 def block_bytes(runner, block: int) -> list[torch.Tensor]:
-    pieces = runner.decoder.ops.block_pieces(runner.kv, block)
+    pieces = runner.kv.pieces(block)
     return [piece.contiguous().view(torch.uint8).cpu().clone() for piece in pieces]
 
 
 def fill(runner, block: int, seed: int) -> None:
     """Random bits: no number, infinities and denormals among them."""
     generator = torch.Generator().manual_seed(seed)
-    for piece in runner.decoder.ops.block_pieces(runner.kv, block):
+    for piece in runner.kv.pieces(block):
         bits = torch.randint(0, 256, (piece.nbytes,), dtype=torch.uint8, generator=generator)
         piece.copy_(bits.view(piece.dtype).view(piece.shape))
 
@@ -65,8 +66,8 @@ def test_blocks_come_back_as_they_were(device, monkeypatch):
         with torch.inference_mode(), in_stream(runner):
             runner.reload_blocks([])
             ops = runner.decoder.ops
-            expected = ops.kv_block_bytes(CONFIG.num_layers, CONFIG.num_kv_heads, CONFIG.head_dim)
-            assert sum(piece.nbytes for piece in ops.block_pieces(runner.kv, 1)) == expected
+            expected = ops.kv_block_bytes(3, 2, 64)
+            assert sum(piece.nbytes for piece in runner.kv.pieces(1)) == expected
             for block in range(1, BLOCKS):
                 fill(runner, block, block)
             before = {block: block_bytes(runner, block) for block in range(1, BLOCKS)}

@@ -13,6 +13,7 @@ import torch
 import engine.engine as facade
 from engine.api.errors import EngineError
 from engine.engine import Engine
+from engine.model.spec import KVGroup, KVShape
 from engine.runner import graph_runner
 from engine.runner.graph_runner import GraphRunner
 from engine.runner.warmup import CompileThread
@@ -47,7 +48,7 @@ def slow(monkeypatch) -> SlowCompile:
 
 
 def make_runner(device: str) -> GraphRunner:
-    config = SimpleNamespace(num_layers=2, num_kv_heads=2, head_dim=64, vocab_size=300)
+    config = SimpleNamespace(kv_groups=[KVGroup(KVShape(0, 2, 64), tuple(range(2)))], vocab_size=300)
     ops = TritonOperations(torch.device(device), "float16")
     runner = GraphRunner(SimpleNamespace(ops=ops, config=config), 5, 256, [])
     runner.frees = 0
