@@ -87,15 +87,9 @@ def _word(value: int) -> Value:
     return ir.Constant(I32, value)
 
 
-def _spread(e: Emitter, word: Value) -> Value:
-    """An int32 in every lane."""
-    first = e.ir.insert_element(ir.Constant(INTS, ir.Undefined), word, _word(0))
-    return e.shuffle(first, [0] * LANES)
-
-
 def _bits(e: Emitter, packed: Value, shift: Value, mask: int) -> Value:
     """(byte >> shift) & mask in every lane; shift int64."""
-    return e.ir.and_(e.ir.lshr(packed, _spread(e, e.ir.trunc(shift, I32))), _all(mask))
+    return e.ir.and_(e.ir.lshr(packed, e.spread(e.ir.trunc(shift, I32))), _all(mask))
 
 
 def _raised(e: Emitter, bits: Value, shift: int, low: Value) -> Value:
@@ -141,7 +135,7 @@ def _legacy(start: int, high: bool, middle: float | None) -> BlockReader:
         both = [_bits(e, packed, e.const(shift), 15) for shift in (0, 4)]
         if not high:
             return both
-        fifths = _spread(e, e.ir.load(e.address(block, e.const(start - 4), I8), typ=I32, align=1))
+        fifths = e.spread(e.ir.load(e.address(block, e.const(start - 4), I8), typ=I32, align=1))
         for half in range(2):
             bits = _fields(e, fifths, range(LANES * half, LANES * (half + 1)), [1] * LANES)
             both[half] = _raised(e, bits, 4, both[half])

@@ -179,16 +179,16 @@ def open_kernel(gate: GGMLType, up: GGMLType, activation: Activation) -> ir.Modu
 
                     rows.row(e.address(own, e.ir.mul(row, rows.row_bytes), I8), first, end, take)
         with e.loop(first, end) as pair:
-            parts = []
+            both = []
             for part in map(e.const, range(2)):
                 at = e.ir.add(place(expert, part), start)
                 value = e.variable(e.load(e.address(products, e.ir.add(place(pair, part), start))))
                 with e.ir.if_then(e.ir.icmp_signed("!=", e.ir.ptrtoint(bias, I64), e.const(0))):
                     added = e.ir.fadd(e.ir.load(value, typ=VECTOR), e.load(e.address(bias, at)))
                     e.ir.store(added, value)
-                parts.append(e.ir.load(value, typ=VECTOR))
+                both.append(e.ir.load(value, typ=VECTOR))
             weight = e.splat(e.load(e.address(weights, pair), F32))
-            opened = e.ir.fmul(_gate(e, activation, *parts), weight)
+            opened = e.ir.fmul(_gate(e, activation, *both), weight)
             e.store(opened, e.address(products, e.ir.add(place(pair, e.const(0)), start)))
     return e.finish()
 

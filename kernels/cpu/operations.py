@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
@@ -20,8 +20,9 @@ from kernels.contract import (
     Rotation,
 )
 from kernels.cpu.compiler import LANES, wide_registers
-from kernels.cpu.decode import add_norm, attend_decode, attention_kernel
+from kernels.cpu.decode import DecodeTables, HeadNorm, attend_decode, attention_kernel
 from kernels.cpu.experts import apply_cpu_experts, serves
+from kernels.cpu.norm import add_norm
 from kernels.cpu.quant_linear import MOST_ROWS, apply_quant_linear, product_kernel
 from kernels.cpu.quant_weights import QuantLinear, make_quant_linear, quant_bytes
 from kernels.quant.formats import GGMLType
@@ -34,6 +35,7 @@ from kernels.reference.operations import (
     NormWeight,
     PreparedPass,
     TorchOperations,
+    temperatures,
 )
 from kernels.reference.paged_kv import PagedKV
 
@@ -54,22 +56,21 @@ class CPULinear:
 
 
 @dataclass(slots=True)
-class DecodeTables:
-    """Where the S sequences of a decode pass lie, each with its token and the drafts behind it."""
-
-    tables: Tensor
-    """int64 [S, W]."""
-    starts: Tensor
-    """int64 [S + 1], the first row of each sequence."""
-    contexts: Tensor
-    """int64 [S], context of that row."""
-
-
-@dataclass(slots=True)
 class CPUPass(PreparedPass):
     """`decode` is None for passes that read prompts."""
 
     decode: DecodeTables | None = None
+    factors: dict[tuple[float, float, int], Tensor] = field(default_factory=dict)
+    """What queries are multiplied by, float32 [T], by scale and temperature."""
+
+    def query_factors(self, attention: LayerAttention) -> Tensor:
+        """Made for the first layer of a kind."""
+        kind = attention.scale, attention.temperature, attention.temperature_length
+        if kind not in self.factors:
+            positions = self.layout.positions
+            made = torch.full(positions.shape, attention.scale)
+            self.factors[kind] = made.mul_(temperatures(attention, positions).flatten())
+        return self.factors[kind]
 
 
 class CPUOperations(TorchOperations):
@@ -97,8 +98,7 @@ class CPUOperations(TorchOperations):
     def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> PagedKV:
         """As the definition's; its attention is compiled at once."""
         if not head_dim % LANES:
-            for normed in (False, True):
-                attention_kernel(head_dim, normed, self.kv_dtype)
+            attention_kernel(head_dim, self.kv_dtype)
         return super().make_kv(num_layers, num_blocks, kv_heads, head_dim)
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
@@ -188,17 +188,15 @@ class CPUOperations(TorchOperations):
         return apply_cpu_experts(x.to(torch.float32), handle, self.weight_dtype)
 
     def attend(self, qkv: Tensor, prepared: Any, layer: int, attention: LayerAttention) -> Tensor:
-        """One kernel over the KV in place for passes of few tokens, where all of a context is seen."""
-        seen_whole = not attention.window and not attention.softcap and attention.sinks is None
-        other_queries = attention.temperature or attention.norm_rotated
-        own = prepared[attention.group]
-        if own.decode is None or not seen_whole or other_queries:
+        """One kernel over the KV in place for passes of few tokens or of decode rows alone."""
+        own, norm = prepared[attention.group], attention.qk_norm
+        if own.decode is None:
             return super().attend(qkv, prepared, layer, attention)
-        norm, tables = attention.qk_norm, own.decode
         return attend_decode(
             qkv.to(torch.float32).contiguous(), own.rotation(attention.rotation),
-            None if norm is None else (norm.scaled, norm.eps_length), own.kv, layer, tables.tables,
-            tables.starts, tables.contexts, attention.scale,
+            None if norm is None else HeadNorm(norm.scaled, norm.eps_length, attention.norm_rotated), own.kv,
+            layer, own.decode, own.query_factors(attention), attention.window, attention.softcap,
+            attention.sinks,
         )  # fmt: skip
 
 

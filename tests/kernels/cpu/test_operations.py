@@ -192,6 +192,58 @@ def test_tokens_of_one_pass_attend_as_one_by_one(kind: type[TorchOperations], kv
     assert relative(written, kv.layers[0]) < 1e-6
 
 
+KINDS = {
+    "window": {"window": 40},
+    "narrow": {"window": 5},
+    "softcap": {"softcap": 3.0},
+    "sinks": {"sinks": True},
+    "temperature": {"temperature": 0.4, "temperature_length": 16},
+    "norm": {"norm": "before"},
+    "rotated norm": {"norm": "after", "norm_rotated": True},
+    "all": {"window": 24, "softcap": 2.0, "sinks": True, "temperature": 0.3, "norm": "after",
+            "norm_rotated": True, "temperature_length": 8},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("dim", "heads"), [(64, (2, 6)), (256, (1, 4)), (512, (2, 2))])
+@pytest.mark.parametrize("kind", KINDS)
+def test_attention_of_every_kind_equals_definition(kind: str, dim: int, heads: tuple[int, int]):
+    """Beside drafts, a rotation with a magnitude; blocks behind a window are gone."""
+    torch.manual_seed(dim)
+    settings, (kv_heads, q_heads) = dict(KINDS[kind]), heads
+    window, lens, contexts = settings.get("window", 0), [1, 3, 1, 2], [100, 66, 3, 2]
+    tables = [[7 * i + j + 1 for j in range(-(-context // 16))] for i, context in enumerate(contexts)]
+    places = [range(end - count, end) for count, end in zip(lens, contexts, strict=True)]
+    pages = torch.full((2 * kv_heads, 30 * 16, dim), float("nan"))
+    for table, place in zip(tables, places, strict=True):
+        for position in range(place[0]):
+            pages[:, table[position // 16] * 16 + position % 16] = torch.randn(2 * kv_heads, dim)
+        gone = max(0, place[0] + 1 - window) // 16 if window else 0
+        for number in table[:gone]:
+            pages[:, number * 16 : number * 16 + 16] = float("nan")
+        table[:gone] = [0] * gone
+    slots = [t[p // 16] * 16 + p % 16 for t, place in zip(tables, places, strict=True) for p in place]
+    positions = torch.tensor([p for place in places for p in place])
+    layout = PassLayout(lens, contexts, tables, 4, positions, torch.tensor(slots))
+    rotations = [Rotation(torch.rand(dim // 2 - 3, dtype=torch.float64), 1.3, "adjacent")]
+    qkv, norm = torch.randn(7, (q_heads + 2 * kv_heads) * dim), settings.pop("norm", None)
+    sinks = torch.tensor([3.0, -2.0] * q_heads)[:q_heads] if settings.pop("sinks", False) else None
+    weight, results = torch.rand(q_heads + kv_heads, dim) + 0.5, []
+    for made in (CPUOperations, TorchOperations):
+        ops = made(CPU, "float32", "float32", 16)
+        kv = ops.make_kv(1, 30, kv_heads, dim)
+        kv.layers[0].copy_(pages)
+        if made is TorchOperations:
+            kv.layers[0][:, :16] = 0
+        attention = LayerAttention(
+            0, dim**-0.5, sinks=sinks, qk_norm=ops.make_norm(weight, 1e-6) if norm else None, **settings
+        )
+        results.append(ops.attend(qkv.clone(), ops.prepare([layout], [kv], rotations), 0, attention))
+        results.append(kv.layers[0][:, torch.tensor(slots)])
+    assert relative(results[0], results[2]) < 3e-6
+    assert relative(results[1], results[3]) < 1e-6
+
+
 def test_a_machine_without_a_compiler_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "kernels.cpu.compiler", None)
     for name in (
