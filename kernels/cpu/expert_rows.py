@@ -1,7 +1,7 @@
 """Kernels over the rows of experts as their file holds them: products of few rows, and their values.
 
-A row's blocks are decoded once for all tokens of its expert. For one token values go from registers into
-its sum; for more they pass through a buffer that stays in the first cache.
+A row is read from memory once for all tokens of its expert, and decoded once for every four of them: its
+values go from registers into their sums.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from kernels.quant.formats import FORMATS, GGMLType
 _SUMS = 4
 """Sums of one row side by side: an addition waits for the one before."""
 _TOGETHER = 4
-"""Tokens that read a buffered value together."""
+"""Tokens that a row is decoded for at once: their sums stay in registers."""
 _AHEAD = 1024
 """Bytes of a row asked for ahead of their use."""
 _CACHE_LINE = 64
@@ -28,6 +28,8 @@ ROW_TYPES = frozenset(READERS) | frozenset(_PLAIN)
 
 Use = Callable[[Value, Value, int], None]
 """(column, 16 values from there on, running number)."""
+Take = Callable[[Value, Value], None]
+"""(pair, its sum)."""
 
 
 def row_bytes(e: Emitter, type: GGMLType, columns: Value) -> Value:
@@ -69,57 +71,48 @@ def _plain_values(e: Emitter, type: GGMLType, line: Value, column: Value) -> Val
 
 
 class RowProducts:
-    """Products of one decoded row with the vectors of several pairs of a token and an expert."""
+    """Products of one row with the vectors of several pairs of a token and an expert."""
 
     def __init__(
         self, e: Emitter, type: GGMLType, columns: Value, vector_of: Callable[[Value], Value]
     ) -> None:
         self.e, self.type, self.columns, self.vector_of = e, type, columns, vector_of
         self.row_bytes = row_bytes(e, type, columns)
-        self.buffer = e.array(columns)
 
-    def row(self, line: Value, first: Value, end: Value, take: Callable[[Value, Value], None]) -> None:
+    def row(self, line: Value, first: Value, end: Value, take: Take) -> None:
         """(pair, sum) for the pairs from `first` to `end`."""
         e = self.e
-        alone = e.ir.icmp_signed("==", e.ir.sub(end, first), e.const(1))
-        with e.ir.if_else(alone) as (one, more):
-            with one:
-                take(first, self._single(line, self.vector_of(first)))
-            with more:
-                self._buffered(line, first, end, take)
+        with e.loop(first, end, _TOGETHER) as pair:
+            left = e.ir.sub(end, pair)
+            with e.ir.if_else(e.ir.icmp_signed("==", left, e.const(1))) as (one, more):
+                with one:
+                    self._several(line, pair, left, 1, take)
+                with more, e.ir.if_else(e.ir.icmp_signed("==", left, e.const(2))) as (two, all):
+                    with two:
+                        self._several(line, pair, left, 2, take)
+                    with all:
+                        self._several(line, pair, left, _TOGETHER, take)
 
-    def _single(self, line: Value, vector: Value) -> Value:
+    def _several(self, line: Value, pair: Value, left: Value, count: int, take: Take) -> None:
+        """The row times the next `count` vectors, of which the last may be missing."""
         e = self.e
-        sums = [e.variable(e.vector(0.0)) for _ in range(_SUMS)]
+        last = e.ir.sub(e.ir.add(pair, left), e.const(1))
+        pairs = [e.smaller(e.ir.add(pair, e.const(later)), last) for later in range(count)]
+        vectors = [self.vector_of(one) for one in pairs]
+        sums = [[e.variable(e.vector(0.0)) for _ in range(max(1, _SUMS // count))] for _ in pairs]
 
         def use(column: Value, values: Value, number: int) -> None:
-            total = sums[number % _SUMS]
-            e.ir.store(e.fma(values, e.load(e.address(vector, column)), e.ir.load(total, typ=VECTOR)), total)
+            for vector, own in zip(vectors, sums, strict=True):
+                total, x = own[number % len(own)], e.load(e.address(vector, column))
+                e.ir.store(e.fma(values, x, e.ir.load(total, typ=VECTOR)), total)
 
         decode_row(e, self.type, line, self.columns, use)
-        return _total(e, sums)
-
-    def _buffered(self, line: Value, first: Value, end: Value, take: Callable[[Value, Value], None]) -> None:
-        e = self.e
-
-        def use(column: Value, values: Value, _number: int) -> None:
-            e.store(values, e.address(self.buffer, column))
-
-        decode_row(e, self.type, line, self.columns, use)
-        last = e.ir.sub(end, e.const(1))
-        with e.loop(first, end, _TOGETHER) as pair:
-            pairs = [e.smaller(e.ir.add(pair, e.const(later)), last) for later in range(_TOGETHER)]
-            vectors = [self.vector_of(one) for one in pairs]
-            sums = [e.variable(e.vector(0.0)) for _ in pairs]
-            with e.loop(e.const(0), self.columns, LANES) as column:
-                values = e.load(e.address(self.buffer, column))
-                for vector, total in zip(vectors, sums, strict=True):
-                    x = e.load(e.address(vector, column))
-                    e.ir.store(e.fma(values, x, e.ir.load(total, typ=VECTOR)), total)
-            count = e.ir.sub(end, pair)
-            for later, (one, total) in enumerate(zip(pairs, sums, strict=True)):
-                with e.ir.if_then(e.ir.icmp_signed("<", e.const(later), count)):
-                    take(one, _total(e, [total]))
+        for later, (one, own) in enumerate(zip(pairs, sums, strict=True)):
+            if later < 2:
+                take(one, _total(e, own))
+                continue
+            with e.ir.if_then(e.ir.icmp_signed("<", e.const(later), left)):
+                take(one, _total(e, own))
 
 
 def _total(e: Emitter, sums: list[Value]) -> Value:
@@ -144,7 +137,7 @@ class _Pairs:
 
 @compiled
 def open_kernel(gate: GGMLType, up: GGMLType, activation: Activation) -> ir.Module:
-    """One thread takes 16 outputs of one expert: both products, biases, the activation, the pair's weight.
+    """One thread takes 16 outputs of one expert: both products, biases, the activation.
 
     products float32 [pairs, 2, size] hold gate and up; the result replaces the gate.
     """
@@ -152,9 +145,8 @@ def open_kernel(gate: GGMLType, up: GGMLType, activation: Activation) -> ir.Modu
     items, chunk, tiles, hidden, size = (e.parameter(index) for index in range(1, 6))
     bases = e.pointer(6), e.pointer(7)
     strides = e.parameter(8), e.parameter(9)
-    bias, x, products = (e.pointer(index) for index in (10, 15, 16))
+    bias, tokens, x, products = (e.pointer(index) for index in (10, 13, 14, 15))
     pairs = _Pairs(e, e.pointer(11), e.pointer(12))
-    tokens, weights = e.pointer(13), e.pointer(14)
 
     def vector_of(pair: Value) -> Value:
         return e.address(x, e.ir.mul(e.load(e.address(tokens, pair, I64), I64), hidden))
@@ -187,15 +179,15 @@ def open_kernel(gate: GGMLType, up: GGMLType, activation: Activation) -> ir.Modu
                     added = e.ir.fadd(e.ir.load(value, typ=VECTOR), e.load(e.address(bias, at)))
                     e.ir.store(added, value)
                 both.append(e.ir.load(value, typ=VECTOR))
-            weight = e.splat(e.load(e.address(weights, pair), F32))
-            opened = e.ir.fmul(_gate(e, activation, *both), weight)
-            e.store(opened, e.address(products, e.ir.add(place(pair, e.const(0)), start)))
+            e.store(
+                _gate(e, activation, *both), e.address(products, e.ir.add(place(pair, e.const(0)), start))
+            )
     return e.finish()
 
 
 @compiled
 def down_kernel(type: GGMLType) -> ir.Module:
-    """One thread takes 16 columns of the result: it adds up the experts in their order."""
+    """One thread takes 16 columns of the result: it weighs the experts and adds them up in their order."""
     e = Emitter(f"down_{type.name}")
     items, chunk, groups, hidden, size = (e.parameter(index) for index in range(1, 6))
     base, stride, bias = e.pointer(6), e.parameter(7), e.pointer(8)
@@ -218,8 +210,8 @@ def down_kernel(type: GGMLType) -> ir.Module:
             with e.loop(start, e.ir.add(start, e.const(LANES))) as row:
 
                 def take(pair: Value, total: Value, row: Value = row) -> None:
-                    at = place(pair, row)
-                    e.store(e.ir.fadd(e.load(at, F32), total), at)
+                    at, weight = place(pair, row), e.load(e.address(weights, pair), F32)
+                    e.store(e.ir.fadd(e.load(at, F32), e.ir.fmul(total, weight)), at)
 
                 made.row(e.address(own, e.ir.mul(row, made.row_bytes), I8), first, end, take)
             with e.ir.if_then(e.ir.icmp_signed("!=", e.ir.ptrtoint(bias, I64), e.const(0))):

@@ -14,14 +14,16 @@ from kernels.contract import (
     PLAIN_BRANCH,
     Activation,
     Branch,
+    ExpertMatrices,
     LayerAttention,
     PassLayout,
     QuantizedMatrix,
     Rotation,
+    Routing,
 )
 from kernels.cpu.compiler import LANES, wide_registers
 from kernels.cpu.decode import DecodeTables, HeadNorm, attend_decode, attention_kernel
-from kernels.cpu.experts import apply_cpu_experts, serves
+from kernels.cpu.experts import apply_cpu_experts, compile_experts, serves
 from kernels.cpu.norm import add_norm
 from kernels.cpu.quant_linear import MOST_ROWS, apply_quant_linear, product_kernel
 from kernels.cpu.quant_weights import QuantLinear, make_quant_linear, quant_bytes
@@ -180,6 +182,13 @@ class CPUOperations(TorchOperations):
         if product.shape[1] < handle.dense.out_features:
             return product
         return gate(product, handle.activation) if handle.gated else activate(product, handle.activation)
+
+    def make_experts(self, matrices: ExpertMatrices, routing: Routing, activation: Activation) -> Experts:
+        """As the definition's; their kernels are compiled at once."""
+        made = super().make_experts(matrices, routing, activation)
+        if serves(made):
+            compile_experts(made, self.weight_dtype)
+        return made
 
     def experts(self, x: Tensor, handle: Experts) -> Tensor:
         """From the file's own blocks."""

@@ -95,9 +95,10 @@ def test_experts_of_many_rows_are_multiplied_slice_by_slice(
     name: str, dtype: str, limit: float, monkeypatch: pytest.MonkeyPatch
 ):
     refuse(monkeypatch, "_by_rows")
+    monkeypatch.setattr(cpu_experts, "_MOST_ROWS", {torch.float32: 0, torch.bfloat16: 0})
     monkeypatch.setattr(cpu_experts, "_SLICE_VALUES", 100 * HIDDEN)
     for matrices in (biased(layer(name)), layer(name, "Q6_K")):
-        assert relative(*both(matrices, "silu", 60, dtype)) < limit
+        assert relative(*both(matrices, "silu", 30, dtype)) < limit
 
 
 def test_a_token_does_not_depend_on_the_others():
