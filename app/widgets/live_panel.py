@@ -155,7 +155,7 @@ def total_rows(stats: EngineStats | None, width: int) -> list[Row]:
     rule: Row = (("─" * width, "faint"),)
     if stats is None:
         return [rule, ((" The engine is starting…", "dim"),)]
-    host: list[Row] = []
+    host: list[Row] = _window_rows(stats)
     if stats.kv_bytes_host:
         host.append(((f" and {size_text(stats.kv_bytes_host)} in host memory", "dim"),))
     total = max(1, stats.kv_bytes_total)
@@ -183,6 +183,16 @@ def total_rows(stats: EngineStats | None, width: int) -> list[Row]:
         _numbers(("queue", f"{stats.queue_length}"), ("memory", size_text(stats.process_bytes)), width),
         (),
         ((" " + fit(f"{stats.device} · {stats.kernels}", width - 1), "faint"),),
+    ]
+
+
+def _window_rows(stats: EngineStats) -> list[Row]:
+    """What layers that see the newest tokens alone hold of the memory in use."""
+    groups = [group for model in stats.models for group in model.kv_groups if group.window]
+    return [
+        ((f" {size_text(group.bytes_used)} of it for the last {group.window:,} tokens", "dim"),)
+        for group in groups
+        if group.bytes_used
     ]
 
 

@@ -57,6 +57,19 @@ class SequenceStats:
 
 
 @dataclass(frozen=True, slots=True)
+class KVGroupStats:
+    """KV of a model's layers that keep it for equally long."""
+
+    window: int
+    """Tokens that they see; 0: all."""
+    bytes_per_token: int
+    bytes_used: int
+    """Held by live sequences."""
+    bytes_cached: int
+    """Kept for prefix hits."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelStats:
     """One resident model."""
 
@@ -64,7 +77,10 @@ class ModelStats:
     path: str
     weight_bytes: int
     kv_bytes_per_token: int
+    """Of a token that all layers see."""
     context_length: int
+    kv_groups: tuple[KVGroupStats, ...] = ()
+    """Layers that see everything first, then by the size of their window."""
 
 
 @dataclass(frozen=True, slots=True)

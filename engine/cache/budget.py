@@ -13,21 +13,19 @@ from engine.api.errors import InvariantError
 class CacheOwner(Protocol):
     """What the budget asks of a block manager."""
 
-    block_bytes: int
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of what is held or cached."""
 
     @property
-    def num_kept(self) -> int:
-        """Blocks held or cached."""
-
-    @property
-    def num_cached(self) -> int:
-        """Blocks that nobody holds but that are kept for prefix hits."""
+    def cached_bytes(self) -> int:
+        """Bytes of what nobody holds but that is kept for prefix hits."""
 
     def oldest_stamp(self) -> int | None:
-        """Clock at which the least recently used cached block was released."""
+        """Clock at which the least recently used of that was released; 0 for what goes before all else."""
 
     def evict_oldest(self) -> None:
-        """Give up that block and release its bytes."""
+        """Give that up and release its bytes."""
 
 
 class KVBudget:
@@ -46,7 +44,7 @@ class KVBudget:
     @property
     def cached_bytes(self) -> int:
         """Bytes that could be evicted now."""
-        return sum(owner.num_cached * owner.block_bytes for owner in self._owners)
+        return sum(owner.cached_bytes for owner in self._owners)
 
     @property
     def available_bytes(self) -> int:
@@ -98,7 +96,7 @@ class KVBudget:
 
     def check(self) -> None:
         """Raise `InvariantError` unless the bytes are those of the owners' blocks."""
-        kept = sum(owner.num_kept * owner.block_bytes for owner in self._owners)
+        kept = sum(owner.kept_bytes for owner in self._owners)
         if kept != self.used_bytes or kept > self.total_bytes:
             raise InvariantError(
                 f"KV budget: blocks hold {kept} bytes, counted are {self.used_bytes} of {self.total_bytes}"

@@ -14,8 +14,10 @@ from engine.cache.prefix_cache import PrefixCache, PrefixNode
 class OffloadIndex:
     """Slots `0 .. capacity - 1` of one model's host memory and the nodes whose KV they hold."""
 
-    def __init__(self, index: PrefixCache) -> None:
+    def __init__(self, index: PrefixCache, pool: int = 0) -> None:
+        """pool: which part of a block's KV the slots hold, as in `PrefixNode.hosts`."""
         self._index = index
+        self._pool = pool
         self._capacity = 0
         self._free: list[int] = []
         self._nodes: OrderedDict[int, PrefixNode] = OrderedDict()
@@ -38,23 +40,24 @@ class OffloadIndex:
 
     def put(self, node: PrefixNode) -> int | None:
         """A slot that the KV of `node` must be copied to now; None when it has one, or none exist."""
-        if node.host is not None:
-            self._nodes.move_to_end(node.host)
+        if self._pool in node.hosts:
+            self._nodes.move_to_end(node.hosts[self._pool])
             return None
         if not self._capacity:
             return None
         if not self._free:
             self._drop(next(iter(self._nodes)))
         slot = self._free.pop()
-        node.host = slot
+        node.hosts[self._pool] = slot
         self._nodes[slot] = node
         return slot
 
     def use(self, node: PrefixNode) -> int | None:
         """The slot of `node`, used just now; None when it has been given up meanwhile."""
-        if node.host is not None:
-            self._nodes.move_to_end(node.host)
-        return node.host
+        slot = node.hosts.get(self._pool)
+        if slot is not None:
+            self._nodes.move_to_end(slot)
+        return slot
 
     def clear(self) -> None:
         """Forget everything: what the slots hold cannot be trusted or is not needed any more."""
@@ -68,11 +71,11 @@ class OffloadIndex:
                 f"host KV: {len(self._free)} free + {len(self._nodes)} used is not {self._capacity}"
             )
         for slot, node in self._nodes.items():
-            if node.host != slot:
-                raise InvariantError(f"host KV slot {slot} belongs to a node that names slot {node.host}")
+            if node.hosts.get(self._pool) != slot:
+                raise InvariantError(f"host KV slot {slot} belongs to a node that names others: {node.hosts}")
 
     def _drop(self, slot: int) -> None:
         node = self._nodes.pop(slot)
-        node.host = None
+        del node.hosts[self._pool]
         self._free.append(slot)
         self._index.prune(node)

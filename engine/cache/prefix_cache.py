@@ -11,7 +11,7 @@ from collections.abc import Sequence as TokenIds
 class PrefixNode:
     """The tokens of one full block after those of its parents, and the blocks that hold their KV."""
 
-    __slots__ = ("blocks", "children", "host", "parent", "tokens")
+    __slots__ = ("blocks", "children", "hosts", "parent", "tokens")
 
     def __init__(self, parent: "PrefixNode | None", tokens: tuple[int, ...]) -> None:
         self.parent = parent
@@ -19,8 +19,8 @@ class PrefixNode:
         self.children: dict[tuple[int, ...], PrefixNode] = {}
         self.blocks: list[int] = []
         """The first serves hits; the others are copies that running sequences computed beside it."""
-        self.host: int | None = None
-        """Slot of host memory that holds the same KV."""
+        self.hosts: dict[int, int] = {}
+        """Pool → slot of host memory that holds the same KV: the block's is 0, of windows 1 and on."""
 
 
 class PrefixCache:
@@ -51,7 +51,7 @@ class PrefixCache:
                 break
             if child.blocks and not hosted:
                 blocks.append(child.blocks[0])
-            elif child.host is not None:
+            elif 0 in child.hosts:
                 hosted.append(child)
             else:
                 break
@@ -73,6 +73,6 @@ class PrefixCache:
 
     def prune(self, node: PrefixNode) -> None:
         """Forget `node` and its parents as far as they hold nothing and lead to nothing."""
-        while not node.blocks and node.host is None and not node.children and node.parent is not None:
+        while not node.blocks and not node.hosts and not node.children and node.parent is not None:
             del node.parent.children[node.tokens]
             node = node.parent

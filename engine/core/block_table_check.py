@@ -59,10 +59,12 @@ class BlockTableCheck:
     def moved(self, moves: KVMoves) -> None:
         """Note copies to host memory and back."""
         if self._thorough:
-            for block, slot in moves.offloads:
-                self._hosted[slot] = list(self._slots(block))
-            for block, slot in moves.reloads:
-                self._written[block] = list(self._hosted[slot])
+            for pool, block, slot in moves.offloads:
+                if pool == 0:
+                    self._hosted[slot] = list(self._slots(block))
+            for pool, block, slot in moves.reloads:
+                if pool == 0:
+                    self._written[block] = list(self._hosted[slot])
 
     def _fault(self, sequence: Sequence, start: int, end: int, alive: Mapping[int, Sequence]) -> str | None:
         table, size = sequence.block_table, self._blocks.block_size
@@ -71,6 +73,9 @@ class BlockTableCheck:
         if min(table) < 1 or max(table) > self._blocks.total:
             wrong = next(block for block in table if not 1 <= block <= self._blocks.total)
             return f"its block table names KV block {wrong}, which is none of 1 to {self._blocks.total}"
+        wrong_page = self._wrong_page(sequence, start, self._blocks.blocks_for(end))
+        if wrong_page:
+            return wrong_page
         for index in range(start // size, self._blocks.blocks_for(end)):
             block = table[index]
             if self._blocks.refs(block) != 1:
@@ -86,6 +91,18 @@ class BlockTableCheck:
                 return f"it would write to KV block {block}, which sequence {writer} writes to"
             self._writers[block] = (sequence.sequence_id, index)
         return self._canary(sequence, start) if self._thorough else None
+
+    def _wrong_page(self, sequence: Sequence, start: int, end: int) -> str | None:
+        """Windows must have the pages of all blocks that tokens from `start` on see, up to block `end`."""
+        for kind, own in zip(self._blocks.windows.kinds, sequence.windows, strict=True):
+            first = kind.first_needed(start)
+            if own.first > first or len(own.pages) < end:
+                have = f"{own.first} to {len(own.pages)}"
+                return f"its window has the pages of blocks {have}, not of {first} to {end}"
+            pages = [kind.page(block) for block in sequence.block_table[first:end]]
+            if own.pages[first:end] != pages or not all(pages):
+                return f"its window names pages that are not those of its blocks {first} to {end}"
+        return None
 
     def _canary(self, sequence: Sequence, count: int) -> str | None:
         """Compare the blocks of the first `count` tokens with the tokens themselves."""
@@ -130,3 +147,5 @@ def mend_tables(victims: list[Sequence], others: Iterable[Sequence], blocks: Blo
     taken = [block for block in range(1, blocks.total + 1) for _ in range(blocks.refs(block) - named[block])]
     for index, sequence in enumerate(victims):
         sequence.block_table[:] = taken[index :: len(victims)]
+        sequence.windows = []
+    blocks.windows.recount((sequence.block_table, sequence.windows) for sequence in others)

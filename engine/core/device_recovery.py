@@ -58,7 +58,7 @@ def rewind(output: OutputProcessor) -> None:
     """Make the answer's sequence one that waits and knows what its consumer has got, nothing else."""
     sequence = output.sequence
     del sequence.token_ids[sequence.prompt_len + output.delivered :]
-    sequence.block_table = []
+    sequence.block_table, sequence.windows = [], []
     sequence.reloads = []
     sequence.num_computed = 0
     sequence.preemptions += 1

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from engine.api.errors import DeviceLostError
+from engine.cache.block_manager import KVMove
 from engine.core.block_table_check import mend_tables
 from engine.core.model_loader import ResidentModel
 from engine.core.pass_recovery import PassRecovery, part_of
@@ -109,8 +110,8 @@ class Executor:
                 if is_lost(error):
                     raise DeviceLostError(describe(error)) from error
                 log.exception("moving KV blocks failed")
-                resident.blocks.host.clear()
-                lost = {block for block, _ in moves.reloads}
+                resident.blocks.clear_hosts()
+                lost = {page for pool, page, _ in moves.reloads if pool == 0}
                 cause = f"its KV could not be brought back from host memory: {describe(error)}"
                 for sequence in plan.holders(key):
                     if not lost.isdisjoint(sequence.block_table):
@@ -123,15 +124,15 @@ class Executor:
         resident = self._models[batch.model]
         if resident.runner.kv_bytes:
             resident.blocks.evict_all()
-            resident.runner.trim_kv(resident.blocks.highest_used + 1)
+            resident.runner.trim_kv(resident.blocks.highest_used)
 
 
-def _reload_blocks(runner: Runner, pairs: list[tuple[int, int]]) -> None:
+def _reload_blocks(runner: Runner, moves: list[KVMove]) -> None:
     """Copy host slots to KV blocks, twice if need be: nothing has read or written them in between."""
     try:
-        runner.reload_blocks(pairs)
+        runner.reload_blocks(moves)
     except Exception as error:
         if is_lost(error):
             raise
         log.warning("KV blocks are loaded again", exc_info=error)
-        runner.reload_blocks(pairs)
+        runner.reload_blocks(moves)

@@ -9,6 +9,7 @@ from pathlib import Path
 from engine.api.errors import ModelFileError, UnsupportedModelError
 from engine.cache.block_manager import BlockManager
 from engine.cache.budget import KVBudget
+from engine.cache.window_pages import WindowShape
 from engine.core.block_table_check import BlockTableCheck
 from engine.device.faults import is_out_of_memory
 from engine.device.fit_advice import Holders, Need, does_not_fit
@@ -27,7 +28,7 @@ from engine.model.spec import ModelConfig
 from engine.model.weights import Progress, load_weights
 from engine.runner.base import Runner
 from engine.runner.eager_runner import EagerRunner
-from engine.runner.model_kv import kv_block_bytes
+from engine.runner.model_kv import pool_bytes, window_sizes
 from engine.templates.chat_template import ChatTemplate
 from engine.tokenizer.tokenizer import Tokenizer
 from kernels.contract import Operations
@@ -77,8 +78,10 @@ class ResidentModel:
     tokenizer: Tokenizer
     template: ChatTemplate
     runner: Runner
-    num_blocks: int
-    block_bytes: int
+    pool_bytes: list[int]
+    """Of a KV block, then of a page of each window."""
+    pool_pages: list[int]
+    """Numbers of blocks and of pages, scratch page 0 included."""
     salt: bytes
     """Keys the prefix index: KV of another file, element type or rope choice must never match."""
     warnings: list[str]
@@ -90,18 +93,21 @@ class ResidentModel:
         """How to load it again."""
         return ModelOrigin(self.key, self.path, self.context_length, self.salt, self.tokenizer, self.template)
 
-    def open_blocks(self, budget: KVBudget, *, debug: bool) -> BlockManager:
+    def open_blocks(self, budget: KVBudget, chunk: int, *, debug: bool) -> BlockManager:
         """Start with empty KV blocks; on the engine's thread, which owns the budget.
 
-        debug: look for wrong page ids by what the blocks hold too.
+        chunk: most tokens of a prompt in one pass; debug: look for wrong page ids by what blocks hold too.
         """
+        kinds = zip(window_sizes(self.config), self.pool_pages[1:], self.pool_bytes[1:], strict=True)
         self.blocks = BlockManager(
-            self.num_blocks,
+            self.pool_pages[0],
             self.runner.block_size,
-            self.block_bytes,
+            self.pool_bytes[0],
             budget,
             self.salt,
             lowest_first=self.runner.kv_bytes > 0,
+            windows=[WindowShape(*kind) for kind in kinds],
+            chunk=chunk,
         )
         self.table_check = BlockTableCheck(self.blocks, thorough=debug)
         return self.blocks
@@ -157,8 +163,8 @@ def _build(
     config = read_config(file, context_length)
     _check_attention(file, config, ops)
     tokenizer = Tokenizer.from_gguf(file)
-    block_bytes = kv_block_bytes(ops, config)
-    check_block_fits(path.name, block_bytes, ops.block_size, options.kv_budget_bytes)
+    sizes = pool_bytes(ops, config)
+    check_block_fits(path.name, sum(sizes), ops.block_size, options.kv_budget_bytes)
     options.make_room(need.weight_bytes)
     check_weights_fit(need, ops.device, options.holders())
     _begin_to_compile(config, ops)
@@ -166,10 +172,10 @@ def _build(
     # By now the process that compiles it has started.
     template = ChatTemplate.from_gguf(file, tokenizer)
     file.check_unchanged()
-    info = _info(file, config, need.parameters, weights.nbytes, block_bytes // ops.block_size, ops)
+    info = _info(file, config, need.parameters, weights.nbytes, sum(sizes) // ops.block_size, ops)
     length = config.context_length
-    num_blocks = _num_blocks(path.name, length, block_bytes, options)
-    runner = _make_runner(Decoder(config, weights, ops), num_blocks, length, tokenizer)
+    pages = _pool_pages(path.name, length, sizes, options)
+    runner = _make_runner(Decoder(config, weights, ops), pages, length, tokenizer)
     warnings = [text for text in (tokenizer.warning, template.warning) if text]
     resident = ResidentModel(
         key=key,
@@ -181,8 +187,8 @@ def _build(
         tokenizer=tokenizer,
         template=template,
         runner=runner,
-        num_blocks=num_blocks,
-        block_bytes=block_bytes,
+        pool_bytes=sizes,
+        pool_pages=pages,
         salt=_salt(file, config, ops),
         warnings=warnings,
     )
@@ -230,12 +236,12 @@ def _need(file: GGUFFile, ops: Operations) -> Need:
     )
 
 
-def _make_runner(decoder: Decoder, num_blocks: int, length: int, tokenizer: Tokenizer) -> Runner:
+def _make_runner(decoder: Decoder, pages: list[int], length: int, tokenizer: Tokenizer) -> Runner:
     if not decoder.ops.runs_ahead:
-        return EagerRunner(decoder, num_blocks)
+        return EagerRunner(decoder, pages)
     from engine.runner.graph_runner import GraphRunner
 
-    return GraphRunner(decoder, num_blocks, length, tokenizer.eog_ids)
+    return GraphRunner(decoder, pages, length, tokenizer.eog_ids)
 
 
 def _begin_to_compile(config: ModelConfig, ops: Operations) -> None:
@@ -246,14 +252,15 @@ def _begin_to_compile(config: ModelConfig, ops: Operations) -> None:
         compile_sampler_early(config.vocab_size, ops.device)
 
 
-def _num_blocks(name: str, length: int, block_bytes: int, options: LoadOptions) -> int:
-    """Blocks to reserve, scratch included: what the budget and the memory left by the weights hold."""
+def _pool_pages(name: str, length: int, sizes: list[int], options: LoadOptions) -> list[int]:
+    """Pages to reserve, scratch included: what the budget and the memory left by the weights hold."""
     room = options.kv_budget_bytes
     if not options.ops.runs_ahead:
         room = kv_room(room, options.ops.device)
     block_size = options.ops.block_size
-    check_block_fits(name, block_bytes, block_size, room)
-    return 1 + min(room // block_bytes, SLOTS_PER_CONTEXT * -(-length // block_size))
+    check_block_fits(name, sum(sizes), block_size, room)
+    most = SLOTS_PER_CONTEXT * -(-length // block_size)
+    return [1 + min(room // size, most) for size in sizes]
 
 
 def _weight_bytes(file: GGUFFile, ops: Operations) -> int:

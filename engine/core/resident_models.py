@@ -45,7 +45,7 @@ class ResidentModels:
     def add(self, resident: ResidentModel) -> None:
         """Take in a loaded model, with KV blocks of its own."""
         self._models[resident.key] = resident
-        resident.open_blocks(self.budget, debug=self._config.debug)
+        resident.open_blocks(self.budget, self._config.max_prefill_tokens, debug=self._config.debug)
 
     def remove(self, key: int) -> ResidentModel | None:
         """Forget a model; None for one that is not there."""
@@ -55,7 +55,7 @@ class ResidentModels:
         """Forget what KV blocks hold: empty ones for every model, in a budget as large as before."""
         self.budget = KVBudget(self.budget.total_bytes)
         for resident in self:
-            resident.open_blocks(self.budget, debug=self._config.debug)
+            resident.open_blocks(self.budget, self._config.max_prefill_tokens, debug=self._config.debug)
 
     def update_budget(self) -> None:
         """What KV may take changes with what weights take."""
@@ -65,13 +65,13 @@ class ResidentModels:
         """Give back the memory of cached KV."""
         for model in self:
             model.blocks.evict_all()
-            model.runner.trim_kv(model.blocks.highest_used + 1)
+            model.runner.trim_kv(model.blocks.highest_used)
 
     def fit_memory(self) -> None:
         """Give back KV memory that is not needed, take host memory that will be; no tick depends on it."""
         for model in self:
             try:
-                model.runner.trim_kv(model.blocks.highest_used + 1)
+                model.runner.trim_kv(model.blocks.highest_used)
                 self._grow_host_memory(model)
             except Exception as error:
                 if is_lost(error):
@@ -80,11 +80,15 @@ class ResidentModels:
 
     def _grow_host_memory(self, model: ResidentModel) -> None:
         """Have as much host memory as the device holds of a model's KV, once memory becomes short."""
-        slots = self._config.host_kv_bytes // model.block_bytes
-        if slots and self._config.offload is not Offload.NEVER:
-            if self.budget.used_bytes > _HOST_MEMORY_FROM * self.budget.total_bytes:
-                model.runner.host_pool.grow_to(min(slots, model.blocks.num_kept * 2))
-            model.blocks.host.grow(min(slots, model.runner.host_pool.capacity))
+        if self._config.offload is Offload.NEVER or not self._config.host_kv_bytes:
+            return
+        short = self.budget.used_bytes > _HOST_MEMORY_FROM * self.budget.total_bytes
+        blocks, part = model.blocks, self._config.host_kv_bytes // len(model.blocks.hosts)
+        kinds = zip(blocks.hosts, model.runner.host_pools, blocks.num_kept, blocks.pool_bytes, strict=True)
+        for index, pool, kept, size in kinds:
+            if short:
+                pool.grow_to(min(part // size, kept * 2))
+            index.grow(min(part // size, pool.capacity))
 
     def reload(self, load: Callable[[ModelOrigin], ResidentModel]) -> None:
         """Load every model again from its file; their KV blocks are opened by `start_over`."""

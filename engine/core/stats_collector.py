@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping
 
-from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
+from engine.api.stats import EngineStats, KVGroupStats, ModelStats, SequenceState, SequenceStats
 from engine.core.model_loader import ResidentModel
 from engine.core.output_processor import RATE_WINDOW, OutputProcessor, RateMeter
 from engine.core.resident_models import ResidentModels
@@ -77,8 +77,8 @@ class StatsCollector:
         residents = list(self._models)
         waits = scheduler.wait_seconds()
         sequences = tuple(self._sequence(scheduler, output, waits, now) for output in outputs.values())
-        used = sum(m.blocks.held * m.blocks.block_bytes for m in residents)
-        cached = sum(m.blocks.cached * m.blocks.block_bytes for m in residents)
+        used = sum(sum(m.blocks.held_bytes) for m in residents)
+        cached = sum(m.blocks.cached_bytes for m in residents)
         return EngineStats(
             device=str(self._ops.device),
             kernels=self._ops.name,
@@ -100,7 +100,7 @@ class StatsCollector:
             preemptions=scheduler.preemptions,
             sequences=sequences,
             models=tuple(_model(m) for m in residents),
-            kv_bytes_host=sum(m.blocks.host.used * m.blocks.block_bytes for m in residents),
+            kv_bytes_host=sum(m.blocks.hosted_bytes for m in residents),
             tick_limit_ms=_finite(scheduler.tick_limit_ms) if self._rows else 0.0,
             tick_error=_p95(scheduler.errors),
             fallbacks=tuple(self._ops.fallbacks),
@@ -168,4 +168,15 @@ def _model(model: ResidentModel) -> ModelStats:
         weight_bytes=model.info.weight_bytes,
         kv_bytes_per_token=model.info.kv_bytes_per_token,
         context_length=model.context_length,
+        kv_groups=_kv_groups(model),
+    )
+
+
+def _kv_groups(model: ResidentModel) -> tuple[KVGroupStats, ...]:
+    blocks = model.blocks
+    windows = [0, *(kind.shape.tokens for kind in blocks.windows.kinds)]
+    kinds = zip(windows, blocks.pool_bytes, blocks.held_bytes, blocks.num_kept, strict=True)
+    return tuple(
+        KVGroupStats(window, size // blocks.block_size, held, kept * size - held)
+        for window, size, held, kept in kinds
     )

@@ -20,17 +20,14 @@ short enough that the driver, which others wait for meanwhile, is busy for some 
 
 _ALIGN = 64
 
-PiecesOf = Callable[[int], Sequence[Tensor]]
-"""Views of the memory of a block."""
-
 
 class HostPool:
-    """Slots for the KV blocks of one model. `grow_to` and `capacity` may be used by any thread."""
+    """Slots for the KV pages of one pool of a model. `grow_to` and `capacity` may be used by any thread."""
 
     def __init__(
         self, block_bytes: int, pinned: bool, allocate: Callable[[int], Tensor] | None = None
     ) -> None:
-        """block_bytes: of one block in all layers; pinned: for a GPU, else plain memory is taken at once.
+        """block_bytes: of one page in all layers; pinned: for a GPU, else plain memory is taken at once.
 
         allocate: uint8 memory of so many bytes, instead of torch's.
         """
@@ -117,19 +114,3 @@ class HostPool:
 
     def _take(self, num_bytes: int) -> Tensor:
         return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=self._pinned)
-
-
-def offload(pieces_of: PiecesOf, host: HostPool, pairs: Sequence[tuple[int, int]]) -> None:
-    """Queue copies of KV blocks into host slots: pairs of (block, slot)."""
-    for block, slot in pairs:
-        pieces = pieces_of(block)
-        for kept, piece in zip(host.parts(slot, pieces), pieces, strict=True):
-            kept.copy_(piece, non_blocking=True)
-
-
-def reload(pieces_of: PiecesOf, host: HostPool, pairs: Sequence[tuple[int, int]]) -> None:
-    """Queue copies of host slots into KV blocks: pairs of (block, slot)."""
-    for block, slot in pairs:
-        pieces = pieces_of(block)
-        for kept, piece in zip(host.parts(slot, pieces), pieces, strict=True):
-            piece.copy_(kept, non_blocking=True)

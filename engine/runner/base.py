@@ -6,6 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from engine.cache.block_manager import KVMove
 from engine.device.host_pool import HostPool
 from engine.runner.sampler import Sampled
 from engine.scheduler.plan import ModelBatch, Verifier
@@ -35,8 +36,8 @@ class Runner(Verifier, Protocol):
     """Runs one model's passes; `ahead` and what follows it are for devices that queue work."""
 
     block_size: int
-    host_pool: HostPool
-    """Slots for blocks whose KV waits in host memory; none before they are asked for."""
+    host_pools: list[HostPool]
+    """Slots for what waits in host memory, of blocks and of the pages of windows; none before asked for."""
     notes: PassNotes
     """What its passes did that not every pass does."""
     freed: threading.Event
@@ -68,19 +69,19 @@ class Runner(Verifier, Protocol):
         """Memory that the paged KV holds now, where it grows and shrinks; else 0."""
         ...
 
-    def trim_kv(self, blocks: int) -> None:
-        """Give back KV memory behind the first `blocks` blocks."""
+    def trim_kv(self, highest: list[int]) -> None:
+        """Give back KV memory behind the highest block in use, and behind the highest page of each window."""
         ...
 
-    def offload_blocks(self, pairs: list[tuple[int, int]]) -> None:
-        """Queue copies of KV blocks to host memory: pairs of (block, host slot below the capacity).
+    def offload_blocks(self, moves: list[KVMove]) -> None:
+        """Queue copies of KV blocks to host memory, to slots below the capacity.
 
         In order with passes: later ones may write to the blocks, and `reload_blocks` finds the copies.
         """
         ...
 
-    def reload_blocks(self, pairs: list[tuple[int, int]]) -> None:
-        """Queue copies back: pairs of (block, host slot); later passes find them in place.
+    def reload_blocks(self, moves: list[KVMove]) -> None:
+        """Queue copies back; later passes find them in place.
 
         Raises `MemoryError` when a GPU has no memory for the blocks; nothing was copied then.
         """

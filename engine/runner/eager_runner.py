@@ -6,11 +6,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from engine.device.host_pool import HostPool, offload, reload
+from engine.cache.block_manager import KVMove
+from engine.device.host_pool import HostPool
 from engine.model.decoder import Decoder
 from engine.runner.base import PassNotes
 from engine.runner.input_batch import pack, whole_prompt
-from engine.runner.model_kv import ModelKV
+from engine.runner.model_kv import ModelKV, pool_bytes
 from engine.runner.sampler import Sampled, sample_rows
 from engine.scheduler.plan import ModelBatch
 from engine.scheduler.sequence import Sequence
@@ -23,12 +24,13 @@ class EagerRunner:
     kv_bytes = 0
     compiling = False
 
-    def __init__(self, decoder: Decoder, num_blocks: int) -> None:
+    def __init__(self, decoder: Decoder, pages: list[int]) -> None:
+        """pages: of each pool of its KV, scratch page 0 included."""
         self.decoder = decoder
         self.block_size = decoder.ops.block_size
         self.verify_rows = decoder.ops.verify_rows
-        self.kv = ModelKV(decoder.ops, decoder.config, num_blocks)
-        self.host_pool = HostPool(self.kv.block_bytes, pinned=False)
+        self.kv = ModelKV(decoder.ops, decoder.config, pages)
+        self.host_pools = [HostPool(size, pinned=False) for size in pool_bytes(decoder.ops, decoder.config)]
         self.notes = PassNotes()
         self.freed = threading.Event()
 
@@ -45,7 +47,7 @@ class EagerRunner:
     def _pass(self, batch: ModelBatch) -> Sampled:
         ops = self.decoder.ops
         packed = pack(batch, self.block_size, ops.device)
-        layouts = self.kv.by_group([packed.layout])
+        layouts = self.kv.by_group(packed.layouts)
         logits = self.decoder.forward(packed.ids, layouts, self.kv.groups, packed.logit_rows)
         if not packed.sampled:
             return Sampled({}, {})
@@ -62,22 +64,23 @@ class EagerRunner:
         """Nothing."""
         return False
 
-    def trim_kv(self, blocks: int) -> None:
+    def trim_kv(self, highest: list[int]) -> None:
         """Nothing: untouched pages take no memory."""
 
     @torch.inference_mode()
-    def offload_blocks(self, pairs: list[tuple[int, int]]) -> None:
+    def offload_blocks(self, moves: list[KVMove]) -> None:
         """Copy KV blocks to host slots."""
-        offload(self.kv.pieces, self.host_pool, pairs)
+        self.kv.offload(self.host_pools, moves)
 
     @torch.inference_mode()
-    def reload_blocks(self, pairs: list[tuple[int, int]]) -> None:
+    def reload_blocks(self, moves: list[KVMove]) -> None:
         """Copy host slots to KV blocks."""
-        reload(self.kv.pieces, self.host_pool, pairs)
+        self.kv.reload(self.host_pools, moves)
 
     def close(self) -> None:
         """Give host memory back; all else goes with the object."""
-        self.host_pool.close()
+        for pool in self.host_pools:
+            pool.close()
         self.freed.set()
 
     def forget(self) -> None:
@@ -99,6 +102,7 @@ class EagerRunner:
     def logits(self, token_ids: list[int]) -> Tensor:
         """float32 [T, vocab] of a prompt by itself, in KV of its own."""
         blocks = (len(token_ids) + self.block_size - 1) // self.block_size + 1
-        kv = ModelKV(self.decoder.ops, self.decoder.config, blocks)
+        kv = ModelKV(self.decoder.ops, self.decoder.config, [blocks] * len(self.host_pools))
         packed = whole_prompt(token_ids, self.block_size, self.decoder.ops.device)
-        return self.decoder.forward(packed.ids, kv.by_group([packed.layout]), kv.groups, None).cpu()
+        layouts = packed.layouts * len(self.host_pools)
+        return self.decoder.forward(packed.ids, kv.by_group(layouts), kv.groups, None).cpu()

@@ -14,7 +14,8 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from engine.device.host_pool import HostPool, offload, reload
+from engine.cache.block_manager import KVMove
+from engine.device.host_pool import HostPool
 from engine.device.stream import Mark, open_stream
 from engine.model.decoder import Decoder
 from engine.runner.base import PassNotes
@@ -30,7 +31,7 @@ from engine.runner.cuda_graph import (
 )
 from engine.runner.in_flight import InFlightStep, read_report, sampled_rows
 from engine.runner.input_batch import whole_prompt
-from engine.runner.model_kv import ModelKV
+from engine.runner.model_kv import ModelKV, pool_bytes
 from engine.runner.persistent_batch import PersistentBatch
 from engine.runner.sampler import Sampled, edits_logits
 from engine.runner.warmup import CompileThread
@@ -63,8 +64,9 @@ class GraphRunner:
     """
 
     def __init__(
-        self, decoder: Decoder, num_blocks: int, context_length: int, end_ids: Iterable[int]
+        self, decoder: Decoder, pages: list[int], context_length: int, end_ids: Iterable[int]
     ) -> None:
+        """pages: of each pool of its KV, scratch page 0 included."""
         ops = decoder.ops
         assert isinstance(ops, TritonOperations)
         self.decoder = decoder
@@ -74,14 +76,15 @@ class GraphRunner:
         self._ops = ops
         self._stream = open_stream(ops.device)
         with torch.inference_mode(), self._stream.current():
-            self.kv = ModelKV(decoder.ops, decoder.config, num_blocks)
+            self.kv = ModelKV(decoder.ops, decoder.config, pages)
             try:
                 self._state, self._sampler = self._make_state(MAX_ROWS)
                 self._reports = self._stream.host_tensor(*self._state.ring.shape)
             except BaseException:
                 self.kv.close()
                 raise
-        self.host_pool = HostPool(self.kv.block_bytes, pinned=ops.device.type == "cuda")
+        pinned = ops.device.type == "cuda"
+        self.host_pools = [HostPool(size, pinned) for size in pool_bytes(ops, decoder.config)]
         self._mapped = self.kv.mapped_bytes
         self._moved: Mark | None = None
         """The last copy between device and host blocks."""
@@ -244,11 +247,14 @@ class GraphRunner:
         """float32 [T, vocab] of a prompt by itself, in KV of its own."""
         blocks = (len(token_ids) + self.block_size - 1) // self.block_size + 1
         with self._stream.current():
-            kv = ModelKV(self.decoder.ops, self.decoder.config, blocks)
+            pools = range(len(self.host_pools))
+            kv = ModelKV(self._ops, self.decoder.config, [blocks for _ in pools])
             try:
-                kv.back(blocks)
+                for pool in pools:
+                    kv.back(pool, blocks)
                 packed = whole_prompt(token_ids, self.block_size, self._ops.device)
-                return self.decoder.forward(packed.ids, kv.by_group([packed.layout]), kv.groups, None).cpu()
+                layouts = kv.by_group(packed.layouts * len(pools))
+                return self.decoder.forward(packed.ids, layouts, kv.groups, None).cpu()
             finally:
                 self._stream.synchronize()
                 kv.close()
@@ -263,33 +269,34 @@ class GraphRunner:
         """Memory that the paged KV holds now."""
         return self.kv.mapped_bytes
 
-    def trim_kv(self, blocks: int) -> None:
-        """Give back KV memory behind the first `blocks` blocks, unless it is little or in use."""
+    def trim_kv(self, highest: list[int]) -> None:
+        """Give back KV memory behind the highest pages in use, unless it is little or in use."""
         if self._in_flight or (self._moved is not None and not self._moved.query()):
             return
-        if self.kv.backed_blocks > blocks + blocks // 4 + _KEPT_BLOCKS:
-            self.kv.trim(blocks + _KEPT_BLOCKS)
+        trimmed = [self.kv.trim(pool, page + 1, _KEPT_BLOCKS) for pool, page in enumerate(highest)]
+        if any(trimmed):
             self._mapped = self.kv.mapped_bytes
             self.notes.add(f"KV memory trimmed: {self._mapped >> 20} MiB")
 
     @torch.inference_mode()
-    def offload_blocks(self, pairs: list[tuple[int, int]]) -> None:
+    def offload_blocks(self, moves: list[KVMove]) -> None:
         """Queue copies of KV blocks to pinned host slots, behind the passes launched so far."""
         with self._stream.current():
-            offload(self.kv.pieces, self.host_pool, pairs)
-            self.notes.add(f"{len(pairs)} blocks to host memory")
+            self.kv.offload(self.host_pools, moves)
+            self.notes.add(f"{len(moves)} blocks to host memory")
             self._moved = self._stream.mark()
 
     @torch.inference_mode()
-    def reload_blocks(self, pairs: list[tuple[int, int]]) -> None:
+    def reload_blocks(self, moves: list[KVMove]) -> None:
         """Queue copies of host slots to KV blocks, ahead of the passes launched from now on.
 
         Raises `MemoryError` when the device has no memory for them; nothing was copied then.
         """
-        self.kv.back(max((block + 1 for block, _ in pairs), default=0))
+        for pool, page, _ in moves:
+            self.kv.back(pool, page + 1)
         with self._stream.current():
-            reload(self.kv.pieces, self.host_pool, pairs)
-            self.notes.add(f"{len(pairs)} blocks from host memory")
+            self.kv.reload(self.host_pools, moves)
+            self.notes.add(f"{len(moves)} blocks from host memory")
             self._moved = self._stream.mark()
 
     def close(self) -> None:
@@ -304,14 +311,16 @@ class GraphRunner:
             self._current = None
             self._passes.clear()
             self.kv.close()
-            self.host_pool.close()
+            for pool in self.host_pools:
+                pool.close()
 
     def _make_state(self, sampler_rows: int) -> tuple[DecodeState, SamplerState]:
         """sampler_rows: 1 is enough for padding, and tens of megabytes less."""
         device = self._ops.device
         drafts = VERIFY_SIZES[-1].num_tokens
         blocks = self._max_blocks, self.block_size
-        state = DecodeState.create(MAX_ROWS, *blocks, self._end_ids, DEPTH, device, drafts)
+        pools = self.kv.num_pools
+        state = DecodeState.create(MAX_ROWS, *blocks, self._end_ids, DEPTH, device, drafts, pools)
         return state, SamplerState.create(sampler_rows, self.decoder.config.vocab_size, device, drafts)
 
     def _tick(self, buffers: PassBuffers) -> None:
@@ -322,7 +331,7 @@ class GraphRunner:
         decoder = self.decoder
         set_draft_rows(state, sampler, buffers)
         fill_pass(state, buffers)
-        tables = self.kv.by_group([buffers.tables])
+        tables = self.kv.by_group(buffers.pools)
         prepared = self._ops.prepare_tables(tables, self.kv.groups, decoder.rotations)
         logits = decoder.run(buffers.ids, prepared, buffers.logit_rows)
         lengths = state.rows[:, LENGTH.value]

@@ -1,5 +1,6 @@
 """From a planned batch to one packed pass: ids, positions, slots and which tokens want logits."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,8 @@ class InputBatch:
 
     ids: Tensor
     """int64 [T]."""
-    layout: PassLayout
+    layouts: list[PassLayout]
+    """Of each pool of KV."""
     sampled: list[Sequence]
     """Sequences that reach their target in this pass, in the order of `logit_rows`."""
     logit_rows: Tensor
@@ -27,10 +29,10 @@ def pack(batch: ModelBatch, block_size: int, device: torch.device) -> InputBatch
     """Lay out a planned batch; block tables already cover every token of it, draft tokens too."""
     ids: list[int] = []
     positions: list[int] = []
-    slots: list[int] = []
     query_lens: list[int] = []
     context_lens: list[int] = []
-    tables: list[list[int]] = []
+    tables: list[list[list[int]]] = []
+    """Of each sequence, its pages in each pool."""
     sampled: list[Sequence] = []
     logit_rows: list[int] = []
     spans = [(s, s.num_computed, 1, batch.drafts.get(s.sequence_id, [])) for s in batch.decode]
@@ -41,28 +43,40 @@ def pack(batch: ModelBatch, block_size: int, device: torch.device) -> InputBatch
         ids += sequence.token_ids[start:known]
         ids += draft
         positions += range(start, end)
-        table = sequence.block_table
-        slots += [table[p // block_size] * block_size + p % block_size for p in range(start, end)]
         query_lens.append(end - start)
         context_lens.append(end)
-        tables.append(table)
+        tables.append([sequence.block_table, *(window.pages for window in sequence.windows)])
         if known == sequence.num_target:
             sampled.append(sequence)
             logit_rows += range(len(ids) - len(draft) - 1, len(ids))
-    layout = PassLayout(
-        query_lens=query_lens,
-        context_lens=context_lens,
-        block_tables=tables,
-        num_decode=len(batch.decode),
-        positions=torch.tensor(positions, device=device),
-        slot_mapping=torch.tensor(slots, device=device),
-    )
+    places = torch.tensor(positions, device=device)
+    layouts = [
+        PassLayout(
+            query_lens=query_lens,
+            context_lens=context_lens,
+            block_tables=list(own),
+            num_decode=len(batch.decode),
+            positions=places,
+            slot_mapping=torch.tensor(_slots(own, query_lens, context_lens, block_size), device=device),
+        )
+        for own in zip(*tables, strict=True)
+    ]
     return InputBatch(
         ids=torch.tensor(ids, device=device),
-        layout=layout,
+        layouts=layouts,
         sampled=sampled,
         logit_rows=torch.tensor(logit_rows, dtype=torch.int64, device=device),
     )
+
+
+def _slots(
+    tables: Iterable[list[int]], query_lens: list[int], context_lens: list[int], block_size: int
+) -> list[int]:
+    """Where the new tokens of all sequences are written."""
+    slots: list[int] = []
+    for table, count, end in zip(tables, query_lens, context_lens, strict=True):
+        slots += [table[p // block_size] * block_size + p % block_size for p in range(end - count, end)]
+    return slots
 
 
 def whole_prompt(token_ids: list[int], block_size: int, device: torch.device) -> InputBatch:
@@ -78,4 +92,4 @@ def whole_prompt(token_ids: list[int], block_size: int, device: torch.device) ->
         positions=positions,
         slot_mapping=positions + block_size,
     )
-    return InputBatch(torch.tensor(token_ids, device=device), layout, [], positions)
+    return InputBatch(torch.tensor(token_ids, device=device), [layout], [], positions)

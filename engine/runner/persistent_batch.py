@@ -29,6 +29,8 @@ class _Row:
     """Most tokens that the device lets the row have."""
     blocks: int
     """Entries of the block table that were sent."""
+    pages: list[int]
+    """The same of the windows' tables."""
     used: int
     """Clock of the last pass with the row."""
 
@@ -64,11 +66,17 @@ class PersistentBatch:
         for sequence in sequences:
             slot = self._slots[sequence.sequence_id]
             row = self._rows[slot]
-            if len(sequence.block_table) > row.blocks:
-                new = sequence.block_table[row.blocks :]
-                self._kv.back(max(new) + 1)
-                self._state.set_blocks(slot, row.blocks, new)
-                row.blocks = len(sequence.block_table)
+            self._send(0, slot, row.blocks, sequence.block_table)
+            row.blocks = len(sequence.block_table)
+            for number, window in enumerate(sequence.windows):
+                self._send(1 + number, slot, row.pages[number], window.pages)
+                row.pages[number] = len(window.pages)
+
+    def _send(self, pool: int, slot: int, known: int, table: list[int]) -> None:
+        if len(table) > known:
+            new = table[known:]
+            self._kv.back(pool, max(new) + 1)
+            self._state.set_blocks(slot, known, new, pool)
 
     def reported(self, sequence: Sequence) -> None:
         """The device gave this sequence a token."""
@@ -128,7 +136,13 @@ class PersistentBatch:
         prompt, answer = ids[: sequence.prompt_len], ids[sequence.prompt_len :]
         self._sampler.set_row(slot, parameters, prompt, answer, params.logit_bias)
         self._rows[slot] = _Row(
-            sequence, sequence.preemptions, len(ids), sequence.limit, blocks=0, used=self._clock
+            sequence,
+            sequence.preemptions,
+            len(ids),
+            sequence.limit,
+            blocks=0,
+            pages=[0] * len(sequence.windows),
+            used=self._clock,
         )
         self._slots[sequence.sequence_id] = slot
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from engine.api.errors import InvariantError
 from engine.cache.block_manager import BlockManager
 from engine.cache.prefix_cache import PrefixNode
+from engine.cache.window_pages import Pages
 from engine.scheduler.sequence import Sequence
 
 
@@ -17,25 +18,31 @@ class PrefixHit:
     """Blocks to allocate for the other known tokens."""
     hosted: list[PrefixNode]
     """The full blocks that follow and whose KV is in host memory; to be brought back into new ones."""
+    pages: list[Pages]
+    """What windows take for the first chunk, one of each kind."""
 
 
 def find_prefix(sequence: Sequence, blocks: BlockManager) -> PrefixHit:
     """Look up the known tokens of `sequence`."""
     table, hosted = blocks.match(sequence.token_ids)
-    return PrefixHit(table, blocks.blocks_for(sequence.num_target) - len(table), hosted)
+    total = blocks.blocks_for(sequence.num_target)
+    pages = blocks.windows.needs(len(table), len(table) + len(hosted), total)
+    return PrefixHit(table, total - len(table), hosted, pages)
 
 
 def take_blocks(sequence: Sequence, hit: PrefixHit, blocks: BlockManager) -> None:
     """Give `sequence` a table for all known tokens, the blocks of the hit shared with whoever has them.
 
-    Needs `blocks.fits(hit.missing, hit.blocks)`; raises `InvariantError` otherwise.
+    Needs `blocks.fits(hit.missing, hit.blocks, hit.pages)`; raises `InvariantError` otherwise.
     """
     blocks.share(hit.blocks)
+    sequence.windows = blocks.windows.begin(hit.blocks, hit.pages)
     grown = blocks.allocate(hit.missing, hit.blocks[-1] if hit.blocks else None)
     if grown is None:
         raise InvariantError(
             f"scheduler: no blocks for sequence {sequence.sequence_id}, which was said to fit"
         )
     sequence.block_table = hit.blocks + grown
+    blocks.take_pages(sequence.block_table, sequence.windows, hit.pages)
     sequence.num_computed = len(hit.blocks) * blocks.block_size
     sequence.reloads = hit.hosted

@@ -13,9 +13,9 @@ def check_invariants(
     """The costly invariants: every block's count, every sequence's tokens; raises `InvariantError`."""
     holders = list(running)
     for model in models.values():
-        model.blocks.check([s.block_table for s in holders if s.model == model.key])
+        model.blocks.check([(s.block_table, s.windows) for s in holders if s.model == model.key])
     for sequence in waiting:
-        if sequence.block_table or sequence.num_computed:
+        if sequence.block_table or sequence.windows or sequence.num_computed:
             raise InvariantError(f"scheduler: sequence {sequence.sequence_id} waits but holds blocks")
     for sequence in holders:
         capacity = len(sequence.block_table) * models[sequence.model].blocks.block_size

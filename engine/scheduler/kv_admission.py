@@ -6,18 +6,19 @@ go to host memory, where that is quicker to bring back than to compute again, or
 moves in one tick is bounded by the time that the tick has left.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from engine.api.errors import InvariantError
 from engine.api.options import Offload
 from engine.api.stats import SequenceState
-from engine.cache.block_manager import BlockManager
+from engine.cache.block_manager import BlockManager, KVMove
+from engine.cache.window_pages import Pages
 from engine.scheduler.block_tables import PrefixHit, find_prefix, take_blocks
 from engine.scheduler.chunked_prefill import NO_LIMIT
 from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel
 from engine.scheduler.limits import ScheduledModel
-from engine.scheduler.plan import KVMoves, ModelBatch
+from engine.scheduler.plan import KVMoves, ModelBatch, PrefillChunk
 from engine.scheduler.queue import SequenceQueue
 from engine.scheduler.sequence import Sequence, WaitCause
 
@@ -70,15 +71,26 @@ class KVAdmission:
                 continue
             if sequence.at_limit:
                 raise InvariantError(f"scheduler: sequence {sequence.sequence_id} was not ended at its limit")
-            blocks = self._models[sequence.model].blocks
-            if sequence.num_computed < len(sequence.block_table) * blocks.block_size:
-                continue
-            while sequence.block_table:
-                grown = blocks.allocate(1, sequence.block_table[-1])
-                if grown is not None:
-                    sequence.block_table += grown
-                    break
-                self._preempt(self._victim(blocks))
+            self._grow(sequence, sequence.num_computed + 1)
+
+    def grow_chunks(self, chunks: Iterable[PrefillChunk]) -> list[PrefillChunk]:
+        """Give chunks the pages of windows that they write to; returns those whose sequences keep blocks.
+
+        Somebody may have to make room where pages that a window has passed are still in another's.
+        """
+        made = [chunk for chunk in chunks if self._grow(chunk.sequence, chunk.end)]
+        return [chunk for chunk in made if chunk.sequence.block_table]
+
+    def _grow(self, sequence: Sequence, tokens: int) -> bool:
+        """Have a running sequence hold so many tokens, whoever must make room; False where it is itself."""
+        blocks = self._models[sequence.model].blocks
+        if sequence.windows and sequence.block_table:
+            blocks.windows.slide(sequence.block_table, sequence.windows, sequence.num_computed)
+        while sequence.block_table:
+            if blocks.grow(sequence.block_table, sequence.windows, tokens):
+                return True
+            self._preempt(self._victim(blocks))
+        return False
 
     def grow_ahead(self, batch: ModelBatch, ahead: int) -> bool:
         """Take the blocks that a further tick of decode rows writes to, with `ahead` ticks in flight.
@@ -93,10 +105,13 @@ class KVAdmission:
                 return False
             if tokens > len(sequence.block_table) * blocks.block_size:
                 missing.append(sequence)
+        for sequence in missing if blocks.windows else ():
+            # Ticks in flight have what is behind `num_computed`: they see no less than this.
+            blocks.windows.slide(sequence.block_table, sequence.windows, sequence.num_computed)
         if missing and not self._fits_between_ticks(len(missing), blocks):
             return False
         for sequence in missing:
-            sequence.block_table += blocks.allocate(1, sequence.block_table[-1]) or []
+            blocks.grow(sequence.block_table, sequence.windows, len(sequence.token_ids) + ahead)
         return True
 
     def grow_for_draft(self, sequence: Sequence, num_draft: int) -> int:
@@ -109,13 +124,14 @@ class KVAdmission:
         num_draft = min(num_draft, sequence.limit - sequence.num_target - 1)
         missing = blocks.blocks_for(sequence.num_target + num_draft) - len(sequence.block_table)
         if missing > 0 and self._fits_between_ticks(missing + len(self._queue.running), blocks):
-            sequence.block_table += blocks.allocate(missing, sequence.block_table[-1]) or []
+            blocks.grow(sequence.block_table, sequence.windows, sequence.num_target + num_draft)
         return max(0, min(num_draft, len(sequence.block_table) * blocks.block_size - sequence.num_target))
 
     @staticmethod
     def _fits_between_ticks(count: int, blocks: BlockManager) -> bool:
         # With host memory behind them, blocks are evicted when a tick is planned and at no other time.
-        return blocks.fits(count, evicting=not blocks.host.capacity)
+        pages = [Pages(0, count) for _ in blocks.windows.kinds]
+        return blocks.fits(count, (), pages, evicting=not blocks.host.capacity)
 
     def admit(self, now: float, spare_ms: float) -> None:
         """Let waiting sequences in, in order, while there is room for them.
@@ -139,24 +155,35 @@ class KVAdmission:
         for sequence in self._queue.active():
             blocks = self._models[sequence.model].blocks
             while sequence.reloads and (spare_ms > 0.0 or not moved):
-                pair = self._reload_one(sequence, blocks)
-                if pair is not None:
-                    moves.setdefault(sequence.model, KVMoves()).reloads.append(pair)
+                copies = self._reload_one(sequence, blocks)
+                if copies:
+                    moves.setdefault(sequence.model, KVMoves()).reloads += copies
                     spare_ms -= self._move_ms(blocks)
                     moved = True
         return max(spare_ms, 0.0)
 
-    def _reload_one(self, sequence: Sequence, blocks: BlockManager) -> tuple[int, int] | None:
-        """(block, host slot) to copy; None when the slot was given up meanwhile."""
-        slot = blocks.host.use(sequence.reloads.pop(0))
-        if slot is None:
-            # What follows is computed again.
-            sequence.reloads = []
-            return None
-        block = sequence.block_table[sequence.num_computed // blocks.block_size]
+    def _reload_one(self, sequence: Sequence, blocks: BlockManager) -> list[KVMove]:
+        """What to copy for the next block; nothing when a slot was given up meanwhile."""
+        node, index = sequence.reloads.pop(0), sequence.num_computed // blocks.block_size
+        pages = [sequence.block_table[index]]
+        pages += [own.pages[index] if index >= own.first else 0 for own in sequence.windows]
+        copies = []
+        for pool, page in enumerate(pages):
+            slot = blocks.hosts[pool].use(node) if page else None
+            if page and slot is None:
+                self._give_up_reloads(sequence)
+                return []
+            if slot is not None:
+                copies.append((pool, page, slot))
         sequence.num_computed += blocks.block_size
         blocks.commit_full(sequence.block_table, sequence.token_ids, sequence.num_computed)
-        return block, slot
+        return copies
+
+    def _give_up_reloads(self, sequence: Sequence) -> None:
+        """What was to come back is computed again: from here on, or all where windows lack what is before."""
+        sequence.reloads = []
+        if sequence.windows:
+            self._preempt(sequence)
 
     def _admit_one(self, sequence: Sequence, now: float) -> bool:
         blocks = self._models[sequence.model].blocks
@@ -165,7 +192,7 @@ class KVAdmission:
             sequence.wait_cause = WaitCause.KV_MEMORY
             return False
         hit = find_prefix(sequence, blocks)
-        while not blocks.fits(hit.missing + self._reserve(sequence, blocks), hit.blocks):
+        while not blocks.fits(hit.missing + self._reserve(sequence, blocks), hit.blocks, hit.pages):
             victim = self._gives_way(sequence, now)
             if victim is None:
                 self._refuse(sequence, None if self._queue.is_focused(sequence) else situation)
@@ -209,7 +236,7 @@ class KVAdmission:
 
     def _victim(self, blocks: BlockManager) -> Sequence:
         """The first that gives way and whose blocks help: of the same model when numbers are short."""
-        own_only = not blocks.free and not blocks.cached
+        own_only = blocks.out_of_numbers
         for sequence in self._queue.victims():
             if not own_only or self._models[sequence.model].blocks is blocks:
                 return sequence
@@ -217,7 +244,8 @@ class KVAdmission:
 
     def _preempt(self, sequence: Sequence) -> None:
         """Free a sequence's blocks; what of its KV is lost meanwhile is computed again later."""
-        self._models[sequence.model].blocks.release(sequence.block_table)
+        self._models[sequence.model].blocks.release(sequence.block_table, sequence.windows)
+        sequence.windows = []
         sequence.num_computed = 0
         sequence.reloads = []
         sequence.state = SequenceState.PAUSED
@@ -231,7 +259,7 @@ class KVAdmission:
         if not blocks.offloading or self._offload_ms == NO_LIMIT:
             return True
         budget = blocks.budget
-        need = hit.missing * blocks.block_bytes
+        need = hit.missing * blocks.block_bytes + blocks.windows.bytes_of(hit.pages)
         bytes_short = max(budget.used_bytes + need - budget.total_bytes, 0) // blocks.block_bytes
         numbers_short = hit.missing - blocks.free
         short = max(bytes_short, numbers_short)

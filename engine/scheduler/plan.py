@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from engine.api.errors import InvariantError
+from engine.cache.block_manager import KVMove
 from engine.scheduler.cost_model import Load, chunk_pairs
 from engine.scheduler.sequence import Sequence
 
@@ -72,10 +73,8 @@ class ModelBatch:
 class KVMoves:
     """Copies between a model's KV blocks and its host slots: first all offloads, then all reloads."""
 
-    offloads: list[tuple[int, int]] = field(default_factory=list)
-    """(block, slot)"""
-    reloads: list[tuple[int, int]] = field(default_factory=list)
-    """(block, slot)"""
+    offloads: list[KVMove] = field(default_factory=list)
+    reloads: list[KVMove] = field(default_factory=list)
 
 
 @dataclass(slots=True)

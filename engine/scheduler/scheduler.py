@@ -334,12 +334,15 @@ class Scheduler:
         most = self.prefill_limit.most(bool(loads))
         chunks = plan_chunks(readers, loads, spare_ms, self.cost, self.config, most)
         self.prefill_limit.planned(sum(chunk.length for chunk in chunks), bool(loads))
-        for chunk in chunks:
+        for chunk in self.kv_admission.grow_chunks(chunks):
             sequence = chunk.sequence
             sequence.read_at = now
             if sequence.admitted_at is None:
                 sequence.admitted_at = now
             batches[sequence.model].prefill.append(chunk)
+        for batch in batches.values():
+            # Who made room for another's chunk.
+            batch.decode = [sequence for sequence in batch.decode if sequence.block_table]
 
     def _advance(
         self,
@@ -378,6 +381,8 @@ class Scheduler:
     ) -> None:
         del self._sequences[sequence.sequence_id]
         self._queue.leave(sequence)
-        self._models[sequence.model].blocks.release(sequence.block_table, discard=discard)
+        blocks = self._models[sequence.model].blocks
+        blocks.release(sequence.block_table, sequence.windows, discard=discard)
+        sequence.windows = []
         sequence.finish_reason = reason
         sequence.error = error

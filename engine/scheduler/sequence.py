@@ -11,6 +11,7 @@ from enum import Enum
 from engine.api.request import FinishReason, Priority, Request
 from engine.api.stats import SequenceState
 from engine.cache.prefix_cache import PrefixNode
+from engine.cache.window_pages import WindowTable
 
 HEAD_START = {Priority.LOW: -1, Priority.NORMAL: 0, Priority.HIGH: 1}
 """How many head starts a priority is worth in the queue (see `SchedulerConfig.head_start_s`)."""
@@ -50,6 +51,8 @@ class Sequence:
     num_computed: int = 0
     """Tokens whose KV is in blocks."""
     block_table: list[int] = field(default_factory=list, repr=False)
+    windows: list[WindowTable] = field(default_factory=list, repr=False)
+    """Its pages in layers that see the newest tokens alone, one table of each kind; empty while it waits."""
     reloads: list[PrefixNode] = field(default_factory=list, repr=False)
     """Blocks after `num_computed` whose KV comes back from host memory, in order; nothing of the
     sequence is computed while there are some."""

@@ -6,7 +6,7 @@ that ended write to the scratch block and report nothing until the host drops th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -39,7 +39,9 @@ class DecodeState:
     tokens including it, length at which the row ends, whether it goes on, whether end-of-text ids end
     it; the rest is unused."""
     block_tables: Tensor
-    """int32 [N, max_blocks]; 0, the scratch block, where no block is given."""
+    """int32 [N, pools * max_blocks], pool after pool; 0, the scratch block, where no block is given.
+
+    Layers with pages of their own numbers have pools of their own."""
     end_ids: Tensor
     """int32 [16], padded with -1."""
     tick: Tensor
@@ -48,6 +50,8 @@ class DecodeState:
     """int32 [depth, 2 * max_rows]: what the sampled rows of tick t gave, in the order of that pass, at
     t % depth: an id, `ENDED` or `NOT_FINITE`. A pass has as many places for decode rows as for chunks."""
     block_size: int
+    pools: int = 1
+    """Tables of a row."""
     draft_rows: int = 0
     """The last rows, which passes with drafts set anew each time (`kernels.state.draft_rows`)."""
 
@@ -66,6 +70,7 @@ class DecodeState:
         depth: int,
         device: torch.device | str,
         draft_rows: int = 0,
+        pools: int = 1,
     ) -> "DecodeState":
         """All rows ended, all tables in the scratch block. At most 16 end-of-text ids."""
         if len(end_ids) > MAX_END_IDS:
@@ -74,13 +79,19 @@ class DecodeState:
         rows = max_rows + draft_rows
         return cls(
             rows=torch.zeros(rows, FIELDS.value, dtype=torch.int32, device=device),
-            block_tables=torch.zeros(rows, max_blocks, dtype=torch.int32, device=device),
+            block_tables=torch.zeros(rows, pools * _aligned(max_blocks), dtype=torch.int32, device=device),
             end_ids=torch.tensor(padded, dtype=torch.int32, device=device),
             tick=torch.zeros(1, dtype=torch.int32, device=device),
             ring=torch.full((depth, 2 * max_rows), ENDED, dtype=torch.int32, device=device),
             block_size=block_size,
+            pools=pools,
             draft_rows=draft_rows,
         )
+
+    @property
+    def max_blocks(self) -> int:
+        """Entries of a row's table of one pool."""
+        return self.block_tables.shape[1] // self.pools
 
     def set_row(self, slot: int, last_id: int, length: int, target: int, ends_at_end_ids: bool) -> None:
         """Start or continue a row: `length` known tokens, the last of them `last_id`.
@@ -91,10 +102,11 @@ class DecodeState:
         fields += [0] * (FIELDS.value - len(fields))
         self.rows[slot].copy_(torch.tensor(fields, dtype=torch.int32), non_blocking=True)
 
-    def set_blocks(self, slot: int, first: int, blocks: Sequence[int]) -> None:
-        """Entries `[first, first + len(blocks))` of a row's block table, in stream order."""
+    def set_blocks(self, slot: int, first: int, blocks: Sequence[int], pool: int = 0) -> None:
+        """Entries `[first, first + len(blocks))` of a row's table of a pool, in stream order."""
         entries = torch.tensor(blocks, dtype=torch.int32)
-        self.block_tables[slot, first : first + len(blocks)].copy_(entries, non_blocking=True)
+        start = pool * self.max_blocks + first
+        self.block_tables[slot, start : start + len(blocks)].copy_(entries, non_blocking=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +132,14 @@ class PassBuffers:
     drafts: Tensor
     """int32 [3 T], or [0] of a pass without drafts: of each token that has a draft row its sequence's
     row (else -1), the token's id, and the tokens known with it."""
-    tables: PassTables
-    """`query_starts` is an input; the rest is written by `fill_pass`."""
+    pools: tuple[PassTables, ...]
+    """Of each pool of KV; they differ in block tables and slots alone. `query_starts` is an input; the rest
+    is written by `fill_pass`."""
+
+    @property
+    def tables(self) -> PassTables:
+        """Those of the first pool."""
+        return self.pools[0]
 
     @classmethod
     def create(
@@ -137,7 +155,7 @@ class PassBuffers:
         sequences = num_decode + num_chunks
         drafted = 3 * num_tokens * drafts
         sizes = (sequences, sequences, sequences + 1, num_tokens, num_sampled, num_sampled, drafted)
-        padded = [-(-size // _ALIGN) * _ALIGN for size in sizes]
+        padded = [_aligned(size) for size in sizes]
         inputs = state.rows.new_zeros(sum(padded))
         parts = [part[:size] for part, size in zip(inputs.split(padded), sizes, strict=True)]
         slots, ends, starts, ids, logit_rows, sampled_slots, sources = parts
@@ -145,17 +163,28 @@ class PassBuffers:
         sources.fill_(-1)
         sampled_slots.fill_(-1)
         starts.copy_(torch.arange(sequences + 1).clamp(max=num_decode))
-        tables = PassTables(
+        width = state.max_blocks
+        block_tables = state.block_tables.new_zeros(sequences, state.pools * width)
+        kv_slots = state.rows.new_zeros(state.pools, _aligned(num_tokens), dtype=torch.int64)
+        first = PassTables(
             query_starts=starts,
             context_lens=state.rows.new_zeros(sequences),
-            block_tables=state.block_tables.new_zeros(sequences, state.block_tables.shape[1]),
+            block_tables=block_tables[:, :width],
             positions=state.rows.new_zeros(num_tokens),
-            slots=state.rows.new_zeros(num_tokens, dtype=torch.int64),
+            slots=kv_slots[0, :num_tokens],
             num_decode=num_decode,
             num_tokens=num_tokens,
             shares_kv=drafts,
         )
-        return cls(inputs, slots, ends, ids, logit_rows, sampled_slots, sources, tables)
+        pools = [first]
+        for pool in range(1, state.pools):
+            own = block_tables[:, pool * width : (pool + 1) * width]
+            pools.append(replace(first, block_tables=own, slots=kv_slots[pool, :num_tokens]))
+        return cls(inputs, slots, ends, ids, logit_rows, sampled_slots, sources, tuple(pools))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN
 
 
 def fill_pass(state: DecodeState, buffers: PassBuffers) -> None:
@@ -179,7 +208,9 @@ def fill_pass(state: DecodeState, buffers: PassBuffers) -> None:
         tables.slots,
         sequences,
         tables.num_tokens,
-        MAX_BLOCKS=state.block_tables.shape[1],
+        _aligned(tables.num_tokens),
+        MAX_BLOCKS=state.max_blocks,
+        POOLS=state.pools,
         BLOCK_SIZE=state.block_size,
         WIDTH=256,
         num_warps=4,
@@ -218,7 +249,7 @@ def advance(
     )
 
 
-@triton.jit(do_not_specialize=["num_sequences", "num_tokens"])
+@triton.jit(do_not_specialize=["num_sequences", "num_tokens", "pool_slots"])
 def _fill_pass(
     rows: tl.tensor,
     all_tables: tl.tensor,
@@ -232,13 +263,15 @@ def _fill_pass(
     kv_slots: tl.tensor,
     num_sequences: tl.tensor,
     num_tokens: tl.tensor,
+    pool_slots: tl.tensor,
     MAX_BLOCKS: tl.constexpr,
+    POOLS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
     """Grid (S + 1,): one program per sequence, the last one for padding tokens.
 
-    Moves 8 bytes per table entry and 20 per token.
+    Moves 8 bytes per table entry, 12 per token and 8 more for each pool.
     """
     sequence = tl.program_id(0)
     lane = tl.arange(0, WIDTH)
@@ -248,13 +281,14 @@ def _fill_pass(
             token = first + lane
             tl.store(ids + token, 0, mask=token < num_tokens)
             tl.store(positions + token, 0, mask=token < num_tokens)
-            tl.store(kv_slots + token, 0, mask=token < num_tokens)
+            for pool in tl.static_range(POOLS):
+                tl.store(kv_slots + pool * pool_slots + token, 0, mask=token < num_tokens)
     else:
         end = tl.load(starts + sequence + 1)
         slot = tl.load(slots + sequence).to(tl.int64)
         chunk_end = tl.load(ends + sequence)
         row = rows + tl.maximum(slot, 0) * FIELDS
-        source = all_tables + tl.maximum(slot, 0) * MAX_BLOCKS
+        source = all_tables + tl.maximum(slot, 0) * (POOLS * MAX_BLOCKS)
         goes_on = (slot >= 0) & (tl.load(row + ACTIVE) != 0)
         length = tl.where(goes_on, tl.load(row + LENGTH), 0)
         is_chunk = (slot >= 0) & (chunk_end > 0)
@@ -264,21 +298,24 @@ def _fill_pass(
         elif begin < end:
             tl.store(ids + begin, tl.where(goes_on, tl.load(row + ID), 0))
         tl.store(context_lens + sequence, length)
-        target = tables + sequence.to(tl.int64) * MAX_BLOCKS
-        used = tl.where(length > 0, MAX_BLOCKS, 0)
-        for first in range(0, MAX_BLOCKS, WIDTH):
+        target = tables + sequence.to(tl.int64) * (POOLS * MAX_BLOCKS)
+        used = tl.where(length > 0, POOLS * MAX_BLOCKS, 0)
+        for first in range(0, POOLS * MAX_BLOCKS, WIDTH):
             entry = first + lane
             block = tl.load(source + entry, mask=entry < used, other=0)
-            tl.store(target + entry, block, mask=entry < MAX_BLOCKS)
+            tl.store(target + entry, block, mask=entry < POOLS * MAX_BLOCKS)
         known_end = tl.where(length > 0, end, begin)
         for first in range(begin, end, WIDTH):
             token = first + lane
             position = tl.maximum(length - end + token, 0)
             known = token < known_end
-            block = tl.load(source + position // BLOCK_SIZE, mask=known, other=0).to(tl.int64)
-            kv_slot = block * BLOCK_SIZE + position % BLOCK_SIZE
             tl.store(positions + token, tl.where(known, position, 0), mask=token < end)
-            tl.store(kv_slots + token, tl.where(known, kv_slot, 0), mask=token < end)
+            for pool in tl.static_range(POOLS):
+                entry = pool * MAX_BLOCKS + position // BLOCK_SIZE
+                block = tl.load(source + entry, mask=known, other=0).to(tl.int64)
+                kv_slot = block * BLOCK_SIZE + position % BLOCK_SIZE
+                place = kv_slots + pool * pool_slots + token
+                tl.store(place, tl.where(known, kv_slot, 0), mask=token < end)
 
 
 @triton.jit(do_not_specialize=["count"])

@@ -79,9 +79,9 @@ def loaded(monkeypatch) -> list[int]:
     counts: list[int] = []
     original = EagerRunner.reload_blocks
 
-    def load(runner: EagerRunner, pairs: list[tuple[int, int]]) -> None:
-        counts.append(len(pairs))
-        original(runner, pairs)
+    def load(runner: EagerRunner, moves: list[tuple[int, int, int]]) -> None:
+        counts.append(len(moves))
+        original(runner, moves)
 
     monkeypatch.setattr(EagerRunner, "reload_blocks", load)
     return counts

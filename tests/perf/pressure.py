@@ -152,7 +152,7 @@ def poison(engine: Engine, model: Model, victim: Tab) -> None:
     def write() -> None:
         block = loop.scheduler.sequences[victim.generation.sequence_id].block_table[0]
         torch.cuda.synchronize() if engine.device.startswith("cuda") else None
-        for piece in runner.kv.pieces(block):
+        for piece in runner.kv.pieces(0, block):
             piece.fill_(float("nan"))
         torch.cuda.synchronize() if engine.device.startswith("cuda") else None
 

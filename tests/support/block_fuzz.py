@@ -1,7 +1,8 @@
 """Random use of two block managers that share a budget, with the blocks' contents simulated.
 
 The content of a slot is a hash of all tokens up to it, as KV depends on all of them: whatever a
-table shows at a position must be the hash of the sequence's own tokens.
+table shows at a position must be the hash of the sequence's own tokens. One of the managers has windows:
+what their pages show of the last tokens must be that too.
 """
 
 from dataclasses import dataclass, field
@@ -9,9 +10,13 @@ from random import Random
 
 from engine.cache.block_manager import BlockManager
 from engine.cache.budget import KVBudget
+from engine.cache.window_pages import WindowShape, WindowTable
 
 TOKENS = 3
 MAX_LENGTH = 60
+CHUNK = 9
+WINDOWS = (5, 14)
+"""Tokens that the layers of one manager see."""
 
 
 def chain(token_ids, before=0):
@@ -29,6 +34,7 @@ class Row:
     token_ids: list[int]
     contents: list[int]
     table: list[int] = field(default_factory=list)
+    windows: list[WindowTable] = field(default_factory=list)
 
 
 class BlockFuzzer:
@@ -38,11 +44,14 @@ class BlockFuzzer:
         self.random = random
         self.size = block_size
         self.budget = KVBudget(int(num_blocks * 1.3) * 10)
+        shapes = [WindowShape(tokens, max(2, num_blocks * 3 // 4), 4 + tokens) for tokens in WINDOWS]
         self.managers = [
-            BlockManager(num_blocks, block_size, 10, self.budget, b"a"),
+            BlockManager(num_blocks, block_size, 10, self.budget, b"a", windows=shapes, chunk=CHUNK),
             BlockManager(num_blocks // 2, block_size, 23, self.budget, b"b", lowest_first=True),
         ]
         self.memory = [[[0] * block_size for _ in range(m.total + 1)] for m in self.managers]
+        self.pages = [[[0] * block_size for _ in range(shape.num_pages)] for shape in shapes]
+        """What the pages of the first manager's windows hold."""
         self.rows: list[Row] = []
         self.hits = self.refusals = 0
 
@@ -63,7 +72,7 @@ class BlockFuzzer:
 
     def check(self) -> None:
         for i, manager in enumerate(self.managers):
-            manager.check(row.table for row in self.rows if row.manager == i)
+            manager.check([(row.table, row.windows) for row in self.rows if row.manager == i])
 
     def start(self) -> None:
         which = self.random.randrange(2)
@@ -74,28 +83,42 @@ class BlockFuzzer:
         hit = manager.match(token_ids)[0]
         assert len(hit) * self.size < count
         self.verify(row, hit, len(hit) * self.size)
-        need = manager.blocks_for(count) - len(hit)
-        fits = manager.fits(need, hit)
-        manager.share(hit)
-        blocks = manager.allocate(need, hit[-1] if hit else None)
-        assert (blocks is not None) == fits
-        if blocks is None:
+        total = manager.blocks_for(count)
+        pages = manager.windows.needs(len(hit), len(hit), total)
+        fits = manager.fits(total - len(hit), hit, pages)
+        if not fits:
             self.refusals += 1
-            manager.release(list(hit))
             return
+        manager.share(hit)
+        row.windows = manager.windows.begin(hit, pages)
+        row.table = hit + (manager.allocate(total - len(hit), hit[-1] if hit else None) or [])
+        assert len(row.table) == total, "blocks were promised"
+        manager.take_pages(row.table, row.windows, pages)
         self.hits += len(hit)
-        row.table = hit + blocks
-        self.write(row, len(hit) * self.size, count)
         self.rows.append(row)
+        self.read(row, len(hit) * self.size, count)
+
+    def read(self, row: Row, start: int, count: int) -> None:
+        """Chunk by chunk; a chunk that finds no pages ends the row."""
+        manager = self.managers[row.manager]
+        while start < count:
+            end = min(count, start + self.random.randint(1, CHUNK))
+            manager.windows.slide(row.table, row.windows, start)
+            self.verify(row, row.table, start)
+            if not manager.grow(row.table, row.windows, end):
+                self.refusals += 1
+                del row.token_ids[start:], row.contents[start:]
+                self.stop(row, discard=False)
+                return
+            self.write(row, start, end)
+            start = end
 
     def grow(self, row: Row) -> None:
         manager, start = self.managers[row.manager], len(row.token_ids)
-        if start % self.size == 0:
-            blocks = manager.allocate(1, row.table[-1])
-            if blocks is None:
-                self.refusals += 1
-                return
-            row.table += blocks
+        manager.windows.slide(row.table, row.windows, start)
+        if not manager.grow(row.table, row.windows, start + 1):
+            self.refusals += 1
+            return
         row.token_ids.append(self.random.randrange(TOKENS))
         row.contents += chain(row.token_ids[-1:], row.contents[-1])
         self.write(row, start, start + 1)
@@ -105,18 +128,21 @@ class BlockFuzzer:
         full = len(row.token_ids) // self.size
         if not full:
             return
-        table = row.table[:full]
-        self.managers[row.manager].share(table)
+        table, manager = row.table[:full], self.managers[row.manager]
+        if manager.windows.seen_length(table, []) < full:
+            return
+        manager.share(table)
+        windows = manager.windows.begin(table, manager.windows.needs(full, full, full))
         kept = full * self.size
-        self.rows.append(Row(row.manager, row.token_ids[:kept], row.contents[:kept], table))
+        self.rows.append(Row(row.manager, row.token_ids[:kept], row.contents[:kept], table, windows))
 
     def stop(self, row: Row, *, discard: bool) -> None:
         self.verify(row, row.table, len(row.token_ids))
         self.rows.remove(row)
         if discard:
-            self.managers[row.manager].release(row.table, discard=True)
+            self.managers[row.manager].release(row.table, row.windows, discard=True)
         else:
-            self.managers[row.manager].release(row.table)
+            self.managers[row.manager].release(row.table, row.windows)
 
     def write(self, row: Row, start: int, end: int) -> None:
         memory, manager = self.memory[row.manager], self.managers[row.manager]
@@ -124,6 +150,10 @@ class BlockFuzzer:
             block = row.table[position // self.size]
             assert block != 0 and manager.refs(block) == 1, "a shared block or the scratch block is written"
             memory[block][position % self.size] = row.contents[position]
+            for pages, window in zip(self.pages, row.windows, strict=False):
+                page = window.pages[position // self.size]
+                assert page and position // self.size >= window.first, "a page that is not held is written"
+                pages[page][position % self.size] = row.contents[position]
         manager.commit_full(row.table, row.token_ids, end)
 
     def verify(self, row: Row, table: list[int], count: int) -> None:
@@ -131,3 +161,8 @@ class BlockFuzzer:
         for block in table:
             shown += memory[block]
         assert shown[:count] == row.contents[:count], "a table shows another sequence's tokens"
+        for pages, window, tokens in zip(self.pages, row.windows, WINDOWS, strict=False):
+            for position in range(max(0, count - tokens + 1), count):
+                page = window.pages[position // self.size]
+                seen = pages[page][position % self.size]
+                assert page and seen == row.contents[position], "a window shows another sequence's tokens"

@@ -10,7 +10,7 @@ from engine.model.config import read_config
 from engine.model.decoder import Decoder
 from engine.model.spec import ModelConfig
 from engine.model.weights import load_weights
-from engine.runner.model_kv import ModelKV
+from engine.runner.model_kv import ModelKV, pool_bytes
 from kernels.contract import Operations, PassLayout
 from kernels.select import CPU_BLOCK_SIZE as BLOCK_SIZE
 from kernels.select import operations_for
@@ -22,6 +22,14 @@ def load_decoder(path: Path, ops: Operations | None = None) -> Decoder:
     with open_gguf(path) as file:
         config: ModelConfig = read_config(file)
         return Decoder(config, load_weights(file, config, ops, lambda fraction, what: None), ops)
+
+
+def open_kv(decoder: Decoder, pages: int) -> ModelKV:
+    """KV of so many pages in every pool, all backed: windows keep theirs."""
+    kv = ModelKV(decoder.ops, decoder.config, [pages] * len(pool_bytes(decoder.ops, decoder.config)))
+    for pool in range(kv.num_pools if decoder.ops.runs_ahead else 0):
+        kv.back(pool, pages)
+    return kv
 
 
 class Passes:
@@ -45,7 +53,7 @@ class Passes:
         )
         free = (order + 1).tolist()
         self.tables = {name: [free.pop(0) for _ in range(count)] for name, count in blocks.items()}
-        self.kv = ModelKV(decoder.ops, decoder.config, total + 1)
+        self.kv = open_kv(decoder, total + 1)
         for group in self.kv.groups:
             for layer in group.layers:
                 layer[:, BLOCK_SIZE:].fill_(float("nan"))
@@ -70,7 +78,7 @@ class Passes:
         while decode < len(lens) and lens[decode] == 1 and contexts[decode] > 1:
             decode += 1
         layout = PassLayout(lens, contexts, tables, decode, torch.tensor(positions), torch.tensor(slots))
-        layouts = self.kv.by_group([layout])
+        layouts = self.kv.by_group([layout] * self.kv.num_pools)
         logits = self.decoder.forward(torch.tensor(ids), layouts, self.kv.groups, torch.tensor(rows))
         for (name, _), row in zip(spans, logits, strict=True):
             self.logits[name] = row.clone()

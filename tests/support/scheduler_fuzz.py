@@ -13,6 +13,7 @@ from engine.api.request import FinishReason, Priority, Request
 from engine.api.stats import SequenceState
 from engine.cache.block_manager import BlockManager
 from engine.cache.budget import KVBudget
+from engine.cache.window_pages import WindowShape
 from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel
 from engine.scheduler.plan import KVMoves, ModelBatch
@@ -46,22 +47,17 @@ class SchedulerFuzzer:
         )
         self.scheduler = Scheduler(CostModel(), config)
         self.scheduler.kv_admission.host_gb_s = random.choice([None, 1e-6, 1e-3])
-        self.memory: dict[int, list[list[int]]] = {}
-        self.host: dict[int, list[list[int]]] = {}
+        self.memory: dict[int, list[list[list[int]]]] = {}
+        """By model, pool and page."""
+        self.host: dict[int, list[list[list[int]]]] = {}
         for key in self.models:
-            lowest = random.random() < 0.5
-            manager = BlockManager(
-                blocks + 1,
-                self.size,
-                random.choice([5, 10]),
-                self.budget,
-                bytes([key]),
-                lowest_first=lowest,
-            )
-            self.memory[key] = [[0] * self.size for _ in range(blocks + 1)]
+            manager = self.manager(key, blocks, config.max_prefill_tokens)
+            pages = [blocks + 1, *(kind.shape.num_pages for kind in manager.windows.kinds)]
+            self.memory[key] = [[[0] * self.size for _ in range(count)] for count in pages]
             slots = random.choice([1, 5, 200])
-            self.host[key] = [[0] * self.size for _ in range(slots)]
-            manager.host.grow(slots)
+            self.host[key] = [[[0] * self.size for _ in range(slots)] for _ in pages]
+            for host in manager.hosts:
+                host.grow(slots)
             self.scheduler.add_model(key, manager, random.choice([30, 60, 1000]))
         self.left = requests
         self.longest = random.choice([6, 15, 40])
@@ -77,6 +73,21 @@ class SchedulerFuzzer:
         self.drafted = self.accepted = self.outgrown = 0
         self.drafting = random.choice([0.0, 0.3, 0.9])
         self.prompts = [[random.randrange(1, 4) for _ in range(60)] for _ in range(2)]
+
+    def manager(self, key: int, blocks: int, chunk: int) -> BlockManager:
+        """Blocks of a model with no windows, or one or two kinds."""
+        random = self.random
+        windows = random.choice([(), (), (5,), (3, 17)])
+        return BlockManager(
+            blocks + 1,
+            self.size,
+            random.choice([5, 10]),
+            self.budget,
+            bytes([key]),
+            lowest_first=random.random() < 0.5,
+            windows=[WindowShape(w, random.choice([blocks + 1, blocks // 2]), 4) for w in windows],
+            chunk=chunk,
+        )
 
     @property
     def done(self) -> bool:
@@ -107,7 +118,8 @@ class SchedulerFuzzer:
         held = {i for i, s in self.live.items() if s.user_paused}
         decoding = {i: s.preemptions for i, s in self.live.items() if s.state is SequenceState.DECODE}
         plan = self.scheduler.plan(self.now)
-        assert plan.empty == (held == self.live.keys())
+        assert not plan.empty or held == self.live.keys()
+        assert not plan.batches or held != self.live.keys()
         assert plan.empty or self.budget.used_bytes <= self.budget.total_bytes
         if plan.empty:
             self.release_one()
@@ -217,13 +229,13 @@ class SchedulerFuzzer:
                 if self.scheduler.finish(sequence, FinishReason.CANCELLED):
                     self.end(sequence)
 
-    def move(self, memory: list[list[int]], host: list[list[int]], moves: KVMoves) -> None:
+    def move(self, memory: list[list[list[int]]], host: list[list[list[int]]], moves: KVMoves) -> None:
         self.offloads += len(moves.offloads)
         self.reloads += len(moves.reloads)
-        for block, slot in moves.offloads:
-            host[slot] = list(memory[block])
-        for block, slot in moves.reloads:
-            memory[block] = list(host[slot])
+        for pool, page, slot in moves.offloads:
+            host[pool][slot] = list(memory[pool][page])
+        for pool, page, slot in moves.reloads:
+            memory[pool][page] = list(host[pool][slot])
 
     def run_batch(
         self,
@@ -232,12 +244,13 @@ class SchedulerFuzzer:
         failed: dict[int, str],
         accepted: dict[int, list[int]],
     ) -> None:
-        memory = self.memory[batch.model]
+        pools = self.memory[batch.model]
+        kinds = self.scheduler.model(batch.model).blocks.windows.kinds
         spans = [(s, s.num_computed, s.num_computed + 1) for s in batch.decode]
         spans += [(c.sequence, c.start, c.end) for c in batch.prefill]
         assert len({s.sequence_id for s, _, _ in spans}) == len(spans) > 0
         rubbish = self.faults and self.random.random() < 0.02
-        written: set[tuple[int, int]] = set()
+        written: set[tuple[int, int, int]] = set()
         drafts = {s.sequence_id: batch.drafts.get(s.sequence_id, []) for s, _, _ in spans}
         contents = {s.sequence_id: chain(s.token_ids + drafts[s.sequence_id]) for s, _, _ in spans}
         for sequence, start, end in spans:
@@ -247,20 +260,24 @@ class SchedulerFuzzer:
             if victim:
                 failed[sequence.sequence_id] = "injected"
             for position in range(start, end):
-                slot = sequence.block_table[position // self.size], position % self.size
-                assert slot[0] != 0 and slot not in written, "two sequences write one slot"
-                written.add(slot)
-                memory[slot[0]][slot[1]] = -1 if victim else contents[sequence.sequence_id][position]
-        for sequence, _, end in spans:
+                tables = [sequence.block_table, *(own.pages for own in sequence.windows)]
+                for pool, table in enumerate(tables):
+                    page, at = table[position // self.size], position % self.size
+                    assert page != 0 and (pool, page, at) not in written, "two sequences write one slot"
+                    written.add((pool, page, at))
+                    pools[pool][page][at] = -1 if victim else contents[sequence.sequence_id][position]
+        for sequence, start, end in spans:
             self.tokens += 1
             if sequence.sequence_id in failed:
                 continue
             draft = drafts[sequence.sequence_id]
-            shown = [value for block in sequence.block_table for value in memory[block]]
-            read = end + len(draft)
-            assert shown[:read] == contents[sequence.sequence_id][:read], (
-                "another sequence's tokens were read"
-            )
+            shown = [value for block in sequence.block_table for value in pools[0][block]]
+            read, expected = end + len(draft), contents[sequence.sequence_id]
+            assert shown[:read] == expected[:read], "another sequence's tokens were read"
+            for kind, own, pages in zip(kinds, sequence.windows, pools[1:], strict=True):
+                first = max(0, start - kind.shape.tokens + 1)
+                seen = [pages[own.pages[p // self.size]][p % self.size] for p in range(first, read)]
+                assert seen == expected[first:read], "a window shows another sequence's tokens"
             if end == sequence.num_target:
                 true = self.random.choice([0, len(draft), self.random.randint(0, len(draft))])
                 if true:

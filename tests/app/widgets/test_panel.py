@@ -6,7 +6,8 @@ from app.chat.events import TabState
 from app.widgets.live_panel import LivePanel, PanelTab, panel_rows, tab_rows, total_rows
 from app.widgets.sparkline import SpeedHistory, sparkline
 from app.widgets.tab_bar import TabItem
-from engine import Priority, SequenceState, SequenceStats
+from engine import ModelStats, Priority, SequenceState, SequenceStats
+from engine.api.stats import KVGroupStats
 from tests.app.driving import plain, ready, say, wait_until
 from tests.support.fakes import STATS
 
@@ -102,6 +103,9 @@ def test_totals_name_host_memory_and_the_longest_tick_only_where_there_are_any()
     busy = replace(STATS, kv_bytes_host=120_000_000, tick_limit_ms=24.0)
     text = text_of(total_rows(busy, 40))
     assert "120 MB in host memory" in text and "12/24 ms" in text
+    windows = tuple(KVGroupStats(window, 2048, 40_000_000, 0) for window in (0, 1024))
+    model = ModelStats("m", "m.gguf", 1, 2048, 8192, windows)
+    assert "40 MB of it for the last 1,024 tokens" in text_of(total_rows(replace(STATS, models=(model,)), 40))
     slow = text_of(total_rows(replace(STATS, tick_ms=1120.0, tick_limit_ms=2240.0), 40))
     assert "1120/2240" in slow and "…" not in slow
     assert all(len(line) <= 40 for line in (text + "\n" + slow).splitlines())

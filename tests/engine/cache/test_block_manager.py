@@ -181,10 +181,10 @@ def test_shared_blocks_are_counted():
     other = list(table)
     blocks.share(other)
     assert blocks.count_shared(table) == 2
-    blocks.check([table, other])
+    blocks.check([(table, []), (other, [])])
     blocks.release(other)
     assert blocks.count_shared(table) == 0
-    blocks.check([table])
+    blocks.check([(table, [])])
 
 
 def test_wrong_use_is_found():
@@ -192,7 +192,7 @@ def test_wrong_use_is_found():
     table = blocks.allocate(2)
     again = list(table)
     with pytest.raises(InvariantError, match="counted"):
-        blocks.check([table, table])
+        blocks.check([(table, []), (table, [])])
     blocks.release(table)
     with pytest.raises(InvariantError, match="more often"):
         blocks.release(again)
@@ -217,10 +217,10 @@ def test_every_kind_of_disorder_is_found(damage, words):
     blocks = manager()
     blocks.release(fill(blocks, list(range(100, 109))))
     table = fill(blocks, list(range(8)))
-    blocks.check([table])
+    blocks.check([(table, [])])
     damage(blocks, table)
     with pytest.raises(InvariantError, match=words):
-        blocks.check([table])
+        blocks.check([(table, [])])
 
 
 def test_close_gives_everything_back():

@@ -62,15 +62,27 @@ def bench(request, small_model: Path):
 
 
 def damage_when(bench: FaultBench, computed: int, damage: Damage) -> None:
-    """Damage the victim's table between two ticks, once `computed` of its tokens are."""
+    """Damage the victim's table between two ticks, once `computed` of its tokens are.
+
+    Another is paused meanwhile: however slowly the victim's prompt is read, it does not end before.
+    """
     loop, tap = bench.engine._loop, bench.tap()
 
+    def resume() -> None:
+        tap.before = lambda batch: None
+        for sequence_id in loop.scheduler.sequences:
+            loop.scheduler.resume(sequence_id)
+
     def look() -> None:
-        sequences = loop.scheduler.sequences.values()
-        others = [s for s in sequences if s.request.label != VICTIM and s.block_table]
-        for victim in sequences:
-            if victim.request.label == VICTIM and victim.num_computed >= computed and others:
-                tap.before = lambda batch: None
+        scheduler = loop.scheduler
+        others = [s for s in scheduler.sequences.values() if s.request.label != VICTIM and s.block_table]
+        for victim in scheduler.sequences.values():
+            if victim.request.label != VICTIM or not others:
+                continue
+            if victim.num_computed < computed:
+                scheduler.pause(others[0].sequence_id)
+            else:
+                tap.before = lambda batch: loop._post(resume)
                 damage(bench, victim, others[0])
 
     tap.before = lambda batch: loop._post(look)

@@ -40,11 +40,11 @@ def test_evicted_blocks_go_to_host_memory_and_come_back():
     ids, large, plan = make_room(bench)
     offloads, reloads = moves(plan)
     assert len(offloads) == 3 and not reloads
-    assert len({slot for _, slot in offloads}) == 3
+    assert len({slot for _, _, slot in offloads}) == 3
     bench.scheduler.finish(large)
     again = bench.submit(ids)
     plan = bench.tick()
-    assert sorted(slot for _, slot in moves(plan)[1]) == sorted(slot for _, slot in offloads)
+    assert sorted(slot for _, _, slot in moves(plan)[1]) == sorted(slot for _, _, slot in offloads)
     assert again.cached_tokens == 16
     assert bench.lengths(plan) == {3: 2}, "more was computed than the last block's tokens"
     assert again.state is SequenceState.DECODE
@@ -108,7 +108,7 @@ def test_what_moves_in_a_tick_beside_decode_rows_is_bounded():
 def test_a_block_saved_once_is_not_copied_twice():
     bench = offloading_bench()
     ids, large, plan = make_room(bench)
-    first = {slot for _, slot in moves(plan)[0]}
+    first = {slot for _, _, slot in moves(plan)[0]}
     bench.scheduler.finish(large)
     back = bench.submit(ids)
     bench.tick()
@@ -117,7 +117,7 @@ def test_a_block_saved_once_is_not_copied_twice():
     assert plan.empty
     bench.submit(36)
     plan = bench.tick()
-    assert first.isdisjoint(slot for _, slot in moves(plan)[0])
+    assert first.isdisjoint(slot for _, _, slot in moves(plan)[0])
 
 
 def test_kv_that_was_lost_on_the_way_ends_its_sequence():

@@ -178,7 +178,7 @@ def test_a_pass_accepts_what_passes_one_by_one_gave(kind: type[TorchOperations])
     decoder = load_decoder(builtin_model_path(), kind(torch.device("cpu"), "float32", "float32", BLOCK_SIZE))
 
     def start(sequence_id: int) -> tuple[EagerRunner, Sequence, Sequence]:
-        runner = EagerRunner(decoder, 20)
+        runner = EagerRunner(decoder, [20])
         made = []
         for number, length in enumerate((27, 40)):
             prompt = tuple(range(100 + number, 100 + number + length))

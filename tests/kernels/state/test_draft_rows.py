@@ -30,7 +30,9 @@ class HashModel:
     """A decoder whose logits are a hash of the tokens that it finds in the pages of a row's context."""
 
     def __init__(self, device: str) -> None:
-        self.config = SimpleNamespace(kv_groups=[KVGroup(KVShape(0, 1, 64), (0,))], vocab_size=VOCAB)
+        self.config = SimpleNamespace(
+            kv_groups=[KVGroup(KVShape(0, 1, 64), (0,))], vocab_size=VOCAB, context_length=64
+        )
         self.rotations: list[Rotation] = []
         self.ops = TritonOperations(torch.device(device), "float16")
         self.pages = [-1] * BLOCKS * BLOCK_SIZE
@@ -75,7 +77,7 @@ def model(device) -> Iterator[HashModel]:
 
 @pytest.fixture(scope="module")
 def runner(model) -> Iterator[GraphRunner]:
-    made = GraphRunner(model, BLOCKS, 64, [])
+    made = GraphRunner(model, [BLOCKS], 64, [])
     yield made
     made.close()
 

@@ -5,11 +5,10 @@ import torch
 from torch import Tensor
 
 from engine.model.decoder import Decoder
-from engine.runner.model_kv import ModelKV
 from kernels import triton_operations
 from kernels.contract import PassLayout
 from kernels.triton_operations import TritonOperations
-from tests.support.passes import load_decoder
+from tests.support.passes import load_decoder, open_kv
 from tests.support.tiny_gguf import make_tiny
 
 BLOCK_SIZE = 16
@@ -23,8 +22,7 @@ class Passes:
 
     def __init__(self, decoder: Decoder, tokens: dict[str, list[int]]) -> None:
         self.decoder, self.tokens = decoder, tokens
-        self.kv = ModelKV(decoder.ops, decoder.config, 10)
-        self.kv.back(10)
+        self.kv = open_kv(decoder, 10)
 
     def run(self, *spans: tuple[str, int, int], decode: int = 0) -> dict[str, Tensor]:
         """Logits, as partial sums, of the last token of each span; the first `decode` spans are rows."""

@@ -34,9 +34,11 @@ class Captures:
             original(one, compute)
 
         monkeypatch.setattr(cuda_graph.CUDAGraphPass, "capture", capture)
-        config = SimpleNamespace(kv_groups=[KVGroup(KVShape(0, 2, 64), tuple(range(1)))], vocab_size=300)
+        config = SimpleNamespace(
+            kv_groups=[KVGroup(KVShape(0, 2, 64), tuple(range(1)))], vocab_size=300, context_length=256
+        )
         ops = TritonOperations(torch.device(device), "float16")
-        self.runner = GraphRunner(SimpleNamespace(ops=ops, config=config), 40, 256, [])
+        self.runner = GraphRunner(SimpleNamespace(ops=ops, config=config), [40], 256, [])
 
     def warm_up(self) -> GraphRunner:
         self.runner.warm_up(lambda part: None)

@@ -12,13 +12,12 @@ from engine.gguf.file import open_gguf
 from engine.model.config import read_config
 from engine.model.decoder import Decoder
 from engine.model.families import FAMILIES
-from engine.runner.model_kv import ModelKV
 from kernels.contract import PassLayout
 from kernels.cuda.activations import SUM_WIDTH
 from kernels.triton_operations import BLOCK_SIZE, TritonOperations
 from tests.support.family_goldens import FamilyGolden, all_families
 from tests.support.goldens import nmse
-from tests.support.passes import load_decoder
+from tests.support.passes import load_decoder, open_kv
 
 NMSE_LIMIT = 1e-4
 """Of half of the positions: float16's rounding alone, put into the plain definition, costs up to 2e-5."""
@@ -47,8 +46,7 @@ class Reader:
 
     def __init__(self, decoder: Decoder, tokens: list[int]) -> None:
         self.decoder, self.tokens, self.computed = decoder, tokens, 0
-        self.kv = ModelKV(decoder.ops, decoder.config, 3)
-        self.kv.back(3)
+        self.kv = open_kv(decoder, 3)
 
     @torch.inference_mode()
     def read(self, count: int) -> Tensor:
@@ -61,7 +59,9 @@ class Reader:
         device = self.decoder.ops.device
         ids = torch.tensor(self.tokens[start:end], device=device)
         rows = torch.tensor([count - 1], dtype=torch.int32, device=device)
-        return self.decoder.forward(ids, self.kv.by_group([layout]), self.kv.groups, rows)[0].cpu()
+        return self.decoder.forward(
+            ids, self.kv.by_group([layout] * self.kv.num_pools), self.kv.groups, rows
+        )[0].cpu()
 
 
 @pytest.fixture

@@ -18,7 +18,9 @@ from kernels.reference.operations import TorchOperations
 from kernels.select import CPU_BLOCK_SIZE
 from kernels.triton_operations import TritonOperations
 
-CONFIG = SimpleNamespace(kv_groups=[KVGroup(KVShape(0, 2, 64), tuple(range(3)))], vocab_size=300)
+CONFIG = SimpleNamespace(
+    kv_groups=[KVGroup(KVShape(0, 2, 64), tuple(range(3)))], vocab_size=300, context_length=256
+)
 BLOCKS = 9
 KINDS = {
     "graph": ["float16", "bfloat16", "q8_0"],
@@ -37,23 +39,23 @@ def make_runner(kind: str, kv_dtype: str, device: str):
     ops: Operations
     if kind == "graph":
         ops = TritonOperations(place, kv_dtype)
-        return GraphRunner(SimpleNamespace(ops=ops, config=CONFIG), BLOCKS, 256, [])
+        return GraphRunner(SimpleNamespace(ops=ops, config=CONFIG), [BLOCKS], 256, [])
     if kind == "torch":
         ops = TorchOperations(place, "float32", kv_dtype, CPU_BLOCK_SIZE)
     else:
         ops = CPUOperations(torch.device("cpu"), "float32", kv_dtype, CPU_BLOCK_SIZE)
-    return EagerRunner(SimpleNamespace(ops=ops, config=CONFIG), BLOCKS)
+    return EagerRunner(SimpleNamespace(ops=ops, config=CONFIG), [BLOCKS])
 
 
 def block_bytes(runner, block: int) -> list[torch.Tensor]:
-    pieces = runner.kv.pieces(block)
+    pieces = runner.kv.pieces(0, block)
     return [piece.contiguous().view(torch.uint8).cpu().clone() for piece in pieces]
 
 
 def fill(runner, block: int, seed: int) -> None:
     """Random bits: no number, infinities and denormals among them."""
     generator = torch.Generator().manual_seed(seed)
-    for piece in runner.kv.pieces(block):
+    for piece in runner.kv.pieces(0, block):
         bits = torch.randint(0, 256, (piece.nbytes,), dtype=torch.uint8, generator=generator)
         piece.copy_(bits.view(piece.dtype).view(piece.shape))
 
@@ -67,25 +69,25 @@ def test_blocks_come_back_as_they_were(device, monkeypatch):
             runner.reload_blocks([])
             ops = runner.decoder.ops
             expected = ops.kv_block_bytes(3, 2, 64)
-            assert sum(piece.nbytes for piece in runner.kv.pieces(1)) == expected
+            assert sum(piece.nbytes for piece in runner.kv.pieces(0, 1)) == expected
             for block in range(1, BLOCKS):
                 fill(runner, block, block)
             before = {block: block_bytes(runner, block) for block in range(1, BLOCKS)}
-            runner.host_pool.grow_to(6)
-            assert runner.host_pool.wait(60)
+            runner.host_pools[0].grow_to(6)
+            assert runner.host_pools[0].wait(60)
             # A slot of every slab, out of order; the blocks are reused at once, as a tick would.
-            runner.offload_blocks([(2, 5), (7, 0), (4, 3)])
+            runner.offload_blocks([(0, 2, 5), (0, 7, 0), (0, 4, 3)])
             for block in (2, 4, 7):
                 fill(runner, block, 100 + block)
-            runner.offload_blocks([(2, 1)])
+            runner.offload_blocks([(0, 2, 1)])
             overwritten = block_bytes(runner, 2)
-            runner.reload_blocks([(8, 5), (2, 0), (1, 3), (7, 1)])
+            runner.reload_blocks([(0, 8, 5), (0, 2, 0), (0, 1, 3), (0, 7, 1)])
             after = {block: block_bytes(runner, block) for block in range(1, BLOCKS)}
         came_from = {8: before[2], 2: before[7], 1: before[4], 7: overwritten, 3: before[3], 5: before[5]}
         for block, bits in came_from.items():
             assert all(map(torch.equal, after[block], bits)), (kind, kv_dtype, block)
         runner.close()
-        assert runner.host_pool.capacity == 0
+        assert runner.host_pools[0].capacity == 0
 
 
 def test_slots_of_a_gpu_are_pinned_behind_the_caller(monkeypatch):

@@ -51,7 +51,7 @@ def runner(tmp_path_factory, device) -> GraphRunner:
     with open_gguf(path) as file:
         config = read_config(file)
         decoder = Decoder(config, load_weights(file, config, ops, lambda part, what: None), ops)
-    return GraphRunner(decoder, 20, 256, [])
+    return GraphRunner(decoder, [20], 256, [])
 
 
 def launched(runner: GraphRunner, monkeypatch) -> tuple[Counter, Counter]:

@@ -48,9 +48,11 @@ def slow(monkeypatch) -> SlowCompile:
 
 
 def make_runner(device: str) -> GraphRunner:
-    config = SimpleNamespace(kv_groups=[KVGroup(KVShape(0, 2, 64), tuple(range(2)))], vocab_size=300)
+    config = SimpleNamespace(
+        kv_groups=[KVGroup(KVShape(0, 2, 64), tuple(range(2)))], vocab_size=300, context_length=256
+    )
     ops = TritonOperations(torch.device(device), "float16")
-    runner = GraphRunner(SimpleNamespace(ops=ops, config=config), 5, 256, [])
+    runner = GraphRunner(SimpleNamespace(ops=ops, config=config), [5], 256, [])
     runner.frees = 0
     close = runner.kv.close
 
