@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from engine.api.answer_format import THINK, AnswerFormat, MessageFormat, TagFormat
     from engine.api.errors import (
         DeviceLostError,
         EngineClosedError,
@@ -30,14 +31,25 @@ if TYPE_CHECKING:
     from engine.api.options import EngineOptions
     from engine.api.request import Event, Finished, FinishReason, Priority, Request, SamplingParams, TextDelta
     from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
-    from engine.catalog import ModelSummary, list_models, summarize
+    from engine.catalog import ModelSummary, model_paths, part_paths, summarize
     from engine.core.tick_log import TickRecord
-    from engine.engine import Engine, Model
+    from engine.engine import Engine, Model, device_rules
+    from engine.footprint.device import free_memory
+    from engine.footprint.fit import Advice, AdviceKind, Fit, Room, Verdict, fit
+    from engine.footprint.rules import DeviceRules
+    from engine.footprint.shape import Footprint
+    from engine.model.architectures import Architecture, architectures
     from engine.templates.turns import KeptAnswer, Message, Prompt
     from engine.tokenizer.tokenizer import Tokenizer
 
 __all__ = [
+    "THINK",
+    "Advice",
+    "AdviceKind",
+    "AnswerFormat",
+    "Architecture",
     "DeviceLostError",
+    "DeviceRules",
     "Engine",
     "EngineClosedError",
     "EngineError",
@@ -47,9 +59,12 @@ __all__ = [
     "Event",
     "FinishReason",
     "Finished",
+    "Fit",
+    "Footprint",
     "Generation",
     "KeptAnswer",
     "Message",
+    "MessageFormat",
     "Model",
     "ModelFileError",
     "ModelStats",
@@ -58,21 +73,35 @@ __all__ = [
     "Prompt",
     "Request",
     "RequestError",
+    "Room",
     "SamplingParams",
     "SequenceState",
     "SequenceStats",
+    "TagFormat",
     "TemplateError",
     "TextDelta",
     "TickRecord",
     "Tokenizer",
     "TokenizerError",
     "UnsupportedModelError",
-    "list_models",
+    "Verdict",
+    "architectures",
+    "device_rules",
+    "fit",
+    "free_memory",
+    "model_paths",
+    "part_paths",
     "summarize",
 ]
 
 _HOMES = {
+    "THINK": "engine.api.answer_format",
+    "AnswerFormat": "engine.api.answer_format",
+    "Architecture": "engine.model.architectures",
+    "Advice": "engine.footprint.fit",
+    "AdviceKind": "engine.footprint.fit",
     "DeviceLostError": "engine.api.errors",
+    "DeviceRules": "engine.footprint.rules",
     "Engine": "engine.engine",
     "EngineClosedError": "engine.api.errors",
     "EngineError": "engine.api.errors",
@@ -82,9 +111,12 @@ _HOMES = {
     "Event": "engine.api.request",
     "FinishReason": "engine.api.request",
     "Finished": "engine.api.request",
+    "Fit": "engine.footprint.fit",
+    "Footprint": "engine.footprint.shape",
     "Generation": "engine.api.generation",
     "KeptAnswer": "engine.templates.turns",
     "Message": "engine.templates.turns",
+    "MessageFormat": "engine.api.answer_format",
     "Model": "engine.engine",
     "ModelFileError": "engine.api.errors",
     "ModelStats": "engine.api.stats",
@@ -93,16 +125,24 @@ _HOMES = {
     "Prompt": "engine.templates.turns",
     "Request": "engine.api.request",
     "RequestError": "engine.api.errors",
+    "Room": "engine.footprint.fit",
     "SamplingParams": "engine.api.request",
     "SequenceState": "engine.api.stats",
     "SequenceStats": "engine.api.stats",
+    "TagFormat": "engine.api.answer_format",
     "TemplateError": "engine.api.errors",
     "TextDelta": "engine.api.request",
     "TickRecord": "engine.core.tick_log",
     "Tokenizer": "engine.tokenizer.tokenizer",
     "TokenizerError": "engine.api.errors",
     "UnsupportedModelError": "engine.api.errors",
-    "list_models": "engine.catalog",
+    "architectures": "engine.model.architectures",
+    "Verdict": "engine.footprint.fit",
+    "device_rules": "engine.engine",
+    "fit": "engine.footprint.fit",
+    "free_memory": "engine.footprint.device",
+    "model_paths": "engine.catalog",
+    "part_paths": "engine.catalog",
     "summarize": "engine.catalog",
 }
 """Where each name is defined."""

@@ -1,33 +1,39 @@
-"""Which model files there are, and what a picker shows of each, read from headers only.
+"""Which model files there are in a folder, and what a picker shows of each, read from headers only.
 
 Vocabulary arrays are skipped, tensors never touched. Headers are skimmed: what a picker shows of a
 file made to deceive may be wrong, and loading, which reads all of the header, then refuses it.
-Summaries are remembered by file identity, size and time of change, so that showing a folder again
-costs one `stat` a file.
 """
 
 import os
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from math import prod
 from pathlib import Path
-from threading import Lock
+from typing import Any
 
 from engine.api.errors import ModelFileError
+from engine.footprint.shape import Footprint, read_footprint
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.gguf.labels import quantization_label
 from engine.gguf.split import parse_part_name
 from engine.model.config import read_config
-from kernels.quant.formats import DEQUANTIZABLE
+from engine.model.tensors import check_tensors
+from kernels.quant.formats import DEQUANTIZABLE, GGMLType
 
 MAX_FOLDER_DEPTH = 6
 MAX_FILES = 10_000
 _MAX_NAME = 120
-_MAX_REMEMBERED = 4096
 _NOT_CHAT = {"clip": "an image projector", "mmproj": "an image projector"}
 _KINDS = {"adapter": "an adapter (LoRA)", "mmproj": "an image projector", "imatrix": "an importance matrix"}
+_SAMPLING = {
+    "temp": ("temperature", 0.0, 100.0),
+    "top_k": ("top_k", 0.0, float(1 << 30)),
+    "top_p": ("top_p", 0.0, 1.0),
+    "min_p": ("min_p", 0.0, 1.0),
+    "penalty_repeat": ("repetition_penalty", 0.01, 100.0),
+}
+"""By its name behind `general.sampling.`: that of `SamplingParams`, and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -48,66 +54,35 @@ class ModelSummary:
     supported: bool
     problem: str | None
     parts: int
+    type_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes by element type, the most first."""
+    license: str = ""
+    tokenizer: str = ""
+    """Its kind, such as "gpt2 (qwen2)"."""
+    has_template: bool = False
+    """Whether the file brings a chat template."""
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    """What its makers recommend, by the names of `SamplingParams`."""
+    footprint: Footprint | None = None
+    """What it will take of a device; None where it cannot be loaded."""
 
+    def as_data(self) -> dict[str, Any]:
+        """Itself without its path, as JSON can hold it, for `from_data`."""
+        data = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "path"}
+        return data | {"footprint": self.footprint and self.footprint.as_data()}
 
-_Identity = tuple[int, int, int, int]
-_remembered: "OrderedDict[_Identity, ModelSummary]" = OrderedDict()
-_lock = Lock()
-
-
-def list_models(folders: Iterable[Path], files: Iterable[Path] = ()) -> list[ModelSummary]:
-    """Describe the single files first, then every folder's models, by path within a folder.
-
-    A folder that does not exist or cannot be read holds no models; a file that is reached twice is
-    listed once. A broken file is listed with its problem.
-    """
-    found = [summarize(path) for path in files]
-    for folder in folders:
-        if folder.is_dir():
-            found += scan_folder(folder)
-    unique = {model.path.resolve(): model for model in reversed(found)}
-    return list(unique.values())[::-1]
+    @classmethod
+    def from_data(cls, path: Path, data: Mapping[str, Any]) -> "ModelSummary":
+        """Read what `as_data` gave; raises what bad data raises."""
+        footprint = data["footprint"]
+        return cls(
+            path=path, **{**data, "footprint": None if footprint is None else Footprint.from_data(footprint)}
+        )
 
 
 def summarize(path: str | Path) -> ModelSummary:
     """The summary of one model file; never raises for a broken file, `problem` says why."""
     path = Path(path).expanduser()
-    identity = _identity(path)
-    with _lock:
-        known = _remembered.get(identity) if identity else None
-    if known is not None:
-        return replace(known, path=path, name=known.name or path.stem)
-    summary = _read(path)
-    # What other files say (the further parts of a split model) can change unseen: not remembered.
-    if identity and summary.parts == 1 and summary.supported:
-        with _lock:
-            _remembered[identity] = summary
-            if len(_remembered) > _MAX_REMEMBERED:
-                _remembered.popitem(last=False)
-    return replace(summary, name=summary.name or path.stem)
-
-
-def scan_folder(folder: str | Path) -> list[ModelSummary]:
-    """Summaries of the .gguf files in a folder and its subfolders, sorted by path.
-
-    A split model counts once. Image projectors and folders that cannot be read are left out; a
-    broken file is listed with its problem. Looks MAX_FOLDER_DEPTH folders deep.
-    """
-    paths = _first_parts(sorted(_gguf_paths(Path(folder).expanduser())))
-    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
-        summaries = list(pool.map(summarize, paths))
-    return [summary for summary in summaries if not _is_projector(summary)]
-
-
-def _identity(path: Path) -> _Identity | None:
-    try:
-        status = path.stat()
-    except (OSError, ValueError):
-        return None
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-def _read(path: Path) -> ModelSummary:
     try:
         return _describe_file(path, skim=True)
     except ModelFileError:
@@ -116,9 +91,30 @@ def _read(path: Path) -> ModelSummary:
     try:
         return _describe_file(path, skim=False)
     except ModelFileError as error:
-        size = (_identity(path) or (0, 0, 0, 0))[2]
         text = _without_path(str(error), path)
-        return ModelSummary(path, "", "", size, "", None, 0, None, False, text, 1)
+        return ModelSummary(path, path.stem, "", _size(path), "", None, 0, None, False, text, 1)
+
+
+def model_paths(folder: str | Path) -> list[Path]:
+    """The .gguf files in a folder and its subfolders, sorted, of a split model the first part that is there.
+
+    A folder that does not exist or cannot be read holds none. Looks MAX_FOLDER_DEPTH folders deep;
+    hidden folders and files are left out, links to folders are not followed.
+    """
+    return _first_parts(sorted(_gguf_paths(Path(folder).expanduser())))
+
+
+def part_paths(path: Path) -> list[Path]:
+    """All files of a model, of which one is named, whether they are there or not."""
+    part = parse_part_name(path)
+    return [path] if part is None else [part.sibling(number) for number in range(1, part.count + 1)]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except (OSError, ValueError):
+        return 0
 
 
 def _describe_file(path: Path, *, skim: bool) -> ModelSummary:
@@ -128,17 +124,19 @@ def _describe_file(path: Path, *, skim: bool) -> ModelSummary:
 
 def _describe(file: GGUFFile) -> ModelSummary:
     problem = _problem(file)
-    context, kv_bytes = None, None
+    context, kv_bytes, footprint = None, None, None
     if problem is None:
         try:
             config = read_config(file)
             context = config.context_length
             kv_bytes = 2 * config.kv_values
+            check_tensors(file, config)
+            footprint = read_footprint(file, config)
         except ModelFileError as error:
             problem = _without_path(str(error), file.path)
     return ModelSummary(
         path=file.path,
-        name=_printable(file.string("general.name", "")),
+        name=_printable(file.string("general.name", "")) or file.path.stem,
         architecture=_printable(file.architecture),
         size_bytes=file.size_bytes,
         quantization=quantization_label(file),
@@ -148,6 +146,12 @@ def _describe(file: GGUFFile) -> ModelSummary:
         supported=problem is None,
         problem=problem,
         parts=len(file.parts),
+        type_bytes=_type_bytes(file),
+        license=_text(file, "general.license"),
+        tokenizer=_tokenizer(file),
+        has_template="tokenizer.chat_template" in file.metadata,
+        sampling=_sampling(file),
+        footprint=footprint,
     )
 
 
@@ -159,9 +163,9 @@ def _problem(file: GGUFFile) -> str | None:
         return "general.architecture is missing, so this is no language model."
     if not file.tensors:
         return "The file holds a vocabulary but no weights."
-    unsupported = sorted({i.type.name for i in file.tensors.values() if i.type not in DEQUANTIZABLE})
+    unsupported = {info.type for info in file.tensors.values()} - DEQUANTIZABLE
     if unsupported:
-        return f"Tensors of type {', '.join(unsupported)} are not supported."
+        return f"Tensors of type {', '.join(sorted(kind.name for kind in unsupported))} are not supported."
     return None
 
 
@@ -170,8 +174,32 @@ def _positive(file: GGUFFile, key: str) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
-def _is_projector(summary: ModelSummary) -> bool:
-    return not summary.supported and "image projector" in (summary.problem or "")
+def _type_bytes(file: GGUFFile) -> dict[str, int]:
+    nbytes: Counter[GGMLType] = Counter()
+    for info in file.tensors.values():
+        nbytes[info.type] += info.nbytes
+    return {kind.name: total for kind, total in nbytes.most_common()}
+
+
+def _tokenizer(file: GGUFFile) -> str:
+    kind, pre = _text(file, "tokenizer.ggml.model"), _text(file, "tokenizer.ggml.pre")
+    return f"{kind} ({pre})" if kind and pre else kind
+
+
+def _sampling(file: GGUFFile) -> dict[str, float]:
+    """What is no number, or out of range, is no recommendation."""
+    found = {}
+    for key, (name, low, high) in _SAMPLING.items():
+        value = file.metadata.get(f"general.sampling.{key}")
+        if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
+            found[name] = round(value, 6)
+    return found
+
+
+def _text(file: GGUFFile, key: str) -> str:
+    """A text that is only shown: one of another type is none."""
+    value = file.metadata.get(key)
+    return _printable(value) if isinstance(value, str) else ""
 
 
 def _printable(text: str) -> str:

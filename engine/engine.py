@@ -52,6 +52,8 @@ from engine.device.memory import (
     return_freed_memory,
     trim_host_memory,
 )
+from engine.footprint.device import rules_of
+from engine.footprint.rules import DeviceRules
 from engine.model.weights import Progress
 from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.sequence import Sequence
@@ -59,6 +61,7 @@ from engine.templates.chat_template import ChatTemplate
 from engine.templates.renderer import SHARED as SHARED_RENDERER
 from engine.tokenizer.tokenizer import Tokenizer
 from kernels import machine_cache
+from kernels.contract import Operations
 from kernels.select import operations_for
 
 
@@ -74,12 +77,8 @@ class Engine:
         self.device = _device_name(device)
         machine_cache.keep_in(chosen.cache_folder)
         torch.set_num_threads(chosen.threads or min(torch.get_num_threads(), _usable_cores()))
-        try:
-            self._ops = operations_for(
-                self.device, chosen.weight_dtype, chosen.kv_dtype, chosen.batch_independent
-            )
-        except ValueError as error:
-            raise EngineError(f"engine options: {error}") from None
+        self._ops = _operations(self.device, chosen)
+        self.rules = rules_of(self._ops)
         self._options = chosen
         if chosen.vram_limit_bytes is not None and self._ops.device.type == "cuda":
             limit_device(self._ops.device, chosen.vram_limit_bytes)
@@ -289,6 +288,22 @@ class Model:
     def _check_loaded(self) -> None:
         if self._unloaded:
             raise EngineClosedError(f"{self.name}: the model was unloaded; load it again")
+
+
+def device_rules(options: EngineOptions) -> DeviceRules:
+    """How an engine of these options would hold weights and KV; none is started.
+
+    Raises `EngineError` naming an option that cannot be served.
+    """
+    machine_cache.keep_in(options.cache_folder)
+    return rules_of(_operations(_device_name(options.device), options))
+
+
+def _operations(device: str, options: EngineOptions) -> Operations:
+    try:
+        return operations_for(device, options.weight_dtype, options.kv_dtype, options.batch_independent)
+    except ValueError as error:
+        raise EngineError(f"engine options: {error}") from None
 
 
 def _usable_cores() -> int:

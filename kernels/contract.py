@@ -152,6 +152,8 @@ class Branch:
     """The handle of an RMS norm over it."""
     scale: float = 1.0
     """Multiplies it, after the norm."""
+    activation_scale: float = 1.0
+    """That of the gated linear or the experts that it comes from: it is divided by this before all else."""
 
 
 PLAIN_BRANCH = Branch()
@@ -216,9 +218,17 @@ class Operations(Protocol):
         ...
 
     def make_gate(
-        self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, activation: Activation = "silu"
+        self,
+        parts: Sequence[QuantizedMatrix],
+        bias: Tensor | None,
+        activation: Activation = "silu",
+        activation_scale: float = 1.0,
     ) -> Any:
-        """The same for [gate; up], a handle of `gated_linear`, or for [up] alone."""
+        """The same for [gate; up], a handle of `gated_linear`, or for [up] alone.
+
+        activation_scale: a power of two that multiplies the results, which may be rounded to float16 and
+        end at 65,504. Who computes with them divides by it in `Branch`, and scales a bias that comes between.
+        """
         ...
 
     def make_embedding(self, matrix: QuantizedMatrix, tied: Any | None = None, /) -> Any:
@@ -275,12 +285,18 @@ class Operations(Protocol):
     def gated_linear(self, x: Any, handle: Any) -> Any:
         """activation(gate) * up, where the handle's rows are [gate; up]: [T, hidden] → [T, ffn].
 
-        Of [up] alone it is activation(up).
+        Of [up] alone it is activation(up). Either is multiplied by the handle's scale.
         """
         ...
 
-    def make_experts(self, matrices: ExpertMatrices, routing: Routing, activation: Activation) -> Any:
-        """A handle of `experts`."""
+    def make_experts(
+        self,
+        matrices: ExpertMatrices,
+        routing: Routing,
+        activation: Activation,
+        activation_scale: float = 1.0,
+    ) -> Any:
+        """A handle of `experts`, whose results are multiplied by a scale as those of `make_gate` are."""
         ...
 
     def experts(self, x: Any, handle: Any) -> Any:

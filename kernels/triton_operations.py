@@ -184,10 +184,14 @@ class TritonOperations:
         return self._loader.linear(parts, bias)
 
     def make_gate(
-        self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, activation: Activation = "silu"
+        self,
+        parts: Sequence[QuantizedMatrix],
+        bias: Tensor | None,
+        activation: Activation = "silu",
+        activation_scale: float = 1.0,
     ) -> TritonLinear:
         """Upload and repack with the rows of gate and up in pairs."""
-        return self._loader.gate(parts, bias, activation)
+        return self._loader.gate(parts, bias, activation, activation_scale)
 
     def make_embedding(self, matrix: QuantizedMatrix, tied: TritonLinear | None = None, /) -> TritonEmbedding:
         """The output matrix itself where both are one tensor."""
@@ -238,13 +242,16 @@ class TritonOperations:
         rows: Tensor | None = None,
         branch: Branch = PLAIN_BRANCH,
     ) -> Activations:
-        """One kernel."""
+        """One kernel. A scaled branch has the norm of the whole one where its eps is scaled too."""
         post: TritonNorm | None = branch.norm
-        joins = None if post is None else (post.weight, post.eps)
+        if post is None:
+            joins, scale = None, branch.scale / branch.activation_scale
+        else:
+            joins, scale = (post.weight, post.eps * branch.activation_scale**2), branch.scale
         if norm is None:
-            return add_norm(residual, delta, None, 0.0, rows, self._batch_invariant, joins, branch.scale)
+            return add_norm(residual, delta, None, 0.0, rows, self._batch_invariant, joins, scale)
         return add_norm(
-            residual, delta, norm.weight, norm.eps, rows, self._batch_invariant, joins, branch.scale,
+            residual, delta, norm.weight, norm.eps, rows, self._batch_invariant, joins, scale,
             norm.bias, norm.centred,
         )  # fmt: skip
 
@@ -261,10 +268,14 @@ class TritonOperations:
         return apply_gated(x, handle, self._batch_invariant)
 
     def make_experts(
-        self, matrices: ExpertMatrices, routing: Routing, activation: Activation
+        self,
+        matrices: ExpertMatrices,
+        routing: Routing,
+        activation: Activation,
+        activation_scale: float = 1.0,
     ) -> TritonExperts:
         """Upload and repack."""
-        return make_experts(self._loader, matrices, routing, activation)
+        return make_experts(self._loader, matrices, routing, activation, activation_scale)
 
     def experts(self, x: Activations, handle: TritonExperts) -> Tensor:
         """[used, T, hidden], to be added up by the next kernel."""

@@ -10,9 +10,10 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 
-from app.chat.reasoning import Part, ReasoningSplitter
-from engine import Finished, Priority, SamplingParams
+from app.chat.reasoning import Part, Pieces, Splitter, joined, splitter_for
+from engine import Finished, Priority, SamplingParams, TextDelta
 
 NEW_TITLE = "New chat"
 _TITLE_LENGTH = 40
@@ -69,7 +70,7 @@ class MessageNode:
     reasoning: str = ""
     token_ids: list[int] = field(default_factory=list)
     reasoning_tokens: int = 0
-    """How many leading ids of `token_ids` are reasoning, its closing tag included."""
+    """How many leading ids of `token_ids` come before the answer proper: reasoning, with all its marks."""
     status: Status = Status.COMPLETE
     error: str | None = None
     model: str | None = None
@@ -102,7 +103,7 @@ class Conversation:
         self.leaf: str | None = None
         self.draft = ""
         self.created = self.updated = time.time()
-        self._splitters: dict[str, ReasoningSplitter] = {}
+        self._splitters: dict[str, Splitter] = {}
 
     def path(self, until: str | None = None) -> list[MessageNode]:
         """Return the shown messages from the first to the leaf (or to `until`)."""
@@ -120,26 +121,28 @@ class Conversation:
             self.title = title_from(text)
         return self._add(Role.USER, self.leaf, text=text)
 
-    def begin_answer(self, model: str | None, *, in_reasoning: bool = False) -> MessageNode:
-        """Start an answer after the leaf.
-
-        `in_reasoning`: the template has already opened `<think>`.
-        """
+    def begin_answer(self, model: str | None, splitter: Splitter | None = None) -> MessageNode:
+        """Start an answer after the leaf; `splitter` knows how the model sets reasoning apart."""
         node = self._add(Role.ASSISTANT, self.leaf, model=model, status=Status.STREAMING)
-        self._splitters[node.id] = ReasoningSplitter(in_reasoning)
+        self._splitters[node.id] = splitter or splitter_for()
         return node
 
-    def append(self, node_id: str, text: str, token_ids: Iterable[int] = ()) -> list[tuple[Part, str]]:
-        """Add streamed text and ids to an answer; return the new pieces by part, for the view."""
+    def stream(self, node_id: str, deltas: Iterable[TextDelta]) -> Pieces:
+        """Add deltas of an answer's stream; return the new pieces by part, for the view."""
+        pieces = (self.append(node_id, delta.text, delta.token_ids, delta.marker) for delta in deltas)
+        return joined(chain.from_iterable(pieces))
+
+    def append(self, node_id: str, text: str, token_ids: Iterable[int] = (), marker: str = "") -> Pieces:
+        """Add one delta of the stream, whose ids all belong to one part; return the new pieces by part."""
         node = self.nodes[node_id]
         node.token_ids.extend(token_ids)
         splitter = self._splitters.get(node_id)
         if splitter is None:
             node.text += text
             return [(Part.ANSWER, text)] if text else []
-        was_inside, had_entered = splitter.in_reasoning, splitter.entered
-        pieces = splitter.push(text)
-        if was_inside or (splitter.entered and not had_entered):
+        had_begun = splitter.answer_begun
+        pieces = splitter.push(text, marker)
+        if splitter.entered and not (had_begun and splitter.answering):
             node.reasoning_tokens = len(node.token_ids)
         _store(node, pieces)
         self.updated = time.time()
@@ -152,7 +155,7 @@ class Conversation:
         *,
         error: str | None = None,
         stats: AnswerStats | None = None,
-    ) -> list[tuple[Part, str]]:
+    ) -> Pieces:
         """End an answer; return the pieces that were held back as a possible tag."""
         node = self.nodes[node_id]
         splitter = self._splitters.pop(node_id, None)
@@ -186,14 +189,14 @@ class Conversation:
         return False
 
     def regenerate(
-        self, node_id: str, model: str | None = None, *, in_reasoning: bool = False
+        self, node_id: str, model: str | None = None, splitter: Splitter | None = None
     ) -> MessageNode:
         """Start another answer beside this one."""
         node = self.nodes[node_id]
         if node.role is not Role.ASSISTANT:
             raise ValueError(f"message {node_id} is not an answer and cannot be regenerated")
         self.leaf = node.parent
-        return self.begin_answer(model if model is not None else node.model, in_reasoning=in_reasoning)
+        return self.begin_answer(model if model is not None else node.model, splitter)
 
     def fork(self, node_id: str | None = None) -> "Conversation":
         """Copy the path to a message (or the whole shown path) into a new conversation."""
@@ -257,7 +260,7 @@ def fork_title(title: str) -> str:
     return f"{match[1]} (fork {int(match[2] or 1) + 1})" if match else f"{title} (fork)"
 
 
-def _store(node: MessageNode, pieces: list[tuple[Part, str]]) -> None:
+def _store(node: MessageNode, pieces: Pieces) -> None:
     for part, text in pieces:
         if part is Part.REASONING:
             node.reasoning += text

@@ -25,6 +25,7 @@ from app.chat.events import (
 from app.chat.model_slot import ModelSlot
 from app.chat.pauses import Pauses
 from app.chat.prompt import answer_outcome, chat_too_long, prompt_messages, submit_prompt
+from app.chat.reasoning import splitter_for
 from app.chat.shared import Services
 from app.chat.turn import Turn, own_fault
 from app.models.port import GenerationPort, ModelPort
@@ -300,14 +301,14 @@ class ChatSession:
             generation.pause()
         if generation.request.priority is not conversation.priority:
             generation.set_priority(conversation.priority)
-        in_reasoning = prompt.starts_in_reasoning
+        splitter = splitter_for(prompt.answer_format, prompt.starts_in_reasoning)
         if turn.again is not None:
-            answer = conversation.regenerate(turn.again, str(model.path), in_reasoning=in_reasoning)
+            answer = conversation.regenerate(turn.again, str(model.path), splitter)
         else:
             conversation.leaf = turn.parent
             if turn.text is not None:
                 conversation.add_user(turn.text)
-            answer = conversation.begin_answer(str(model.path), in_reasoning=in_reasoning)
+            answer = conversation.begin_answer(str(model.path), splitter)
         self._answer, self._pauses = answer.id, Pauses()
         self._save()
         take = partial(self._on_events, generation)
@@ -321,8 +322,7 @@ class ChatSession:
             return
         deltas = [event for event in events if isinstance(event, TextDelta)]
         if deltas:
-            ids = [token_id for delta in deltas for token_id in delta.token_ids]
-            pieces = self.conversation.append(answer, "".join(delta.text for delta in deltas), ids)
+            pieces = self.conversation.stream(answer, deltas)
             self._services.history.append(self.conversation, answer)
             if pieces:
                 self._tell(TextStreamed(answer, tuple(pieces)))

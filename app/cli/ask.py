@@ -9,10 +9,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
-from app.chat.reasoning import Part, ReasoningSplitter
+from app.chat.reasoning import Part, Pieces, Splitter, splitter_for
 from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
+from app.models.builtin import has_own_name, model_title
 from app.models.make import make_engine
+from app.models.speeds import SpeedStore
 from app.settings.file import Settings
+from app.settings.paths import locations
 from app.terminal.controls import for_stream
 from engine import Finished, FinishReason, Prompt, Request, RequestError, SamplingParams
 
@@ -43,7 +46,11 @@ def run(args: argparse.Namespace) -> int:
             model = engine.load(path)
             asked = _encoded(args, settings, model, prompt)
             request = _request(asked, sampling, limit, model)
-            return _answer(args, model, request, ReasoningSplitter(asked.starts_in_reasoning), out)
+            splitter = splitter_for(asked.answer_format, asked.starts_in_reasoning)
+            finished = _answer(args, model, request, splitter, out)
+            speeds = SpeedStore(locations().speeds_file)
+            speeds.note(path, engine.stats().device, finished.tok_s, finished.completion_tokens)
+            return 0
         finally:
             engine.close()
 
@@ -100,12 +107,12 @@ def _request(asked: Prompt, sampling: SamplingParams, limit: int | None, model: 
 
 
 def _answer(
-    args: argparse.Namespace, model: "Model", request: Request, splitter: ReasoningSplitter, out: TextIO
-) -> int:
-    """Stream one answer to `out`; return the exit code."""
+    args: argparse.Namespace, model: "Model", request: Request, splitter: Splitter, out: TextIO
+) -> Finished:
+    """Stream one answer to `out`; return how it ended."""
     texts = {Part.REASONING: "", Part.ANSWER: ""}
 
-    def take(pieces: list[tuple[Part, str]]) -> None:
+    def take(pieces: Pieces) -> None:
         for part, text in pieces:
             texts[part] += text
             if part is Part.ANSWER and not args.json:
@@ -119,7 +126,7 @@ def _answer(
             if isinstance(event, Finished):
                 finished = event
             else:
-                take(splitter.push(event.text))
+                take(splitter.push(event.text, event.marker))
         take(splitter.flush())
     except BaseException:
         generation.cancel()
@@ -134,12 +141,12 @@ def _answer(
         raise CommandError(finished.error or "the answer ended with an error")
     if not texts[Part.ANSWER] and texts[Part.REASONING]:
         say("the answer ended inside its reasoning; allow more with --max-tokens")
-    return 0
+    return finished
 
 
 def _record(model: "Model", text: str, reasoning: str, finished: Finished) -> dict[str, object]:
     return {
-        "model": model.name,
+        "model": model.name if has_own_name(model.path) else model_title(model.path),
         "text": text,
         "reasoning": reasoning or None,
         "finish_reason": str(finished.reason),

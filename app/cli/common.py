@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from app.models.choice import model_folders, resolve_model
+from app.models.choice import resolve_model
+from app.models.found import search_of
 from app.settings.file import Settings, load_settings
 from app.settings.paths import locations
 from app.terminal.controls import for_stream
@@ -57,5 +58,5 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, required: bool = Fal
 
 def chosen_model(args: argparse.Namespace, settings: Settings) -> Path:
     """Return the model file that the command line, or else the settings, name."""
-    folders = model_folders(settings, locations(), args.models_folder)
-    return resolve_model(args.model or settings.models.default, folders)
+    search = search_of(settings, locations(), args.models_folder)
+    return resolve_model(args.model or settings.models.default, search)

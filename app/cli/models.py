@@ -3,17 +3,24 @@
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.cli.common import read_settings, say
 from app.models.builtin import is_builtin
-from app.models.choice import available_models, model_folders
+from app.models.device import memory_of
+from app.models.fit_words import fit_text
+from app.models.found import OWN, FoundModel, find, search_of
+from app.models.speeds import Speed, SpeedStore
 from app.settings.paths import locations
+from app.settings.words import count_text, tokens_text
 from app.terminal.controls import clean, for_stream
 
 if TYPE_CHECKING:
-    from engine import ModelSummary
+    from engine import Fit
+
+_COLUMNS = ("NAME", "FROM", "TYPE", "QUANT", "SIZE", "PARAMETERS", "CONTEXT", "FITS", "FILE")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,52 +32,80 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the built-in model and those of all folders."""
-    folders = model_folders(read_settings(), locations(), args.models_folder)
-    models = available_models(folders)
+    """List the built-in model, those of all folders and those of other programs."""
+    places = locations()
+    search = search_of(read_settings(), places, args.models_folder)
     for folder in args.models_folder:
         if not Path(folder).expanduser().is_dir():
             say(f"warning: there is no folder {folder}")
+    memory = memory_of(search)
+    models = [(found, memory.fit(found.summary) if memory else None) for found in find(search)]
     if args.json:
-        found = json.dumps([_as_dict(model) for model in models], indent=2, ensure_ascii=False)
-        print(for_stream(found, sys.stdout))
+        speeds = SpeedStore(places.speeds_file).all()
+        records = [_as_dict(found, fit, speeds.get(found.path)) for found, fit in models]
+        print(for_stream(json.dumps(records, indent=2, ensure_ascii=False), sys.stdout))
         return 0
-    rows = [("NAME", "TYPE", "QUANT", "SIZE", "PARAMETERS", "CONTEXT", "FILE"), *map(_row, models)]
+    rows = [_COLUMNS, *(_row(found, fit) for found, fit in models)]
     if sys.stdout.isatty():
         rows = [tuple(map(clean, row)) for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[6], sep="  "
-        )
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths[:-1], strict=False)), row[-1],
+              sep="  ")  # fmt: skip
     return 0
 
 
-def _as_dict(model: "ModelSummary") -> dict[str, object]:
+def _as_dict(found: FoundModel, fit: "Fit | None", speed: Speed | None) -> dict[str, object]:
+    model = found.summary
     return {
         "name": model.name,
+        "names": list(found.names),
         "path": str(model.path),
+        "store": found.store,
         "builtin": is_builtin(model.path),
         "architecture": model.architecture,
         "quantization": model.quantization,
+        "type_bytes": model.type_bytes,
         "size_bytes": model.size_bytes,
         "parameters": model.parameters,
         "context_length": model.context_length,
         "kv_bytes_per_token_f16": model.kv_bytes_per_token_f16,
         "parts": model.parts,
+        "license": model.license,
+        "tokenizer": model.tokenizer,
+        "has_template": model.has_template,
+        "sampling": model.sampling,
+        "details": found.details,
         "supported": model.supported,
         "problem": model.problem,
+        "fit": None if fit is None else asdict(fit) | {"text": fit_text(fit)},
+        "speed": None if speed is None else asdict(speed),
     }
 
 
-def _row(model: "ModelSummary") -> tuple[str, ...]:
+def _row(found: FoundModel, fit: "Fit | None") -> tuple[str, ...]:
+    model = found.summary
     problem = "" if model.supported and not model.problem else f"  {model.problem or 'not supported'}"
     return (
-        model.name,
+        model.name if found.store == OWN else found.names[0],
+        found.origin,
         model.architecture,
         model.quantization,
         f"{model.size_bytes / 1e6:,.0f} MB",
         f"{model.parameters / 1e6:,.0f} M" if model.parameters else "?",
         f"{model.context_length:,}" if model.context_length else "?",
+        _fits(fit),
         f"{model.path}{problem}",
     )
+
+
+def _fits(fit: "Fit | None") -> str:
+    """How many chats, in few words."""
+    from engine import Verdict
+
+    if fit is None or fit.verdict is Verdict.UNKNOWN:
+        return "?" if fit is not None else ""
+    if fit.verdict is Verdict.TOO_LARGE:
+        return "no"
+    length = tokens_text(fit.context)
+    return f"{count_text(fit.chats_that_fit)} of {length}" if fit.chats_that_fit else f"under {length}"

@@ -15,6 +15,7 @@ OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = {
     "ask": "one question, one answer, for scripts and pipes",
     "models": "list the model files that are found",
+    "architectures": "list the types of models that run, and what others lack",
     "tokenize": "turn text from stdin into token ids",
     "bench": "measure the speed of a model on this computer",
     "where": "show the folders and files that are used",
@@ -198,7 +199,8 @@ def _chat(args: argparse.Namespace) -> int:
 def _start_app(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
-    from app.models.choice import model_folders, resolve_model
+    from app.models.choice import resolve_model
+    from app.models.found import search_of
     from app.settings.file import load_settings
     from app.settings.paths import locations
 
@@ -208,15 +210,15 @@ def _start_app(args: argparse.Namespace) -> int:
         settings = replace(settings, general=replace(settings.general, theme=args.theme))
     if args.chat_vram:
         settings = replace(settings, engine=replace(settings.engine, vram_limit=args.chat_vram))
-    folders = model_folders(settings, places, args.chat_folders)
-    model = resolve_model(args.chat_model, folders) if args.chat_model else None
+    search = search_of(settings, places, args.chat_folders)
+    model = resolve_model(args.chat_model, search) if args.chat_model else None
     # Modules are not garbage: looking for some among them would take a tenth of the way to a first frame.
     gc.disable()
     try:
         from app.window.app import run_app
 
         gc.freeze()
-        return int(run_app(settings, model=model, folders=list(folders), warnings=warnings))
+        return int(run_app(settings, model=model, folders=list(search.folders), warnings=warnings))
     finally:
         gc.enable()
 

@@ -5,7 +5,7 @@ import json
 import sys
 
 from app.models.builtin import builtin_model_path
-from app.models.choice import model_folders
+from app.models.found import search_of
 from app.settings.file import load_settings
 from app.settings.paths import locations
 from app.terminal.controls import for_stream
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         "builtin_model": str(builtin_model_path()),
     }
     if args.json:
-        folders = [str(folder) for folder in model_folders(settings, places)]
+        folders = [str(folder) for folder in search_of(settings, places).folders]
         record = json.dumps(found | {"model_folders": folders}, indent=2, ensure_ascii=False)
         print(for_stream(record, sys.stdout))
         return 0

@@ -82,7 +82,9 @@ class Highlighter:
             return
         batch: list[list[Run]] = []
         line: list[Run] = []
-        for number, (_, token, value) in enumerate(lexer.get_tokens_unprocessed(source.expandtabs(4)), 1):
+        # Some lexers know a line by its end alone.
+        ended = source.expandtabs(4) + "\n"
+        for number, (_, token, value) in enumerate(lexer.get_tokens_unprocessed(ended), 1):
             head, *rest = value.split("\n")
             if head:
                 line.append(Run(clean(head), _look(token)))
@@ -92,7 +94,7 @@ class Highlighter:
             if len(batch) >= 16 or number % _TOKENS_AT_ONCE == 0:
                 yield batch
                 batch = []
-        yield [*batch, line]
+        yield [*batch, line] if line else batch
 
 
 def spend(work: Iterator[object], seconds: float) -> bool:

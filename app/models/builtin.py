@@ -1,12 +1,16 @@
-"""The small model that ships inside the package, found in a wheel and in a checkout alike."""
+"""The small model that ships inside the package, found in a wheel and in a checkout alike; titles of all."""
 
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+
+from app.models.stores.ollama import name_of_blob
 
 BUILTIN_NAME = "builtin"
 """What a person writes to mean the built-in model: `-m builtin`."""
 BUILTIN_FILE = "pocket-44m-q5_k_m.gguf"
 BUILTIN_TITLE = "Pocket 44M"
+_NAMELESS = "model"
 
 
 def builtin_model_path() -> Path:
@@ -29,4 +33,16 @@ def is_builtin(path: str | Path) -> bool:
 
 def model_title(path: str | Path) -> str:
     """Return the short name of a model file."""
-    return BUILTIN_TITLE if is_builtin(path) else Path(path).stem
+    return BUILTIN_TITLE if is_builtin(path) else _title(Path(path))
+
+
+def has_own_name(path: Path) -> bool:
+    """Tell whether a model file is named after its model, and not like all files of its program."""
+    return path.suffix.casefold() == ".gguf" and path.stem != _NAMELESS
+
+
+@lru_cache(maxsize=1024)
+def _title(path: Path) -> str:
+    if path.stem == _NAMELESS and path.parent.name:
+        return path.parent.name
+    return name_of_blob(path) or path.stem

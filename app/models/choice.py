@@ -1,45 +1,27 @@
 """From what a person writes (`builtin`, a path, a name or its beginning) to a model file.
 
-A model has two names: its file's, and the one that its file gives it and that lists show.
+A model has several names: its file's, those of the programs that keep it, and the one that its file gives
+it and that lists show.
 """
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from app.models.builtin import BUILTIN_NAME, builtin_model_path
-from app.settings.file import Settings
-from app.settings.paths import Locations
-
-if TYPE_CHECKING:
-    from engine import ModelSummary
+from app.models.found import OWN, FoundModel, ModelSearch, find
 
 _SHOWN = 5
+_USUAL_TAG = ":latest"
 
 
 class ModelChoiceError(Exception):
     """No model, or more than one, fits what was written; says what there is."""
 
 
-def model_folders(
-    settings: Settings, places: Locations, extra: Iterable[str | Path] = ()
-) -> tuple[Path, ...]:
-    """Return the folders that are searched, each once: command line, settings, the app's own."""
-    folders = [*map(Path, extra), *map(Path, settings.models.folders), places.models]
-    return tuple(dict.fromkeys(folder.expanduser() for folder in folders))
-
-
-def available_models(folders: Iterable[Path]) -> list["ModelSummary"]:
-    """Describe the built-in model and all that the folders hold."""
-    from engine import list_models
-
-    return list_models(folders, [builtin_model_path()])
-
-
-def resolve_model(name: str, folders: Sequence[Path]) -> Path:
+def resolve_model(name: str, search: ModelSearch) -> Path:
     """Return the file that `name` means: `builtin`, a path, one of a model's names or its unique beginning.
 
-    Raises `ModelChoiceError` when there is none or more than one.
+    Raises `ModelChoiceError` when there is none or more than one, or when the one cannot be opened.
     """
     if name == BUILTIN_NAME:
         return builtin_model_path()
@@ -50,32 +32,61 @@ def resolve_model(name: str, folders: Sequence[Path]) -> Path:
         raise ModelChoiceError(f"{path} is a folder; name a .gguf file in it")
     if path.is_absolute() or name.startswith((".", "~")):
         raise ModelChoiceError(f"there is no model file {path}")
-    return _by_name(name, available_models(folders), folders)
+    return _by_name(name, find(search), search.folders)
 
 
-def _by_name(name: str, models: "Sequence[ModelSummary]", folders: Sequence[Path]) -> Path:
+def _by_name(name: str, models: Sequence[FoundModel], folders: Sequence[Path]) -> Path:
     wanted = name.casefold()
-    files = [(model, (model.path.name.casefold(), model.path.stem.casefold())) for model in models]
     matching = (
-        [model for model, names in files if wanted in names][:1]
-        or [model for model in models if model.name.casefold() == wanted]
-        or [
-            model
-            for model, names in files
-            if names[0].startswith(wanted) or model.name.casefold().startswith(wanted)
-        ]
+        [model for model in models if wanted in _stores_names(model)][:1]
+        or _first_own([model for model in models if wanted in _files_names(model)])
+        or [model for model in models if model.summary.name.casefold() == wanted]
+        or [model for model in models if any(one.startswith(wanted) for one in _all_names(model))]
     )
+    usable = [model for model in matching if model.summary.supported]
+    matching = usable or matching
     if len(matching) == 1:
-        return matching[0].path
+        return _openable(matching[0])
     if matching:
         fitting = _names(matching)
-        raise ModelChoiceError(f"{name!r} fits several models: {fitting}; write more of the file's name")
+        raise ModelChoiceError(f"{name!r} fits several models: {fitting}; write more of the name")
     places = ", ".join(str(folder) for folder in folders)
     raise ModelChoiceError(
-        f"no file and no model in {places} is named {name!r}; there are {_names(models)} and {BUILTIN_NAME}"
+        f"no file and no model in {places} or of other programs is named {name!r}; "
+        f"there are {_names(models)} and {BUILTIN_NAME}"
     )
 
 
-def _names(models: "Sequence[ModelSummary]") -> str:
-    shown = ", ".join(model.path.name for model in models[:_SHOWN])
+def _openable(model: FoundModel) -> Path:
+    """Its file; what has no file of its own says why."""
+    if model.path.suffix.casefold() != ".gguf" and not model.summary.supported:
+        raise ModelChoiceError(f"{model.names[0]} cannot be opened: {model.summary.problem}")
+    return model.path
+
+
+def _first_own(models: list[FoundModel]) -> list[FoundModel]:
+    """Of files of one name the first in the app's own folders; several elsewhere are several models."""
+    return [model for model in models if model.store == OWN][:1] or models
+
+
+def _stores_names(model: FoundModel) -> set[str]:
+    """What programs call it."""
+    named = {name.casefold() for name in model.names}
+    return named | {name.removesuffix(_USUAL_TAG) for name in named}
+
+
+def _files_names(model: FoundModel) -> set[str]:
+    return {model.path.name.casefold(), model.path.stem.casefold()}
+
+
+def _all_names(model: FoundModel) -> Iterable[str]:
+    return (*_files_names(model), *_stores_names(model), model.summary.name.casefold())
+
+
+def _names(models: Sequence[FoundModel]) -> str:
+    shown = ", ".join(_shown(model) for model in models[:_SHOWN])
     return f"{shown} and {len(models) - _SHOWN} more" if len(models) > _SHOWN else shown
+
+
+def _shown(model: FoundModel) -> str:
+    return model.path.name if model.store == OWN else model.names[0]

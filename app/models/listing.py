@@ -1,11 +1,15 @@
 """The model files that the picker offers, with a word on whether each can be opened here."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from app.models.builtin import builtin_model_path
-from app.settings.words import size_text
+from app.models.device import Memory, memory_of
+from app.models.fit_words import fit_text
+from app.models.found import FoundModel, ModelSearch, find
+
+if TYPE_CHECKING:
+    from engine import Fit, ModelSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,52 +24,49 @@ class ModelFile:
     parameters: int = 0
     problem: str | None = None
     caution: str | None = None
+    fit: "Fit | None" = None
+    """What it takes of this computer's memory; None for what cannot be opened."""
+    found: FoundModel | None = None
+    """Where it was found, and what its file says; None for a path that was typed."""
 
 
-def find_models(folders: Sequence[Path]) -> list[ModelFile]:
-    """Return the built-in model and every model file of the folders, those that cannot be opened last.
+def find_models(search: ModelSearch) -> list[ModelFile]:
+    """Return the built-in model and every model file that is found, those that cannot be opened last.
 
     Reads files: call off the UI.
     """
-    from engine import list_models
-
-    free = _free_memory()
-    found = [_from_summary(summary, free) for summary in list_models(folders, [builtin_model_path()])]
-    return sorted(found, key=lambda model: model.problem is not None)
+    memory = memory_of(search)
+    files = [_described(found.summary, memory, found.title, found) for found in find(search)]
+    return sorted(files, key=lambda model: model.problem is not None)
 
 
-def read_model(path: Path, free: int | None = None) -> ModelFile:
+def read_model(path: Path, search: ModelSearch) -> ModelFile:
     """Return one file, whatever is wrong with it."""
     from engine import summarize
 
     if not path.is_file():
         what = "is a folder; name a .gguf file in it" if path.is_dir() else "does not exist"
         return ModelFile(path, path.name, problem=f"{path} {what}")
-    return _from_summary(summarize(path), _free_memory() if free is None else free)
+    return _described(summarize(path), memory_of(search), path.stem)
 
 
-def _from_summary(summary: object, free: int) -> ModelFile:
-    from engine import ModelSummary
+def _described(
+    summary: "ModelSummary", memory: Memory | None, title: str, found: FoundModel | None = None
+) -> ModelFile:
+    from engine import Verdict
 
-    assert isinstance(summary, ModelSummary)
     problem = None if summary.supported else summary.problem or "This file is not supported."
-    needed = 2 * summary.parameters
-    caution = None
-    if problem is None and needed > free:
-        caution = f"needs about {size_text(needed)} of memory; {size_text(free)} are free"
+    fit = memory.fit(summary) if memory is not None and problem is None else None
+    tight = fit is not None and fit.verdict in (Verdict.FEWER, Verdict.TOO_LARGE)
     return ModelFile(
         path=summary.path,
-        title=summary.path.stem,
+        title=title,
         size_bytes=summary.size_bytes,
         quantization=summary.quantization,
         context_length=summary.context_length,
         parameters=summary.parameters,
         problem=problem,
-        caution=caution,
+        caution=fit_text(fit) if fit is not None and tight else None,
+        fit=fit,
+        found=found,
     )
-
-
-def _free_memory() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().available)

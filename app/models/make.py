@@ -3,6 +3,7 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
+from app.models.device import remember_rules
 from app.settings.file import EngineSettings
 
 if TYPE_CHECKING:
@@ -48,4 +49,7 @@ def make_engine(settings: EngineSettings, **overrides: Any) -> "Engine":
         "batch_independent": settings.batch_independent,
     }
     options.update({name: value for name, value in overrides.items() if value is not None})
-    return Engine(**options)
+    engine = Engine(**options)
+    if not overrides:
+        remember_rules(engine.rules, settings, locations().cache)
+    return engine

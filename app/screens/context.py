@@ -8,14 +8,15 @@ from app.chat.conversation import Conversation
 from app.chat.shared import Services
 from app.history.store import HistoryStore
 from app.models.builtin import BUILTIN_NAME, builtin_model_path
-from app.models.choice import ModelChoiceError, model_folders, resolve_model
+from app.models.choice import ModelChoiceError, resolve_model
+from app.models.found import ModelSearch, search_of
 from app.models.listing import ModelFile, find_models
 from app.models.loader import EngineService
 from app.settings.file import Settings
 from app.settings.paths import Locations
 from app.terminal.clipboard import CopyResult, copy_text
 
-Finder = Callable[[Sequence[Path]], list[ModelFile]]
+Finder = Callable[[ModelSearch], list[ModelFile]]
 Copy = Callable[[str, Callable[[str], None]], CopyResult]
 
 
@@ -39,9 +40,9 @@ class AppContext:
     _named: tuple[str, Path] | None = None
     """The settings' default model and where it was found: folders are not read for every new chat."""
 
-    def model_folders(self) -> tuple[Path, ...]:
+    def model_search(self) -> ModelSearch:
         """Return where model files are looked for."""
-        return model_folders(self.settings, self.locations, self.folders)
+        return search_of(self.settings, self.locations, self.folders)
 
     def default_model(self) -> Path:
         """Return the model of a new chat: the command line's, the settings', or the built-in one."""
@@ -63,7 +64,7 @@ class AppContext:
 
     def _search(self, name: str) -> Path:
         try:
-            return resolve_model(name, self.model_folders())
+            return resolve_model(name, self.model_search())
         except ModelChoiceError:
             return Path(name).expanduser()
 

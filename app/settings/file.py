@@ -4,9 +4,7 @@ Every setting is one dataclass field; its type, limits and help stand there and 
 value or an unknown key becomes a warning that names it, and the default holds for that key alone.
 """
 
-import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -15,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from app.settings.paths import write_atomically
 from app.settings.reference import commented
 from app.settings.toml_text import TomlEditError, edit_toml
 from engine import SamplingParams
@@ -140,6 +139,11 @@ class ModelSettings:
     """Which models are found and which one opens."""
 
     folders: tuple[str, ...] = _option((), "more folders with .gguf files")
+    leave_out: tuple[str, ...] = _option(
+        (),
+        "programs whose model files are not listed",
+        choices=("hugging-face", "lm-studio", "ollama", "llama.cpp", "jan", "gpt4all"),
+    )
     default: str = _option("builtin", "model of a new tab: builtin, a path, or a file's name")
 
 
@@ -195,11 +199,11 @@ def save_setting(path: Path, section: str, key: str, value: Any) -> None:
         if not path.exists():
             defaults = Settings()
             changed: Any = replace(getattr(defaults, section), **{key: value})
-            _write_atomically(path, commented(replace(defaults, **{section: changed})))
+            write_atomically(path, commented(replace(defaults, **{section: changed})))
             return
         text = path.read_text(encoding="utf-8")
         if tomllib.loads(text).get(section, {}).get(key) != value:
-            _write_atomically(path, edit_toml(text, section, key, value))
+            write_atomically(path, edit_toml(text, section, key, value))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TomlEditError) as error:
         raise SettingsError(f"{path}: not saved ({error}); correct the file first") from error
     except OSError as error:
@@ -255,6 +259,9 @@ def _checked(value: Any, default: Any, limits: Mapping[str, Any]) -> Any:
     if isinstance(default, tuple):
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise ValueError(f'a list of strings such as ["/a", "/b"], not {_kind(value)}')
+        for item in value:
+            if "choices" in limits and item not in limits["choices"]:
+                raise ValueError(f"some of {', '.join(limits['choices'])}, not {item!r}")
         return tuple(value)
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
@@ -289,19 +296,3 @@ def _shown(value: Any) -> str:
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    target = path.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

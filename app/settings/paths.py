@@ -1,9 +1,10 @@
-"""Where the app keeps its files. Nothing here creates anything except `private_directory`.
+"""Where the app keeps its files, and how they are written whole.
 
 `TUI_CHAT_HOME` replaces every location by a folder below it, for tests and portable installations.
 """
 
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,11 @@ class Locations:
     def history_file(self) -> Path:
         """The conversations, SQLite."""
         return self.data / "history.db"
+
+    @property
+    def speeds_file(self) -> Path:
+        """How fast models wrote on this computer, JSON."""
+        return self.data / "speeds.json"
 
     @property
     def log_file(self) -> Path:
@@ -76,3 +82,20 @@ def private_directory(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
     return path
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that readers see all of it or what was there before; raises `OSError`."""
+    target = path.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

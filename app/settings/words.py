@@ -31,3 +31,20 @@ def size_text(count: float) -> str:
 def duration_text(milliseconds: float) -> str:
     """Write a short time: `85 ms`, `1.2 s`."""
     return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
+
+
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+"""Numbers in words, from 0 on."""
+
+
+def count_text(count: int) -> str:
+    """Write a number as a word up to ten: `six`, `1,234`."""
+    return _NUMBERS[count] if 0 <= count < len(_NUMBERS) else f"{count:,}"
+
+
+def tokens_text(count: int) -> str:
+    """Write a number of tokens: `8k` for 8,192, `5.4k`, `600`."""
+    if count < 1000:
+        return str(count)
+    thousands = f"{count / 1024:.1f}".removesuffix(".0")
+    return f"{thousands}k"

@@ -49,6 +49,7 @@ class OutputProcessor:
         self.rate = RateMeter()
         self._eog_ids = frozenset() if sequence.request.ignore_eog else tokenizer.eog_ids
         self._detokenizer = Detokenizer(tokenizer)
+        self._tokenizer = tokenizer
         self._stops = StopMatcher(sequence.request.stop)
         self._last_token_at = 0.0
         self._delivered = 0
@@ -63,13 +64,24 @@ class OutputProcessor:
         self._delivered += 1
         self._last_token_at = now
         self.rate.add(now)
-        self._stream.push(TextDelta(text, (token_id,)))
+        marker = self._tokenizer.markers.get(token_id, "") if stop is None else ""
+        if marker:
+            text = self._part_at_marker(text, token_id)
+        self._stream.push(TextDelta(text, (token_id,), marker))
         if stop is not None:
             return FinishReason.STOP_STRING, stop
         # Not `at_limit`: the sequence may have got more tokens than were delivered yet.
         if self.sequence.prompt_len + self._delivered >= self.sequence.limit:
             return FinishReason.LENGTH, None
         return None
+
+    def _part_at_marker(self, text: str, token_id: int) -> str:
+        """Deliver what stands in front of a marker, beyond which no stop string goes; return its own text."""
+        text += self._stops.flush()
+        own = self._tokenizer.token_bytes(token_id).decode("utf-8", "replace")
+        if len(text) > len(own):
+            self._stream.push(TextDelta(text[: len(text) - len(own)], ()))
+        return own
 
     @property
     def delivered(self) -> int:

@@ -4,26 +4,25 @@ import ctypes
 import gc
 import sys
 import traceback
-from pathlib import Path
 
 import torch
 
 from engine.api.errors import EngineError
-from engine.device.fit_advice import LOAD_MARGIN, Holders, Need, does_not_fit, format_bytes
+from engine.device.fit_advice import (
+    DEVICE_KV_SHARE,
+    KV_SHARE,
+    LOAD_MARGIN,
+    Holders,
+    Need,
+    does_not_fit,
+    format_bytes,
+)
+from engine.device.free_memory import free_host_bytes
 from kernels.cuda.cublas import free_workspaces
 from kernels.cuda.streams import CAPTURE_LOCK
 
-KV_SHARE = 0.5
-"""Part of the free memory that KV may take on a computer that others use too."""
-
-DEVICE_KV_SHARE = 0.94
-"""Part of a GPU's memory left by weights and graphs that KV may take: the rest is for the scratch of
-long prompts and for what other programs draw."""
-
 HOST_KV_SHARE = 0.25
 """Part of the free host memory that KV evicted from a GPU may take, for each model."""
-
-_CGROUP = Path("/sys/fs/cgroup")
 
 
 def free_bytes(device: torch.device) -> int:
@@ -34,22 +33,7 @@ def free_bytes(device: torch.device) -> int:
         free, total = torch.cuda.mem_get_info(device)
         fraction = torch.cuda.get_per_process_memory_fraction(device)
         return min(int(free), int(total * fraction) - reserved) + cached
-    import psutil
-
-    free = int(psutil.virtual_memory().available)
-    allowed = _allowed_bytes()
-    return free if allowed is None else min(free, allowed)
-
-
-def _allowed_bytes() -> int | None:
-    """What a container's own limit leaves (cgroup v2), or None without one."""
-    try:
-        limit = int((_CGROUP / "memory.max").read_text())
-        used = int((_CGROUP / "memory.current").read_text())
-        pages = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
-        return max(0, limit - used + int(pages.get("inactive_file", 0)))
-    except (OSError, ValueError):
-        return None
+    return free_host_bytes()
 
 
 def process_bytes() -> int:

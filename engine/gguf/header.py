@@ -23,6 +23,12 @@ MAX_TENSOR_NAME_BYTES = 1024
 _SMALLEST_ENTRY = 8 + 1 + 4 + 1
 _SMALLEST_TENSOR = 8 + 1 + 4 + 4 + 8
 _FIXED = struct.Struct("<4sIQQ")
+_LENGTH = struct.Struct("<Q")
+_DESCRIPTIONS = {n_dims: struct.Struct(f"<{n_dims}QIQ") for n_dims in range(MAX_DIMENSIONS + 1)}
+"""By number of dimensions, what follows it."""
+_USUAL_NAME = 64
+_USUAL_DESCRIPTION = 8 + _USUAL_NAME + 4 + _DESCRIPTIONS[MAX_DIMENSIONS].size
+_PIECE = 1 << 14
 _KNOWN = {int(member): member for member in GGMLType}
 _OTHER_TYPES = {
     4: "Q4_2 (removed from the format)",
@@ -123,11 +129,21 @@ def _parse_tensors(
     source: Source, offset: int, count: int, alignment: int, part: int
 ) -> dict[str, TensorInfo]:
     described: dict[str, tuple[int, tuple[int, ...], GGMLType, int]] = {}
+    piece, first = b"", offset
     for index in range(count):
-        name, behind = source.name(f"name of tensor {index}", offset, MAX_TENSOR_NAME_BYTES)
+        if offset - first + _USUAL_DESCRIPTION > len(piece):
+            piece, first = source.read(offset, _PIECE), offset
+        usual = _usual_tensor(piece, offset - first)
+        if usual is None:
+            name, behind = source.name(f"name of tensor {index}", offset, MAX_TENSOR_NAME_BYTES)
+            usual = name, *_parse_tensor(source, name, behind)
+            end = usual[4]
+        else:
+            end = first + usual[4]
+        name, shape, tensor_type, start, _ = usual
         if name in described:
             source.fail(f"tensor {name!r}", offset, "occurs twice")
-        shape, tensor_type, start, offset = _parse_tensor(source, name, behind)
+        offset = end
         if start % alignment:
             source.fail(f"offset of tensor {name!r}", offset - 8, f"{start} is not a multiple of {alignment}")
         described[name] = (offset - 8, shape, tensor_type, start)
@@ -136,6 +152,25 @@ def _parse_tensors(
         name: _place(source, name, at, shape, tensor_type, data_start + start, part)
         for name, (at, shape, tensor_type, start) in described.items()
     }
+
+
+def _usual_tensor(piece: bytes, at: int) -> tuple[str, tuple[int, ...], GGMLType, int, int] | None:
+    """The description at `at` of a piece of the file: name, shape, type, offset in the data, end.
+
+    None where anything about it is not as usual: then it has to be looked at closely.
+    """
+    try:
+        (length,) = _LENGTH.unpack_from(piece, at)
+        if not 0 < length <= _USUAL_NAME:
+            return None
+        behind = at + 8 + length
+        name = piece[at + 8 : behind].decode()
+        layout = _DESCRIPTIONS[int.from_bytes(piece[behind : behind + 4], "little")]
+        *dims, number, start = layout.unpack_from(piece, behind + 4)
+        tensor_type = _KNOWN[number]
+    except (struct.error, UnicodeDecodeError, KeyError):
+        return None
+    return None if 0 in dims else (name, tuple(reversed(dims)), tensor_type, start, behind + 4 + layout.size)
 
 
 def _place(

@@ -6,6 +6,7 @@ honour are refused by name, never ignored.
 
 from engine.api.errors import ModelFileError, UnsupportedModelError
 from engine.gguf.file import GGUFFile
+from engine.model.architectures import refusal
 from engine.model.families import FAMILIES, supported_architectures
 from engine.model.families.family import Family
 from engine.model.keys import Keys
@@ -22,8 +23,8 @@ def read_config(file: GGUFFile, context_length: int | None = None) -> ModelConfi
     family = FAMILIES.get(file.architecture)
     if family is None:
         raise UnsupportedModelError(
-            f"{file.path}: general.architecture: '{file.architecture}' is not supported; "
-            f"supported are {supported_architectures()}. Choose a model of one of these types."
+            f"{file.path}: general.architecture: {refusal(file.architecture)}. "
+            f"These run: {supported_architectures()}."
         )
     keys = Keys(file)
     made = family.describe(keys, _plain(keys, family, context_length))

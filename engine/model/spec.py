@@ -183,6 +183,16 @@ class LayerSpec:
     """Whether files usually have q, k and v in one matrix; which one a file has decides."""
     branch_scale: float = 1.0
     """Multiplies what a branch adds to the residual stream."""
+    activation_scale: float = 1.0
+    """Power of two at which gated products are kept until their branch joins the residual stream.
+
+    On a GPU they are float16 and end at 65,504. Not for parallel branches, which join as one sum.
+    """
+
+
+WIDE_ACTIVATIONS = 2.0**-6
+"""The scale of families whose gated products pass 65,504: they end at 4,192,256, and from 0.004 on none
+loses a bit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Which tensors of a file one decoder is made of, and that they are there and of their shapes.
 
 Names follow the GGUF naming scheme (`blk.N.attn_q.weight`). A tensor that a decoder would not use is
-refused by name, because ignoring it would compute something else than the file's author did.
+refused by name, because ignoring it would compute something else than the file's author did. Without
+torch, so that listing model files stays cheap.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,9 +12,9 @@ from engine.api.errors import ModelFileError, UnsupportedModelError
 from engine.gguf.file import GGUFFile
 from engine.gguf.header import TensorInfo
 from engine.model.spec import ExpertsSpec, LayerSpec, ModelConfig, QKNorm
-from kernels.quant.dequant import SUPPORTED
+from kernels.quant.formats import DEQUANTIZABLE
 
-_IGNORED = ("rope.freqs", "rot_embd", "attn_rot_embd")
+_IGNORED = ("rope.freqs", "rot_embd")
 """Tables that old converters stored and that are computed here."""
 
 
@@ -86,12 +87,12 @@ def check_tensors(file: GGUFFile, config: ModelConfig) -> None:
     """
     expected = _expected(config, file.tensors)
     for name, info in file.tensors.items():
-        if name not in expected and not _ignored(name, config):
+        if name not in expected and not is_ignored(name, config):
             raise UnsupportedModelError(
                 f"{file.path}: tensor {name}: not known for architecture '{config.architecture}'; this "
                 "variant of it is not supported."
             )
-        if info.type not in SUPPORTED:
+        if info.type not in DEQUANTIZABLE:
             raise UnsupportedModelError(
                 f"{file.path}: tensor {name}: type {info.type.name} is not supported."
             )
@@ -106,10 +107,14 @@ def check_tensors(file: GGUFFile, config: ModelConfig) -> None:
             )
 
 
-def _ignored(name: str, config: ModelConfig) -> bool:
-    first, last = config.num_layers, config.num_layers + config.ignored_layers
-    guessing = any(name.startswith(f"blk.{index}.") for index in range(first, last))
-    return guessing or any(part in name for part in _IGNORED)
+def is_ignored(name: str, config: ModelConfig) -> bool:
+    """Whether a tensor of the file is no part of the decoder."""
+    if config.ignored_layers and name.startswith("blk."):
+        number = name.split(".", 2)[1]
+        first, last = config.num_layers, config.num_layers + config.ignored_layers
+        if number.isdecimal() and first <= int(number) < last:
+            return True
+    return any(map(name.__contains__, _IGNORED))
 
 
 Expected = dict[str, tuple[tuple[int, ...], bool]]

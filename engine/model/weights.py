@@ -144,12 +144,12 @@ class _Loader:
             attention=self.attention(prefix, attention, orders),
             attn_gate=self.attention_gate(prefix, attention),
             attn_output=self.linear([Rows(f"{prefix}.attn_output", hidden)], attention.q_size),
-            attn_branch=self.branch(prefix, layer, layer.attn_post_norm),
+            attn_branch=self.branch(prefix, layer, layer.attn_post_norm, 1.0),
             ffn_norm=self.norm_before(prefix, layer.ffn_norm),
             ffn=self.feed_forward(prefix, layer),
             experts=None if layer.experts is None else self.experts(prefix, layer, layer.experts),
             shared_gate=self.shared_gate(prefix, layer),
-            ffn_branch=self.branch(prefix, layer, layer.ffn_post_norm),
+            ffn_branch=self.branch(prefix, layer, layer.ffn_post_norm, layer.activation_scale),
         )
 
     def attention(self, prefix: str, attention: AttentionSpec, orders: list[Tensor | None]) -> LayerAttention:
@@ -198,10 +198,11 @@ class _Loader:
             gate, down = shared_rows(prefix, layer.experts), "ffn_down_shexp"
         if not size:
             return None
-        hidden = self.config.hidden_size
+        hidden, scale = self.config.hidden_size, layer.activation_scale
+        matrices, bias = self.stacked([Rows(f"{prefix}.{down}", hidden)], size)
         return FeedForward(
-            self.ops.make_gate(*self.stacked(gate, hidden), layer.activation.value),
-            self.linear([Rows(f"{prefix}.{down}", hidden)], size),
+            self.ops.make_gate(*self.stacked(gate, hidden), layer.activation.value, scale),
+            self.ops.make_linear(matrices, None if bias is None else bias * scale),
         )
 
     def experts(self, prefix: str, layer: LayerSpec, experts: ExpertsSpec) -> Any:
@@ -223,7 +224,7 @@ class _Loader:
             experts.used, experts.gating.value, experts.normalised, experts.scale, experts.groups,
             experts.groups_used,
         )  # fmt: skip
-        return self.ops.make_experts(matrices, routing, layer.activation.value)
+        return self.ops.make_experts(matrices, routing, layer.activation.value, layer.activation_scale)
 
     def expert_biases(self, both: list[Tensor | None], experts: ExpertsSpec) -> Tensor:
         """[count, 2, size] of one tensor that holds both, or of two, of which one may be missing."""
@@ -244,11 +245,12 @@ class _Loader:
         count, rows, columns = info.shape
         return QuantizedMatrix(self.file.stored(f"{name}.weight"), info.type, (count * rows, columns))
 
-    def branch(self, prefix: str, layer: LayerSpec, norm: str | None) -> Branch:
-        """A norm's weight takes the scale in."""
+    def branch(self, prefix: str, layer: LayerSpec, norm: str | None, activation_scale: float) -> Branch:
+        """A norm's weight takes the branch's scale in."""
         if norm is None:
-            return Branch(None, layer.branch_scale)
-        return Branch(self.norm(f"{prefix}.{norm}", layer.branch_scale, layer.post_norm_eps))
+            return Branch(None, layer.branch_scale, activation_scale)
+        made = self.norm(f"{prefix}.{norm}", layer.branch_scale, layer.post_norm_eps)
+        return Branch(made, activation_scale=activation_scale)
 
     def rotation(self, rope: RopeConfig | None) -> Rotation:
         """One without rotation turns a pair by 0."""

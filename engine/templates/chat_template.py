@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from engine.api.answer_format import format_of
 from engine.api.errors import TemplateError
 from engine.gguf.file import GGUFFile
 from engine.templates.default_templates import default_template
 from engine.templates.file_template import FileTemplate, Template, say
+from engine.templates.kept_answers import KeptAnswers
 from engine.templates.renderer import TemplateLimitError
 from engine.templates.shield import Shield, signal_characters
 from engine.templates.turns import KeptAnswer, Message, Prompt, Turn, fold_system, merge_neighbours, turn_of
@@ -48,17 +50,16 @@ class ChatTemplate:
             "eos_token": _token_text(tokenizer, tokenizer.eos_id),
         }
         self._signals = signal_characters(tokenizer.control_tokens)
+        self.answer_format = format_of(source or "", tokenizer.control_tokens)
+        """How the model sets its reasoning apart from its answer."""
+        self._kept = KeptAnswers(tokenizer, self.answer_format)
         self.warning: str | None = None
         """Why the file's template is never used, where that is so."""
         self._default = default_template(tokenizer.control_tokens, self._variables["bos_token"])
         self._source: Template = self._default if source is None else self._compile(source)
         if source is None:
             self.warning = f"{label}: the file has no chat template; {self._default.name} is used."
-        text = self._source.text
         self.supports_system = self._source.supports_system
-        self.supports_thinking = any(
-            word in text for word in ("enable_thinking", "think>", "reasoning_content")
-        )
 
     @classmethod
     def from_gguf(cls, file: GGUFFile, tokenizer: Tokenizer, name: str | None = None) -> "ChatTemplate":
@@ -107,12 +108,12 @@ class ChatTemplate:
         self, messages: Sequence[Message], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
     ) -> Prompt:
         rendered, warning = self._render_safely(messages, kept, options)
-        opened = rendered.text.rstrip().endswith("<think>")
-        return Prompt(self._with_bos(self._to_ids(rendered)), opened, warning)
+        opened = self.answer_format.opened_by(rendered.text)
+        return Prompt(self._with_bos(self._to_ids(rendered)), opened, warning, self.answer_format)
 
     def _compile(self, text: str) -> Template:
         try:
-            return FileTemplate(text, self._variables)
+            return FileTemplate(text, self._variables, self.answer_format)
         except TemplateError as error:
             self.warning = self._failed(error, "is used instead")
             return self._default
@@ -159,42 +160,39 @@ class ChatTemplate:
     ) -> tuple[_Rendered, set[int]]:
         shield = Shield(self._signals, _all_texts(source, turns, options))
         marks = {index: (shield.mark(), shield.mark()) for index in kept}
-        messages = [_variables_of(turn, source, shield, marks.get(turn.index), kept) for turn in turns]
+        messages = [self._variables_of(turn, source, shield, marks.get(turn.index), kept) for turn in turns]
         hidden = {**options, "tools": shield.hide(options["tools"])} if "tools" in options else options
         text = _rendered(source, messages, hidden, shield)
         lost = {index for index, (answer, _) in marks.items() if text.count(answer) != 1}
         answers: dict[str, tuple[int, ...]] = {}
         for index, (answer, thought) in marks.items():
             if index not in lost:
-                text, ids = self._splice(text, kept[index], answer, thought, source.inline_reasoning)
+                text, ids = self._kept.splice(text, kept[index], answer, thought, source.inline_reasoning)
                 answers[answer] = ids
         return _Rendered(text, shield, answers), lost
 
-    def _splice(
-        self, text: str, kept: KeptAnswer, answer: str, thought: str, inline: bool
-    ) -> tuple[str, tuple[int, ...]]:
-        """Rendered text in which `answer` alone stands for the kept ids, and those ids."""
-        ids = self._without_end(kept.ids)
-        if not kept.reasoning_ids or inline:
-            return text.replace(thought, ""), ids
-        if text.count(thought) == 1 and text.index(thought) < text.index(answer):
-            opened = ids and self._tokenizer.token_text(ids[0]) == "<think>"
-            opening = r"(?:<think>\s*)?" if opened else ""
-            return re.sub(f"{opening}{thought}.*?{answer}", answer, text, flags=re.DOTALL), ids
-        rest = list(ids[kept.reasoning_ids :])
-        while (
-            rest
-            and not self._tokenizer.token_bytes(rest[0]).strip()
-            and not self._tokenizer.is_control(rest[0])
-        ):
-            del rest[0]
-        return text.replace(thought, ""), tuple(rest)
-
-    def _without_end(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        end = len(ids)
-        while end and ids[end - 1] in self._tokenizer.eog_ids:
-            end -= 1
-        return ids[:end]
+    def _variables_of(
+        self,
+        turn: Turn,
+        source: Template,
+        shield: Shield,
+        marks: tuple[str, str] | None,
+        kept: Mapping[int, KeptAnswer],
+    ) -> dict[str, Any]:
+        """The dictionary that the template sees for one message."""
+        key = self.answer_format.thought_key
+        if marks:
+            message = say(turn.role, marks[0])
+            if self._kept.has_thought(kept[turn.index]) and not source.inline_reasoning:
+                message[key] = marks[1]
+            return message
+        content = shield.hide(turn.content)
+        if not turn.reasoning:
+            return say(turn.role, content)
+        reasoning = shield.hide(turn.reasoning)
+        if source.inline_reasoning:
+            return say(turn.role, self.answer_format.thought.replace("{}", reasoning) + content)
+        return {**say(turn.role, content), key: reasoning}
 
     def _to_ids(self, rendered: _Rendered) -> list[int]:
         out: list[int] = []
@@ -256,25 +254,3 @@ def _all_texts(source: Template, turns: list[Turn], options: dict[str, Any]) -> 
     for turn in turns:
         texts += (turn.content, turn.reasoning or "")
     return texts
-
-
-def _variables_of(
-    turn: Turn,
-    source: Template,
-    shield: Shield,
-    marks: tuple[str, str] | None,
-    kept: Mapping[int, KeptAnswer],
-) -> dict[str, Any]:
-    """The dictionary that the template sees for one message."""
-    if marks:
-        message = say(turn.role, marks[0])
-        if kept[turn.index].reasoning_ids and not source.inline_reasoning:
-            message["reasoning_content"] = marks[1]
-        return message
-    content = shield.hide(turn.content)
-    if not turn.reasoning:
-        return say(turn.role, content)
-    reasoning = shield.hide(turn.reasoning)
-    if source.inline_reasoning:
-        return say(turn.role, f"<think>\n{reasoning}\n</think>\n\n{content}")
-    return {**say(turn.role, content), "reasoning_content": reasoning}

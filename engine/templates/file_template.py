@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from engine.api.answer_format import AnswerFormat
 from engine.api.errors import TemplateError
 from engine.templates import renderer
 from engine.templates.renderer import TemplateLimitError
@@ -24,13 +25,14 @@ class Template(Protocol):
 class FileTemplate:
     """A template in jinja2's language. Nothing of it runs in this process."""
 
-    def __init__(self, text: str, variables: Mapping[str, str]) -> None:
+    def __init__(self, text: str, variables: Mapping[str, str], answer_format: AnswerFormat) -> None:
         """`variables`: what it sees beside messages and options. TemplateError when it cannot be used."""
         self.text = text
         self._variables = dict(variables)
         renderer.SHARED.check(text)
-        self.inline_reasoning = "reasoning_content" not in text and self._shows(
-            "kept?", say("user", "a"), say("assistant", "<think>\nkept?\n</think>\n\nb"), say("user", "c")
+        old = answer_format.thought.replace("{}", "kept?")
+        self.inline_reasoning = answer_format.thought_key not in text and self._shows(
+            "kept?", say("user", "a"), say("assistant", old + "b"), say("user", "c")
         )
         self.supports_system = self._shows("shown?", say("system", "shown?"), say("user", "a"))
 

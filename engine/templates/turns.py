@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from engine.api.answer_format import THINK, AnswerFormat
 from engine.api.errors import TemplateError
 
 ROLES = ("system", "user", "assistant", "tool", "developer")
@@ -25,7 +26,7 @@ class KeptAnswer:
 
     ids: tuple[int, ...]
     reasoning_ids: int = 0
-    """How many leading ids are reasoning, its closing tag included."""
+    """How many leading ids come before the answer proper: reasoning, with all its marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,11 @@ class Prompt:
 
     ids: list[int]
     starts_in_reasoning: bool
-    """Whether it has already opened `<think>`."""
+    """Whether it has already begun the answer's reasoning."""
     warning: str | None
     """Why the file's template was not used for it, where it failed."""
+    answer_format: AnswerFormat = THINK
+    """How the model sets its reasoning apart from its answer."""
 
 
 @dataclass(frozen=True, slots=True)

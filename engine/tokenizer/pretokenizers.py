@@ -82,7 +82,7 @@ _bailing = PreTokenizer(
         rf"|{_WORD}|\p{{N}}|{_SIGNS}|\s*[\r\n]|\s+(?!\S)|\s+",
     )
 )
-_tiny_aya = PreTokenizer((_DIGIT_GROUPS, _TINY_AYA))
+_tiny_aya = PreTokenizer((r"\d{1,3}(?=(?:\d{3})*\b)", _TINY_AYA))
 
 _FAMILIES: dict[str, PreTokenizer] = {
     "default": _default,
@@ -164,6 +164,8 @@ _FAMILIES: dict[str, PreTokenizer] = {
 }
 
 DEFAULT = _default
+NOT_BYTE_LEVEL = frozenset(("gemma4", "granite-embed-multi-311m", "sarvam-moe", "whitespace"))
+"""Names of vocabularies that merge characters: by bytes their text would come out as rubbish."""
 PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     name: family for names, family in _FAMILIES.items() for name in names.split()
 }

@@ -8,10 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
+from engine.api.answer_format import MARKERS
 from engine.api.errors import TokenizerError
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.tokenizer.bpe import BytePairEncoder, byte_alphabet
-from engine.tokenizer.pretokenizers import DEFAULT, PRE_TOKENIZERS, PreTokenizer
+from engine.tokenizer.pretokenizers import DEFAULT, NOT_BYTE_LEVEL, PRE_TOKENIZERS, PreTokenizer
 from engine.tokenizer.spm import SPACE, SentencePieceEncoder
 from engine.tokenizer.vocabulary import TokenType, Vocabulary, read_vocabulary
 
@@ -22,7 +23,6 @@ _BRACKETS = frozenset("<>[]{}|｜⟨⟩«»")
 _HTML = re.compile(
     r"</?(?:table|caption|thead|tbody|tfoot|tr|th|td|h[1-6]|blockquote|ul|ol|li|strong|em|code|sub|sup|br|p)>"
 )
-_ALWAYS_SHOWN = ("<think>", "</think>")
 
 
 class _Encoder(Protocol):
@@ -57,6 +57,10 @@ class Tokenizer:
         guarded = {text: i for text, i in defined.items() if _looks_like_markup(text)}
         self.control_tokens: Mapping[str, int] = {**controls, **guarded}
         """Text → id of every token that contents of a conversation must never produce."""
+        self.markers: Mapping[int, str] = {
+            i: text for text, i in self.control_tokens.items() if text in MARKERS
+        }
+        """Id → text of the tokens that may part a thought from an answer."""
         self._control_ids = frozenset(controls.values())
         harmless = {text: i for text, i in defined.items() if text not in guarded}
         self._cut_all = _SpecialTexts({**controls, **defined})
@@ -164,7 +168,7 @@ class Tokenizer:
         if not 0 <= token_id < self.vocab_size:
             return b""
         text, kind = self._vocabulary.tokens[token_id], self._vocabulary.types[token_id]
-        if text in _ALWAYS_SHOWN or kind == TokenType.USER_DEFINED:
+        if kind == TokenType.USER_DEFINED:
             return text.encode()
         if kind == TokenType.BYTE:
             byte = _byte_of(text)
@@ -218,6 +222,11 @@ class _SpecialTexts:
 def _from_bpe(file: GGUFFile) -> Tokenizer:
     vocabulary = read_vocabulary(file, "gpt2")
     name = file.string(_KEY + "pre", "")
+    if name in NOT_BYTE_LEVEL:
+        raise TokenizerError(
+            f"{file.path}: {_KEY}pre: {name!r} merges characters, which is not supported in byte-level "
+            "vocabularies; choose another file."
+        )
     pre = PRE_TOKENIZERS.get(name, DEFAULT)
     tokenizer = Tokenizer(vocabulary, _bpe_encoder(file, vocabulary, pre), model="gpt2")
     tokenizer.add_bos = file.boolean(_KEY + "add_bos_token", pre.add_bos) and tokenizer.bos_id is not None

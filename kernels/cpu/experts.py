@@ -15,7 +15,7 @@ from kernels.cpu.compiler import LANES, threads_for
 from kernels.cpu.expert_rows import ROW_TYPES, down_kernel, open_kernel, rows_kernel
 from kernels.quant.formats import GGMLType
 from kernels.reference.experts import Experts, route
-from kernels.reference.gate import gate
+from kernels.reference.gate import gate, scaled
 
 _PIECES_PER_THREAD = 8
 _SLICE_VALUES = 1 << 19
@@ -83,6 +83,7 @@ def _by_rows(x: Tensor, experts: Experts, pairs: _Pairs) -> Tensor:
         threads, items, chunk, size // LANES, hidden, size, first.address, second.address, first.stride,
         second.stride, _address(experts.gate_up_bias), *of_pairs, x.data_ptr(), products.data_ptr(),
     )  # fmt: skip
+    scaled(products, experts.activation_scale)
     out = torch.zeros_like(x)
     down = _Stacked.of(experts.down, experts.count)
     items, threads, chunk = _shared_out(hidden // LANES)
@@ -103,8 +104,8 @@ def _by_slices(x: Tensor, experts: Experts, pairs: _Pairs, dtype: torch.dtype) -
         gate_up = torch.cat([part.product(given[span], expert, scratch) for part in wide], dim=1)
         if experts.gate_up_bias is not None:
             gate_up += experts.gate_up_bias[expert]
-        opened = gate(gate_up, experts.activation).to(dtype)
-        result = down.product(opened, expert, scratch)
+        opened = scaled(gate(gate_up, experts.activation), experts.activation_scale)
+        result = down.product(opened.to(dtype), expert, scratch)
         if experts.down_bias is not None:
             result += experts.down_bias[expert]
         out.index_add_(0, pairs.tokens[span], result.mul_(pairs.weights[span, None]))

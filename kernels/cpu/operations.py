@@ -30,7 +30,7 @@ from kernels.cpu.quant_weights import QuantLinear, make_quant_linear, quant_byte
 from kernels.quant.formats import GGMLType
 from kernels.reference.dense_linear import DenseLinear, make_dense
 from kernels.reference.experts import Experts
-from kernels.reference.gate import activate, gate
+from kernels.reference.gate import activate, gate, scaled
 from kernels.reference.operations import (
     DENSE_EMBEDDING_BYTES,
     Embedding,
@@ -55,6 +55,7 @@ class CPULinear:
     activation: Activation | None = None
     """Of [gate; up], or of [up] alone."""
     gated: bool = False
+    activation_scale: float = 1.0
 
 
 @dataclass(slots=True)
@@ -108,10 +109,16 @@ class CPUOperations(TorchOperations):
         return self._make(parts, bias, None)
 
     def make_gate(
-        self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, activation: Activation = "silu"
+        self,
+        parts: Sequence[QuantizedMatrix],
+        bias: Tensor | None,
+        activation: Activation = "silu",
+        activation_scale: float = 1.0,
     ) -> Any:
-        """Both forms; the kernel over quants has one gate, others follow it."""
-        return self._make(parts, bias, activation, gated=len(parts) > 1)
+        """Both forms; the kernel over quants has one gate, others follow it, and so does the scale."""
+        made = self._make(parts, bias, activation, gated=len(parts) > 1)
+        made.activation_scale = activation_scale
+        return made
 
     def _make(
         self,
@@ -179,13 +186,20 @@ class CPUOperations(TorchOperations):
     def gated_linear(self, x: Tensor, handle: Any) -> Tensor:
         """By quants for few rows."""
         product = self.linear(x, handle)
-        if product.shape[1] < handle.dense.out_features:
-            return product
-        return gate(product, handle.activation) if handle.gated else activate(product, handle.activation)
+        if product.shape[1] == handle.dense.out_features:
+            open_gate = gate if handle.gated else activate
+            product = open_gate(product, handle.activation)
+        return scaled(product, handle.activation_scale)
 
-    def make_experts(self, matrices: ExpertMatrices, routing: Routing, activation: Activation) -> Experts:
+    def make_experts(
+        self,
+        matrices: ExpertMatrices,
+        routing: Routing,
+        activation: Activation,
+        activation_scale: float = 1.0,
+    ) -> Experts:
         """As the definition's; their kernels are compiled at once."""
-        made = super().make_experts(matrices, routing, activation)
+        made = super().make_experts(matrices, routing, activation, activation_scale)
         if serves(made):
             compile_experts(made, self.weight_dtype)
         return made

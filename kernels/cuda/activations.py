@@ -19,6 +19,12 @@ class Activations:
 
     Weights of the form s·u − o need the sum of the inputs over each sub-block beside the inputs
     themselves; who writes the values writes both, so that no linear reads them twice.
+
+    Of what is written here only gated products pass float16's end at 65,504: a norm gives at most its weight
+    times the root of its width, attention at most the largest value in the KV, a sigmoid's gate no more than
+    what it opens. Gated products, and residuals where a layer reads them without a norm, are held to that
+    end; where a family's reach it, they are scaled before (`make_gate` in `kernels.contract`). What
+    linears give is float32.
     """
 
     values: Tensor

@@ -13,9 +13,12 @@ _LOCK = threading.Lock()
 """Between looking a workspace up and queueing the product that uses it, nobody may give it back."""
 
 
-def matmul(a: Tensor, b: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """a [M, K] @ b [K, N], in their type or another one."""
+def matmul(a: Tensor, b: Tensor, dtype: torch.dtype | None = None, scale: float = 1.0) -> Tensor:
+    """a [M, K] @ b [K, N], in their type or another one; times a scale in their own."""
     with _LOCK:
+        if scale != 1.0:
+            # Scaled before it is rounded. What would be added is not read.
+            return torch.addmm(a[:1, :1], a, b, beta=0, alpha=scale)
         return torch.mm(a, b) if dtype is None or dtype == a.dtype else torch.mm(a, b, out_dtype=dtype)
 
 

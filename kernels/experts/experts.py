@@ -43,11 +43,12 @@ class TritonExperts:
     """float32 [count, 2 size], in pairs."""
     down: Weight
     down_bias: Tensor | None
-    """float32 [count, hidden]."""
+    """float32 [count, hidden], scaled as the results are."""
     size: int
     hidden: int
     routing: Routing
     activation: Activation
+    activation_scale: float = 1.0
 
     @property
     def nbytes(self) -> int:
@@ -58,7 +59,11 @@ class TritonExperts:
 
 
 def make_experts(
-    maker: LinearMaker, matrices: ExpertMatrices, routing: Routing, activation: Activation
+    maker: LinearMaker,
+    matrices: ExpertMatrices,
+    routing: Routing,
+    activation: Activation,
+    activation_scale: float = 1.0,
 ) -> TritonExperts:
     """Upload and repack."""
     count, bias = matrices.count, matrices.selection_bias
@@ -67,7 +72,7 @@ def make_experts(
     paired = matrices.gate_up_bias
     if paired is not None:
         paired = paired.transpose(1, 2).to(maker.device, torch.float32).contiguous()
-    down_bias = matrices.down_bias
+    down_bias = None if matrices.down_bias is None else matrices.down_bias * activation_scale
     return TritonExperts(
         count,
         maker.linear([matrices.router], matrices.router_bias),
@@ -80,6 +85,7 @@ def make_experts(
         hidden,
         routing,
         activation,
+        activation_scale,
     )
 
 
@@ -141,6 +147,7 @@ class _Products:
         rows = self.experts.hidden if gate == "" else 2 * self.experts.size
         added = self.routes.weights if bias is None else bias
         options = {"BIAS": bias is not None, "GATE": gate, "USED": self.experts.routing.used}
+        options["SCALE"] = self.experts.activation_scale
         if isinstance(weight, Tensor):
             self._float(x, weight, added, out, sums, rows, options)
         elif self.groups is None or (self.tokens <= ROWS_TOKENS and not self.fixed):

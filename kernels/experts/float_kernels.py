@@ -59,6 +59,7 @@ def float_experts_kernel(
     STAGES: tl.constexpr,
     PRECISION: tl.constexpr,
     GATE: tl.constexpr,
+    SCALE: tl.constexpr,
     BIAS: tl.constexpr,
 ) -> None:
     """What `experts_rows_kernel` computes. grid: (⌈N / BN⌉, tiles of BM pairs)."""
@@ -71,5 +72,5 @@ def float_experts_kernel(
     row = pair // USED if GATE != "" else pair
     acc = _float_products(weights, x, expert, row, N, K, BN, BM, BK, STAGES, PRECISION)
     store_pairs(
-        acc, bias, pair_weights, out, out_sums, expert, pair, live, N, tokens, USED, BN, BM, GATE, BIAS
+        acc, bias, pair_weights, out, out_sums, expert, pair, live, N, tokens, USED, BN, BM, GATE, SCALE, BIAS
     )

@@ -62,6 +62,7 @@ def experts_rows_kernel(
     RAGGED: tl.constexpr,
     BEFORE: tl.constexpr,
     GATE: tl.constexpr,
+    SCALE: tl.constexpr,
     BIAS: tl.constexpr,
     FAST: tl.constexpr,
     WARPS: tl.constexpr,
@@ -88,7 +89,9 @@ def experts_rows_kernel(
         quants, high, meta, x, sums, S, K, row, tl.program_id(0), expert * per_expert, 0, 1,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
-    store_pairs(acc, bias, weights, out, out_sums, expert, pair, live, N, tokens, USED, BN, BM, GATE, BIAS)
+    store_pairs(
+        acc, bias, weights, out, out_sums, expert, pair, live, N, tokens, USED, BN, BM, GATE, SCALE, BIAS
+    )
 
 
 @triton.jit
@@ -107,12 +110,13 @@ def store_pairs(
     BN: tl.constexpr,
     BM: tl.constexpr,
     GATE: tl.constexpr,
+    SCALE: tl.constexpr,
     BIAS: tl.constexpr,
 ) -> None:
     """What this program's rows of an expert gave for the pairs [BM] that are `live`: acc [BN, BM].
 
-    With GATE their gated product goes to out [P, N / 2] and its sums to out_sums, with "" their product
-    times the pairs' weights to the slot and token of out [USED, tokens, N].
+    With GATE their gated product times SCALE goes to out [P, N / 2] and its sums to out_sums, with ""
+    their product times the pairs' weights to the slot and token of out [USED, tokens, N].
     """
     block = tl.program_id(0)
     row = block * BN + tl.arange(0, BN)
@@ -120,7 +124,7 @@ def store_pairs(
         acc += tl.load(bias + expert * N + row, mask=row < N, other=0.0)[:, None]
     if GATE != "":
         width = N // 2
-        store_gated(acc, out, out_sums, block, pair.to(tl.int64), live, width, width, BN, BM, GATE)
+        store_gated(acc, out, out_sums, block, pair.to(tl.int64), live, width, width, BN, BM, GATE, SCALE)
     else:
         target = (pair % USED).to(tl.int64) * tokens + pair // USED
         weighed = acc * tl.load(weights + pair)[None, :]

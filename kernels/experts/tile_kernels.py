@@ -44,6 +44,7 @@ def experts_tiled_kernel(
     BM: tl.constexpr,
     EVEN: tl.constexpr,
     GATE: tl.constexpr,
+    SCALE: tl.constexpr,
     BIAS: tl.constexpr,
     FAST: tl.constexpr,
     STAGES: tl.constexpr,
@@ -70,4 +71,6 @@ def experts_tiled_kernel(
         pq, ph, pm, index + row, x, px, 0, k, K, 0, tl.cdiv(K, _HALF),
         FORM, BN, BM, EVEN, False, FAST, STAGES,
     )  # fmt: skip
-    store_pairs(acc, bias, weights, out, out_sums, expert, pair, live, N, tokens, USED, BN, BM, GATE, BIAS)
+    store_pairs(
+        acc, bias, weights, out, out_sums, expert, pair, live, N, tokens, USED, BN, BM, GATE, SCALE, BIAS
+    )

@@ -13,12 +13,14 @@ _SUM = tl.constexpr(SUM_WIDTH)
 _LARGEST = tl.constexpr(65504.0)
 
 
-def gate_activations(gate_up: Tensor, activation: Activation = "silu", gated: bool = True) -> Activations:
-    """activation(gate) * up of the output of a gated linear whose rows lie in pairs.
+def gate_activations(
+    gate_up: Tensor, activation: Activation = "silu", gated: bool = True, scale: float = 1.0
+) -> Activations:
+    """activation(gate) * up * scale of the output of a gated linear whose rows lie in pairs.
 
-    gate_up float32 or float16 [S, M, 2 F], added up over S in index order; column 2 i is gate i,
-    column 2 i + 1 is up i. Not gated, all columns are up, and activation(up) is computed. Grid: M by blocks
-    of 1,024 columns; each input is read once.
+    gate_up [S, M, 2 F] float32, or float16 of what is times scale, added up over S in index order; column
+    2 i is gate i, column 2 i + 1 is up i. Not gated, all columns are up, and activation(up) * scale is
+    computed. Grid: M by blocks of 1,024 columns; each input is read once.
 
     → values float16 [M, F], held to float16's range, and their sums of 16.
     """
@@ -38,6 +40,7 @@ def gate_activations(gate_up: Tensor, activation: Activation = "silu", gated: bo
             SPLITS=splits,
             ACTIVATION=activation,
             GATED=gated,
+            SCALE=scale,
             GROUPS=groups,
             WIDTH=SUM_WIDTH,
             BLOCK=block,
@@ -58,15 +61,15 @@ def activated(x: tl.tensor, ACTIVATION: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit
-def gated_value(gate: tl.tensor, up: tl.tensor, ACTIVATION: tl.constexpr) -> tl.tensor:
-    """activation(gate) * up in float32, held to float16's range."""
+def gated_value(gate: tl.tensor, up: tl.tensor, ACTIVATION: tl.constexpr, SCALE: tl.constexpr) -> tl.tensor:
+    """activation(gate) * up * SCALE in float32, held to float16's range."""
     if ACTIVATION == "swiglu_oai":
         gate = tl.minimum(gate, 7.0)
         up = tl.minimum(tl.maximum(up, -7.0), 7.0) + 1.0
         product = gate * tl.sigmoid(1.702 * gate) * up
     else:
         product = activated(gate, ACTIVATION) * up
-    return held(product)
+    return held(product * SCALE)
 
 
 @triton.jit
@@ -88,6 +91,7 @@ def store_gated(
     BN: tl.constexpr,
     BM: tl.constexpr,
     ACTIVATION: tl.constexpr,
+    SCALE: tl.constexpr,
 ) -> None:
     """The gated product of acc [BN, BM], rows in pairs, to rows `token` [BM] of values where they are `live`.
 
@@ -97,7 +101,7 @@ def store_gated(
     gate, up = tl.split(tl.permute(tl.reshape(acc, (BN // 2, 2, BM)), (0, 2, 1)))
     feature = block * (BN // 2) + tl.arange(0, BN // 2)
     inside = (feature < width)[:, None]
-    product = tl.where(inside, gated_value(gate, up, ACTIVATION), 0.0).to(tl.float16)
+    product = tl.where(inside, gated_value(gate, up, ACTIVATION, SCALE), 0.0).to(tl.float16)
     tl.store(values + token[None, :] * stride + feature[:, None], product, mask=live[None, :] & inside)
     added = tl.sum(tl.reshape(product.to(tl.float32), (BN // 2 // _SUM, _SUM, BM)), axis=1)
     groups = tl.cdiv(width, _SUM)
@@ -116,6 +120,7 @@ def _gate(
     SPLITS: tl.constexpr,
     ACTIVATION: tl.constexpr,
     GATED: tl.constexpr,
+    SCALE: tl.constexpr,
     GROUPS: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -128,13 +133,14 @@ def _gate(
     for split in tl.static_range(1, SPLITS):
         source = gate_up + (split * rows + row) * (TIMES * F) + both
         total += tl.load(source, mask=both < TIMES * F, other=0.0).to(tl.float32)
-    # A product in float16 may have overflowed, and -inf * sigmoid(-inf) is not a number.
-    total = held(total)
+    if gate_up.dtype.element_ty == tl.float16:
+        # A product in float16 may have overflowed, and -inf * sigmoid(-inf) is not a number.
+        total = held(total) * (1.0 / SCALE)
     if GATED:
         gate, up = tl.split(tl.reshape(total, (BLOCK, 2)))
-        product = gated_value(gate, up, ACTIVATION).to(tl.float16)
+        product = gated_value(gate, up, ACTIVATION, SCALE).to(tl.float16)
     else:
-        product = held(activated(total, ACTIVATION)).to(tl.float16)
+        product = held(activated(total, ACTIVATION) * SCALE).to(tl.float16)
     _store(values, sums, product, row, start, F, GROUPS, WIDTH, BLOCK)
 
 

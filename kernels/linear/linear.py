@@ -58,6 +58,7 @@ class TritonLinear:
     activation: Activation | None = None
     """Of the gate, where rows are those of gate and up in pairs, or of these rows."""
     gated: bool = False
+    activation_scale: float = 1.0
 
     @property
     def nbytes(self) -> int:
@@ -94,18 +95,24 @@ class LinearMaker:
         return TritonLinear(segments)
 
     def gate(
-        self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, activation: Activation
+        self,
+        parts: Sequence[QuantizedMatrix],
+        bias: Tensor | None,
+        activation: Activation,
+        activation_scale: float,
     ) -> TritonLinear:
         """Gate and up projections as one matrix with their rows in pairs, or up alone."""
         if len(parts) == 1:
-            return replace(self.linear(parts, bias), activation=activation)
+            return replace(self.linear(parts, bias), activation=activation, activation_scale=activation_scale)
         gate, up = parts
         order = gate_up_order(gate.shape[0])
         own = None if bias is None else bias[order].to(self.device, torch.float32).contiguous()
         if gate.type != up.type:
             dense = torch.cat([self._dense(part, torch.float16) for part in parts])
-            return TritonLinear([Segment(dense[order.to(self.device)], own)], activation, gated=True)
-        return TritonLinear([Segment(self._weight(parts, order), own)], activation, gated=True)
+            weight: Weight = dense[order.to(self.device)]
+        else:
+            weight = self._weight(parts, order)
+        return TritonLinear([Segment(weight, own)], activation, True, activation_scale)
 
     def stacked(self, parts: Sequence[QuantizedMatrix], order: Tensor, padding: Tensor) -> Weight:
         """The rows of parts in an order, as one matrix; planes with rows repeated as `padding` lists them."""
@@ -166,15 +173,16 @@ def apply_linear(x: Activations, linear: TritonLinear, batch_invariant: bool = F
 
 
 def apply_gated(x: Activations, linear: TritonLinear, batch_invariant: bool = False) -> Activations:
-    """activation(gate) * up → activations [M, ffn]; batch_invariant as for `apply_linear`."""
-    assert linear.activation is not None
+    """activation(gate) * up, scaled → activations [M, ffn]; batch_invariant as for `apply_linear`."""
+    activation, scale = linear.activation, linear.activation_scale
+    assert activation is not None
     if not linear.gated:
-        return gate_activations(apply_linear(x, linear, batch_invariant), linear.activation, gated=False)
+        return gate_activations(apply_linear(x, linear, batch_invariant), activation, False, scale)
     (segment,) = linear.segments
     if batch_invariant:
-        return gated_batch_invariant(x, segment.weight, segment.bias, linear.activation)
+        return gated_batch_invariant(x, segment.weight, segment.bias, activation, scale)
     if x.values.shape[0] > MAX_ROWS:
-        return gated_wide(x, segment.weight, segment.bias, linear.activation)
+        return gated_wide(x, segment.weight, segment.bias, activation, scale)
     if segment.bias is None and isinstance(segment.weight, PlanesMatrix):
-        return gated_rows(x, segment.weight, linear.activation)
-    return gate_activations(linear_rows(x, segment.weight, segment.bias), linear.activation)
+        return gated_rows(x, segment.weight, activation, scale=scale)
+    return gate_activations(linear_rows(x, segment.weight, segment.bias), activation, scale=scale)

@@ -69,9 +69,13 @@ def linear_rows_parts(
 
 
 def gated_rows(
-    x: Activations, w: PlanesMatrix, activation: Activation = "silu", plan: RowsPlan | None = None
+    x: Activations,
+    w: PlanesMatrix,
+    activation: Activation = "silu",
+    plan: RowsPlan | None = None,
+    scale: float = 1.0,
 ) -> Activations:
-    """activation(gate) * up → values float16 [M, N / 2] and their sums.
+    """activation(gate) * up * scale → values float16 [M, N / 2] and their sums.
 
     w [N, K] holds gate and up rows in pairs (`kernels.planes.layout.gate_up_order`). gelu is its tanh form.
     """
@@ -83,7 +87,7 @@ def gated_rows(
     gated_kernel[(triton.cdiv(w.shape[0], plan.weights), 1)](
         w.quants, w.high, w.meta, x.values, x.sums, values, sums,
         w.shape[0], w.quants.shape[1], w.shape[1], rows, 1, w.quants.shape[0],
-        ACTIVATION=activation, **_constants(w, plan),
+        ACTIVATION=activation, SCALE=scale, **_constants(w, plan),
     )  # fmt: skip
     return Activations(values, sums)
 

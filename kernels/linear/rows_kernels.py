@@ -320,10 +320,11 @@ def gated_kernel(
     RAGGED: tl.constexpr,
     BEFORE: tl.constexpr,
     ACTIVATION: tl.constexpr,
+    SCALE: tl.constexpr,
     FAST: tl.constexpr,
     WARPS: tl.constexpr,
 ) -> None:
-    """values float16 [M, N / 2] = activation(gate) * up and their sums of 16; rows in pairs gate, up.
+    """values float16 [M, N / 2] = activation(gate) * up * SCALE and their sums of 16; rows gate, up in pairs.
 
     grid: (⌈N / BN⌉, 1), BN a multiple of 32; bytes as `planes_kernel`, with M · N for the result.
     """
@@ -334,4 +335,6 @@ def gated_kernel(
     )  # fmt: skip
     token = tl.arange(0, BM)
     width = N // 2
-    store_gated(acc, values, value_sums, tl.program_id(0), token, token < M, width, width, BN, BM, ACTIVATION)
+    store_gated(
+        acc, values, value_sums, tl.program_id(0), token, token < M, width, width, BN, BM, ACTIVATION, SCALE
+    )

@@ -89,14 +89,19 @@ def _together(launches: Sequence[Callable[[], None]], device: torch.device) -> N
 
 
 def gated_tiled(
-    x: Activations, w: PlanesMatrix, bias: Tensor | None, activation: Activation, plan: TilePlan
+    x: Activations,
+    w: PlanesMatrix,
+    bias: Tensor | None,
+    activation: Activation,
+    plan: TilePlan,
+    scale: float = 1.0,
 ) -> Activations:
     """`linear_tiled` with one slice of K, and the gate where the sums are still in registers."""
     rows, features = x.values.shape[0], w.shape[0] // 2
     values = torch.empty((rows, features), dtype=torch.float16, device=x.values.device)
     groups = triton.cdiv(features, SUM_WIDTH)
     sums = torch.empty((rows, groups), dtype=torch.float32, device=x.values.device)
-    _launch(x, w, bias, values, sums, plan, activation)
+    _launch(x, w, bias, values, sums, plan, activation, scale)
     return Activations(values, sums)
 
 
@@ -108,6 +113,7 @@ def _launch(
     sums: Tensor,
     plan: TilePlan,
     gate: str,
+    scale: float = 1.0,
 ) -> None:
     rows, columns = x.values.shape
     tile = plan.tile
@@ -135,6 +141,7 @@ def _launch(
         EVEN=columns % HALF == 0,
         TMA=plan.tma,
         GATE=gate,
+        SCALE=scale,
         FAST=has_ptx(w.quants),
         STAGES=tile.stages,
         num_warps=tile.warps,
@@ -215,6 +222,7 @@ def _tiled(
     EVEN: tl.constexpr,
     TMA: tl.constexpr,
     GATE: tl.constexpr,
+    SCALE: tl.constexpr,
     FAST: tl.constexpr,
     STAGES: tl.constexpr,
 ) -> None:
@@ -248,4 +256,5 @@ def _tiled(
         target = out + (split * m_count + m).to(tl.int64)[None, :] * stride + n[:, None]
         tl.store(target, acc, mask=(m < m_count)[None, :] & (n < N)[:, None])
     else:
-        store_gated(acc, out, sums, weight_tile, m.to(tl.int64), m < m_count, N // 2, stride, BN, BM, GATE)
+        rows = m.to(tl.int64)
+        store_gated(acc, out, sums, weight_tile, rows, m < m_count, N // 2, stride, BN, BM, GATE, SCALE)

@@ -87,10 +87,14 @@ def _in_order(product: Tensor) -> Tensor:
 
 
 def gated_batch_invariant(
-    x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None, activation: Activation = "silu"
+    x: Activations,
+    w: PlanesMatrix | Tensor,
+    bias: Tensor | None,
+    activation: Activation = "silu",
+    scale: float = 1.0,
 ) -> Activations:
     """`gated_wide` for any number of rows, as `linear_batch_invariant_parts`."""
-    return gate_activations(linear_batch_invariant_parts(x, [(w, bias)]), activation)
+    return gate_activations(linear_batch_invariant_parts(x, [(w, bias)]), activation, scale=scale)
 
 
 def _any_product(x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None) -> Tensor:
@@ -100,25 +104,35 @@ def _any_product(x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None) 
 
 
 def gated_wide(
-    x: Activations, w: PlanesMatrix | Tensor, bias: Tensor | None, activation: Activation = "silu"
+    x: Activations,
+    w: PlanesMatrix | Tensor,
+    bias: Tensor | None,
+    activation: Activation = "silu",
+    scale: float = 1.0,
 ) -> Activations:
-    """activation(gate) * up of x @ wᵀ + bias, gate and up being rows 2 i and 2 i + 1 of w.
+    """activation(gate) * up * scale of x @ wᵀ + bias, gate and up being rows 2 i and 2 i + 1 of w.
 
     Shapes as for `linear_wide`; → Activations [M, N / 2].
     """
     if isinstance(w, Tensor):
-        return gate_activations(linear_wide(x, w, bias), activation)
+        return gate_activations(linear_wide(x, w, bias), activation, scale=scale)
     rows = x.values.shape[0]
     if linear_plan(rows) == "dense":
-        return gate_activations(linear_dense(x, [(w, bias)], torch.float16), activation)
+        product = linear_dense(x, [(w, bias)], torch.float16, scale)
+        return gate_activations(product, activation, scale=scale)
     plan = plan_for(x, w.type, w.shape[0], MAX_SPLITS if rows <= FEW[0].tokens else 1)
     if plan.splits > 1:
-        return gate_activations(linear_tiled(x, [(w, bias)], plan), activation)
-    return gated_tiled(x, w, bias, activation, plan)
+        return gate_activations(linear_tiled(x, [(w, bias)], plan), activation, scale=scale)
+    return gated_tiled(x, w, bias, activation, plan, scale)
 
 
-def linear_dense(x: Activations, parts: Sequence[PlanesPart], dtype: torch.dtype = torch.float32) -> Tensor:
-    """x @ wᵀ + bias of all parts side by side through dense copies: → `dtype` [1, M, N of all]."""
+def linear_dense(
+    x: Activations, parts: Sequence[PlanesPart], dtype: torch.dtype = torch.float32, scale: float = 1.0
+) -> Tensor:
+    """(x @ wᵀ + bias) * scale of all parts side by side through dense copies: → `dtype` [1, M, N of all].
+
+    Only float16 is scaled: a power of two that keeps it within its range.
+    """
     columns = parts[0][0].shape[1]
     total = sum(w.shape[0] for w, _ in parts)
     step = max(ROWS, SCRATCH_WEIGHTS // columns // ROWS * ROWS)
@@ -126,25 +140,26 @@ def linear_dense(x: Activations, parts: Sequence[PlanesPart], dtype: torch.dtype
     if step >= total:
         for w, start in zip((w for w, _ in parts), starts(parts), strict=True):
             dequantize_planes(w, scratch[start : start + w.shape[0]])
-        out = _matmul(x.values, scratch, dtype)
+        out = _matmul(x.values, scratch, dtype, scale)
     else:
         out = torch.empty((1, x.values.shape[0], total), dtype=dtype, device=x.values.device)
         for (w, _), first in zip(parts, starts(parts), strict=True):
             for start in range(0, w.shape[0], step):
                 part = scratch[: min(step, w.shape[0] - start)]
                 dequantize_planes(w, part, start)
-                out[0, :, first + start : first + start + len(part)] = _matmul(x.values, part, dtype)[0]
+                place = slice(first + start, first + start + len(part))
+                out[0, :, place] = _matmul(x.values, part, dtype, scale)[0]
     for (w, bias), start in zip(parts, starts(parts), strict=True):
-        _with_bias(out[..., start : start + w.shape[0]], bias)
+        _with_bias(out[..., start : start + w.shape[0]], None if bias is None else bias * scale)
     return out
 
 
-def _matmul(values: Tensor, w: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """values float16 [M, K] @ wᵀ → [1, M, N]."""
+def _matmul(values: Tensor, w: Tensor, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Tensor:
+    """values float16 [M, K] @ wᵀ * scale → [1, M, N]; only float16 is scaled."""
     if w.dtype == torch.float32 or not values.is_cuda:
-        return matmul(values.float(), w.float().T).to(dtype)[None]
+        return matmul(values.float(), w.float().T, scale=scale).to(dtype)[None]
     if w.dtype == torch.float16:
-        return matmul(values, w.T, dtype)[None]
+        return matmul(values, w.T, dtype, scale)[None]
     # A float16 is the sum of two bfloat16: one product of both halves reads the weights once.
     upper = values.to(w.dtype)
     halves = torch.cat([upper, (values - upper).to(w.dtype)])

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kernels.contract import Activation, ExpertMatrices, QuantizedMatrix, Routing
 from kernels.quant.dequant import dequantize
-from kernels.reference.gate import gate
+from kernels.reference.gate import gate, scaled
 
 LEAST_SUM = 6.1e-5
 """What weights are divided by at least: the smallest normal float16."""
@@ -29,9 +29,10 @@ class Experts:
     """float32 [count, 2 size]."""
     down: QuantizedMatrix
     down_bias: Tensor | None
-    """float32 [count, hidden]."""
+    """float32 [count, hidden], scaled as the results are."""
     routing: Routing
     activation: Activation
+    activation_scale: float
 
     @property
     def nbytes(self) -> int:
@@ -40,7 +41,11 @@ class Experts:
 
 
 def make_experts(
-    matrices: ExpertMatrices, routing: Routing, activation: Activation, device: torch.device
+    matrices: ExpertMatrices,
+    routing: Routing,
+    activation: Activation,
+    device: torch.device,
+    activation_scale: float = 1.0,
 ) -> Experts:
     """The router is widened; the experts are read from their file once and stay as it has them."""
     router = matrices.router
@@ -59,9 +64,10 @@ def make_experts(
         [replace(part, stored=part.raw) for part in matrices.gate_up],
         placed(matrices.gate_up_bias),
         replace(matrices.down, stored=matrices.down.raw),
-        placed(matrices.down_bias),
+        None if matrices.down_bias is None else placed(matrices.down_bias * activation_scale),
         routing,
         activation,
+        activation_scale,
     )
 
 
@@ -110,7 +116,7 @@ def apply_experts(x: Tensor, experts: Experts) -> Tensor:
             None if bias is None else bias[expert] for bias in (experts.gate_up_bias, experts.down_bias)
         )
         opened = gate(F.linear(x[tokens], gate_up, first), experts.activation)
-        result = F.linear(opened, down, second)
+        result = F.linear(scaled(opened, experts.activation_scale), down, second)
         out.index_add_(0, tokens, result * weights[tokens, slots, None])
     return out
 

@@ -24,3 +24,8 @@ def gate(gate_up: Tensor, activation: Activation) -> Tensor:
         opened = opened.clamp(max=7.0)
         return (opened * torch.sigmoid(1.702 * opened)).mul_(up.clamp(-7.0, 7.0).add_(1.0))
     return activate(opened, activation).mul_(up)
+
+
+def scaled(product: Tensor, scale: float) -> Tensor:
+    """In place."""
+    return product if scale == 1.0 else product.mul_(scale)

@@ -31,7 +31,7 @@ from kernels.reference import paged_kv
 from kernels.reference.attention import AttentionPlan, attend, plan_attention
 from kernels.reference.dense_linear import DenseLinear, apply_dense, make_dense
 from kernels.reference.experts import Experts, apply_experts, make_experts
-from kernels.reference.gate import activate, gate
+from kernels.reference.gate import activate, gate, scaled
 from kernels.reference.weight_probe import fastest_weight_dtype
 
 WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -93,6 +93,7 @@ class GateLinear:
     activation: Activation
     gated: bool
     """Or rows of up alone."""
+    activation_scale: float
 
 
 class TorchOperations:
@@ -159,10 +160,14 @@ class TorchOperations:
         return make_dense(weight, None if bias is None else self.make_vector(bias))
 
     def make_gate(
-        self, parts: Sequence[QuantizedMatrix], bias: Tensor | None, activation: Activation = "silu"
+        self,
+        parts: Sequence[QuantizedMatrix],
+        bias: Tensor | None,
+        activation: Activation = "silu",
+        activation_scale: float = 1.0,
     ) -> GateLinear:
         """Rows as they come."""
-        return GateLinear(self.make_linear(parts, bias), activation, gated=len(parts) > 1)
+        return GateLinear(self.make_linear(parts, bias), activation, len(parts) > 1, activation_scale)
 
     def make_embedding(self, matrix: QuantizedMatrix, _tied: DenseLinear | None = None, /) -> Embedding:
         """Dense when small, else the file's own bytes; packed weights cannot be gathered."""
@@ -238,6 +243,8 @@ class TorchOperations:
     ) -> Tensor:
         """Add in place, then norm all rows or the chosen ones."""
         if delta is not None:
+            if branch.activation_scale != 1.0:
+                delta = delta.to(torch.float32) / branch.activation_scale
             if branch.norm is not None:
                 delta = _norm(delta.to(torch.float32), branch.norm)
             residual.add_(delta, alpha=branch.scale)
@@ -259,12 +266,18 @@ class TorchOperations:
 
     def gated_linear(self, x: Tensor, handle: GateLinear) -> Tensor:
         """A gated unit (Shazeer 2020) over one product of both halves."""
-        product = apply_dense(x, handle.linear)
-        return gate(product, handle.activation) if handle.gated else activate(product, handle.activation)
+        product, open_gate = apply_dense(x, handle.linear), gate if handle.gated else activate
+        return scaled(open_gate(product, handle.activation), handle.activation_scale)
 
-    def make_experts(self, matrices: ExpertMatrices, routing: Routing, activation: Activation) -> Experts:
+    def make_experts(
+        self,
+        matrices: ExpertMatrices,
+        routing: Routing,
+        activation: Activation,
+        activation_scale: float = 1.0,
+    ) -> Experts:
         """As the file has them."""
-        return make_experts(matrices, routing, activation, self.device)
+        return make_experts(matrices, routing, activation, self.device, activation_scale)
 
     def experts(self, x: Tensor, handle: Experts) -> Tensor:
         """Expert by expert, those in use alone."""

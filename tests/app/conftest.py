@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import textual.app
 import textual.pilot
+from textual.notifications import Notification
 
 from app.screens.chat import beat
 from app.settings.file import GeneralSettings, Settings
@@ -27,6 +28,12 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pilots wait in steps of milliseconds: with Textual's own, half of the tests' time was sleep."""
     monkeypatch.setattr(textual.app, "wait_for_idle", wait_for_idle)
     monkeypatch.setattr(textual.pilot, "wait_for_idle", wait_for_idle)
+
+
+@pytest.fixture(autouse=True)
+def notices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, what was said can be read until the test has looked."""
+    monkeypatch.setattr(Notification, "has_expired", False)
 
 
 @pytest.fixture

@@ -1,21 +1,18 @@
+import json
 import os
 import shutil
 
 import pytest
+from gguf import GGUFReader
 
-from app.models.listing import find_models
 from engine import catalog as module
-from engine.catalog import scan_folder, summarize
+from engine.catalog import ModelSummary, model_paths, part_paths, summarize
 from engine.gguf import metadata
 from engine.gguf.file import open_gguf
 from engine.gguf.labels import LLAMA_FTYPE
+from tests.support.family_goldens import FamilyGolden, changed_copy
 from tests.support.gguf_bytes import entry, gguf, tensor
 from tests.support.tiny_gguf import make_tiny
-
-
-@pytest.fixture(autouse=True)
-def forget(monkeypatch):
-    monkeypatch.setattr(module, "_remembered", type(module._remembered)())
 
 
 def test_supported_model(tmp_path):
@@ -102,16 +99,18 @@ def test_folder(tmp_path):
         (tmp_path / f"split-{number:05d}-of-00003.gguf").write_bytes(
             gguf([entry("split.count", 2, 3), entry("split.no", 2, number - 1)])
         )
-    found = {summary.path.name: summary for summary in scan_folder(tmp_path)}
+    found = {path.name: summarize(path) for path in model_paths(tmp_path)}
     assert list(found) == [
-        "deep.gguf", "broken.gguf", "gone.gguf", "good.gguf", "pipe.gguf", "split-00002-of-00003.gguf"
+        "deep.gguf", "broken.gguf", "gone.gguf", "good.gguf", "mmproj.gguf", "pipe.gguf",
+        "split-00002-of-00003.gguf",
     ]  # fmt: skip
+    assert found["mmproj.gguf"].problem == "This is an image projector, not a language model."
     assert [name for name, summary in found.items() if summary.supported] == ["deep.gguf", "good.gguf"]
     assert "split-00001-of-00003.gguf" in found["split-00002-of-00003.gguf"].problem
 
 
 def test_absent_folder_is_empty(tmp_path):
-    assert scan_folder(tmp_path / "absent") == []
+    assert model_paths(tmp_path / "absent") == []
 
 
 def large_vocabulary(words, *, tail=()):
@@ -151,8 +150,53 @@ def test_skimming_walks_no_strings(tmp_path, monkeypatch):
     assert summarize(path).quantization == "Q8_0"
 
 
-def test_the_picker_offers_what_cannot_be_opened_last(tmp_path):
-    (tmp_path / "a.gguf").write_bytes(b"")
-    make_tiny(tmp_path / "b.gguf", "llama")
-    titles = [model.title for model in find_models([tmp_path])]
-    assert titles[1:] == ["b", "a"]
+def test_a_split_model_is_all_of_its_parts(tmp_path):
+    parts = [tmp_path / f"a-{number:05d}-of-00003.gguf" for number in (1, 2, 3)]
+    assert part_paths(parts[1]) == parts
+    assert part_paths(tmp_path / "a.gguf") == [tmp_path / "a.gguf"]
+
+
+def card(tmp_path, *more):
+    """Of a file without a decoder."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf([entry("general.architecture", 8, "llama"), *more]))
+    return summarize(path)
+
+
+def test_what_a_card_shows(tmp_path):
+    tiny = summarize(make_tiny(tmp_path / "tiny.gguf", "qwen3", quant="Q4_K_M"))
+    assert list(tiny.type_bytes) == ["Q4_K", "Q6_K", "F32"]
+    assert sum(tiny.type_bytes.values()) < tiny.size_bytes
+    assert (tiny.tokenizer, tiny.has_template, tiny.sampling) == ("gpt2 (qwen2)", True, {})
+    more = card(
+        tmp_path,
+        entry("general.license", 8, "apache\x1b-2.0"),
+        entry("general.sampling.temp", 6, 0.6),
+        entry("general.sampling.top_k", 5, 20),
+        entry("general.sampling.top_p", 6, 1.5),
+        entry("general.sampling.min_p", 6, float("nan")),
+        entry("general.sampling.penalty_repeat", 8, "much"),
+    )
+    assert (more.license, more.tokenizer, more.has_template) == ("apache-2.0", "", False)
+    assert more.sampling == {"temperature": 0.6, "top_k": 20}
+
+
+def test_a_card_of_odd_values_is_no_error(tmp_path):
+    more = card(tmp_path, entry("general.license", 4, 7), entry("tokenizer.ggml.model", 9, (4, [1])))
+    assert (more.license, more.tokenizer) == ("", "")
+
+
+def test_a_file_that_loading_would_refuse_says_so_in_the_list(tmp_path):
+    good = make_tiny(tmp_path / "good.gguf", "llama")
+    bad = changed_copy(GGUFReader(str(good)), tmp_path / "bad.gguf", without="blk.1.ffn_up.weight")
+    summary = summarize(bad)
+    assert "tensor blk.1.ffn_up.weight is missing" in summary.problem
+    assert summary.footprint is None and summarize(good).footprint is not None
+
+
+@pytest.mark.parametrize("golden", ["llama-experts", "gpt-oss-mxfp4", "gemma3"])
+def test_a_summary_survives_json(tmp_path, golden):
+    summary = summarize(FamilyGolden.load(golden).write_model(tmp_path))
+    assert summary.supported and summary.footprint.linears
+    read = ModelSummary.from_data(summary.path, json.loads(json.dumps(summary.as_data())))
+    assert read == summary

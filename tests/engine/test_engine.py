@@ -173,9 +173,9 @@ def test_nan_logits_end_one_sequence_and_spare_the_others(model: Model, monkeypa
     expected = answer_ids(model.submit(request(tokens=20)))
     real = resident(model).runner.decoder.forward
 
-    def poisoned(ids, layout, kv, rows):
-        logits = real(ids, layout, kv, rows)
-        if len(layout.query_lens) >= 2 and layout.num_decode >= 2:
+    def poisoned(ids, layouts, kv, rows):
+        logits = real(ids, layouts, kv, rows)
+        if len(layouts[0].query_lens) >= 2 and layouts[0].num_decode >= 2:
             logits[1] = float("nan")
         return logits
 

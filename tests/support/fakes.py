@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from engine.api.answer_format import THINK, AnswerFormat
 from engine.api.errors import ModelFileError, RequestError
 from engine.api.request import Event, Finished, FinishReason, Priority, Request, TextDelta
 from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
@@ -59,6 +60,7 @@ class FakeTemplate:
     opened: bool = False
     failed: str | None = None
     """Why the file's template is not used for a prompt."""
+    answer_format: AnswerFormat = THINK
     calls: list[tuple[list[tuple[str, str]], Mapping[int, object]]] = field(default_factory=list)
     gate: threading.Event | None = None
 
@@ -67,7 +69,7 @@ class FakeTemplate:
             self.gate.wait(60)
         self.calls.append(([(m.role, m.content) for m in messages], dict(kept)))
         ids = list(range(sum(len(m.content.split()) + 2 for m in messages)))
-        return Prompt(ids, self.opened, self.failed)
+        return Prompt(ids, self.opened, self.failed, self.answer_format)
 
 
 class FakeGeneration:
@@ -120,12 +122,12 @@ class FakeGeneration:
         self.state = SequenceState.PREFILL
         self.computed = tokens
 
-    def feed(self, text: str) -> None:
+    def feed(self, text: str, marker: str = "") -> None:
         self.state = SequenceState.DECODE
         self.computed = len(self.request.prompt_ids) + self.tokens
         ids = tuple(range(self.tokens, self.tokens + max(1, len(text.split()))))
         self.tokens += len(ids)
-        self._push(TextDelta(text, ids))
+        self._push(TextDelta(text, ids, marker))
 
     def finish(self, reason: FinishReason = FinishReason.STOP, error: str | None = None) -> None:
         if self.finished is not None:

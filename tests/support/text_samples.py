@@ -8,6 +8,8 @@ from gguf import GGUFWriter
 from engine.tokenizer.bpe import byte_alphabet
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
+WHOLE = (" world",)
+"""A word of many random texts, for vocabularies in which only rules that ignore merges give it."""
 _CHATML = ("<|im_start|>", "<|im_end|>")
 _SPACES = (
     *(" ", "\n", "\t", "\r\n", "\v", "\x1c", "\x85", "\u00a0", "\u1680"),
@@ -62,9 +64,17 @@ def _piece(rng: random.Random, specials: list[str]) -> str:
 
 
 def write_bpe(
-    path: Path, pre: str | None, template: str | None = None, controls: tuple[str, ...] = ()
+    path: Path,
+    pre: str | None,
+    template: str | None = None,
+    controls: tuple[str, ...] = (),
+    whole: tuple[str, ...] = (),
+    chatml: bool = True,
 ) -> Path:
-    """A vocabulary-only `gpt2` file whose merges join any two of many characters."""
+    """A vocabulary-only `gpt2` file whose merges join any two of many characters.
+
+    whole: more tokens, to which no merges lead.
+    """
     alphabet = byte_alphabet()
     common = "".join(alphabet[byte] for byte in b" \n\r\t'stremvldaBZTH0195.,!/(<|>[]_-")
     common += "".join(alphabet[byte] for byte in "é你Жา".encode())
@@ -72,17 +82,19 @@ def write_bpe(
     pairs = [(left, right) for left in common for right in common]
     random.Random(3).shuffle(pairs)
     tokens = [*alphabet.values(), *(left + right for left, right in pairs)]
-    special = [("<|endoftext|>", CONTROL), *((text, CONTROL) for text in _CHATML)]
+    special = [("<|endoftext|>", CONTROL), *((text, CONTROL) for text in _CHATML if chatml)]
     special += [("<think>", USER_DEFINED), ("</think>", USER_DEFINED), ("[UNUSED]", USER_DEFINED)]
     special += [(text, CONTROL) for text in controls]
     types = [NORMAL] * len(tokens) + [kind for _, kind in special]
     tokens += [text for text, _ in special]
+    tokens += ["".join(alphabet[byte] for byte in text.encode()) for text in whole]
+    types += [NORMAL] * len(whole)
     writer = _writer(path, "gpt2", tokens, types, template)
     if pre is not None:
         writer.add_tokenizer_pre(pre)
     writer.add_token_merges([f"{left} {right}" for left, right in pairs])
     writer.add_bos_token_id(tokens.index("<|endoftext|>"))
-    writer.add_eos_token_id(tokens.index("<|im_end|>"))
+    writer.add_eos_token_id(tokens.index("<|im_end|>" if chatml else "<|endoftext|>"))
     return _finish(writer, path)
 
 

@@ -189,7 +189,7 @@ class ChatScreen(KeptChats, AnswerActions):
         session = self.active
         self.context.find_again()
         current = Path(session.conversation.model_path) if session.conversation.model_path else None
-        picker = ModelPicker(self.context.model_folders(), current, self.context.find_models)
+        picker = ModelPicker(self.context.model_search(), current, self.context.find_models)
         self.ask(picker, session.open_model)
 
     def action_tab_settings(self) -> None:

@@ -1,7 +1,7 @@
 """Choosing a model file: everything found in the model folders, or a path that is typed or pasted."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -16,6 +16,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.models.builtin import BUILTIN_TITLE, is_builtin
+from app.models.found import ModelSearch
 from app.models.listing import ModelFile, read_model
 from app.screens.dialogs.list_keys import move_in
 from app.settings.words import size_text
@@ -23,7 +24,7 @@ from app.widgets.lines import fit
 from app.widgets.pick_list import PickList
 from app.widgets.words import words
 
-Finder = Callable[[Sequence[Path]], list[ModelFile]]
+Finder = Callable[[ModelSearch], list[ModelFile]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,9 @@ class ModelPicker(ModalScreen[Path | None]):
     CSS_PATH: ClassVar = ["dialog.tcss", "model_picker.tcss"]
     BINDINGS: ClassVar = [("escape", "dismiss(None)", "Cancel")]
 
-    def __init__(self, folders: Sequence[Path], current: Path | None, finder: Finder) -> None:
+    def __init__(self, search: ModelSearch, current: Path | None, finder: Finder) -> None:
         super().__init__()
-        self._folders = folders
+        self._search = search
         self._current = current
         self._finder = finder
         self._found: list[ModelFile] = []
@@ -67,10 +68,10 @@ class ModelPicker(ModalScreen[Path | None]):
         self._fill()
 
     async def _scan(self) -> None:
-        self._found = await asyncio.to_thread(self._finder, self._folders)
+        self._found = await asyncio.to_thread(self._finder, self._search)
         self._fill()
         home = str(Path.home())
-        places = ", ".join(str(folder).replace(home, "~", 1) for folder in self._folders)
+        places = ", ".join(str(folder).replace(home, "~", 1) for folder in self._search.folders)
         self.query_one("#foot", Static).update(words(f"Enter opens · Esc leaves · looked in {places}"))
 
     @on(Input.Changed)
@@ -79,7 +80,7 @@ class ModelPicker(ModalScreen[Path | None]):
         if path is None:
             self._fill()
             return
-        found = await asyncio.to_thread(read_model, path)
+        found = await asyncio.to_thread(read_model, path, self._search)
         if self.query_one(Input).value == event.value:
             self._show([found])
 

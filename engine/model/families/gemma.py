@@ -4,7 +4,15 @@ from dataclasses import replace
 
 from engine.model.families.family import Family, with_layers
 from engine.model.keys import Keys
-from engine.model.spec import Activation, AttentionSpec, LayerSpec, ModelConfig, QKNorm, RopePairing
+from engine.model.spec import (
+    WIDE_ACTIVATIONS,
+    Activation,
+    AttentionSpec,
+    LayerSpec,
+    ModelConfig,
+    QKNorm,
+    RopePairing,
+)
 
 _GEMMA2_27B_LAYERS = 46
 _GEMMA3_27B_LAYERS = 62
@@ -16,6 +24,7 @@ def _gemma(keys: Keys, plain: ModelConfig, attention: list[AttentionSpec], cap: 
             layer,
             attention=attention[index],
             activation=Activation.GELU,
+            activation_scale=WIDE_ACTIVATIONS,
             attn_post_norm="post_attention_norm",
             ffn_post_norm="post_ffw_norm",
         )

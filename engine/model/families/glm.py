@@ -4,12 +4,17 @@ from dataclasses import replace
 
 from engine.model.families.family import Family, read_experts, with_experts, with_layers, without_guessing
 from engine.model.keys import Keys
-from engine.model.spec import Gating, LayerSpec, ModelConfig, QKNorm, RopePairing
+from engine.model.spec import WIDE_ACTIVATIONS, Gating, LayerSpec, ModelConfig, QKNorm, RopePairing
 
 
 def _glm4(_keys: Keys, plain: ModelConfig) -> ModelConfig:
     def sandwiched(_index: int, layer: LayerSpec) -> LayerSpec:
-        return replace(layer, attn_post_norm="post_attention_norm", ffn_post_norm="post_ffw_norm")
+        return replace(
+            layer,
+            attn_post_norm="post_attention_norm",
+            ffn_post_norm="post_ffw_norm",
+            activation_scale=WIDE_ACTIVATIONS,
+        )
 
     return with_layers(plain, sandwiched)
 
@@ -22,6 +27,7 @@ def _glm4moe(keys: Keys, plain: ModelConfig) -> ModelConfig:
             layer,
             attention=replace(layer.attention, qk_norm=QKNorm.HEADS if normed else None),
             ffn_norm="post_attention_norm",
+            activation_scale=WIDE_ACTIVATIONS,
         )
 
     one = read_experts(keys, plain.layers[0].ffn_size, Gating.SIGMOID)

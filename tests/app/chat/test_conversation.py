@@ -1,8 +1,8 @@
 import pytest
 
 from app.chat.conversation import NEW_TITLE, AnswerStats, Conversation, Role, Status, title_from
-from app.chat.reasoning import Part
-from engine import Priority, SamplingParams
+from app.chat.reasoning import Part, splitter_for
+from engine import Priority, SamplingParams, TextDelta
 
 
 def talk(conversation, question, answer, ids=(1, 2)):
@@ -38,7 +38,7 @@ def test_streaming_keeps_ids_and_splits_reasoning():
     assert (node.reasoning, node.text) == ("hm", "Yes.")
     assert pieces == [(Part.REASONING, "hm"), (Part.ANSWER, "Yes"), (Part.ANSWER, ".")]
     assert node.token_ids == list(range(7))
-    assert node.reasoning_tokens == 4
+    assert node.reasoning_tokens == 5
     assert node.stats.tokens == 7
     assert node.status is Status.COMPLETE
 
@@ -46,11 +46,21 @@ def test_streaming_keeps_ids_and_splits_reasoning():
 def test_reasoning_opened_by_the_template_counts_from_the_first_id():
     conversation = Conversation()
     conversation.add_user("q")
-    node = conversation.begin_answer("m", in_reasoning=True)
+    node = conversation.begin_answer("m", splitter_for(opened=True))
     conversation.append(node.id, "hm", [5])
     conversation.append(node.id, "</think>", [6])
     conversation.append(node.id, "Yes", [7])
     assert (node.reasoning, node.text, node.reasoning_tokens) == ("hm", "Yes", 2)
+
+
+def test_ids_that_come_together_are_counted_one_by_one():
+    conversation = Conversation()
+    conversation.add_user("q")
+    node = conversation.begin_answer("m", splitter_for(opened=True))
+    words = ["h", "m", "</think>", "\n\n", "Yes", ", it", " is"]
+    pieces = conversation.stream(node.id, [TextDelta(word, (n,)) for n, word in enumerate(words)])
+    assert pieces == [(Part.REASONING, "hm"), (Part.ANSWER, "Yes, it is")]
+    assert (node.token_ids, node.reasoning_tokens) == (list(range(7)), 4)
 
 
 def test_empty_reasoning_counts_its_tags():
@@ -59,7 +69,7 @@ def test_empty_reasoning_counts_its_tags():
     node = conversation.begin_answer("m")
     for number, text in enumerate(["<think>", "\n\n", "</think>", "\n\n", "Yes"]):
         conversation.append(node.id, text, [number])
-    assert (node.reasoning, node.text, node.reasoning_tokens) == ("", "Yes", 3)
+    assert (node.reasoning, node.text, node.reasoning_tokens) == ("", "Yes", 4)
 
 
 def test_reasoning_in_a_single_delta_is_counted():

@@ -12,7 +12,11 @@ from unittest import mock
 import pytest
 
 from app.cli import ask, program
-from engine import Finished, FinishReason, ModelFileError, Prompt, TextDelta
+from app.models.speeds import LEAST_TOKENS, SpeedStore
+from app.settings.paths import locations
+from engine import THINK, Finished, FinishReason, ModelFileError, Prompt, TextDelta
+from engine.api.answer_format import format_of
+from tests.app.models.stores import Stores
 from tests.support.tiny_gguf import make_tiny
 from tests.support.tiny_vocab import bpe_vocabulary
 
@@ -21,6 +25,7 @@ ROOT = Path(__file__).parents[3]
 
 class FakeTemplate:
     warning = None
+    answer_format = THINK
 
     def __init__(self, opened=False):
         self.opened = opened
@@ -30,7 +35,7 @@ class FakeTemplate:
     def prompt(self, messages, **_):
         self.messages = list(messages)
         ids = [1, 2, 3, *range(self.messages[-1].content.count("x"))]
-        return Prompt(ids, self.opened, self.failed)
+        return Prompt(ids, self.opened, self.failed, self.answer_format)
 
 
 class FakeModel:
@@ -59,7 +64,7 @@ class FakeModel:
         for number, text in enumerate(self.texts):
             if isinstance(text, BaseException):
                 raise text
-            yield TextDelta(text, (number,))
+            yield text if isinstance(text, TextDelta) else TextDelta(text, (number,))
         yield Finished(self.reason, self.error, 3, 0, len(self.texts), 0.1, 2.0, 50.0)
 
 
@@ -72,6 +77,9 @@ class FakeEngine:
         if isinstance(self.model, Exception):
             raise self.model
         return self.model
+
+    def stats(self):
+        return mock.Mock(device="cpu")
 
     def close(self):
         self.closed = True
@@ -104,6 +112,22 @@ def run(tmp_path, monkeypatch, capsys):
     return run_it
 
 
+def test_the_speed_of_an_answer_is_remembered(run, tmp_path):
+    assert run(FakeModel(["a"] * LEAST_TOKENS), "q")[0] == 0
+    run(FakeModel(["a"]), "too short to tell")
+    (speed,) = SpeedStore(locations().speeds_file).all().values()
+    assert (speed.tok_s, speed.answers, speed.device) == (50.0, 1, "cpu")
+
+
+def test_a_model_without_a_name_of_its_own_is_called_as_its_program_calls_it(run, tmp_path):
+    model = FakeModel(["a"])
+    digest, model.path = Stores(tmp_path).blob(b"weights")
+    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": digest}
+    manifest = "registry.ollama.ai/library/tern/1b"
+    Stores(tmp_path).write(f".ollama/models/manifests/{manifest}", {"layers": [layer]})
+    assert json.loads(run(model, "q", "--json")[1])["model"] == "tern:1b"
+
+
 def on_terminal(run, model, *arguments) -> str:
     """What a terminal is sent, its line ends made plain again."""
     reader, writer = pty.openpty()
@@ -123,6 +147,15 @@ def test_only_the_answer_is_on_stdout(run):
     assert run(model, "Is it?") == (0, "Yes.\n", "")
     assert model.request.prompt_ids == (1, 2, 3)
     assert model.template.messages[-1].content == "Is it?"
+
+
+def test_reasoning_in_a_message_of_its_own_is_not_on_stdout(run):
+    marks = ("<|channel|>", "<|message|>", "<|end|>", "<|start|>")
+    words = ["<|channel|>", "analysis", "<|message|>", "hm", "<|end|>", "<|start|>", "assistant"]
+    words += ["<|channel|>", "final", "<|message|>", "Yes <|end|>."]
+    model = FakeModel([TextDelta(word, (n,), word if word in marks else "") for n, word in enumerate(words)])
+    model.template.answer_format = format_of("", marks)
+    assert run(model, "Is it?") == (0, "Yes <|end|>.\n", "")
 
 
 STEERING = "a\x1b]52;c;aGk=\x07b\x9b2Jc\rd\te\u202ef\n"

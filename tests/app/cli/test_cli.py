@@ -15,11 +15,13 @@ import pytest
 from app.cli import program
 from app.cli.common import CommandError, say
 from app.models.builtin import BUILTIN_FILE, builtin_model_path
-from app.models.choice import ModelChoiceError, model_folders, resolve_model
+from app.models.choice import ModelChoiceError, resolve_model
+from app.models.found import OWN, FoundModel, ModelSearch, search_of
 from app.screens.context import AppContext
 from app.settings.file import ModelSettings, Settings
 from app.settings.paths import locations
 from engine import summarize
+from tests.app.models.stores import Stores
 
 ROOT = Path(__file__).parents[3]
 HEAVY = {"torch", "textual", "numpy", "gguf", "tokenizers", "jinja2", "sqlite3", "asyncio"}
@@ -255,35 +257,38 @@ def test_models_are_chosen_by_path_name_or_beginning(tmp_path):
     for name in [*names, "big-00002-of-00002.gguf", "notes.txt"]:
         (folder / name).touch()
     found = {name: folder / name for name in names}
-    assert resolve_model("builtin", []) == builtin_model_path()
-    assert resolve_model(str(found[names[0]]), []) == found[names[0]]
-    assert resolve_model("alpha-q4", [folder]) == found[names[0]]
-    assert resolve_model("ALPHA-Q8.gguf", [folder]) == found[names[1]]
-    assert resolve_model("be", [folder]) == found[names[2]]
-    assert resolve_model("big", [folder]) == found[names[3]]
-    assert resolve_model("pocket", [folder]).name == BUILTIN_FILE
+    nowhere, there = ModelSearch(), ModelSearch((folder,))
+    assert resolve_model("builtin", nowhere) == builtin_model_path()
+    assert resolve_model(str(found[names[0]]), nowhere) == found[names[0]]
+    assert resolve_model("alpha-q4", there) == found[names[0]]
+    assert resolve_model("ALPHA-Q8.gguf", there) == found[names[1]]
+    assert resolve_model("be", there) == found[names[2]]
+    assert resolve_model("big", there) == found[names[3]]
+    assert resolve_model("pocket", there).name == BUILTIN_FILE
     with pytest.raises(ModelChoiceError, match=r"several models: alpha-q4\.gguf, alpha-q8\.gguf"):
-        resolve_model("alpha", [folder])
+        resolve_model("alpha", there)
     with pytest.raises(ModelChoiceError, match=r"named 'gamma'.*alpha-q4\.gguf.*builtin"):
-        resolve_model("gamma", [folder])
+        resolve_model("gamma", there)
     with pytest.raises(ModelChoiceError, match="there is no model file"):
-        resolve_model("./gamma.gguf", [folder])
+        resolve_model("./gamma.gguf", there)
     with pytest.raises(ModelChoiceError, match="is a folder"):
-        resolve_model(str(folder), [])
+        resolve_model(str(folder), nowhere)
 
 
 def test_a_model_is_chosen_by_the_name_that_the_list_shows(tmp_path, monkeypatch):
     found = {"qwen3-0.6b-q8.gguf": "Qwen3 0.6B", "q4.gguf": "Tern Base", "q8.gguf": "Tern Base"}
     files = [Path(tmp_path / file) for file in found]
-    models = [replace(summarize(file), name=found[file.name]) for file in files]
-    monkeypatch.setattr("engine.list_models", lambda folders, files=(): models, raising=False)
-    assert resolve_model("Qwen3 0.6B", [tmp_path]) == files[0]
-    assert resolve_model("qwen3 0", [tmp_path]) == files[0]
-    assert resolve_model("Q8", [tmp_path]) == files[2]
-    with pytest.raises(ModelChoiceError, match=r"several models: q4\.gguf, q8\.gguf; write more of the file"):
-        resolve_model("tern base", [tmp_path])
+    summaries = [replace(summarize(file), name=found[file.name]) for file in files]
+    models = [FoundModel(one, OWN, OWN, (one.path.stem,), {}) for one in summaries]
+    monkeypatch.setattr("app.models.choice.find", lambda search: models)
+    there = ModelSearch((tmp_path,))
+    assert resolve_model("Qwen3 0.6B", there) == files[0]
+    assert resolve_model("qwen3 0", there) == files[0]
+    assert resolve_model("Q8", there) == files[2]
+    with pytest.raises(ModelChoiceError, match=r"several models: q4\.gguf, q8\.gguf; write more of the name"):
+        resolve_model("tern base", there)
     with pytest.raises(ModelChoiceError, match=r"several models: qwen3-0\.6b-q8\.gguf, q4\.gguf, q8\.gguf"):
-        resolve_model("q", [tmp_path])
+        resolve_model("q", there)
 
 
 def test_the_default_model_of_the_settings_is_found_like_one_of_the_command_line(tmp_path):
@@ -300,7 +305,8 @@ def test_the_default_model_of_the_settings_is_found_like_one_of_the_command_line
 
 def test_model_folders_each_once(tmp_path):
     settings = Settings(models=ModelSettings(folders=("/b", "/a")))
-    assert model_folders(settings, locations(), ["/a"]) == (Path("/a"), Path("/b"), locations().models)
+    search = search_of(settings, locations(), ["/a"])
+    assert search.folders == (Path("/a"), Path("/b"), locations().models)
 
 
 def test_models_lists_the_builtin_and_broken_files(tmp_path):
@@ -392,3 +398,47 @@ def closing(arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Run the program by a shell, which closes streams of it."""
     command = f"exec {shlex.quote(sys.executable)} -m app {arguments}"
     return subprocess.run(["sh", "-c", command], capture_output=True, cwd=ROOT, timeout=60, check=False)
+
+
+def test_architectures(capsys):
+    assert program.main(["architectures"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["ARCHITECTURE", "RUNS", "MISSING"]
+    rows = {line.split()[0]: line for line in lines}
+    assert rows["qwen3"].split() == ["qwen3", "yes"]
+    assert rows["mamba"].endswith("  no    recurrent state")
+    assert program.main(["architectures", "--json"]) == 0
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    assert found["qwen3"] == {"name": "qwen3", "runs": True, "missing": None}
+    assert found["mamba"] == {"name": "mamba", "runs": False, "missing": "recurrent state"}
+
+
+def test_models_of_other_programs_are_listed_with_what_fits(home, monkeypatch, capsys):
+    stores = Stores(home)
+    link = stores.hugging_face("a/b-GGUF", "b-Q4_K_M.gguf", "abc")
+    stores.ollama("registry.ollama.ai/library/tern/1b", model=link.read_bytes(), system=b"Be brief.")
+    assert program.main(["models"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == [
+        "NAME",
+        "FROM",
+        "TYPE",
+        "QUANT",
+        "SIZE",
+        "PARAMETERS",
+        "CONTEXT",
+        "FITS",
+        "FILE",
+    ]
+    assert [line.split()[0] for line in lines[2:]] == ["a/b-GGUF/b-Q4_K_M", "tern:1b"]
+    assert "Hugging Face" in lines[2] and " of 512 " in lines[2]
+    assert program.main(["models", "--json"]) == 0
+    hub, ollama = json.loads(capsys.readouterr().out)[1:]
+    assert (hub["store"], hub["path"], hub["names"]) == ("hugging-face", str(link), ["a/b-GGUF/b-Q4_K_M"])
+    assert ollama["details"] == {"system": "Be brief."} and ollama["tokenizer"] == "gpt2 (qwen2)"
+    assert ollama["fit"]["verdict"] == "fits" and "chats of 512" in ollama["fit"]["text"]
+    assert ollama["speed"] is None
+    home.joinpath("config").mkdir()
+    locations().settings_file.write_text('[models]\nleave_out = ["ollama"]\n')
+    assert program.main(["models", "--json"]) == 0
+    assert [one["store"] for one in json.loads(capsys.readouterr().out)] == ["tui-chat", "hugging-face"]

@@ -68,6 +68,7 @@ def test_values_are_read(tmp_path):
         ('[engine]\nkv_budget = "lots"', ["engine.kv_budget", "2 GiB", "lots"]),
         ('[models]\nfolders = "/a"', ["models.folders", "a list of strings", "text in quotes"]),
         ("[models]\nfolders = [1]", ["models.folders", "a list of strings"]),
+        ('[models]\nleave_out = ["jam"]', ["models.leave_out", "some of hugging-face", "jam"]),
         ("[keys]\nquit_app = 3", ["keys.quit_app", "keys in quotes"]),
         ("general = 3", ["general", "section [general]"]),
         ("[general", ["not valid TOML", "default settings"]),

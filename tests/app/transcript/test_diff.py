@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
+from rich.style import Style
 from textual.app import App
 from textual.color import Color
 
 from app.markdown.text import Look
 from app.transcript.view import MessageView, Transcript
 from app.window.themes import textual_themes
+from tests.app.driving import wait_until
 
 DIFF = "```diff\n@@ -1 +1 @@\n same\n-old\n+new\n```\n\nend"
 THEMES = {theme.name: theme for theme in textual_themes(Path("none"))[0]}
@@ -27,12 +29,8 @@ async def test_added_lines_are_green_and_removed_ones_red(theme):
     async with app.run_test(size=(60, 20)) as pilot:
         transcript = app.query_one(Transcript)
         transcript.show([MessageView("1", "assistant", DIFF, status="streaming")])
-        await pilot.pause()
-        colours = {}
-        for y in range(transcript.size.height):
-            for segment in transcript.render_line(y):
-                if segment.text.strip() in ("-old", "+new"):
-                    colours[segment.text.strip()] = segment.style
+        await wait_until(pilot, lambda: len(styles(transcript)) == 2)
+        colours = styles(transcript)
         added, removed = colours["+new"], colours["-old"]
         assert near(added, THEMES[theme].success) and near(removed, THEMES[theme].error)
         code = transcript._colours().style(Look("codeblock"))
@@ -42,6 +40,12 @@ async def test_added_lines_are_green_and_removed_ones_red(theme):
             assert contrast(text, ground) > 4
         assert removed.color.triplet.red > removed.color.triplet.green
         assert added.color.triplet.green > added.color.triplet.red
+
+
+def styles(transcript: Transcript) -> dict[str, Style]:
+    """Those of the two lines, once they are drawn."""
+    segments = [segment for y in range(transcript.size.height) for segment in transcript.render_line(y)]
+    return {s.text.strip(): s.style for s in segments if s.text.strip() in ("-old", "+new") and s.style}
 
 
 def near(style, colour: str) -> bool:

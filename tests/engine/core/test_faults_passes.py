@@ -159,9 +159,9 @@ def test_a_row_of_nan_ends_its_sequence(bench: FaultBench, monkeypatch):
     def noted(batch: ModelBatch) -> None:
         rows[:] = [label == VICTIM for label in labels(batch)]
 
-    def poisoned(ids, layout, kv, logit_rows):
-        logits = real(ids, layout, kv, logit_rows)
-        if layout.num_decode == len(rows) and True in rows:
+    def poisoned(ids, layouts, kv, logit_rows):
+        logits = real(ids, layouts, kv, logit_rows)
+        if layouts[0].num_decode == len(rows) and True in rows:
             logits[rows.index(True)] = float("nan")
         return logits
 

@@ -109,14 +109,16 @@ def test_a_consumer_whose_event_loop_is_gone_does_not_disturb_the_producer(caplo
 
 
 class Letters:
-    """A tokenizer of bytes; 255 begins a character that never ends."""
+    """A tokenizer of bytes; 255 begins a character that never ends, two are markers."""
 
     eog_ids = frozenset({0})
+    markers = {1: "<|eom|>", 2: "<|end|>"}
 
     def token_bytes(self, token_id: int) -> bytes:
         if token_id == 254:
             raise ValueError("no such token")
-        return b"\xf0\x9f" if token_id == 255 else bytes([token_id])
+        special = {1: b"", 2: b"<|end|>", 255: b"\xf0\x9f"}
+        return special.get(token_id, bytes([token_id]))
 
     def strip_first(self, piece: bytes) -> bytes:
         return piece
@@ -162,6 +164,40 @@ def test_a_stop_string_that_the_flush_completes_counts_unless_the_sequence_faile
         made.finish(FinishReason.ERROR if error else FinishReason.LENGTH, 1.0, error)
         text, end = ended(made)
         assert (text, end.reason, end.error) == ("", reason, error)
+
+
+def deltas(made: Answer) -> list[tuple[str, tuple[int, ...], str]]:
+    return [(event.text, event.token_ids, event.marker) for event in made.generation.poll()]
+
+
+def test_tokens_that_part_an_answer_are_told_from_text():
+    made = Answer()
+    for token in (1, *b"<|eom|>", 2):
+        made.token(token, 0.0)
+    letters = [(chr(byte), (byte,), "") for byte in b"<|eom|>"]
+    assert deltas(made) == [("", (1,), "<|eom|>"), *letters, ("<|end|>", (2,), "<|end|>")]
+
+
+@pytest.mark.parametrize(("marker", "text"), [(1, ""), (2, "<|end|>")])
+def test_text_held_back_comes_before_the_marker_behind_it(marker, text):
+    made = Answer(stop=("ab", "a<|end|>b"))
+    for token in (*b"xa", marker, *b"b"):
+        assert made.token(token, 0.0) is None
+    name = Letters.markers[marker]
+    assert deltas(made) == [
+        ("x", (120,), ""),
+        ("", (97,), ""),
+        ("a", (), ""),
+        (text, (marker,), name),
+        ("b", (98,), ""),
+    ]
+
+
+def test_a_stop_string_may_end_with_a_marker():
+    made = Answer(stop=("a<|end|>",))
+    made.token(97, 0.0)
+    assert made.token(2, 0.0) == (FinishReason.STOP_STRING, "a<|end|>")
+    assert deltas(made) == [("", (97,), ""), ("", (2,), "")]
 
 
 def test_an_answer_ends_even_when_its_last_text_cannot_be_decoded(monkeypatch):

@@ -11,6 +11,7 @@ from gguf import GGUFWriter
 import engine.device.memory as memory
 from engine.api.errors import EngineError, ModelFileError, UnsupportedModelError
 from engine.api.request import FinishReason, Request, SamplingParams
+from engine.device import free_memory
 from engine.device.fit_advice import Holders, Need
 from engine.engine import Engine
 from engine.gguf.file import open_gguf
@@ -302,7 +303,7 @@ def test_memory_messages_have_numbers(monkeypatch):
 
 
 def test_a_containers_limit_counts(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    monkeypatch.setattr(free_memory, "_CGROUP", tmp_path)
     assert memory.free_bytes(torch.device("cpu")) > 64 << 20
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text(f"{48 << 20}\n")

@@ -16,6 +16,7 @@ from engine.model.families import FAMILIES as ARCHITECTURES
 from kernels.contract import Operations
 from kernels.cpu.operations import CPUOperations
 from kernels.reference.operations import TorchOperations
+from tests.engine.test_moving_budget import ids_of, pause_at
 from tests.support.family_goldens import FamilyGolden, all_families, changed_copy
 from tests.support.goldens import nmse
 from tests.support.passes import BLOCK_SIZE, Passes, load_decoder
@@ -32,6 +33,10 @@ WHOLE_ANSWERS = {"gemma3", "llama", "mistral3", "phi3-longrope"}
 depend on the position."""
 AFTER_HIT = 4
 """Greedy tokens asked for when a prompt is sent a second time."""
+RESUMED = 16
+"""Greedy tokens asked for of an answer that is paused after the first three."""
+RIVAL_BLOCKS = 5
+"""All that there are: a prompt that begins the last of them takes the answer's."""
 IN_TORCH = {
     "command-r", "gemma2", "glm4moe", "gpt-oss", "granite-bias", "mistral3", "nemotron", "phi3-longrope",
     "qwen2moe", "smollm3", "starcoder2",
@@ -77,6 +82,10 @@ def check(golden: FamilyGolden, passes: Passes, name: str) -> None:
     position = passes.computed[name] - 1
     difference = nmse(passes.logits[name].numpy(), golden.expected[position])
     assert difference <= NMSE_LIMIT, f"position {position}"
+
+
+def greedy(tokens: list[int], count: int) -> Request:
+    return Request(tuple(tokens), SamplingParams(temperature=0.0), max_tokens=count, ignore_eog=True)
 
 
 def test_every_architecture_has_a_fixture():
@@ -153,12 +162,30 @@ def test_one_pass_and_greedy_answers_of_the_engine(golden: FamilyGolden, model_f
         assert nmse(ours, np.stack([golden.expected[row] for row in rows])) <= NMSE_LIMIT
         answer = golden.greedy if golden.name in WHOLE_ANSWERS else golden.greedy[:ANSWER]
         for wanted in (answer, answer[:AFTER_HIT]):
-            request = Request(
-                tuple(golden.tokens), SamplingParams(temperature=0.0), max_tokens=len(wanted), ignore_eog=True
-            )
-            events = list(model.submit(request).events())
+            events = list(model.submit(greedy(golden.tokens, len(wanted))).events())
             assert [token for event in events for token in getattr(event, "token_ids", ())] == wanted
         assert events[-1].cached_tokens >= BLOCK_SIZE
+    finally:
+        model.unload()
+
+
+def test_an_answer_whose_memory_another_takes_is_read_again(
+    golden: FamilyGolden, model_file: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+):
+    """While it is paused a longer prompt needs all blocks that there are."""
+    loop, model = engine._loop, engine.load(model_file)
+    try:
+        budget = RIVAL_BLOCKS * BLOCK_SIZE * model.info.kv_bytes_per_token
+        monkeypatch.setattr(loop.models, "_kv_limit", lambda _held: budget)
+        loop.call(loop.update_budget)
+        before, wanted = loop.scheduler.preemptions, golden.greedy[:RESUMED]
+        answer = model.submit(greedy(golden.tokens, len(wanted)))
+        taken = pause_at(answer, 3)
+        rival = (golden.tokens[::-1] * 3)[: (RIVAL_BLOCKS - 1) * BLOCK_SIZE + 1]
+        assert len(ids_of(model.submit(greedy(rival, 1)))) == 1
+        answer.resume()
+        assert ids_of(answer) == wanted[taken:]
+        assert loop.scheduler.preemptions == before + 1
     finally:
         model.unload()
 

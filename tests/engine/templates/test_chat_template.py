@@ -146,11 +146,6 @@ def test_answers_that_a_template_cuts_are_encoded_as_text(tokenizer):
     assert not load("thinking", tokenizer).prompt(turns).starts_in_reasoning
 
 
-def test_thinking_is_noticed(tokenizer):
-    assert load("thinking", tokenizer).supports_thinking
-    assert not load("chatml", tokenizer).supports_thinking
-
-
 def test_system_text_is_folded_where_the_role_is_refused(tokenizer):
     template = load("alternating_turns", tokenizer)
     assert not template.supports_system and template.warning is None
@@ -198,6 +193,50 @@ def test_missing_template_is_said(tokenizer, tmp_path):
     file = open_gguf(path)
     assert ChatTemplate.from_gguf(file, tokenizer).render(HARMLESS[1:]) == "u u"
     assert ChatTemplate.from_gguf(file, tokenizer, "other").warning
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said", "text"),
+    [
+        ((), "plain", "<|endoftext|>S s\n\nUser: u u\nAssistant: a a\nUser: v\nAssistant:"),
+        (
+            ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+            "Llama 3",
+            "<|start_header_id|>system<|end_header_id|>\n\nS s<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nu u<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\na a<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nv<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n",
+        ),
+        (
+            ("<start_of_turn>", "<end_of_turn>"),
+            "Gemma",
+            "<start_of_turn>user\nS s\n\nu u<end_of_turn>\n<start_of_turn>model\na a<end_of_turn>\n"
+            "<start_of_turn>user\nv<end_of_turn>\n<start_of_turn>model\n",
+        ),
+        (
+            ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>"),
+            "Harmony",
+            "<|start|>system<|message|>S s<|end|><|start|>user<|message|>u u<|end|>"
+            "<|start|>assistant<|channel|>final<|message|>a a<|end|><|start|>user<|message|>v<|end|>"
+            "<|start|>assistant",
+        ),
+        (
+            ("<|user|>", "<|assistant|>", "<|end|>"),
+            "Phi",
+            "<|system|>\nS s<|end|>\n<|user|>\nu u<|end|>\n<|assistant|>\na a<|end|>\n"
+            "<|user|>\nv<|end|>\n<|assistant|>\n",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 10 else "",
+)
+def test_without_a_template_the_layout_is_that_of_the_tokens(tokens, said, text, tmp_path):
+    path = write_bpe(tmp_path / "v.gguf", "qwen2", controls=tokens, chatml=False)
+    tokenizer = Tokenizer.from_gguf(open_gguf(path))
+    template = ChatTemplate(None, tokenizer)
+    assert said in (template.warning or "")
+    assert template.render(HARMLESS) == text
+    assert tokenizer.decode(template.encode(HARMLESS), special=True) == text
 
 
 def test_what_templates_expect(tokenizer):

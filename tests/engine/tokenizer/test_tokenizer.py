@@ -11,11 +11,13 @@ import pytest
 from engine.api.errors import TokenizerError
 from engine.gguf.file import open_gguf
 from engine.tokenizer.bpe import BytePairEncoder
-from engine.tokenizer.pretokenizers import PRE_TOKENIZERS
-from engine.tokenizer.tokenizer import Tokenizer
-from tests.support.text_samples import write_bpe, write_spm
+from engine.tokenizer.pretokenizers import NOT_BYTE_LEVEL, PRE_TOKENIZERS
+from engine.tokenizer.tokenizer import Tokenizer, _bpe_encoder
+from engine.tokenizer.vocabulary import read_vocabulary
+from tests.support.text_samples import WHOLE, write_bpe, write_spm
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tokenizer_llama_cpp.json.gz"
+NAME_CASES = json.loads(gzip.decompress(GOLDEN.with_name("pre_tokenizer_names.json.gz").read_bytes()))
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "tokenizers"
 BPE_CASES, SPM_CASES = (json.loads(gzip.decompress(GOLDEN.read_bytes()))[kind] for kind in ("bpe", "spm"))
 
@@ -65,6 +67,36 @@ def test_spm_ids_equal_llama_cpp(inner, tmp_path):
     tokenizer = Tokenizer.from_gguf(open_gguf(write_spm(tmp_path / "v.gguf", inner_space=inner == "True")))
     for special, text, ids in SPM_CASES[inner]:
         assert tokenizer.encode(text, special=special) == ids, text
+
+
+def test_every_name_splits_as_llama_cpp_does(tmp_path):
+    file = open_gguf(write_bpe(tmp_path / "v.gguf", "gpt-2", whole=WHOLE))
+    vocabulary = read_vocabulary(file, "gpt2")
+    assert NAME_CASES.keys() == PRE_TOKENIZERS.keys()
+    encoders = {pre: _bpe_encoder(file, vocabulary, pre) for pre in dict.fromkeys(PRE_TOKENIZERS.values())}
+    for name, cases in NAME_CASES.items():
+        for text, ids in cases:
+            assert encoders[PRE_TOKENIZERS[name]].encode(text) == ids, (name, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "pieces"),
+    [
+        ("afmoe", "in 1234567", ["in", " ", "1", "234", "567"]),
+        ("tiny_aya", "in 1234567.", ["in", " ", "1", "234", "567", "."]),
+        ("tiny_aya", "1234px", ["123", "4", "px"]),
+    ],
+)
+def test_digits_are_grouped_as_the_models_do(name, text, pieces):
+    encoder = BytePairEncoder({}, [], PRE_TOKENIZERS[name])
+    found = encoder._pre_tokenizer.pre_tokenize_str(text)
+    assert [word.replace("Ġ", " ") for word, _ in found] == pieces
+
+
+@pytest.mark.parametrize("name", sorted(NOT_BYTE_LEVEL))
+def test_vocabularies_that_merge_characters_are_refused_where_bytes_are_merged(name):
+    with pytest.raises(TokenizerError, match=name):
+        Tokenizer.from_gguf(bpe_fake(pre=name))
 
 
 def test_every_splitting_rule_compiles():
@@ -162,6 +194,20 @@ def test_end_of_generation_set():
     assert tokenizer.eog_ids == {1, 2, 3, 4, 7}
     assert tokenizer.is_control(3) and not tokenizer.is_control(5)
     assert tokenizer.decode([0, 5]) == "<|end|><|channel|>"
+
+
+def test_what_ends_one_of_several_messages_ends_no_answer():
+    texts = ["<|eom|>", "<|eot|>", "<|start|>", "<|message|>", "a", "x"]
+    fake = bpe_fake(tokens=texts, token_type=[3, 3, 3, 3, 1, 1], merges=["a x"], eot_token_id=1)
+    assert Tokenizer.from_gguf(fake).eog_ids == {1}
+
+
+def test_tokens_that_part_an_answer_are_markers_where_no_text_gives_them():
+    texts = ["<think>", "</think>", "[THINK]", "<|call|>", "a", "x"]
+    fake = bpe_fake(tokens=texts, token_type=[4, 3, 1, 3, 1, 1], merges=["a x"])
+    tokenizer = Tokenizer.from_gguf(fake)
+    assert tokenizer.markers == {0: "<think>", 1: "</think>"}
+    assert tokenizer.decode([0, 4, 1, 5]) == "<think>ax"
 
 
 @pytest.mark.parametrize(

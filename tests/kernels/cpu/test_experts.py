@@ -50,14 +50,14 @@ def biased(matrices: ExpertMatrices) -> ExpertMatrices:
 
 
 def both(
-    matrices: ExpertMatrices, activation: str, tokens: int, dtype: str = "float32"
+    matrices: ExpertMatrices, activation: str, tokens: int, dtype: str = "float32", scale: float = 0.25
 ) -> list[torch.Tensor]:
-    """Ours and the definition's; values are of the size that real ones have."""
+    """Ours and the definition's."""
     x, routing = torch.randn(tokens, HIDDEN), Routing(2, "softmax", True, 1.5)
     results = []
     for kind in (CPUOperations, TorchOperations):
         ops = kind(CPU, dtype, dtype, 32)
-        results.append(ops.experts(x, ops.make_experts(matrices, routing, activation)))
+        results.append(ops.experts(x, ops.make_experts(matrices, routing, activation, scale)))
     return results
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("llvmlite")
 from gguf import GGMLQuantizationType, quants
 
 from app.models.builtin import builtin_model_path
-from kernels.contract import LayerAttention, PassLayout, QuantizedMatrix, Rotation
+from kernels.contract import Branch, LayerAttention, PassLayout, QuantizedMatrix, Rotation
 from kernels.cpu.block_readers import READERS
 from kernels.cpu.operations import CPUOperations
 from kernels.cpu.quant_linear import apply_quant_linear
@@ -77,6 +77,26 @@ def test_quantised_gate_equals_plain(rows: int):
     x = torch.randn(rows, 256)
     gate, up = F.linear(x.double(), plain(parts).double(), bias.double()).chunk(2, dim=1)
     assert relative(apply_quant_linear(x, made), F.silu(gate) * up) < 2e-6
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("activation", ["silu", "gelu"])
+def test_a_gates_scale_is_undone_where_its_branch_joins(activation: str, rows: int):
+    """Of few rows, whose products are compiled, and of many; behind a norm and without one."""
+    parts = [matrix(GGMLType.Q4_K, 64, 256, seed=seed) for seed in range(2)]
+    down, bias = matrix(GGMLType.Q5_K, 64, 64 * 4, seed=2), torch.randn(64)
+    x, post = torch.randn(rows, 256), torch.rand(64) + 0.5
+    for kind in (CPUOperations, TorchOperations):
+        ops, joined = kind(CPU, "float32", "float32", 32), []
+        for scale in (1.0, 2.0**-6):
+            opened = ops.gated_linear(x, ops.make_gate(parts, None, activation, scale))
+            delta = ops.linear(opened.repeat(1, 4), ops.make_linear([down], bias * scale))
+            for norm in (None, ops.make_norm(post, 1e-3)):
+                residual = torch.ones(rows, 64)
+                ops.add_norm(residual, delta, None, branch=Branch(norm, 0.25, scale))
+                joined.append(residual)
+        assert relative(opened * 64, ops.gated_linear(x, ops.make_gate(parts, None, activation))) < 1e-6
+        assert relative(joined[2], joined[0]) < 1e-6 and relative(joined[3], joined[1]) < 1e-6
 
 
 def test_short_prompts_attend_in_bfloat16_between_quantised_products():

@@ -9,7 +9,7 @@ from kernels.state.sampler_state import RowParameters, SamplerState
 BLOCK_SIZE = 16
 
 
-def state_on(device: str, max_rows: int = 8, max_blocks: int = 40, end_ids=(7, 9)) -> DecodeState:
+def state_on(device: str, max_rows: int = 8, max_blocks: int = 48, end_ids=(7, 9)) -> DecodeState:
     return DecodeState.create(max_rows, max_blocks, BLOCK_SIZE, end_ids, depth=4, device=device)
 
 
@@ -51,7 +51,7 @@ def test_a_decode_pass(device):
         assert tables.slots[i] == last
         assert buffers.ids[i] == (slot + 20 if length else 0)
         table = blocks.get(slot, [])
-        assert tables.block_tables[i].tolist() == table + [0] * (40 - len(table))
+        assert tables.block_tables[i].tolist() == table + [0] * (48 - len(table))
     assert tables.query_starts.tolist() == list(range(7))
 
 
@@ -78,7 +78,7 @@ def test_a_mixed_pass(device):
     expected += [second[0] * BLOCK_SIZE + p for p in range(5)] + [0] * 93
     assert tables.slots.tolist() == expected
     assert buffers.ids.tolist() == [55, 0, *prompt.tolist()] + [0] * 93
-    assert tables.block_tables[4].tolist() == [0] * 40 and first
+    assert tables.block_tables[4].tolist() == [0] * 48 and first
     assert state.rows[4, 1] == 310 and state.rows[6, 1] == 5 and state.rows[1, 1] == 33
 
 

@@ -7,6 +7,7 @@ import pytest
 from app.chat.conversation import Status
 from app.widgets.contents import context_use
 from engine import FinishReason, TemplateError
+from engine.api.answer_format import format_of
 from tests.app.driving import (
     chat,
     footer_of,
@@ -31,6 +32,11 @@ async def ask(pilot, engine, text: str, answer: str = ""):
         generation.finish()
         await wait_until(pilot, lambda: not chat(pilot.app).active.busy)
     return generation
+
+
+def shown_rows(transcript) -> str:
+    rows = range(transcript.size.height)
+    return "\n".join(strip.text.rstrip() for strip in map(transcript.render_line, rows))
 
 
 def texts(screen) -> list[str]:
@@ -346,6 +352,29 @@ async def test_reasoning_is_split_off(make_app, engine):
         await ask(pilot, engine, "think", "<think>hm hm</think>\n\nyes")
         node = screen.active.conversation.last_answer()
         assert (node.reasoning, node.text) == ("hm hm", "yes")
+
+
+async def test_reasoning_in_a_message_of_its_own_opens_and_folds(make_app, engine):
+    marks = ("<|channel|>", "<|message|>", "<|end|>", "<|start|>")
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        screen.active.model.template.answer_format = format_of("", marks)
+        generation = await ask(pilot, engine, "think")
+        node = screen.active.conversation.last_answer()
+        for word in ("<|channel|>", "analysis", "<|message|>", "hm hm"):
+            generation.feed(word, word if word in marks else "")
+        await wait_until(pilot, lambda: "thinking… 2 words" in shown_rows(screen.deck.transcript))
+        for word in ("<|end|>", "<|start|>", "assistant", "<|channel|>", "final", "<|message|>", "yes"):
+            generation.feed(word, word if word in marks else "")
+        generation.finish()
+        await wait_until(pilot, lambda: not screen.active.busy)
+        assert (node.reasoning, node.text, node.reasoning_tokens) == ("hm hm", "yes", len(node.token_ids) - 1)
+        await wait_until(pilot, lambda: "▸ thought 2 words" in shown_rows(screen.deck.transcript))
+        assert "│ hm hm" not in shown_rows(screen.deck.transcript)
+        screen.deck.transcript.action_toggle_reasoning()
+        await wait_until(pilot, lambda: "│ hm hm" in shown_rows(screen.deck.transcript))
+        assert "<|" not in shown_rows(screen.deck.transcript)
 
 
 async def test_leaving_while_it_answers_keeps_the_text(make_app, engine):

@@ -1,0 +1,121 @@
+"""The device that models are for: how it holds them, remembered from the last engine, and what is free."""
+
+import hashlib
+import json
+import logging
+import os
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.models.found import ModelSearch
+from app.settings.file import EngineSettings
+from app.settings.paths import write_atomically
+
+if TYPE_CHECKING:
+    from engine import DeviceRules, Fit, ModelSummary, Room
+
+log = logging.getLogger(__name__)
+
+_DRIVER = Path("/proc/driver/nvidia/version")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A device's rules, and the room that one more model can have there."""
+
+    rules: "DeviceRules"
+    room: "Room"
+
+    def fit(self, summary: "ModelSummary", *, context: int | None = None, chats: int = 1) -> "Fit | None":
+        """What a file will take for so many chats of so many tokens; None for what cannot be loaded."""
+        from engine import fit
+
+        if summary.footprint is None:
+            return None
+        return fit(summary.footprint, self.rules, self.room, context=context, chats=chats)
+
+
+def memory_of(search: ModelSearch) -> Memory | None:
+    """What there is now; None where settings name a device that is not there.
+
+    Brings torch in where no engine of these settings ever ran: call off the UI.
+    """
+    from engine import EngineError, Room, free_memory
+
+    settings = search.engine
+    try:
+        rules = device_rules(settings, search.cache)
+    except EngineError as error:
+        log.warning("what fits is not known: %s", error)
+        return None
+    free, limit = free_memory(rules), settings.vram_limit_bytes
+    if free is not None and limit is not None and rules.on_gpu:
+        free = min(free, limit)
+    return Memory(rules, Room(free, settings.kv_budget_bytes))
+
+
+def device_rules(settings: EngineSettings, cache: Path | None) -> "DeviceRules":
+    """How the device of these settings holds models: as the last engine said, else by asking torch."""
+    known = _read(cache / "device.json", _key(settings)) if cache is not None else None
+    if known is not None:
+        return known
+    from app.models.torch_start import import_torch
+
+    import_torch()
+    from engine import EngineOptions
+    from engine import device_rules as ask
+
+    options = EngineOptions(
+        device=settings.device,
+        kv_dtype=settings.kv_dtype,
+        weight_dtype=settings.weight_dtype,
+        batch_independent=settings.batch_independent,
+        cache_folder=None if cache is None else cache / "kernels",
+    )
+    rules = ask(options)
+    if cache is not None:
+        remember_rules(rules, settings, cache)
+    return rules
+
+
+def remember_rules(rules: "DeviceRules", settings: EngineSettings, cache: Path) -> None:
+    """Keep what an engine of these settings says, so that lists need no torch."""
+    text = json.dumps({"key": _key(settings), "rules": rules.as_data()})
+    file = cache / "device.json"
+    try:
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            write_atomically(file, text)
+    except (OSError, ValueError) as error:
+        log.warning("the device's rules are not kept: %s", error)
+
+
+def _read(file: Path, key: str) -> "DeviceRules | None":
+    from engine import DeviceRules
+
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        return DeviceRules.from_data(kept["rules"]) if kept["key"] == key else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _key(settings: EngineSettings) -> str:
+    """All that rules depend on and that is known without torch."""
+    try:
+        driver = _DRIVER.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        driver = ""
+    parts = (
+        *(settings.device, settings.kv_dtype, settings.weight_dtype, settings.batch_independent),
+        *(_torch_version(), os.environ.get("CUDA_VISIBLE_DEVICES"), driver),
+    )
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+def _torch_version() -> str:
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return "not told"

@@ -1,0 +1,60 @@
+"""What a model takes of memory, in words and as parts of a bar."""
+
+from typing import TYPE_CHECKING
+
+from app.settings.words import count_text, size_text, tokens_text
+
+if TYPE_CHECKING:
+    from engine import Advice, Fit
+
+
+def fit_text(fit: "Fit") -> str:
+    """Such as `4.7 GB + 1.1 GB KV of 11.2 GB free: six chats of 8k`, and what would help where it is less."""
+    from engine import Verdict
+
+    needed = f"{_size(fit.weight_bytes)} + {_size(fit.kv_bytes)} KV"
+    chats = f"chats of {tokens_text(fit.context)}"
+    if fit.verdict is Verdict.UNKNOWN or fit.free_bytes is None:
+        return f"needs {needed}"
+    if fit.verdict is Verdict.FITS:
+        if fit.chats_that_fit == 1:
+            chats = chats.replace("chats", "chat")
+        said = f"{needed} of {_size(fit.free_bytes)} free: {count_text(fit.chats_that_fit)} {chats}"
+    elif fit.verdict is Verdict.TOO_LARGE:
+        said = f"needs {needed}; {_size(fit.free_bytes)} are free"
+    else:
+        fitting = f"{count_text(fit.chats_that_fit)} of {count_text(fit.chats)}"
+        some = fitting if fit.chats_that_fit else "no"
+        said = f"{needed} of {_size(fit.free_bytes)} free: {some} {chats} at once"
+    helps = " or ".join(map(advice_text, fit.advice))
+    return f"{said}; fits {helps}" if helps else said
+
+
+def _size(count: int) -> str:
+    """A tenth of a gigabyte tells whether something fits."""
+    return f"{count / 1e9:.1f} GB" if 1e10 <= count < 1e11 else size_text(count)
+
+
+def advice_text(advice: "Advice") -> str:
+    """What would make it fit, behind the word `fits`."""
+    from engine import AdviceKind
+
+    if advice.kind is AdviceKind.CONTEXT:
+        return f"with chats of up to {tokens_text(int(advice.value))}"
+    if advice.kind is AdviceKind.KV_TYPE:
+        return f'with kv_dtype = "{advice.value}"'
+    if advice.kind is AdviceKind.WEIGHT_TYPE:
+        return f'with weight_dtype = "{advice.value}"'
+    return f"as {advice.value}"
+
+
+def fit_parts(fit: "Fit") -> tuple[float, float, float]:
+    """Weights, KV and scratch as parts of what is free, together at most 1; zeros where that is not known."""
+    if not fit.free_bytes:
+        return 0.0, 0.0, 0.0
+    left, parts = 1.0, []
+    for taken in (fit.weight_bytes, fit.kv_bytes, fit.scratch_bytes):
+        part = min(left, taken / fit.free_bytes)
+        left -= part
+        parts.append(part)
+    return parts[0], parts[1], parts[2]

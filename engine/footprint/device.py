@@ -1,0 +1,42 @@
+"""The rules of a device, told by the operations that serve it, and what it has free."""
+
+from typing import TYPE_CHECKING
+
+from engine.device.free_memory import free_gpu_bytes, free_host_bytes
+from engine.footprint.rules import DeviceRules, Holding
+
+if TYPE_CHECKING:
+    from kernels.contract import Operations
+
+_ITEMSIZE = {"float32": 4, "bfloat16": 2}
+
+
+def rules_of(ops: "Operations") -> DeviceRules:
+    """How these operations hold weights and KV."""
+    dense = _ITEMSIZE.get(ops.weight_format)
+    holding = Holding.DENSE if ops.few_tokens is None else Holding.QUANTS
+    title, gpu = _names(ops)
+    return DeviceRules(
+        device=str(ops.device),
+        title=title,
+        holding=Holding.PLANES if dense is None else holding,
+        weight_itemsize=dense or 2,
+        kv_format=ops.kv_format,
+        block_size=ops.block_size,
+        gpu=gpu,
+    )
+
+
+def _names(ops: "Operations") -> tuple[str, str]:
+    """What a person and what the driver calls the device."""
+    if ops.device.type != "cuda":
+        return "this computer's processor", ""
+    import torch
+
+    properties = torch.cuda.get_device_properties(ops.device)
+    return properties.name, f"GPU-{properties.uuid}"
+
+
+def free_memory(rules: DeviceRules) -> int | None:
+    """Bytes that the device has free; None where nobody says it."""
+    return free_gpu_bytes(rules.gpu) if rules.on_gpu else free_host_bytes()

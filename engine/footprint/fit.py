@@ -1,0 +1,198 @@
+"""Whether a file fits what is free, how many chats fit beside it, and what would make it fit."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from engine.device.fit_advice import BITS, DEVICE_KV_SHARE, KV_SHARE, LOAD_MARGIN
+from engine.footprint.rules import DeviceRules, Holding, kv_bytes, weight_bytes
+from engine.footprint.shape import Experts, Footprint, Linear, Matrix
+from kernels.quant.formats import FORMATS, GGMLType
+
+CHAT_TOKENS = 8192
+"""Length of a chat by which room is told where nobody says another."""
+SLOTS_PER_CONTEXT = 64
+"""No model reserves KV for more chats of full length than this."""
+_LEAST_CONTEXT = 512
+_MAIN_TYPE = {
+    "Q8_0": GGMLType.Q8_0,
+    "Q6_K": GGMLType.Q6_K,
+    "Q5_K_M": GGMLType.Q5_K,
+    "Q4_K_M": GGMLType.Q4_K,
+    "Q3_K_M": GGMLType.Q3_K,
+    "Q2_K": GGMLType.Q2_K,
+}
+"""Of the usual mixtures, the type that most weights have."""
+
+
+class Verdict(StrEnum):
+    """How a file and the free memory get on."""
+
+    FITS = "fits"
+    FEWER = "fewer"
+    """It can be loaded, but not all of the wanted context is held at once."""
+    TOO_LARGE = "too large"
+    UNKNOWN = "unknown"
+    """Nobody says what is free."""
+
+
+class AdviceKind(StrEnum):
+    """What a remedy changes."""
+
+    CONTEXT = "context"
+    KV_TYPE = "kv type"
+    WEIGHT_TYPE = "weight type"
+    QUANTISATION = "quantisation"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One change after which what was wanted would fit."""
+
+    kind: AdviceKind
+    value: str
+    """The type or mixture, or the tokens of one chat."""
+    nbytes: int
+    """What weights and wanted KV would take then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Memory that one more model can have."""
+
+    free_bytes: int | None
+    """None: not known."""
+    kv_budget_bytes: int | None = None
+    """Most that KV may take; None: by the device's own rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a file will take, in bytes, of what there is."""
+
+    verdict: Verdict
+    weight_bytes: int
+    kv_bytes: int
+    """Of all wanted chats."""
+    scratch_bytes: int
+    """What must stay free beside weights and KV."""
+    free_bytes: int | None
+    context: int
+    """Tokens of a chat."""
+    chats: int
+    """Wanted."""
+    chat_bytes: int
+    """KV of one of them."""
+    chats_that_fit: int
+    advice: tuple[Advice, ...] = ()
+
+    @property
+    def needed_bytes(self) -> int:
+        """All that is wanted."""
+        return self.weight_bytes + self.kv_bytes + self.scratch_bytes
+
+
+def fit(
+    footprint: Footprint, rules: DeviceRules, room: Room, *, context: int | None = None, chats: int = 1
+) -> Fit:
+    """Hold a file against a device and what it has free.
+
+    context: tokens of a chat, `CHAT_TOKENS` where None; never more than the file's own.
+    """
+    context = max(1, min(context or CHAT_TOKENS, footprint.context_length))
+    made = _fit(footprint, rules, room, context, chats)
+    if made.verdict in (Verdict.FITS, Verdict.UNKNOWN):
+        return made
+    return replace(made, advice=tuple(_advice(footprint, rules, room, made)))
+
+
+def _fit(footprint: Footprint, rules: DeviceRules, room: Room, context: int, chats: int) -> Fit:
+    weights, chat = weight_bytes(footprint, rules), kv_bytes(footprint, rules, context)
+    kv_room = _kv_room(weights, rules, room)
+    fitting = min(max(0, kv_room) // chat, SLOTS_PER_CONTEXT * footprint.context_length // context)
+    verdict = Verdict.FITS if fitting >= chats else Verdict.FEWER
+    if room.free_bytes is None:
+        verdict = Verdict.UNKNOWN
+    elif weights + LOAD_MARGIN > room.free_bytes:
+        verdict, fitting = Verdict.TOO_LARGE, 0
+    return Fit(
+        verdict, weights, chats * chat, LOAD_MARGIN, room.free_bytes, context, chats, chat, fitting
+    )  # fmt: skip
+
+
+def _kv_room(weights: int, rules: DeviceRules, room: Room) -> int:
+    """As `engine.device.memory` and the engine's options divide memory."""
+    if room.free_bytes is None:
+        return 0
+    left, budget = room.free_bytes - weights, room.kv_budget_bytes
+    if rules.on_gpu:
+        share = int(left * DEVICE_KV_SHARE)
+        return share if budget is None else min(budget, share)
+    if budget is None:
+        budget = int(room.free_bytes * KV_SHARE)
+    return min(budget, left - LOAD_MARGIN // 2)
+
+
+def _advice(footprint: Footprint, rules: DeviceRules, room: Room, wanted: Fit) -> Iterator[Advice]:
+    """What alone would be enough, the least loss first."""
+
+    def enough(footprint: Footprint, rules: DeviceRules) -> int | None:
+        made = _fit(footprint, rules, room, wanted.context, wanted.chats)
+        return made.weight_bytes + made.kv_bytes if made.verdict is Verdict.FITS else None
+
+    narrow_kv = replace(rules, kv_format="q8_0")
+    if _has_q8_kv(footprint, rules) and (taken := enough(footprint, narrow_kv)):
+        yield Advice(AdviceKind.KV_TYPE, "q8_0", taken)
+    narrow = replace(rules, weight_itemsize=2, kv_format=rules.kv_format.replace("float32", "bfloat16"))
+    widened = rules.holding is not Holding.PLANES and rules.weight_itemsize > 2
+    if widened and (taken := enough(footprint, narrow)):
+        yield Advice(AdviceKind.WEIGHT_TYPE, "bfloat16", taken)
+    for name, bits in BITS.items():
+        smaller = _requantised(footprint, rules, _MAIN_TYPE[name], bits)
+        if weight_bytes(smaller, rules) < wanted.weight_bytes and (taken := enough(smaller, rules)):
+            yield Advice(AdviceKind.QUANTISATION, name, taken)
+            break
+    if wanted.verdict is Verdict.FEWER:
+        tokens = _longest(footprint, rules, room, wanted)
+        if tokens >= _LEAST_CONTEXT:
+            taken = wanted.weight_bytes + wanted.chats * kv_bytes(footprint, rules, tokens)
+            yield Advice(AdviceKind.CONTEXT, str(tokens), taken)
+
+
+def _has_q8_kv(footprint: Footprint, rules: DeviceRules) -> bool:
+    divisible = all(group.head_dim % 32 == 0 for group in footprint.kv)
+    return rules.holding is Holding.PLANES and rules.kv_format != "q8_0" and divisible
+
+
+def _longest(footprint: Footprint, rules: DeviceRules, room: Room, wanted: Fit) -> int:
+    """Tokens, in whole blocks, of as many chats as are wanted."""
+    fewest, most = 0, wanted.context // rules.block_size
+    while fewest < most:
+        middle = (fewest + most + 1) // 2
+        made = _fit(footprint, rules, room, middle * rules.block_size, wanted.chats)
+        fewest, most = (middle, most) if made.verdict is Verdict.FITS else (fewest, middle - 1)
+    return fewest * rules.block_size
+
+
+def _requantised(footprint: Footprint, rules: DeviceRules, kind: GGMLType, bits: float) -> Footprint:
+    """The same model with all matrices of one type; a mixture's other types count as more rows."""
+    form = FORMATS[kind]
+    more = bits / (8 * form.nbytes / form.elements)
+    # What is widened takes the same, whatever the type.
+    wider = more if rules.holding is Holding.PLANES else 1.0
+
+    def matrices(parts: tuple[Matrix, ...], factor: float) -> tuple[Matrix, ...]:
+        return tuple(Matrix(kind, int(part.rows * factor)) for part in parts)
+
+    def linear(one: Linear) -> Linear:
+        return one._replace(parts=matrices(one.parts, wider))
+
+    def experts(one: Experts) -> Experts:
+        return one._replace(gate_up=matrices(one.gate_up, more), down=matrices((one.down,), more)[0])
+
+    return replace(
+        footprint,
+        linears=tuple((linear(one), count) for one, count in footprint.linears),
+        experts=tuple((experts(one), count) for one, count in footprint.experts),
+        embedding=linear(footprint.embedding),
+    )

@@ -1,0 +1,196 @@
+"""How a device holds weights and KV, as data: the kernels' rules, told without importing them.
+
+`kernels` says the same with tensors; tests hold the two together.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from engine.footprint.shape import Experts, Footprint, KVLayers, Linear, Matrix
+from kernels.quant.formats import FORMATS, GGMLType
+
+
+class Holding(StrEnum):
+    """What becomes of a file's matrices."""
+
+    PLANES = "planes"
+    """A GPU's kernels: repacked as they are."""
+    QUANTS = "quants"
+    """A CPU's kernels: widened, and as 8-bit quants beside that."""
+    DENSE = "dense"
+    """torch: widened."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRules:
+    """One device under one choice of element types."""
+
+    device: str
+    """"cpu", "cuda:0", …"""
+    title: str
+    """What a person calls it."""
+    holding: Holding
+    weight_itemsize: int
+    """Bytes of a widened weight."""
+    kv_format: str
+    """One of `KV_BYTES`."""
+    block_size: int
+    """Tokens of a KV block."""
+    gpu: str = ""
+    """The driver's name of a GPU."""
+
+    def as_data(self) -> dict[str, Any]:
+        """Itself as JSON can hold it, for `from_data`."""
+        return asdict(self)
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> "DeviceRules":
+        """Read what `as_data` gave; raises TypeError, ValueError or KeyError for bad data."""
+        rules = cls(**(data | {"holding": Holding(data["holding"])}))
+        if rules.kv_format not in KV_BYTES or rules.block_size < 1:
+            raise ValueError(f"no rules of a device: {data}")
+        return rules
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it has memory of its own."""
+        return self.device.startswith("cuda")
+
+
+KV_BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "q8_0": 1 + 2 / 32}
+"""Bytes of one value of a key."""
+
+PLANE_BYTES = {
+    GGMLType.Q4_0: 144,
+    GGMLType.Q4_1: 160,
+    GGMLType.Q5_0: 176,
+    GGMLType.Q5_1: 192,
+    GGMLType.Q8_0: 272,
+    GGMLType.Q2_K: 84,
+    GGMLType.Q3_K: 116,
+    GGMLType.Q4_K: 148,
+    GGMLType.Q5_K: 180,
+    GGMLType.Q6_K: 212,
+    GGMLType.IQ4_NL: 144,
+    GGMLType.IQ4_XS: 140,
+    GGMLType.MXFP4: 136,
+}
+"""Of 256 weights of a row, in the layout of a GPU's kernels."""
+TILE_ROWS, TILE_COLUMNS = 64, 256
+"""To multiples of these a GPU's matrices are padded."""
+KEPT_BYTES = {GGMLType.F32: 4, GGMLType.F16: 2, GGMLType.BF16: 2}
+"""Types that a GPU's kernels read as they are; others become float16."""
+
+QUANT_GROUP = {
+    **dict.fromkeys((GGMLType.Q4_0, GGMLType.Q4_1, GGMLType.Q5_0, GGMLType.Q5_1, GGMLType.Q8_0), 32),
+    **dict.fromkeys((GGMLType.Q4_K, GGMLType.Q5_K), 32),
+    **dict.fromkeys((GGMLType.Q2_K, GGMLType.Q3_K, GGMLType.Q6_K), 16),
+}
+"""Weights that share a scale, of the types that become 8-bit quants on a CPU."""
+QUANT_ROWS = QUANT_COLUMNS = 32
+"""What rows and columns must be multiples of for that."""
+
+DENSE_EMBEDDING_BYTES = 64 << 20
+"""Embeddings up to this size are float32 on a CPU; larger ones stay as in the file."""
+
+
+def weight_bytes(footprint: Footprint, rules: DeviceRules) -> int:
+    """Memory that a file's weights take of the device."""
+    total = 4 * footprint.vector_values + _embedding_bytes(footprint, rules)
+    total += sum(count * linear_bytes(linear, rules) for linear, count in footprint.linears)
+    return total + sum(count * expert_bytes(experts, rules) for experts, count in footprint.experts)
+
+
+def kv_bytes(footprint: Footprint, rules: DeviceRules, tokens: int) -> int:
+    """Memory of the KV of one chat of so many tokens, in whole blocks."""
+    windows = kept_windows(footprint)
+    blocks = -(-tokens // rules.block_size)
+    total = 0
+    for group in footprint.kv:
+        # A window that begins within a block holds one more.
+        most = 1 + -(-group.window // rules.block_size) if group.window in windows else blocks
+        total += min(blocks, most) * block_bytes(group, rules)
+    return total
+
+
+def kept_windows(footprint: Footprint) -> set[int]:
+    """Windows whose layers give back what they have passed: beside others that see all, if shorter."""
+    windows = {group.window for group in footprint.kv}
+    return {size for size in windows if 0 < size < footprint.context_length} if 0 in windows else set()
+
+
+def block_bytes(group: KVLayers, rules: DeviceRules) -> int:
+    """Memory of one block in all layers of a group."""
+    values = 2 * group.layers * group.kv_heads * group.head_dim * rules.block_size
+    return int(values * KV_BYTES[rules.kv_format])
+
+
+def linear_bytes(linear: Linear, rules: DeviceRules) -> int:
+    """Memory of one linear layer."""
+    rows, columns = sum(part.rows for part in linear.parts), linear.columns
+    bias = 4 * rows if linear.biased else 0
+    if rules.holding is Holding.PLANES:
+        if linear.paired and len({part.type for part in linear.parts}) > 1:
+            return bias + 2 * rows * columns
+        return bias + sum(_plane_bytes(part, columns) for part in _segments(linear.parts))
+    dense = rows * columns * rules.weight_itemsize
+    quants = _quant_bytes(linear, rows) if rules.holding is Holding.QUANTS else 0
+    return bias + dense + quants
+
+
+def expert_bytes(experts: Experts, rules: DeviceRules) -> int:
+    """Memory of the experts of one layer; torch keeps those of a GPU in host memory."""
+    up_rows = sum(part.rows for part in experts.gate_up)
+    if rules.holding is not Holding.PLANES:
+        if rules.on_gpu:
+            return 0
+        gate_up = sum(_file_bytes(part, experts.hidden) for part in experts.gate_up)
+        return experts.experts * (gate_up + _file_bytes(experts.down, experts.size))
+    kinds = {part.type for part in experts.gate_up}
+    if len(kinds) > 1:
+        gate_up = 2 * up_rows * experts.hidden
+    else:
+        gate_up = _plane_bytes(Matrix(kinds.pop(), up_rows), experts.hidden)
+    return experts.experts * (gate_up + _plane_bytes(experts.down, experts.size))
+
+
+def _embedding_bytes(footprint: Footprint, rules: DeviceRules) -> int:
+    embedding = footprint.embedding
+    if rules.holding is Holding.PLANES:
+        return 0 if footprint.tied else linear_bytes(embedding, rules)
+    (part,) = embedding.parts
+    dense = 4 * part.rows * embedding.columns
+    return dense if dense <= DENSE_EMBEDDING_BYTES else _file_bytes(part, embedding.columns)
+
+
+def _segments(parts: Iterable[Matrix]) -> list[Matrix]:
+    """Neighbours of one type are one matrix."""
+    joined: list[Matrix] = []
+    for part in parts:
+        if joined and joined[-1].type == part.type:
+            part = Matrix(part.type, joined.pop().rows + part.rows)
+        joined.append(part)
+    return joined
+
+
+def _plane_bytes(part: Matrix, columns: int) -> int:
+    if part.type not in PLANE_BYTES:
+        return KEPT_BYTES.get(part.type, 2) * part.rows * columns
+    tiles, blocks = -(-part.rows // TILE_ROWS), -(-columns // TILE_COLUMNS)
+    return tiles * TILE_ROWS * blocks * PLANE_BYTES[part.type]
+
+
+def _quant_bytes(linear: Linear, rows: int) -> int:
+    """A byte a weight, and two float32 for each group of the finest of the parts."""
+    fits = all(part.rows % QUANT_ROWS == 0 and part.type in QUANT_GROUP for part in linear.parts)
+    if not fits or linear.columns % QUANT_COLUMNS:
+        return 0
+    group = min(QUANT_GROUP[part.type] for part in linear.parts)
+    return rows * linear.columns * (group + 8) // group
+
+
+def _file_bytes(part: Matrix, columns: int) -> int:
+    form = FORMATS[part.type]
+    return part.rows * columns // form.elements * form.nbytes

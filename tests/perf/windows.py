@@ -1,0 +1,57 @@
+"""How much memory the KV of several long chats takes where layers see the newest tokens alone.
+
+python -m tests.perf.windows --device cuda --model MODEL --chats 8 --tokens 32000
+"""
+
+import argparse
+import random
+import time
+from pathlib import Path
+
+from engine.api.request import Request, SamplingParams
+from engine.api.stats import EngineStats, SequenceState
+from engine.engine import Engine
+
+NEW = 64
+
+
+def held(stats: EngineStats) -> list[int]:
+    """Bytes that live sequences hold, by group."""
+    return [group.bytes_used for group in stats.models[0].kv_groups]
+
+
+def main() -> None:
+    """Read all prompts, and print what is held while all chats answer."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--chats", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=32_000)
+    args = parser.parse_args()
+    words = random.Random(0)
+    with Engine(args.device) as engine:
+        model = engine.load(args.model)
+        started = time.perf_counter()
+        running = []
+        for _ in range(args.chats):
+            prompt = tuple(words.randrange(1000, 20_000) for _ in range(args.tokens))
+            params = SamplingParams(temperature=0.0)
+            running.append(model.submit(Request(prompt, params, max_tokens=NEW * 40, ignore_eog=True)))
+        while any(one.state is not SequenceState.DECODE for one in engine.stats().sequences):
+            time.sleep(0.05)
+        print(f"read in {time.perf_counter() - started:.1f} s")
+        # A window's pages go back when the next tick is planned.
+        time.sleep(0.5)
+        stats = engine.stats()
+        assert len(stats.sequences) == args.chats
+        every = stats.models[0].kv_bytes_per_token * args.chats * args.tokens
+        for group, count in zip(stats.models[0].kv_groups, held(stats), strict=True):
+            print(f"window {group.window:6,}: {count / 1e9:.2f} GB, {group.bytes_per_token} bytes a token")
+        total = sum(held(stats))
+        print(f"held {total / 1e9:.2f} GB, {total / every:.1%} of {every / 1e9:.2f} GB if all were kept")
+        for one in running:
+            one.cancel()
+
+
+if __name__ == "__main__":
+    main()
