@@ -14,8 +14,9 @@ from kernels.cpu.block_readers import READERS, BlockScales
 from kernels.cpu.compiler import F32, I1, I8, I16, I64, INTS, LANES, SHORTS, VECTOR, Emitter, Value, compiled
 from kernels.quant.formats import FORMATS, GGMLType
 
-_SUMS = 4
-"""Sums of one row side by side: an addition waits for the one before."""
+_SUMS = 2
+"""Sums of one row side by side, since an addition waits for the one before; as many for any number of
+tokens, so that a token's products do not depend on the others."""
 _TOGETHER = 4
 """Tokens that a row is decoded for at once: their sums stay in registers."""
 _AHEAD = 1024
@@ -99,7 +100,7 @@ class RowProducts:
         last = e.ir.sub(e.ir.add(pair, left), e.const(1))
         pairs = [e.smaller(e.ir.add(pair, e.const(later)), last) for later in range(count)]
         vectors = [self.vector_of(one) for one in pairs]
-        sums = [[e.variable(e.vector(0.0)) for _ in range(max(1, _SUMS // count))] for _ in pairs]
+        sums = [[e.variable(e.vector(0.0)) for _ in range(_SUMS)] for _ in pairs]
 
         def use(column: Value, values: Value, number: int) -> None:
             for vector, own in zip(vectors, sums, strict=True):
