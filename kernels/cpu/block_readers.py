@@ -1,31 +1,68 @@
 """A file's quantised blocks read by compiled code: quants, and the scale and offset of each group.
 
 Every value of these types is quant · scale + offset with one rounding: scales are products of few bits,
-exact in float32, and so are their products with a quant. What is read here is the file's own.
+exact in float32, and so are their products with a quant. What is read here is the file's own; values from
+a table are quants that count from the table's least.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from llvmlite import ir
 
-from kernels.cpu.compiler import F32, I8, I32, INTS, LANES, Emitter, Value
-from kernels.quant.formats import GGMLType
+from kernels.cpu.compiler import F32, I8, I32, INTS, LANES, VECTOR, Emitter, Value
+from kernels.quant.formats import FORMATS, GGMLType
+from kernels.quant.nonlinear import E2M1_DOUBLED, IQ4
 
 BYTES = ir.VectorType(I8, LANES)
 
-Group = tuple[Value, Value, list[Value]]
-"""(scale, offset, quants: int32 vectors of 16 columns each)."""
+Scales = tuple[Value, Value]
+"""Of one group: scale and offset, in every lane."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockReader:
-    """How the groups of one type's blocks are read."""
+    """How one type's blocks are read."""
 
     group: int
     """Columns that share a scale: 16 or 32."""
-    read: Callable[[Emitter, Value, Value], Group]
-    """(emitter, address of a block, number of a group in it, int64)."""
+    scales: Callable[[Emitter, Value], list[Value]]
+    """(emitter, address of a block) → scale and offset, float32, where a block is one group; else vectors
+    that hold, after another, the scales of all groups and the offsets of all groups."""
+    quants: Callable[[Emitter, Value, Value], list[Value]]
+    """(emitter, address of a block, number of a group in it, int64) → int32 vectors of 16 columns each."""
+
+
+class BlockScales:
+    """The scales of the groups of one block after another.
+
+    Those of many groups are computed together and lie on the stack: from there a processor reads one into
+    all lanes at no cost.
+    """
+
+    def __init__(self, e: Emitter, type: GGMLType) -> None:
+        self._e, self._reader = e, READERS[type]
+        self._groups = FORMATS[type].elements // self._reader.group
+        self._places = e.array(2 * self._groups)
+        self._only: list[Value] = []
+
+    def begin(self, block: Value) -> None:
+        """Read those of a block."""
+        e, vectors = self._e, self._reader.scales(self._e, block)
+        if self._groups == 1:
+            self._only = [e.splat(value) for value in vectors]
+            return
+        for number, vector in enumerate(vectors):
+            e.store(vector, e.address(self._places, e.const(LANES * number)))
+
+    def of(self, number: Value) -> Scales:
+        """Those of one group, int64."""
+        if self._groups == 1:
+            return self._only[0], self._only[1]
+        e = self._e
+        places = number, e.ir.add(number, e.const(self._groups))
+        scale, offset = (e.splat(e.load(e.address(self._places, at), F32)) for at in places)
+        return scale, offset
 
 
 def _half(e: Emitter, block: Value, at: int) -> Value:
@@ -33,49 +70,30 @@ def _half(e: Emitter, block: Value, at: int) -> Value:
     return e.ir.fpext(e.ir.load(place, typ=ir.HalfType(), align=1), F32)
 
 
-def _byte(e: Emitter, block: Value, at: Value) -> Value:
-    """An unsigned byte as int32."""
-    return e.ir.zext(e.load(e.address(block, at, I8), I8), I32)
-
-
 def _vector(e: Emitter, block: Value, at: Value) -> Value:
     """16 bytes as int32."""
     return e.ir.zext(e.load(e.address(block, at, I8), BYTES), INTS)
 
 
+def _lanes(values: Iterable[int]) -> Value:
+    return ir.Constant(INTS, list(values))
+
+
 def _all(value: int) -> Value:
-    return ir.Constant(INTS, [value] * LANES)
+    return _lanes([value] * LANES)
 
 
 def _word(value: int) -> Value:
     return ir.Constant(I32, value)
 
 
-def _spread(e: Emitter, word: Value) -> Value:
-    """An int32 in every lane."""
-    first = e.ir.insert_element(ir.Constant(INTS, ir.Undefined), word, _word(0))
-    return e.shuffle(first, [0] * LANES)
-
-
 def _bits(e: Emitter, packed: Value, shift: Value, mask: int) -> Value:
     """(byte >> shift) & mask in every lane; shift int64."""
-    return e.ir.and_(e.ir.lshr(packed, _spread(e, e.ir.trunc(shift, I32))), _all(mask))
+    return e.ir.and_(e.ir.lshr(packed, e.spread(e.ir.trunc(shift, I32))), _all(mask))
 
 
 def _raised(e: Emitter, bits: Value, shift: int, low: Value) -> Value:
     return e.ir.or_(low, e.ir.shl(bits, _all(shift)))
-
-
-def _number(e: Emitter, value: Value) -> Value:
-    return e.ir.sitofp(value, F32)
-
-
-def _times(e: Emitter, scale: Value, factor: float) -> Value:
-    return e.ir.fmul(scale, ir.Constant(F32, factor))
-
-
-def _product(e: Emitter, block: Value, at: int, whole: Value) -> Value:
-    return e.ir.fmul(_half(e, block, at), _number(e, whole))
 
 
 def _sum(e: Emitter, start: int, *terms: tuple[int, Value]) -> Value:
@@ -86,65 +104,87 @@ def _sum(e: Emitter, start: int, *terms: tuple[int, Value]) -> Value:
     return total
 
 
+def _packed(e: Emitter, block: Value, start: int, count: int, lanes: Iterable[int]) -> Value:
+    """Some of `count` bytes from byte `start` on, in any order, as int32."""
+    kind = ir.VectorType(I8, count)
+    return e.ir.zext(e.shuffle(e.load(e.address(block, e.const(start), I8), kind), list(lanes)), INTS)
+
+
+def _fields(e: Emitter, packed: Value, shifts: Iterable[int], masks: Iterable[int]) -> Value:
+    return e.ir.and_(e.ir.lshr(packed, _lanes(shifts)), _lanes(masks))
+
+
+def _scaled(e: Emitter, numbers: Value, scale: Value) -> Value:
+    """Whole numbers times one float32."""
+    return e.ir.fmul(e.ir.sitofp(numbers, VECTOR), e.splat(scale))
+
+
+def _of_middle(e: Emitter, scales: Value, middle: float) -> list[Value]:
+    """For quants that count from -middle."""
+    return [scales, e.ir.fmul(scales, e.vector(-middle))]
+
+
 def _legacy(start: int, high: bool, middle: float | None) -> BlockReader:
     """16-bit scale, then a 16-bit offset unless quants count from `middle`; nibbles from byte `start`."""
 
-    def read(e: Emitter, block: Value, _number: Value) -> Group:
-        scale = _half(e, block, 0)
-        offset = _half(e, block, 2) if middle is None else _times(e, scale, -middle)
+    def scales(e: Emitter, block: Value) -> list[Value]:
+        return [_half(e, block, 0), _half(e, block, 2)] if middle is None else _one(e, block, 0, middle)
+
+    def quants(e: Emitter, block: Value, _number: Value) -> list[Value]:
         packed = _vector(e, block, e.const(start))
-        quants = [_bits(e, packed, e.const(shift), 15) for shift in (0, 4)]
-        if high:
-            word = e.ir.load(e.address(block, e.const(start - 4), I8), typ=I32, align=1)
-            fifths = _spread(e, word)
-            for half in range(2):
-                places = ir.Constant(INTS, [LANES * half + lane for lane in range(LANES)])
-                bits = e.ir.and_(e.ir.lshr(fifths, places), _all(1))
-                quants[half] = _raised(e, bits, 4, quants[half])
-        return scale, offset, quants
+        both = [_bits(e, packed, e.const(shift), 15) for shift in (0, 4)]
+        if not high:
+            return both
+        fifths = e.spread(e.ir.load(e.address(block, e.const(start - 4), I8), typ=I32, align=1))
+        for half in range(2):
+            bits = _fields(e, fifths, range(LANES * half, LANES * (half + 1)), [1] * LANES)
+            both[half] = _raised(e, bits, 4, both[half])
+        return both
 
-    return BlockReader(32, read)
-
-
-def _read_q8_0(e: Emitter, block: Value, _number: Value) -> Group:
-    scale = _half(e, block, 0)
-    quants = [e.ir.xor(_vector(e, block, e.const(2 + LANES * half)), _all(128)) for half in range(2)]
-    return scale, _times(e, scale, -128.0), quants
+    return BlockReader(32, scales, quants)
 
 
-def _six_bits(e: Emitter, block: Value, number: Value) -> list[Value]:
-    """Scale and minimum of one of 8 groups, from the 12 bytes that begin at byte 4."""
-    early = e.ir.icmp_signed("<", number, e.const(4))
-    within = e.ir.and_(number, e.const(3))
-    both = _byte(e, block, e.ir.add(within, e.const(12)))
-    lows = e.ir.and_(both, _word(15)), e.ir.lshr(both, _word(4))
-    parts = []
-    for at, low in zip((4, 8), lows, strict=True):
-        first = _byte(e, block, e.ir.add(within, e.const(at)))
-        late = e.ir.or_(low, e.ir.shl(e.ir.lshr(first, _word(6)), _word(4)))
-        parts.append(e.ir.select(early, e.ir.and_(first, _word(63)), late))
-    return parts
+def _one(e: Emitter, block: Value, at: int, middle: float) -> list[Value]:
+    scale = _half(e, block, at)
+    return [scale, e.ir.fmul(scale, ir.Constant(F32, -middle))]
+
+
+def _q8_0_quants(e: Emitter, block: Value, _number: Value) -> list[Value]:
+    return [e.ir.xor(_vector(e, block, e.const(2 + LANES * half)), _all(128)) for half in range(2)]
+
+
+def _six_bits(e: Emitter, block: Value) -> list[Value]:
+    """8 scales and 8 minima in 12 bytes from byte 4 on: those of the last four share bytes with all."""
+    first = [0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 8, 9, 10, 11]
+    low = _packed(e, block, 4, 12, first)
+    low = _fields(e, low, [0] * 12 + [4] * 4, [*[63] * 4, *[15] * 4] * 2)
+    top = _packed(e, block, 4, 12, [*range(4), *range(4), *range(4, 8), *range(4, 8)])
+    top = _fields(e, top, [2] * LANES, [*[0] * 4, *[48] * 4] * 2)
+    both = e.shuffle(_pair(e, _half(e, block, 0), e.ir.fneg(_half(e, block, 2))), [0] * 8 + [1] * 8)
+    return [e.ir.fmul(e.ir.sitofp(e.ir.or_(low, top), VECTOR), both)]
+
+
+def _pair(e: Emitter, first: Value, second: Value) -> Value:
+    both = e.ir.insert_element(ir.Constant(VECTOR, ir.Undefined), first, _word(0))
+    return e.ir.insert_element(both, second, _word(1))
 
 
 def _nibbles_of_32(start: int, fifths: int | None) -> BlockReader:
     """Q4_K and Q5_K: nibbles from byte `start`, fifth bits from byte `fifths`."""
 
-    def read(e: Emitter, block: Value, number: Value) -> Group:
-        sixes = _six_bits(e, block, number)
-        scale = _product(e, block, 0, sixes[0])
-        offset = e.ir.fneg(_product(e, block, 2, sixes[1]))
+    def quants(e: Emitter, block: Value, number: Value) -> list[Value]:
         pair, shift = e.ir.lshr(number, e.const(1)), e.ir.mul(e.const(4), e.ir.and_(number, e.const(1)))
-        quants = []
+        made = []
         for half in range(2):
             packed = _vector(e, block, _sum(e, start + LANES * half, (32, pair)))
             quant = _bits(e, packed, shift, 15)
             if fifths is not None:
                 bits = _bits(e, _vector(e, block, e.const(fifths + LANES * half)), number, 1)
                 quant = _raised(e, bits, 4, quant)
-            quants.append(quant)
-        return scale, offset, quants
+            made.append(quant)
+        return made
 
-    return BlockReader(32, read)
+    return BlockReader(32, _six_bits, quants)
 
 
 def _digits(e: Emitter, number: Value) -> tuple[Value, Value, Value]:
@@ -160,39 +200,88 @@ def _pairs(e: Emitter, block: Value, start: int, number: Value) -> Value:
     return _bits(e, packed, e.ir.mul(quarter, e.const(2)), 3)
 
 
-def _read_q6_k(e: Emitter, block: Value, number: Value) -> Group:
-    at = e.ir.add(number, e.const(192))
-    scale = _product(e, block, 208, e.ir.sext(e.load(e.address(block, at, I8), I8), I32))
+def _q6_k_scales(e: Emitter, block: Value) -> list[Value]:
+    numbers = e.ir.sext(e.load(e.address(block, e.const(192), I8), BYTES), INTS)
+    return _of_middle(e, _scaled(e, numbers, _half(e, block, 208)), 32.0)
+
+
+def _q6_k_quants(e: Emitter, block: Value, number: Value) -> list[Value]:
     half, quarter, side = _digits(e, number)
     place = _sum(e, 0, (64, half), (32, e.ir.and_(quarter, e.const(1))), (LANES, side))
     shift = e.ir.mul(e.const(4), e.ir.lshr(quarter, e.const(1)))
     low = _bits(e, _vector(e, block, place), shift, 15)
-    return scale, _times(e, scale, -32.0), [_raised(e, _pairs(e, block, 128, number), 4, low)]
+    return [_raised(e, _pairs(e, block, 128, number), 4, low)]
 
 
-def _read_q2_k(e: Emitter, block: Value, number: Value) -> Group:
-    both = _byte(e, block, number)
-    scale = _product(e, block, 80, e.ir.and_(both, _word(15)))
-    offset = e.ir.fneg(_product(e, block, 82, e.ir.lshr(both, _word(4))))
-    return scale, offset, [_pairs(e, block, 16, number)]
+def _q2_k_scales(e: Emitter, block: Value) -> list[Value]:
+    both = _vector(e, block, e.const(0))
+    scales = _scaled(e, e.ir.and_(both, _all(15)), _half(e, block, 80))
+    return [scales, _scaled(e, e.ir.lshr(both, _all(4)), e.ir.fneg(_half(e, block, 82)))]
 
 
-def _field(e: Emitter, block: Value, at: int, number: Value, per: int, bits: int) -> Value:
-    """Bits of one of 16 numbers, of which `per` bytes hold the next `bits` ones each."""
-    within, step = e.ir.srem(number, e.const(per)), e.ir.sdiv(number, e.const(per))
-    packed = _byte(e, block, e.ir.add(within, e.const(at)))
-    shift = e.ir.trunc(e.ir.mul(step, e.const(bits)), I32)
-    return e.ir.and_(e.ir.lshr(packed, shift), _word((1 << bits) - 1))
+def _q2_k_quants(e: Emitter, block: Value, number: Value) -> list[Value]:
+    return [_pairs(e, block, 16, number)]
 
 
-def _read_q3_k(e: Emitter, block: Value, number: Value) -> Group:
-    low, high = _field(e, block, 96, number, 8, 4), _field(e, block, 104, number, 4, 2)
-    signed = e.ir.sub(e.ir.or_(low, e.ir.shl(high, _word(4))), _word(32))
-    scale = _product(e, block, 108, signed)
-    side = e.ir.and_(number, e.const(1))
-    masks = _vector(e, block, e.ir.mul(side, e.const(LANES)))
+def _q3_k_scales(e: Emitter, block: Value) -> list[Value]:
+    eighths, quarters = [*range(8)] * 2, [*range(4)] * 4
+    low = _fields(e, _packed(e, block, 96, 8, eighths), [0] * 8 + [4] * 8, [15] * LANES)
+    shifts = [2 * (lane // 4) for lane in range(LANES)]
+    high = _fields(e, _packed(e, block, 104, 4, quarters), shifts, [3] * LANES)
+    signed = e.ir.sub(_raised(e, high, 4, low), _all(32))
+    return _of_middle(e, _scaled(e, signed, _half(e, block, 108)), 4.0)
+
+
+def _q3_k_quants(e: Emitter, block: Value, number: Value) -> list[Value]:
+    masks = _vector(e, block, e.ir.mul(e.ir.and_(number, e.const(1)), e.const(LANES)))
     thirds = _bits(e, masks, e.ir.lshr(number, e.const(1)), 1)
-    return scale, _times(e, scale, -4.0), [_raised(e, thirds, 2, _pairs(e, block, 32, number))]
+    return [_raised(e, thirds, 2, _pairs(e, block, 32, number))]
+
+
+def _from_table(
+    start: int, table: tuple[int, ...], scales: Callable[[Emitter, Value], list[Value]]
+) -> BlockReader:
+    """16 bytes of nibbles for each group, from byte `start` on: entries of a table, less the least."""
+    entries = ir.Constant(BYTES, [entry - min(table) for entry in table])
+    four, low = ir.Constant(BYTES, [4] * LANES), ir.Constant(BYTES, [15] * LANES)
+
+    def quants(e: Emitter, block: Value, number: Value) -> list[Value]:
+        packed = e.load(e.address(block, _sum(e, start, (LANES, number)), I8), BYTES)
+        both = e.ir.and_(packed, low), e.ir.lshr(packed, four)
+        return [e.ir.zext(_looked_up(e, entries, nibbles), INTS) for nibbles in both]
+
+    return BlockReader(32, scales, quants)
+
+
+def _looked_up(e: Emitter, entries: Value, places: Value) -> Value:
+    """LLVM makes one byte shuffle of it where the processor has that."""
+    found = ir.Constant(BYTES, ir.Undefined)
+    for lane in map(_word, range(LANES)):
+        entry = e.ir.extract_element(entries, e.ir.extract_element(places, lane))
+        found = e.ir.insert_element(found, entry, lane)
+    return found
+
+
+def _iq4_xs_scales(e: Emitter, block: Value) -> list[Value]:
+    low = _packed(e, block, 4, 4, [lane % 8 // 2 for lane in range(LANES)])
+    low = _fields(e, low, [0, 4] * 8, [15] * LANES)
+    high = _packed(e, block, 2, 2, [lane % 8 // 4 for lane in range(LANES)])
+    high = _fields(e, high, [0, 2, 4, 6] * 4, [3] * LANES)
+    scales = _scaled(e, e.ir.sub(_raised(e, high, 4, low), _all(32)), _half(e, block, 0))
+    return [e.ir.fmul(scales, ir.Constant(VECTOR, [1.0] * 8 + [float(min(IQ4))] * 8))]
+
+
+def _mxfp4_scales(e: Emitter, block: Value) -> list[Value]:
+    """Half of a power of two, since the table is doubled."""
+    exponent = e.ir.zext(e.load(block, I8), I32)
+    small = e.ir.icmp_signed("<", exponent, _word(2))
+    normal = e.ir.shl(e.ir.sub(exponent, _word(1)), _word(23))
+    scale = e.ir.bitcast(e.ir.select(small, e.ir.shl(_word(1 << 21), exponent), normal), F32)
+    return [scale, e.ir.fmul(scale, ir.Constant(F32, float(min(E2M1_DOUBLED))))]
+
+
+def _first_half(middle: float) -> Callable[[Emitter, Value], list[Value]]:
+    return lambda e, block: _one(e, block, 0, middle)
 
 
 READERS: dict[GGMLType, BlockReader] = {
@@ -200,11 +289,14 @@ READERS: dict[GGMLType, BlockReader] = {
     GGMLType.Q4_1: _legacy(4, high=False, middle=None),
     GGMLType.Q5_0: _legacy(6, high=True, middle=16.0),
     GGMLType.Q5_1: _legacy(8, high=True, middle=None),
-    GGMLType.Q8_0: BlockReader(32, _read_q8_0),
-    GGMLType.Q2_K: BlockReader(16, _read_q2_k),
-    GGMLType.Q3_K: BlockReader(16, _read_q3_k),
+    GGMLType.Q8_0: BlockReader(32, _first_half(128.0), _q8_0_quants),
+    GGMLType.Q2_K: BlockReader(16, _q2_k_scales, _q2_k_quants),
+    GGMLType.Q3_K: BlockReader(16, _q3_k_scales, _q3_k_quants),
     GGMLType.Q4_K: _nibbles_of_32(16, None),
     GGMLType.Q5_K: _nibbles_of_32(48, 16),
-    GGMLType.Q6_K: BlockReader(16, _read_q6_k),
+    GGMLType.Q6_K: BlockReader(16, _q6_k_scales, _q6_k_quants),
+    GGMLType.IQ4_NL: _from_table(2, IQ4, _first_half(float(-min(IQ4)))),
+    GGMLType.IQ4_XS: _from_table(8, IQ4, _iq4_xs_scales),
+    GGMLType.MXFP4: _from_table(1, E2M1_DOUBLED, _mxfp4_scales),
 }
-"""The types whose values are affine in their quants."""
+"""The types whose values are affine in their quants, which are bytes."""

@@ -9,6 +9,7 @@ lets go of the interpreter lock for the whole call.
 
 import ctypes
 import hashlib
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
@@ -24,14 +25,14 @@ from kernels import machine_cache
 LANES = 16
 
 F32 = ir.FloatType()
-I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 VECTOR = ir.VectorType(F32, LANES)
 INTS = ir.VectorType(I32, LANES)
 SHORTS = ir.VectorType(I16, LANES)
 _POINTER = ir.PointerType()
 
 _ENTRY = "kernel"
-_SOURCES = ("cpu/*.py", "quant/formats.py")
+_SOURCES = ("cpu/*.py", "quant/formats.py", "quant/nonlinear.py")
 """Files of `kernels` that decide what is compiled."""
 
 _LOG2_E = 1.4426950408889634
@@ -67,6 +68,10 @@ class Emitter:
         """The parameter at `index` as an address."""
         return self.ir.inttoptr(self.parameter(index), _POINTER)
 
+    def real(self, index: int) -> Value:
+        """The parameter at `index` as the float32 whose bits it holds."""
+        return self.ir.bitcast(self.ir.trunc(self.parameter(index), I32), F32)
+
     def address(self, base: Value, offset: Value, kind: Value = F32) -> Value:
         """Address of element `offset` of an array of `kind`."""
         return self.ir.gep(base, [offset], source_etype=kind)
@@ -86,7 +91,7 @@ class Emitter:
         self.ir.store(initial, place)
         return place
 
-    def array(self, count: int) -> Value:
+    def array(self, count: int | Value) -> Value:
         """`count` float32 on the stack."""
         with self.ir.goto_entry_block():
             place = self.ir.alloca(F32, count)
@@ -137,6 +142,11 @@ class Emitter:
         first = self.ir.insert_element(ir.Constant(VECTOR, ir.Undefined), scalar, ir.Constant(I32, 0))
         return self.shuffle(first, [0] * LANES)
 
+    def spread(self, word: Value) -> Value:
+        """An int32 in every lane."""
+        first = self.ir.insert_element(ir.Constant(INTS, ir.Undefined), word, ir.Constant(I32, 0))
+        return self.shuffle(first, [0] * LANES)
+
     def shuffle(self, value: Value, lanes: list[int]) -> Value:
         """Lanes of `value` in another order."""
         mask = ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
@@ -185,6 +195,11 @@ class Emitter:
             value = self.fma(value, rest, self.vector(term))
         exponent = self.ir.shl(self.ir.fptosi(power, INTS), ir.Constant(INTS, [23] * LANES))
         return self.ir.bitcast(self.ir.add(self.ir.bitcast(value, INTS), exponent), VECTOR)
+
+    def tanh(self, x: Value) -> Value:
+        """Within 2e-7."""
+        one, two = self.vector(1.0), self.vector(2.0)
+        return self.ir.fsub(one, self.ir.fdiv(two, self.ir.fadd(one, self.exp(self.ir.fmul(x, two)))))
 
     def to_bfloat16(self, part: Value) -> Value:
         """Round to the nearest, ties to even; as 16-bit integers."""
@@ -256,6 +271,11 @@ class Kernel:
 def threads_for(pieces: int) -> int:
     """Threads worth waking for so many pieces of work."""
     return max(1, min(torch.get_num_threads(), pieces))
+
+
+def float_bits(value: float) -> int:
+    """What `Emitter.real` reads."""
+    return int.from_bytes(struct.pack("<f", value), "little")
 
 
 @cache

@@ -1,4 +1,7 @@
-"""Residual norms and attention of decode rows on CPUs, each one compiled kernel."""
+"""Attention of a few new tokens of each sequence on CPUs: one compiled kernel."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from llvmlite import ir
@@ -7,6 +10,7 @@ from torch import Tensor
 from kernels.cpu.compiler import (
     F32,
     I16,
+    I32,
     I64,
     INTS,
     LANES,
@@ -15,104 +19,102 @@ from kernels.cpu.compiler import (
     Emitter,
     Value,
     compiled,
+    float_bits,
     threads_for,
 )
+from kernels.cpu.norm import inverse_length
 from kernels.reference.paged_kv import PagedKV
 
 _HALVES = ir.VectorType(ir.HalfType(), LANES)
 _HIDDEN = -1e30
-_NORM_ROWS_PER_THREAD = 16
+_NORM_BEFORE, _NORM_AFTER = 1, 2
+_PARTS_TOGETHER = 8
+"""Vectors of a value whose sums stay in registers."""
 
 
-def add_norm(residual: Tensor, delta: Tensor | None, weight: Tensor, eps_length: Tensor) -> Tensor:
-    """residual float32 [T, dim] += delta, in place; returns its RMS norm (weight holds sqrt(dim))."""
-    rows, dim = residual.shape
-    out = torch.empty_like(residual)
-    _norm_kernel(delta is not None)(
-        threads_for(rows // _NORM_ROWS_PER_THREAD), rows, 1, dim, residual.data_ptr(),
-        0 if delta is None else delta.data_ptr(), weight.data_ptr(), eps_length.data_ptr(), out.data_ptr(),
-    )  # fmt: skip
-    return out
+@dataclass(frozen=True, slots=True)
+class DecodeTables:
+    """Where the S sequences of a decode pass lie, each with its token and the drafts behind it."""
+
+    tables: Tensor
+    """int64 [S, W]; blocks that are behind a window are not read."""
+    starts: Tensor
+    """int64 [S + 1], the first row of each sequence."""
+    contexts: Tensor
+    """int64 [S], context of that row."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNorm:
+    """The RMS norm of queries and keys."""
+
+    scaled: Tensor
+    """[q_heads + kv_heads, dim], with sqrt(dim)."""
+    eps_length: Tensor
+    rotated: bool
+    """Whether it follows the rotation."""
+
+    @property
+    def parameters(self) -> tuple[int, int, int]:
+        """As the kernel takes them."""
+        kind = _NORM_AFTER if self.rotated else _NORM_BEFORE
+        return kind, self.scaled.data_ptr(), self.eps_length.data_ptr()
 
 
 def attend_decode(
     qkv: Tensor,
     rotation: Tensor,
-    norm: tuple[Tensor, Tensor] | None,
+    norm: HeadNorm | None,
     kv: PagedKV,
     layer: int,
-    tables: Tensor,
-    starts: Tensor,
-    contexts: Tensor,
-    scale: float,
+    tables: DecodeTables,
+    factors: Tensor,
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
 ) -> Tensor:
-    """A few new tokens of each sequence: norm and rotate q and k, write k and v, attend causally.
+    """Norm and rotate q and k, write k and v, attend causally to the last `window` tokens, or to all.
 
-    qkv float32 [T, (q_heads + 2 kv_heads) * dim]; rotation complex64 [T, dim / 2]; norm the weights
-    [q_heads + kv_heads, dim] and the length of eps; tables int64 [S, W]; starts int64 [S + 1], each
-    sequence's first row; contexts int64 [S], of that row → float32 [T, q_heads * dim]. A block and
-    the dimension are multiples of 16. A row's result is the same with and without rows behind it.
+    qkv float32 [T, (q_heads + 2 kv_heads) * dim]; rotation complex64 [T, dim / 2]; factors float32 [T],
+    what each row's queries are multiplied by; sinks float32 [q_heads] → float32 [T, q_heads * dim]. A
+    block and the dimension are multiples of 16. A row's result is the same with and without rows behind it.
     """
     rows, dim = qkv.shape[0], kv.head_dim
     q_heads = qkv.shape[1] // dim - 2 * kv.kv_heads
-    cache_layer = kv.layers[layer]
+    groups, cache_layer = q_heads // kv.kv_heads, kv.layers[layer]
     out = torch.empty(rows, q_heads * dim)
-    items = tables.shape[0] * kv.kv_heads
-    scale_at = torch.tensor(scale)
-    attention_kernel(dim, norm is not None, cache_layer.dtype)(
-        threads_for(items), items, 1, kv.kv_heads, q_heads // kv.kv_heads, kv.block_size, qkv.data_ptr(),
-        rotation.data_ptr(), *((0, 0) if norm is None else (part.data_ptr() for part in norm)),
-        scale_at.data_ptr(), cache_layer.data_ptr(), cache_layer.shape[1], tables.data_ptr(),
-        tables.shape[1], starts.data_ptr(), contexts.data_ptr(), out.data_ptr(),
+    items = tables.tables.shape[0] * kv.kv_heads
+    # Where threads would be idle, heads that share keys are shared out too: each writes the same keys.
+    members = groups if items >= torch.get_num_threads() else 1
+    items *= groups // members
+    normed = (0, 0, 0) if norm is None else norm.parameters
+    attention_kernel(dim, cache_layer.dtype)(
+        threads_for(items), items, 1, kv.kv_heads, groups, members, kv.block_size, qkv.data_ptr(),
+        rotation.data_ptr(), *normed, factors.data_ptr(), cache_layer.data_ptr(), cache_layer.shape[1],
+        tables.tables.data_ptr(), tables.tables.shape[1], tables.starts.data_ptr(),
+        tables.contexts.data_ptr(), window, float_bits(softcap),
+        0 if sinks is None else sinks.data_ptr(), out.data_ptr(),
     )  # fmt: skip
     return out
 
 
 @compiled
-def _norm_kernel(added: bool) -> ir.Module:
-    """One thread takes rows."""
-    e = Emitter(f"add_norm_{int(added)}")
-    rows, chunk, dim = (e.parameter(index) for index in range(1, 4))
-    residual, delta, weight, eps_length, out = (e.pointer(index) for index in range(4, 9))
-    with e.pieces(rows, chunk) as row:
-        start = e.ir.mul(row, dim)
-        line, normed = e.address(residual, start), e.address(out, start)
-        squares = e.variable(e.vector(0.0))
-        with e.loop(e.const(0), dim, LANES) as column:
-            value = e.load(e.address(line, column))
-            if added:
-                value = e.ir.fadd(value, e.load(e.address(e.address(delta, start), column)))
-                e.store(value, e.address(line, column))
-            e.ir.store(e.fma(value, value, e.ir.load(squares, typ=VECTOR)), squares)
-        factor = _inverse_length(e, e.ir.load(squares, typ=VECTOR), eps_length)
-        with e.loop(e.const(0), dim, LANES) as column:
-            value = e.ir.fmul(e.load(e.address(line, column)), factor)
-            value = e.ir.fmul(value, e.load(e.address(weight, column)))
-            e.store(value, e.address(normed, column))
-    return e.finish()
-
-
-def _inverse_length(e: Emitter, squares: Value, eps_length: Value) -> Value:
-    """1 / sqrt(sum of squares + eps_length²) in every lane."""
-    length = e.splat(e.load(eps_length, F32))
-    total = e.fma(length, length, e.splat(e.sum(squares)))
-    return e.ir.fdiv(e.vector(1.0), e.call("llvm.sqrt", total))
-
-
-@compiled
-def attention_kernel(dim: int, normed: bool, dtype: torch.dtype) -> ir.Module:
+def attention_kernel(dim: int, dtype: torch.dtype) -> ir.Module:
     """One thread takes (sequence, kv head) pairs; each row in turn reads what those before it wrote."""
-    e = Emitter(f"attend_{dim}_{int(normed)}_{str(dtype).removeprefix('torch.')}")
-    items, chunk, kv_heads, groups, block_size = (e.parameter(index) for index in range(1, 6))
-    qkv, rotation, weight, eps_length, scale, layer = (e.pointer(index) for index in range(6, 12))
-    slots, tables, width = e.parameter(12), e.pointer(13), e.parameter(14)
-    starts, contexts, out = e.pointer(15), e.pointer(16), e.pointer(17)
+    e = Emitter(f"attend_{dim}_{str(dtype).removeprefix('torch.')}")
+    items, chunk, kv_heads, groups, members, block_size = (e.parameter(index) for index in range(1, 7))
+    qkv, angles = e.pointer(7), e.pointer(8)
+    heads = _Heads(e, dim, e.parameter(9), e.pointer(10), e.pointer(11))
+    factors, layer, slots = e.pointer(12), e.pointer(13), e.parameter(14)
+    tables, width, starts, contexts = e.pointer(15), e.parameter(16), e.pointer(17), e.pointer(18)
+    window, scores, out = e.parameter(19), _Scores(e, e.real(20), e.pointer(21)), e.pointer(22)
     q_heads = e.ir.mul(groups, kv_heads)
     line_size = e.ir.mul(e.ir.add(q_heads, e.ir.add(kv_heads, kv_heads)), e.const(dim))
-    factor = e.splat(e.load(scale, F32))
-    buffer = e.array(LANES)
+    parts = e.ir.sdiv(groups, members)
     with e.pieces(items, chunk) as item:
-        sequence, head = e.ir.sdiv(item, kv_heads), e.ir.srem(item, kv_heads)
+        pair, part = e.ir.sdiv(item, parts), e.ir.srem(item, parts)
+        sequence, head = e.ir.sdiv(pair, kv_heads), e.ir.srem(pair, kv_heads)
+        value_head = e.ir.add(head, kv_heads)
         table = e.address(tables, e.ir.mul(sequence, width), I64)
         first_context = e.load(e.address(contexts, sequence, I64), I64)
         first = e.load(e.address(starts, sequence, I64), I64)
@@ -123,51 +125,164 @@ def attention_kernel(dim: int, normed: bool, dtype: torch.dtype) -> ir.Module:
             slot = e.ir.add(e.ir.mul(block, block_size), e.ir.srem(position, block_size))
             return e.ir.mul(e.ir.add(e.ir.mul(of, slots), slot), e.const(dim))
 
+        pages = _Pages(e, dim, dtype, layer, lambda at: (place(at, head), place(at, value_head)))
         with e.loop(first, end) as row:
             context = e.ir.add(first_context, e.ir.sub(row, first))
-            line = e.address(qkv, e.ir.mul(row, line_size))
-            angles = e.address(rotation, e.ir.mul(row, e.const(dim)))
-
-            def rotated(number: Value, line: Value = line, angles: Value = angles) -> list[Value]:
-                at = e.ir.mul(number, e.const(dim))
-                scales = e.address(weight, at) if normed else None
-                return _rotate(e, _head(e, e.address(line, at), dim), angles, scales, eps_length)
-
-            value_head = e.ir.add(head, kv_heads)
-            newest = e.ir.sub(context, e.const(1))
-            key = rotated(e.ir.add(head, q_heads))
-            value_at = e.ir.mul(e.ir.add(value_head, q_heads), e.const(dim))
-            _write(e, key, layer, place(newest, head), dtype)
-            _write(e, _head(e, e.address(line, value_at), dim), layer, place(newest, value_head), dtype)
-            with e.loop(e.const(0), groups) as member:
-                number = e.ir.add(e.ir.mul(head, groups), member)
-                query = [e.ir.fmul(part, factor) for part in rotated(number)]
-                running = _Softmax(e, dim)
-                with e.loop(e.const(0), context, LANES) as position:
-                    count = e.smaller(e.ir.sub(context, position), e.const(LANES))
-                    keys, values = place(position, head), place(position, value_head)
-                    e.store(e.vector(_HIDDEN), buffer)
-                    with e.loop(e.const(0), count) as index:
-                        parts = _read(e, layer, e.ir.add(keys, e.ir.mul(index, e.const(dim))), dim, dtype)
-                        e.store(_dot(e, query, parts), e.address(buffer, index))
-                    e.store(running.step(e.load(buffer)), buffer)
-                    with e.loop(e.const(0), count) as index:
-                        parts = _read(e, layer, e.ir.add(values, e.ir.mul(index, e.const(dim))), dim, dtype)
-                        running.add(e.splat(e.load(e.address(buffer, index), F32)), parts)
-                at = e.ir.add(e.ir.mul(row, q_heads), number)
-                target = e.address(out, e.ir.mul(at, e.const(dim)))
-                for part, value in enumerate(running.result()):
-                    e.store(value, e.address(target, e.const(LANES * part)))
+            heads.begin(
+                e.address(qkv, e.ir.mul(row, line_size)), e.address(angles, e.ir.mul(row, e.const(dim)))
+            )
+            pages.append(e.ir.sub(context, e.const(1)), heads.rotated(e.ir.add(head, q_heads)),
+                         heads.plain(e.ir.add(value_head, q_heads)))  # fmt: skip
+            factor = e.splat(e.load(e.address(factors, row), F32))
+            seen = _seen_from(e, context, window)
+            start = e.ir.add(e.ir.mul(head, groups), e.ir.mul(part, members))
+            with e.loop(start, e.ir.add(start, members)) as number:
+                query = [e.ir.fmul(value, factor) for value in heads.rotated(number)]
+                target = e.ir.mul(e.ir.add(e.ir.mul(row, q_heads), number), e.const(dim))
+                mean = pages.attend(query, seen, context, scores, number)
+                _put(e, mean, e.address(out, target))
     return e.finish()
+
+
+def _seen_from(e: Emitter, context: Value, window: Value) -> Value:
+    """The first position that is seen."""
+    behind = e.ir.sub(context, window)
+    hides = e.ir.and_(e.ir.icmp_signed(">", window, e.const(0)), e.ir.icmp_signed(">", behind, e.const(0)))
+    return e.ir.select(hides, behind, e.const(0))
+
+
+class _Heads:
+    """Heads of one row after their norm and rotation."""
+
+    def __init__(self, e: Emitter, dim: int, kind: Value, weight: Value, eps_length: Value) -> None:
+        self.e, self.dim, self.kind, self.weight, self.eps_length = e, dim, kind, weight, eps_length
+        self.line: Value = None
+        self.angles: Value = None
+
+    def begin(self, line: Value, angles: Value) -> None:
+        """Heads of another row."""
+        self.line, self.angles = line, angles
+
+    def plain(self, number: Value) -> list[Value]:
+        """As it is."""
+        e = self.e
+        return _head(e, e.address(self.line, e.ir.mul(number, e.const(self.dim))), self.dim)
+
+    def rotated(self, number: Value) -> list[Value]:
+        """Norm before or after, or none."""
+        parts = self._normed(_NORM_BEFORE, number, self.plain(number))
+        return self._normed(_NORM_AFTER, number, self._turned(parts))
+
+    def _normed(self, kind: int, number: Value, parts: list[Value]) -> list[Value]:
+        e = self.e
+        places = [e.variable(part) for part in parts]
+        with e.ir.if_then(e.ir.icmp_signed("==", self.kind, e.const(kind))):
+            squares = e.vector(0.0)
+            for part in parts:
+                squares = e.fma(part, part, squares)
+            factor = inverse_length(e, squares, self.eps_length)
+            scales = _head(e, e.address(self.weight, e.ir.mul(number, e.const(self.dim))), self.dim)
+            for place, part, scale in zip(places, parts, scales, strict=True):
+                e.ir.store(e.ir.fmul(e.ir.fmul(part, factor), scale), place)
+        return [e.ir.load(place, typ=VECTOR) for place in places]
+
+    def _turned(self, parts: list[Value]) -> list[Value]:
+        """Neighbours turned by (cos, sin) pairs."""
+        e = self.e
+        even = [lane - lane % 2 for lane in range(LANES)]
+        signs = ir.Constant(VECTOR, [-1.0, 1.0] * (LANES // 2))
+        turned = []
+        for part, pairs in zip(parts, _head(e, self.angles, self.dim), strict=True):
+            sine = e.ir.fmul(e.shuffle(pairs, [lane + 1 for lane in even]), signs)
+            swapped = e.shuffle(part, [lane ^ 1 for lane in range(LANES)])
+            turned.append(e.fma(part, e.shuffle(pairs, even), e.ir.fmul(swapped, sine)))
+        return turned
+
+
+class _Scores:
+    """What becomes of the products of queries and keys; `sinks` may be 0."""
+
+    def __init__(self, e: Emitter, softcap: Value, sinks: Value) -> None:
+        self.e, self.softcap, self.sinks = e, softcap, sinks
+        self.buffer = e.array(LANES)
+
+    def of(self, begin: Value, end: Value) -> Value:
+        """Those in the buffer's lanes from `begin` to `end`, the others hidden."""
+        e = self.e
+        place = e.variable(e.load(self.buffer))
+        capped = e.ir.fcmp_unordered("!=", self.softcap, ir.Constant(F32, 0.0))
+        with e.ir.if_then(capped):
+            cap = e.splat(self.softcap)
+            e.ir.store(e.ir.fmul(e.tanh(e.ir.fdiv(e.ir.load(place, typ=VECTOR), cap)), cap), place)
+        lanes = ir.Constant(INTS, list(range(LANES)))
+        first, last = (e.spread(e.ir.trunc(at, I32)) for at in (begin, end))
+        seen = e.ir.and_(e.ir.icmp_signed(">=", lanes, first), e.ir.icmp_signed("<", lanes, last))
+        return e.ir.select(seen, e.ir.load(place, typ=VECTOR), e.vector(_HIDDEN))
+
+    def sink(self, number: Value) -> tuple[Value, Value]:
+        """(score, weight) of a head's sink in every lane: the weight is shared by all."""
+        e = self.e
+        highest, total = e.variable(e.vector(_HIDDEN)), e.variable(e.vector(0.0))
+        with e.ir.if_then(e.ir.icmp_signed("!=", e.ir.ptrtoint(self.sinks, I64), e.const(0))):
+            e.ir.store(e.splat(e.load(e.address(self.sinks, number), F32)), highest)
+            e.ir.store(e.vector(1.0 / LANES), total)
+        return e.ir.load(highest, typ=VECTOR), e.ir.load(total, typ=VECTOR)
+
+
+_Places = Callable[[Value], tuple[Value, Value]]
+"""Where key and value of a position lie in a layer's memory."""
+
+
+class _Pages:
+    """Keys and values of one sequence and kv head."""
+
+    def __init__(
+        self,
+        e: Emitter,
+        dim: int,
+        dtype: torch.dtype,
+        layer: Value,
+        places: Callable[[Value], tuple[Value, Value]],
+    ) -> None:
+        self.e, self.dim, self.dtype, self.layer, self.places = e, dim, dtype, layer, places
+
+    def append(self, position: Value, key: list[Value], value: list[Value]) -> None:
+        """Write one token's."""
+        for parts, at in zip((key, value), self.places(position), strict=True):
+            _write(self.e, parts, self.layer, at, self.dtype)
+
+    def attend(
+        self, query: list[Value], seen: Value, context: Value, scores: _Scores, number: Value
+    ) -> list[Value]:
+        """The mean of the values of positions from `seen` to `context`; 16 positions lie in one block."""
+        e = self.e
+        running = _Softmax(e, self.dim, *scores.sink(number))
+        with e.loop(e.ir.and_(seen, e.const(-LANES)), context, LANES) as position:
+            begin = e.ir.sub(e.ir.select(e.ir.icmp_signed(">", seen, position), seen, position), position)
+            end = e.smaller(e.ir.sub(context, position), e.const(LANES))
+            keys, values = self.places(position)
+            with e.loop(begin, end) as index:
+                key = _read(e, self.layer, self._line(keys, index), range(self.dim // LANES), self.dtype)
+                e.store(_dot(e, query, key), e.address(scores.buffer, index))
+            e.store(running.step(scores.of(begin, end)), scores.buffer)
+            for first in range(0, self.dim // LANES, _PARTS_TOGETHER):
+                parts = range(first, min(first + _PARTS_TOGETHER, self.dim // LANES))
+                with e.loop(begin, end) as index:
+                    weight = e.splat(e.load(e.address(scores.buffer, index), F32))
+                    value = _read(e, self.layer, self._line(values, index), parts, self.dtype)
+                    running.add(weight, parts, value)
+        return running.result()
+
+    def _line(self, start: Value, index: Value) -> Value:
+        return self.e.ir.add(start, self.e.ir.mul(index, self.e.const(self.dim)))
 
 
 class _Softmax:
     """A running softmax over the values of one query (Milakov and Gimelshein 2018)."""
 
-    def __init__(self, e: Emitter, dim: int) -> None:
+    def __init__(self, e: Emitter, dim: int, highest: Value, total: Value) -> None:
         self.e = e
-        self.highest = e.variable(e.vector(_HIDDEN))
-        self.total = e.variable(e.vector(0.0))
+        self.highest, self.total = e.variable(highest), e.variable(total)
         self.sums = [e.variable(e.vector(0.0)) for _ in range(dim // LANES)]
 
     def step(self, scores: Value) -> Value:
@@ -183,9 +298,9 @@ class _Softmax:
         e.ir.store(e.fma(e.ir.load(self.total, typ=VECTOR), shrink, weights), self.total)
         return weights
 
-    def add(self, weight: Value, values: list[Value]) -> None:
-        """One value vector."""
-        for part, value in zip(self.sums, values, strict=True):
+    def add(self, weight: Value, parts: range, values: list[Value]) -> None:
+        """Some parts of one value."""
+        for part, value in zip(self.sums[parts.start : parts.stop], values, strict=True):
             self.e.ir.store(self.e.fma(weight, value, self.e.ir.load(part, typ=VECTOR)), part)
 
     def result(self) -> list[Value]:
@@ -199,27 +314,9 @@ def _head(e: Emitter, base: Value, dim: int) -> list[Value]:
     return [e.load(e.address(base, e.const(LANES * part))) for part in range(dim // LANES)]
 
 
-def _rotate(
-    e: Emitter, parts: list[Value], angles: Value, scales: Value | None, eps_length: Value
-) -> list[Value]:
-    """Norm by `scales`, then turn neighbours by (cos, sin) pairs."""
-    if scales is not None:
-        squares = e.vector(0.0)
-        for part in parts:
-            squares = e.fma(part, part, squares)
-        factor = _inverse_length(e, squares, eps_length)
-        parts = [
-            e.ir.fmul(e.ir.fmul(part, factor), scale)
-            for part, scale in zip(parts, _head(e, scales, LANES * len(parts)), strict=True)
-        ]
-    even = [lane - lane % 2 for lane in range(LANES)]
-    signs = ir.Constant(VECTOR, [-1.0, 1.0] * (LANES // 2))
-    turned = []
-    for part, pairs in zip(parts, _head(e, angles, LANES * len(parts)), strict=True):
-        sine = e.ir.fmul(e.shuffle(pairs, [lane + 1 for lane in even]), signs)
-        swapped = e.shuffle(part, [lane ^ 1 for lane in range(LANES)])
-        turned.append(e.fma(part, e.shuffle(pairs, even), e.ir.fmul(swapped, sine)))
-    return turned
+def _put(e: Emitter, parts: list[Value], base: Value) -> None:
+    for number, part in enumerate(parts):
+        e.store(part, e.address(base, e.const(LANES * number)))
 
 
 def _dot(e: Emitter, a: list[Value], b: list[Value]) -> Value:
@@ -229,10 +326,10 @@ def _dot(e: Emitter, a: list[Value], b: list[Value]) -> Value:
     return e.sum(total)
 
 
-def _read(e: Emitter, layer: Value, at: Value, dim: int, dtype: torch.dtype) -> list[Value]:
+def _read(e: Emitter, layer: Value, at: Value, parts: range, dtype: torch.dtype) -> list[Value]:
     if dtype is torch.float32:
-        return _head(e, e.address(layer, at), dim)
-    places = [e.address(layer, e.ir.add(at, e.const(LANES * part)), I16) for part in range(dim // LANES)]
+        return [e.load(e.address(layer, e.ir.add(at, e.const(LANES * part)))) for part in parts]
+    places = [e.address(layer, e.ir.add(at, e.const(LANES * part)), I16) for part in parts]
     if dtype is torch.float16:
         return [e.ir.fpext(e.load(place, _HALVES), VECTOR) for place in places]
     sixteen = ir.Constant(INTS, [16] * LANES)

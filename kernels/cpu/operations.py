@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
@@ -14,17 +14,22 @@ from kernels.contract import (
     PLAIN_BRANCH,
     Activation,
     Branch,
+    ExpertMatrices,
     LayerAttention,
     PassLayout,
     QuantizedMatrix,
     Rotation,
+    Routing,
 )
 from kernels.cpu.compiler import LANES, wide_registers
-from kernels.cpu.decode import add_norm, attend_decode, attention_kernel
+from kernels.cpu.decode import DecodeTables, HeadNorm, attend_decode, attention_kernel
+from kernels.cpu.experts import apply_cpu_experts, compile_experts, serves
+from kernels.cpu.norm import add_norm
 from kernels.cpu.quant_linear import MOST_ROWS, apply_quant_linear, product_kernel
 from kernels.cpu.quant_weights import QuantLinear, make_quant_linear, quant_bytes
 from kernels.quant.formats import GGMLType
 from kernels.reference.dense_linear import DenseLinear, make_dense
+from kernels.reference.experts import Experts
 from kernels.reference.gate import activate, gate, scaled
 from kernels.reference.operations import (
     DENSE_EMBEDDING_BYTES,
@@ -32,6 +37,7 @@ from kernels.reference.operations import (
     NormWeight,
     PreparedPass,
     TorchOperations,
+    temperatures,
 )
 from kernels.reference.paged_kv import PagedKV
 
@@ -53,22 +59,21 @@ class CPULinear:
 
 
 @dataclass(slots=True)
-class DecodeTables:
-    """Where the S sequences of a decode pass lie, each with its token and the drafts behind it."""
-
-    tables: Tensor
-    """int64 [S, W]."""
-    starts: Tensor
-    """int64 [S + 1], the first row of each sequence."""
-    contexts: Tensor
-    """int64 [S], context of that row."""
-
-
-@dataclass(slots=True)
 class CPUPass(PreparedPass):
     """`decode` is None for passes that read prompts."""
 
     decode: DecodeTables | None = None
+    factors: dict[tuple[float, float, int], Tensor] = field(default_factory=dict)
+    """What queries are multiplied by, float32 [T], by scale and temperature."""
+
+    def query_factors(self, attention: LayerAttention) -> Tensor:
+        """Made for the first layer of a kind."""
+        kind = attention.scale, attention.temperature, attention.temperature_length
+        if kind not in self.factors:
+            positions = self.layout.positions
+            made = torch.full(positions.shape, attention.scale)
+            self.factors[kind] = made.mul_(temperatures(attention, positions).flatten())
+        return self.factors[kind]
 
 
 class CPUOperations(TorchOperations):
@@ -96,8 +101,7 @@ class CPUOperations(TorchOperations):
     def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> PagedKV:
         """As the definition's; its attention is compiled at once."""
         if not head_dim % LANES:
-            for normed in (False, True):
-                attention_kernel(head_dim, normed, self.kv_dtype)
+            attention_kernel(head_dim, self.kv_dtype)
         return super().make_kv(num_layers, num_blocks, kv_heads, head_dim)
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
@@ -187,18 +191,35 @@ class CPUOperations(TorchOperations):
             product = open_gate(product, handle.activation)
         return scaled(product, handle.activation_scale)
 
+    def make_experts(
+        self,
+        matrices: ExpertMatrices,
+        routing: Routing,
+        activation: Activation,
+        activation_scale: float = 1.0,
+    ) -> Experts:
+        """As the definition's; their kernels are compiled at once."""
+        made = super().make_experts(matrices, routing, activation, activation_scale)
+        if serves(made):
+            compile_experts(made, self.weight_dtype)
+        return made
+
+    def experts(self, x: Tensor, handle: Experts) -> Tensor:
+        """From the file's own blocks."""
+        if not serves(handle):
+            return super().experts(x, handle)
+        return apply_cpu_experts(x.to(torch.float32), handle, self.weight_dtype)
+
     def attend(self, qkv: Tensor, prepared: Any, layer: int, attention: LayerAttention) -> Tensor:
-        """One kernel over the KV in place for passes of few tokens, where all of a context is seen."""
-        seen_whole = not attention.window and not attention.softcap and attention.sinks is None
-        others = attention.temperature or attention.norm_rotated or attention.norms_values
-        own = prepared[attention.group]
-        if own.decode is None or not seen_whole or others:
+        """One kernel over the KV in place for passes of few tokens or of decode rows alone."""
+        own, norm = prepared[attention.group], attention.qk_norm
+        if own.decode is None or attention.norms_values:
             return super().attend(qkv, prepared, layer, attention)
-        norm, tables = attention.qk_norm, own.decode
         return attend_decode(
             qkv.to(torch.float32).contiguous(), own.rotation(attention.rotation),
-            None if norm is None else (norm.scaled, norm.eps_length), own.kv, layer, tables.tables,
-            tables.starts, tables.contexts, attention.scale,
+            None if norm is None else HeadNorm(norm.scaled, norm.eps_length, attention.norm_rotated), own.kv,
+            layer, own.decode, own.query_factors(attention), attention.window, attention.softcap,
+            attention.sinks,
         )  # fmt: skip
 
 

@@ -16,8 +16,8 @@ from llvmlite import ir
 from torch import Tensor
 
 from kernels.contract import QuantizedMatrix
-from kernels.cpu.block_readers import BYTES, READERS
-from kernels.cpu.compiler import I8, I16, I64, LANES, VECTOR, Emitter, Value, compiled, threads_for
+from kernels.cpu.block_readers import BYTES, READERS, BlockScales
+from kernels.cpu.compiler import I8, I16, I32, I64, LANES, VECTOR, Emitter, Value, compiled, threads_for
 from kernels.quant.formats import FORMATS, GGMLType
 
 TILE = 2 * LANES
@@ -108,7 +108,7 @@ def unpack_kernel(type: GGMLType, dense_dtype: torch.dtype | None) -> ir.Module:
     columns = e.ir.mul(blocks, e.const(elements))
     groups = e.ir.sdiv(columns, group)
     cells = e.ir.sdiv(e.const(reader.group), group)
-    numbers = e.bytes(elements)
+    numbers, block_scales = e.bytes(elements), BlockScales(e, type)
     with e.pieces(rows, chunk) as row:
         target = e.ir.add(row, first_row)
         tile, lane = e.ir.sdiv(target, width), e.ir.add(first_lane, e.ir.srem(target, width))
@@ -119,18 +119,19 @@ def unpack_kernel(type: GGMLType, dense_dtype: torch.dtype | None) -> ir.Module:
             line = e.ir.add(e.ir.mul(row, columns), column)
             start = e.ir.add(e.ir.mul(tile, groups), e.ir.sdiv(column, group))
             block = e.address(raw, at, I8)
+            block_scales.begin(block)
             with e.loop(e.const(0), e.const(elements // reader.group)) as index:
-                scale, offset, vectors = reader.read(e, block, index)
+                scale, offset = block_scales.of(index)
                 cell = e.ir.add(start, e.ir.mul(cells, index))
                 for twin in (cell, e.ir.sub(e.ir.add(cell, cells), e.const(1))):
                     place = e.ir.add(e.ir.mul(twin, e.const(TILE)), lane)
-                    e.store(scale, e.address(scales, place))
-                    e.store(offset, e.address(offsets, place))
-                for half, vector in enumerate(vectors):
+                    for part, base in ((scale, scales), (offset, offsets)):
+                        e.store(e.ir.extract_element(part, ir.Constant(I32, 0)), e.address(base, place))
+                for half, vector in enumerate(reader.quants(e, block, index)):
                     within = e.ir.add(e.ir.mul(index, e.const(reader.group)), e.const(LANES * half))
                     e.store(e.ir.trunc(vector, BYTES), e.address(numbers, within, I8))
                     if dense_dtype is not None:
-                        values = e.fma(e.ir.sitofp(vector, VECTOR), e.splat(scale), e.splat(offset))
+                        values = e.fma(e.ir.sitofp(vector, VECTOR), scale, offset)
                         _write(e, values, dense, e.ir.add(line, within), dense_dtype)
             first = e.ir.add(e.ir.mul(tile, columns), column)
             with e.loop(e.const(0), e.const(elements)) as index:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from kernels.quant.legacy import half
 
-_IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-_E2M1_DOUBLED = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+E2M1_DOUBLED = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
 
 def _half_e4m3(byte: int) -> float:
@@ -28,7 +28,7 @@ _HALF_E4M3 = tuple(_half_e4m3(byte) for byte in range(256))
 
 def unpack_iq4_nl(blocks: Tensor, out: Tensor) -> None:
     """IQ4_NL: d * table[q]; 16-bit d, 16 bytes of nibbles."""
-    _look_up(blocks[:, 2:], _IQ4, out.view(-1, 2, 16))
+    _look_up(blocks[:, 2:], IQ4, out.view(-1, 2, 16))
     out.mul_(half(blocks, 0))
 
 
@@ -39,7 +39,7 @@ def unpack_iq4_xs(blocks: Tensor, out: Tensor) -> None:
     packed = blocks[:, 4:8]
     low = torch.stack([packed & 15, packed >> 4], dim=-1).view(-1, 8)
     scales = (low | (high << 4)).float() - 32
-    _look_up(blocks[:, 8:].view(-1, 8, 16), _IQ4, out.view(-1, 8, 2, 16))
+    _look_up(blocks[:, 8:].view(-1, 8, 16), IQ4, out.view(-1, 8, 2, 16))
     out.view(-1, 8, 32).mul_((half(blocks, 0) * scales).unsqueeze(-1))
 
 
@@ -48,14 +48,14 @@ def unpack_mxfp4(blocks: Tensor, out: Tensor) -> None:
     exponent = blocks[:, :1].int()
     subnormal = 0x00200000 << exponent.clamp(max=1)
     bits = torch.where(exponent < 2, subnormal, (exponent - 1) << 23)
-    _look_up(blocks[:, 1:], _E2M1_DOUBLED, out.view(-1, 2, 16))
+    _look_up(blocks[:, 1:], E2M1_DOUBLED, out.view(-1, 2, 16))
     out.mul_(bits.view(torch.float32))
 
 
 def unpack_nvfp4(blocks: Tensor, out: Tensor) -> None:
     """NVFP4: 4 sub-blocks of 16 four-bit floats, each with an 8-bit float as scale."""
     scales = torch.tensor(_HALF_E4M3, dtype=torch.float32, device=blocks.device)[blocks[:, :4].int()]
-    _look_up(blocks[:, 4:].view(-1, 4, 8), _E2M1_DOUBLED, out.view(-1, 4, 2, 8))
+    _look_up(blocks[:, 4:].view(-1, 4, 8), E2M1_DOUBLED, out.view(-1, 4, 2, 8))
     out.view(-1, 4, 16).mul_(scales.unsqueeze(-1))
 
 

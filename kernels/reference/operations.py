@@ -336,7 +336,7 @@ class TorchOperations:
         if norm is not None and attention.norm_rotated:
             normed.copy_(_norm(normed, norm))
         if attention.temperature:
-            heads[:, :q_heads].mul_(_temperatures(attention, prepared.layout.positions))
+            heads[:, :q_heads].mul_(temperatures(attention, prepared.layout.positions))
         new = heads[:, q_heads:].transpose(0, 1)
         kv.layers[layer].index_copy_(1, prepared.layout.slot_mapping, new.to(self.kv_dtype))
         return heads[:, :q_heads]
@@ -355,8 +355,8 @@ def _rotation_table(rotation: Rotation, positions: Tensor, pairs: int) -> Tensor
     return torch.cat([table, still], dim=1)[:, None]
 
 
-def _temperatures(attention: LayerAttention, positions: Tensor) -> Tensor:
-    """float32 [T, 1, 1]."""
+def temperatures(attention: LayerAttention, positions: Tensor) -> Tensor:
+    """What queries are multiplied by, float32 [T, 1, 1]."""
     passed = torch.log1p((positions // attention.temperature_length).to(torch.float64))
     return (1.0 + attention.temperature * passed).to(torch.float32)[:, None, None]
 

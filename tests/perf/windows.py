@@ -20,6 +20,11 @@ def held(stats: EngineStats) -> list[int]:
     return [group.bytes_used for group in stats.models[0].kv_groups]
 
 
+def all_answer(stats: EngineStats, chats: int) -> bool:
+    """Whether so many sequences decode."""
+    return sum(one.state is SequenceState.DECODE for one in stats.sequences) == chats
+
+
 def main() -> None:
     """Read all prompts, and print what is held while all chats answer."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -37,13 +42,12 @@ def main() -> None:
             prompt = tuple(words.randrange(1000, 20_000) for _ in range(args.tokens))
             params = SamplingParams(temperature=0.0)
             running.append(model.submit(Request(prompt, params, max_tokens=NEW * 40, ignore_eog=True)))
-        while any(one.state is not SequenceState.DECODE for one in engine.stats().sequences):
+        while not all_answer(engine.stats(), args.chats):
             time.sleep(0.05)
         print(f"read in {time.perf_counter() - started:.1f} s")
         # A window's pages go back when the next tick is planned.
         time.sleep(0.5)
         stats = engine.stats()
-        assert len(stats.sequences) == args.chats
         every = stats.models[0].kv_bytes_per_token * args.chats * args.tokens
         for group, count in zip(stats.models[0].kv_groups, held(stats), strict=True):
             print(f"window {group.window:6,}: {count / 1e9:.2f} GB, {group.bytes_per_token} bytes a token")

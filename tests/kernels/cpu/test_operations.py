@@ -13,6 +13,7 @@ from gguf import GGMLQuantizationType, quants
 
 from app.models.builtin import builtin_model_path
 from kernels.contract import Branch, LayerAttention, PassLayout, QuantizedMatrix, Rotation
+from kernels.cpu.block_readers import READERS
 from kernels.cpu.operations import CPUOperations
 from kernels.cpu.quant_linear import apply_quant_linear
 from kernels.cpu.quant_weights import make_quant_linear, quant_bytes
@@ -23,7 +24,9 @@ from kernels.select import operations_for
 from tests.support.passes import Passes, load_decoder
 
 CPU = torch.device("cpu")
-AFFINE = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
+AFFINE = [type.name for type in READERS]
+HALVES = [name for name in AFFINE if name != "MXFP4"]
+"""Those with float16 scales."""
 
 
 def matrix(type: GGMLType, rows: int, columns: int, seed: int = 0, order: bool = False) -> QuantizedMatrix:
@@ -31,7 +34,8 @@ def matrix(type: GGMLType, rows: int, columns: int, seed: int = 0, order: bool =
     rng = np.random.default_rng(seed)
     block = FORMATS[type]
     raw = rng.integers(0, 256, (rows * columns // block.elements, block.nbytes), dtype=np.uint8)
-    halves = {"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2)}
+    raw[:, 0] = rng.integers(112, 124, len(raw))
+    halves = {"MXFP4": (), "Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,), "Q4_1": (0, 2), "Q5_1": (0, 2)}
     default = (0, 2) if type.name in ("Q4_K", "Q5_K") else (0,)
     for at in halves.get(type.name, default):
         scale = rng.uniform(0.005, 0.015, len(raw)).astype(np.float16)
@@ -116,8 +120,8 @@ def test_a_row_does_not_depend_on_the_others():
 
 def test_types_and_shapes_that_do_not_fit_stay_dense():
     assert make_quant_linear([matrix(GGMLType.Q8_0, 48, 64)], None, gated=False) is None
-    raw = torch.randint(0, 256, (32 * 64 // 32 * 18,), dtype=torch.uint8)
-    assert make_quant_linear([QuantizedMatrix(raw, GGMLType.IQ4_NL, (32, 64))], None, gated=False) is None
+    raw = torch.randint(0, 256, (32 * 64 // 64 * 36,), dtype=torch.uint8)
+    assert make_quant_linear([QuantizedMatrix(raw, GGMLType.NVFP4, (32, 64))], None, gated=False) is None
     values = torch.from_numpy(quants.quantize(np.ones((32, 64), np.float32), GGMLQuantizationType.F16))
     half = QuantizedMatrix(values.view(torch.uint8).reshape(-1), GGMLType.F16, (32, 64))
     assert make_quant_linear([half], None, gated=False) is None and quant_bytes(GGMLType.F16, (32, 64)) == 0
@@ -206,6 +210,58 @@ def test_tokens_of_one_pass_attend_as_one_by_one(kind: type[TorchOperations], kv
             assert relative(together[first + number], row) < (1e-6 if kv_dtype == "float32" else 1e-3)
         first += count
     assert relative(written, kv.layers[0]) < 1e-6
+
+
+KINDS = {
+    "window": {"window": 40},
+    "narrow": {"window": 5},
+    "softcap": {"softcap": 3.0},
+    "sinks": {"sinks": True},
+    "temperature": {"temperature": 0.4, "temperature_length": 16},
+    "norm": {"norm": "before"},
+    "rotated norm": {"norm": "after", "norm_rotated": True},
+    "all": {"window": 24, "softcap": 2.0, "sinks": True, "temperature": 0.3, "norm": "after",
+            "norm_rotated": True, "temperature_length": 8},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("dim", "heads"), [(64, (2, 6)), (256, (1, 4)), (512, (2, 2))])
+@pytest.mark.parametrize("kind", KINDS)
+def test_attention_of_every_kind_equals_definition(kind: str, dim: int, heads: tuple[int, int]):
+    """Beside drafts, a rotation with a magnitude; blocks behind a window are gone."""
+    torch.manual_seed(dim)
+    settings, (kv_heads, q_heads) = dict(KINDS[kind]), heads
+    window, lens, contexts = settings.get("window", 0), [1, 3, 1, 2], [100, 66, 3, 2]
+    tables = [[7 * i + j + 1 for j in range(-(-context // 16))] for i, context in enumerate(contexts)]
+    places = [range(end - count, end) for count, end in zip(lens, contexts, strict=True)]
+    pages = torch.full((2 * kv_heads, 30 * 16, dim), float("nan"))
+    for table, place in zip(tables, places, strict=True):
+        for position in range(place[0]):
+            pages[:, table[position // 16] * 16 + position % 16] = torch.randn(2 * kv_heads, dim)
+        gone = max(0, place[0] + 1 - window) // 16 if window else 0
+        for number in table[:gone]:
+            pages[:, number * 16 : number * 16 + 16] = float("nan")
+        table[:gone] = [0] * gone
+    slots = [t[p // 16] * 16 + p % 16 for t, place in zip(tables, places, strict=True) for p in place]
+    positions = torch.tensor([p for place in places for p in place])
+    layout = PassLayout(lens, contexts, tables, 4, positions, torch.tensor(slots))
+    rotations = [Rotation(torch.rand(dim // 2 - 3, dtype=torch.float64), 1.3, "adjacent")]
+    qkv, norm = torch.randn(7, (q_heads + 2 * kv_heads) * dim), settings.pop("norm", None)
+    sinks = torch.tensor([3.0, -2.0] * q_heads)[:q_heads] if settings.pop("sinks", False) else None
+    weight, results = torch.rand(q_heads + kv_heads, dim) + 0.5, []
+    for made in (CPUOperations, TorchOperations):
+        ops = made(CPU, "float32", "float32", 16)
+        kv = ops.make_kv(1, 30, kv_heads, dim)
+        kv.layers[0].copy_(pages)
+        if made is TorchOperations:
+            kv.layers[0][:, :16] = 0
+        attention = LayerAttention(
+            0, dim**-0.5, sinks=sinks, qk_norm=ops.make_norm(weight, 1e-6) if norm else None, **settings
+        )
+        results.append(ops.attend(qkv.clone(), ops.prepare([layout], [kv], rotations), 0, attention))
+        results.append(kv.layers[0][:, torch.tensor(slots)])
+    assert relative(results[0], results[2]) < 3e-6
+    assert relative(results[1], results[3]) < 1e-6
 
 
 def test_a_machine_without_a_compiler_says_so(monkeypatch):

@@ -8,7 +8,7 @@ pytest.importorskip("llvmlite")
 from kernels.cpu.operations import CPUOperations
 from kernels.cpu.quant_weights import LANES, TILE, QuantLinear, make_quant_linear, quant_bytes
 from kernels.quant.formats import FORMATS, GGMLType
-from tests.kernels.cpu.test_operations import AFFINE, CPU, matrix, plain
+from tests.kernels.cpu.test_operations import AFFINE, CPU, HALVES, matrix, plain
 
 ROWS, COLUMNS = 64, 512
 
@@ -43,7 +43,7 @@ def test_quants_and_dense_weights_are_the_files_values(name: str, other: str, ga
         assert made.nbytes <= max(2 * quant_bytes(part.type, part.shape) for part in parts)
 
 
-@pytest.mark.parametrize("name", AFFINE)
+@pytest.mark.parametrize("name", HALVES)
 def test_scales_of_every_size_are_read_as_the_definition_reads_them(name: str):
     """Tiny and negative ones among them."""
     type = GGMLType[name]
@@ -62,7 +62,7 @@ def test_scales_of_every_size_are_read_as_the_definition_reads_them(name: str):
 
 
 @pytest.mark.parametrize("scale", [float("inf"), float("nan")])
-@pytest.mark.parametrize("name", AFFINE)
+@pytest.mark.parametrize("name", HALVES)
 def test_scales_that_are_not_finite_are_left_to_the_definition(name: str, scale: float):
     type = GGMLType[name]
     broken = matrix(type, ROWS, COLUMNS)
@@ -72,6 +72,19 @@ def test_scales_that_are_not_finite_are_left_to_the_definition(name: str, scale:
     handle = CPUOperations(CPU, "float32", "float32", 32).make_linear([broken], None)
     assert handle.quantised is None
     assert torch.equal(handle.dense.product(torch.zeros(1, COLUMNS))[:, 1:], torch.zeros(1, ROWS - 1))
+
+
+def test_powers_of_two_are_read_as_the_definition_reads_them():
+    """Those of MXFP4: the smallest are subnormal, the largest is too large for the least of its values."""
+    whole = matrix(GGMLType.MXFP4, ROWS, COLUMNS)
+    powers = whole.raw.view(-1, 17)[:, 0]
+    powers.copy_(torch.arange(len(powers)) % 250)
+    dense = torch.empty(ROWS, COLUMNS)
+    made = make_quant_linear([whole], None, False, dense)
+    assert made is not None and torch.equal(dense, plain([whole]))
+    assert torch.equal(dequantised(made), plain([whole]))
+    powers[3] = 255
+    assert make_quant_linear([whole], None, False) is None
 
 
 def test_embeddings_are_the_files_values():
