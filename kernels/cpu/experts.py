@@ -14,7 +14,7 @@ from kernels.contract import QuantizedMatrix
 from kernels.cpu.compiler import LANES, threads_for
 from kernels.cpu.expert_rows import ROW_TYPES, down_kernel, open_kernel, rows_kernel
 from kernels.quant.formats import GGMLType
-from kernels.reference.experts import Experts, route
+from kernels.reference.experts import Experts, chosen
 from kernels.reference.gate import gate, scaled
 
 _PIECES_PER_THREAD = 8
@@ -55,10 +55,11 @@ def compile_experts(experts: Experts, dtype: torch.dtype) -> None:
         rows_kernel(type, dtype)
 
 
-def apply_cpu_experts(x: Tensor, experts: Experts, dtype: torch.dtype) -> Tensor:
+def apply_cpu_experts(
+    x: Tensor, experts: Experts, dtype: torch.dtype, routed: Tensor | None = None
+) -> Tensor:
     """x float32 [T, hidden] → float32 [T, hidden], as `kernels.reference.experts.apply_experts`."""
-    logits = F.linear(x, experts.router, experts.router_bias)
-    ids, weights = route(logits, experts.selection_bias, experts.routing)
+    ids, weights = chosen(x if routed is None else routed, experts)
     pairs = _sorted_pairs(ids, weights)
     if len(pairs.tokens) <= _MOST_ROWS[dtype] * len(pairs.experts):
         return _by_rows(x.contiguous(), experts, pairs)

@@ -204,11 +204,11 @@ class CPUOperations(TorchOperations):
             compile_experts(made, self.weight_dtype)
         return made
 
-    def experts(self, x: Tensor, handle: Experts) -> Tensor:
+    def experts(self, x: Tensor, handle: Experts, routed: Tensor | None = None) -> Tensor:
         """From the file's own blocks."""
         if not serves(handle):
-            return super().experts(x, handle)
-        return apply_cpu_experts(x.to(torch.float32), handle, self.weight_dtype)
+            return super().experts(x, handle, routed)
+        return apply_cpu_experts(x.to(torch.float32), handle, self.weight_dtype, routed)
 
     def attend(self, qkv: Tensor, prepared: Any, layer: int, attention: LayerAttention) -> Tensor:
         """One kernel over the KV in place for passes of few tokens or of decode rows alone."""

@@ -106,12 +106,16 @@ def _open_experts(ranked: Tensor, routing: Routing) -> Tensor:
     return chosen[:, :, None].expand_as(grouped).flatten(1)
 
 
+def chosen(routed: Tensor, experts: Experts) -> tuple[Tensor, Tensor]:
+    """What a router that reads `routed` float32 [T, hidden] chooses: ids int64 and weights [T, used]."""
+    logits = F.linear(routed, experts.router, experts.router_bias)
+    ids, weights = route(logits, experts.selection_bias, experts.routing)
+    return ids, weights if experts.factors is None else weights * experts.factors[ids]
+
+
 def apply_experts(x: Tensor, experts: Experts, routed: Tensor | None = None) -> Tensor:
     """x float32 [T, hidden] → float32 [T, hidden]; a token's experts are added up in order of their ids."""
-    logits = F.linear(x if routed is None else routed, experts.router, experts.router_bias)
-    ids, weights = route(logits, experts.selection_bias, experts.routing)
-    if experts.factors is not None:
-        weights = weights * experts.factors[ids]
+    ids, weights = chosen(x if routed is None else routed, experts)
     out = torch.zeros_like(x)
     for expert in ids.unique().tolist():
         tokens, slots = (ids == expert).nonzero(as_tuple=True)
