@@ -31,6 +31,15 @@ _OVER = (State.DONE, State.CANCELLED)
 _Row = TypeVar("_Row", ModelFile, Fetchable)
 
 
+class _Filter(Input):
+    """A line that leaves `p` to the picker where that means a fetch."""
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        """Tell whether a key writes."""
+        mine = super().check_consume_key(key, character)
+        return mine and not (key == "p" and self.screen.check_action("pause", ()))
+
+
 class ModelPicker(ModalScreen[Path | None]):
     """Returns the path of the chosen file."""
 
@@ -64,7 +73,9 @@ class ModelPicker(ModalScreen[Path | None]):
         """A line to filter with, the list, and where the files come from."""
         with Vertical(classes="dialog"):
             yield Static("Open a model in this chat", classes="heading")
-            yield Input(placeholder="Filter, a .gguf file's path, hf:OWNER/REPO or an address", compact=True)
+            yield _Filter(
+                placeholder="Filter, a .gguf file's path, hf:OWNER/REPO or an address", compact=True
+            )
             yield Static("", id="columns")
             yield PickList(id="models", markup=False, compact=True)
             yield Static("Looking for models…", id="foot", classes="foot")
@@ -139,6 +150,9 @@ class ModelPicker(ModalScreen[Path | None]):
         self._show([*found, *heading, *fetchable])
 
     def _all_fetchable(self) -> list[Fetchable]:
+        if not self._searched:
+            # What is highlighted before the models are there would stay so.
+            return []
         known = {row.what for row in self._fetchable}
         jobs = [job for what, job in self._fetching.jobs.items() if what not in known]
         typed = [Fetchable(job.plan.what, job.plan.title) for job in jobs if job.progress.state not in _OVER]
