@@ -30,13 +30,14 @@ class FetchDesk:
         self._at = ""
         self._plan: Plan | None = None
         self._said = ""
+        self._asking = False
         self._stop = Stop()
 
     def move_to(self, key: str) -> None:
         """Another row is highlighted: what was asked about the one before is over."""
         if key != self._at:
             self.leave()
-            self._at, self._plan, self._said = key, None, ""
+            self._at, self._plan, self._said, self._asking = key, None, "", False
 
     def leave(self) -> None:
         """Ask no server any more."""
@@ -54,8 +55,8 @@ class FetchDesk:
         if plan is not None:
             self._plan, self._said = None, ""
             return plan.what if self._start(plan) else ""
-        if not self._said.endswith("…"):
-            self._said = f"Asking for {row.title}…"
+        if not self._asking:
+            self._asking, self._said = True, f"Asking for {row.title}…"
             self._stop = Stop()
             self._screen.run_worker(self._ask(row, self._stop), exclusive=True, group="plan")
         self._changed()
@@ -118,9 +119,10 @@ class FetchDesk:
         except Stopped:
             return
         except FetchError as error:
-            self._said = str(error)
+            self._plan, self._said = None, str(error)
         else:
             self._plan, self._said = plan, _question(plan, self.stock.free)
+        self._asking = False
         self._changed()
 
 
