@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, TextIO
 from app.chat.reasoning import Part, Pieces, Splitter, splitter_for
 from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
 from app.models.builtin import has_own_name, is_builtin, model_title
-from app.models.found import find, search_of
+from app.models.found import search_of
 from app.models.make import make_engine
+from app.models.mention import is_due, remember
 from app.models.speeds import SpeedStore
 from app.settings.file import Settings
-from app.settings.paths import locations, private_directory
+from app.settings.paths import locations
 from app.terminal.controls import for_stream
 from engine import Finished, FinishReason, Prompt, Request, RequestError, SamplingParams
 
@@ -61,17 +62,10 @@ def run(args: argparse.Namespace) -> int:
 def _mention_models(path: Path, args: argparse.Namespace, settings: Settings) -> None:
     """Say once, and never again, where better models come from, while the built-in one is the only one."""
     mentioned = locations().state / "models-mentioned"
-    if not is_builtin(path) or mentioned.exists():
+    if not is_builtin(path):
         return
-    if len(find(search_of(settings, locations(), args.models_folder))) > 1:
-        return
-    try:
-        private_directory(mentioned.parent)
-        mentioned.touch(exist_ok=False)
-    except OSError:
-        # What cannot be remembered would be said every time.
-        return
-    say("this was the small demo model; tui-chat pull --list shows real ones that fit this computer")
+    if is_due(mentioned, search_of(settings, locations(), args.models_folder)) and remember(mentioned):
+        say("this was the small demo model; tui-chat pull --list shows real ones that fit this computer")
 
 
 def _prompt(given: str | None) -> str:

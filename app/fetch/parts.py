@@ -4,7 +4,7 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -104,6 +104,14 @@ def unfinished(folder: Path) -> list[Unfinished]:
         if notes is not None and part.is_file():
             found.append(Unfinished(notes.what, part, part.stat().st_size, notes.size))
     return found
+
+
+def drop(parts: Iterable[Unfinished]) -> None:
+    """Delete unfinished fetches. Raises `FetchError` when another process is at one of them."""
+    for begun in parts:
+        part = Part(begun.path.parent, begun.path.name.removesuffix(PART))
+        with part.open():
+            part.forget()
 
 
 def _read_notes(path: Path) -> Notes | None:

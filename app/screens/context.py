@@ -12,6 +12,7 @@ from app.models.choice import ModelChoiceError, resolve_model
 from app.models.found import ModelSearch, search_of
 from app.models.listing import ModelFile, find_models
 from app.models.loader import EngineService
+from app.screens.fetching import Fetching
 from app.settings.file import Settings
 from app.settings.paths import Locations
 from app.terminal.clipboard import CopyResult, copy_text
@@ -29,6 +30,7 @@ class AppContext:
     history: HistoryStore
     engine: EngineService
     services: Services
+    fetching: Fetching
     folders: Sequence[Path] = ()
     """Folders named on the command line."""
     chosen: Path | None = None

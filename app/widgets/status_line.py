@@ -15,7 +15,7 @@ _SHORTEST_NAME = 10
 class StatusItem:
     """What the line shows. `context` is (used, most) tokens; `kv` the share of the KV budget in use.
 
-    `unsaved`: something is written that is in no file.
+    `unsaved`: something is written that is in no file. `fetching`: which models are being fetched.
     """
 
     model: str
@@ -25,6 +25,7 @@ class StatusItem:
     kv: float | None = None
     note: str = ""
     unsaved: bool = False
+    fetching: str = ""
 
 
 class StatusLine(LineWidget):
@@ -49,7 +50,8 @@ class StatusLine(LineWidget):
         width = self.size.width
         if width:
             parts = self._parts()
-            up_to_speed = 2 + bool(self._item.quantization) + bool(self._item.note)
+            item = self._item
+            up_to_speed = 2 + bool(item.quantization) + bool(item.note) + bool(item.fetching)
             least = sum(map(cell_len, self._hints[-1])) + 3 if self._hints else 0
             while len(parts) > 2 and row_width(_joined(parts)) > width - 3 - least:
                 parts.pop(-1 if len(parts) > up_to_speed else 1)
@@ -70,6 +72,8 @@ class StatusLine(LineWidget):
             parts.append(((item.quantization, "dim"),))
         if item.note:
             parts.append(((item.note, "reading"),))
+        if item.fetching:
+            parts.append(((item.fetching, "accent"),))
         parts.append(((f"{item.tok_s:.1f}", "text" if item.tok_s else "dim"), (" tok/s", "dim")))
         if item.context is not None:
             used, most = item.context

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import SystemCommand
 from textual.screen import Screen
@@ -27,6 +27,7 @@ from app.models.port import EngineFactory, EnginePort
 from app.models.torch_start import map_torch_libraries, wait_for_libraries
 from app.screens.chat.screen import ChatScreen
 from app.screens.context import AppContext, Copy, Finder
+from app.screens.fetching import Fetching
 from app.settings import actions
 from app.settings.file import DEFAULT_THEME, EngineSettings, Settings
 from app.settings.paths import Locations, locations
@@ -39,6 +40,9 @@ from app.widgets.pick_list import Palette
 from app.window.leaving import LeavingApp
 from app.window.themes import textual_themes
 from engine import Priority
+
+if TYPE_CHECKING:
+    from app.fetch.fetch import Fetch
 
 _STYLES = (
     "app.tcss",
@@ -153,8 +157,9 @@ class ChatApp(LeavingApp):
         pump = Pump(loop, self._after_flush)
         model, folders = self._choice
         services = Services(engine, pump, history, self.settings.keys)
+        fetching = Fetching(self.places, deliver, self._on_fetch)
         context = AppContext(
-            self.settings, self.places, history, engine, services, folders, model, self.warnings
+            self.settings, self.places, history, engine, services, fetching, folders, model, self.warnings
         )
         if self._copy is not None:
             context.copy = self._copy
@@ -174,6 +179,11 @@ class ChatApp(LeavingApp):
         self.notify(message, severity="warning", timeout=10)
         if (screen := self.chat_screen) is not None:
             screen.beat.draw()
+
+    def _on_fetch(self, fetch: "Fetch") -> None:
+        """A fetch goes on or has ended."""
+        if (screen := self.chat_screen) is not None:
+            screen.fetch_changed(fetch)
 
     def _after_flush(self) -> None:
         """Show the numbers in the frame that paints the text."""
@@ -249,17 +259,20 @@ class ChatApp(LeavingApp):
         if self.context is None or self.context.services.pump.closed:
             return
         self.context.services.pump.close()
+        self.context.fetching.leave()
         if (screen := self.chat_screen) is not None:
             screen.shut_down()
         self.context.services.encoders.shutdown(wait=False, cancel_futures=True)
 
     def end_services(self) -> bool:
-        """End engine, settings and history, each within a few seconds; the terminal is already restored.
+        """End fetches, engine, settings and history, each within a few seconds; the terminal is already
+        restored.
 
         Tells whether everything that was written is saved.
         """
         if self.context is None:
             return True
+        self.context.fetching.close(_EXIT_SECONDS)
         self.context.engine.close(_EXIT_SECONDS)
         if self._settings_writer is not None:
             self._settings_writer.close(_EXIT_SECONDS)

@@ -8,6 +8,7 @@ import textual.app
 import textual.pilot
 from textual.notifications import Notification
 
+from app.fetch import catalogue, memory
 from app.screens.chat import beat
 from app.settings.file import GeneralSettings, Settings
 from app.settings.paths import HOME_VARIABLE, locations
@@ -48,7 +49,14 @@ def engine() -> FakeEngine:
 
 
 @pytest.fixture
-def make_app(home: Path, engine: FakeEngine) -> Callable[..., ChatApp]:
+def nothing_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model is offered, whatever the catalogue holds and this computer has room for."""
+    monkeypatch.setattr(catalogue, "read_catalogue", lambda own=None: ([], []))
+    monkeypatch.setattr(memory, "free_memory", lambda *_: (8 * 10**9, "memory"))
+
+
+@pytest.fixture
+def make_app(home: Path, engine: FakeEngine, nothing_to_fetch: None) -> Callable[..., ChatApp]:
     def make(settings: Settings | None = None, **options) -> ChatApp:
         settings = settings or Settings(general=GeneralSettings(restore_tabs=True))
         app = ChatApp(settings, engine_factory=lambda: engine, places=locations(), **options)

@@ -3,7 +3,7 @@
 The screen's actions are classes built on this one; each calls what it is built on and nothing else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from textual.screen import Screen
@@ -15,6 +15,7 @@ from app.screens.chat.compositor import paint_dirty_rows_only
 from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.tabs import Tabs
 from app.screens.context import AppContext
+from app.screens.fetching import Fetchable
 from app.widgets.composer import Composer
 
 _Answer = TypeVar("_Answer")
@@ -30,6 +31,8 @@ class ChatBase(Screen[None]):
         self.beat = Beat(self, context, self.tabs)
         self.composer = Composer(enter_sends=context.settings.general.enter_sends, id="composer")
         """Where the reader writes; held here, so that its text can be saved when the widget has failed."""
+        self.offered: Sequence[Fetchable] = ()
+        """Models that an empty chat offers to fetch."""
         paint_dirty_rows_only(self)
 
     @property

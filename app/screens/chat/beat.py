@@ -75,7 +75,8 @@ class Beat:
         find("#tabs", TabBar).show(items, session.conversation.id, self._frame)
         hints = actions.hints(settings.keys, busy=session.busy, paused=session.paused)
         history = self._context.history
-        status = replace(contents.status_item(session, stats), unsaved=history.unsaved)
+        fetching = self._context.fetching.words
+        status = replace(contents.status_item(session, stats), unsaved=history.unsaved, fetching=fetching)
         find("#status", StatusLine).show(status, hints)
         send, _ = actions.writing_keys(enter_sends=settings.general.enter_sends)
         width = self._screen.size.width - 2

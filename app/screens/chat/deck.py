@@ -68,12 +68,14 @@ class TranscriptDeck(Container):
         self._next_code += 1
         return blocks[index], index + 1, len(blocks)
 
-    async def show(self, session: ChatSession, welcome: Content | None = None) -> None:
-        """Bring a chat to the front; `welcome` is what an empty one says."""
+    def greet(self, welcome: Content) -> None:
+        """Have empty chats say this."""
+        self.query_one("#welcome", Static).update(welcome)
+
+    async def show(self, session: ChatSession) -> None:
+        """Bring a chat to the front."""
         self._active = session
         self._next_code = 0
-        if welcome is not None:
-            self.query_one("#welcome", Static).update(welcome)
         key = session.conversation.id
         card = self._cards.get(key)
         if card is None and session.conversation.leaf is not None:

@@ -1,7 +1,6 @@
 """The chat screen: tabs, transcript, live panel, composer and status line, and every action."""
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
@@ -16,6 +15,7 @@ from app.screens.chat.answer_actions import AnswerActions
 from app.screens.chat.bindings import bindings
 from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.kept_chats import KeptChats
+from app.screens.chat.model_actions import ModelActions
 from app.screens.context import AppContext
 from app.settings import actions
 from app.widgets.composer import Composer
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _DRAFT_SECONDS = 0.8
 
 
-class ChatScreen(KeptChats, AnswerActions):
+class ChatScreen(KeptChats, AnswerActions, ModelActions):
     """Owns the tabs. Sessions report here; nobody else touches the widgets."""
 
     BINDINGS: ClassVar = [*bindings()]
@@ -77,6 +77,7 @@ class ChatScreen(KeptChats, AnswerActions):
             if not session.models.loading:
                 self.tabs.open_model(session)
         await self.show_active()
+        self.run_worker(self.make_offer(), group="offer")
 
     def check_action(self, action: str, *_: object) -> bool | None:
         """Before the chats are there only what needs none can be done."""
@@ -181,16 +182,6 @@ class ChatScreen(KeptChats, AnswerActions):
     def on_transcript_copy_requested(self, event: "Transcript.CopyRequested") -> None:
         """Copy what the transcript gives."""
         self.copy(event.text)
-
-    def action_choose_model(self) -> None:
-        """Show the model picker."""
-        from app.screens.dialogs.model_picker import ModelPicker
-
-        session = self.active
-        self.context.find_again()
-        current = Path(session.conversation.model_path) if session.conversation.model_path else None
-        picker = ModelPicker(self.context.model_search(), current, self.context.find_models)
-        self.ask(picker, session.open_model)
 
     def action_tab_settings(self) -> None:
         """Show the chat's system prompt and sampling settings."""

@@ -16,13 +16,18 @@ class TabActions(ChatBase):
         self.show_draft()
         self.refresh_past()
         session.unread = False
-        context, settings = self.context, self.context.settings
-        model = context.model_path(session.conversation)
-        sends = settings.general.enter_sends
-        welcome = welcome_text(context.locations.models, model, settings.keys, enter_sends=sends)
-        await self.deck.show(session, welcome)
+        self.show_welcome()
+        await self.deck.show(session)
         self.tabs.refocus()
         self.beat.draw()
+
+    def show_welcome(self) -> None:
+        """Have the empty chat say what fits the tab in front."""
+        context, settings = self.context, self.context.settings
+        model = context.model_path(self.active.conversation)
+        sends = settings.general.enter_sends
+        folder = context.locations.models
+        self.deck.greet(welcome_text(folder, model, settings.keys, self.offered, enter_sends=sends))
 
     def refresh_past(self) -> None:
         """Let the composer recall what this chat has asked."""

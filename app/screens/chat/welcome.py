@@ -1,11 +1,12 @@
 """What an empty chat says."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from textual.content import Content
 
 from app.models.builtin import is_builtin
+from app.screens.fetching import Fetchable
 from app.settings.actions import label_of, writing_keys
 from app.terminal.controls import clean
 
@@ -18,11 +19,16 @@ _ACTIONS = (
 
 
 def welcome_text(
-    models_folder: Path, model: Path, overrides: Mapping[str, str], *, enter_sends: bool = True
+    models_folder: Path,
+    model: Path,
+    overrides: Mapping[str, str],
+    offered: Sequence[Fetchable] = (),
+    *,
+    enter_sends: bool = True,
 ) -> Content:
     """Return a few plain lines; with the built-in model they say that it is only a demo.
 
-    overrides: the reader's own keys; enter_sends: as in the settings.
+    overrides: the reader's own keys; offered: models that fit this computer; enter_sends: as in the settings.
     """
     send, newline = writing_keys(enter_sends=enter_sends)
     keys = [(send, "sends the message"), (newline, "begins a new line in it")]
@@ -36,9 +42,10 @@ def welcome_text(
             "Pocket 44M ships with the program to show how chats run side by side. It is quick, and ",
             "usually wrong.\n\nFor real answers press ",
             (label_of("choose_model", overrides), "$accent"),
-            " and open a real model: a .gguf file of a Llama, Mistral, Qwen2 or Qwen3 model. ",
+            " and fetch or open a real model: a .gguf file of a Llama, Mistral, Qwen2 or Qwen3 model. ",
             "Put files here and they are listed:\n",
             (clean(folder), "$primary"),
+            *_offer(offered, label_of("choose_model", overrides)),
         ]
     else:
         parts += [
@@ -49,3 +56,12 @@ def welcome_text(
     for key, what in keys:
         parts += [(f"\n{key:<{indent}}", "$accent"), what]
     return Content.assemble(*parts)
+
+
+def _offer(offered: Sequence[Fetchable], key: str) -> list[str | tuple[str, str]]:
+    if not offered:
+        return []
+    parts: list[str | tuple[str, str]] = ["\n\nThis computer has room for "]
+    for index, model in enumerate(offered):
+        parts += [" or " if index else "", (clean(model.title), "bold"), f" ({clean(model.terms)})"]
+    return [*parts, ": ", (key, "$accent"), " and Enter fetch it."]

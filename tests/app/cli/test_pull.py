@@ -7,9 +7,10 @@ import sys
 import pytest
 
 from app.cli import ask, program, pull_progress
-from app.cli.pull_progress import ProgressLine, describe
+from app.cli.pull_progress import ProgressLine
 from app.fetch import download, memory
 from app.fetch.fetch import Progress, State
+from app.fetch.words import describe
 from app.models.builtin import builtin_model_path
 from app.settings.file import Settings
 from tests.support.file_server import Fault, File, FileServer

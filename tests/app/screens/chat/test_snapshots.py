@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from app.fetch import catalogue
+from app.fetch.fetch import State
+from app.fetch.plan import Licence, Plan, RemoteFile
 from app.models.listing import ModelFile
 from app.settings.file import GeneralSettings, Settings
 from app.transcript.view import Transcript
@@ -12,6 +15,7 @@ from app.widgets.sparkline import SpeedHistory
 from engine import Priority, SequenceState
 from tests.app.driving import chat, plain, ready, say, shown_answer, wait_until
 from tests.app.screens.dialogs.test_chats import listed, search, talk
+from tests.app.screens.dialogs.test_fetching import ENTRIES, HandFetch
 
 MODELS = [
     ModelFile(Path("/m/pocket-44m-q5_k_m.gguf"), "pocket-44m-q5_k_m", 32_000_000, "Q5_K_M", 2048),
@@ -135,15 +139,21 @@ def test_main_screen(snap_compare, make_app, engine, theme, size):
     assert snap_compare(app, run_before=two_chats(engine), terminal_size=size)
 
 
-def test_model_picker(snap_compare, make_app):
+def test_model_picker(snap_compare, make_app, monkeypatch):
     app = make_app(find_models=lambda folders: MODELS)
+    monkeypatch.setattr(catalogue, "read_catalogue", lambda own=None: (ENTRIES, []))
 
     async def run(pilot):
         await ready(pilot)
         app.context.locations = replace(app.context.locations, models=Path("/models"))
         await pilot.press("ctrl+o")
         await wait_until(pilot, lambda: app.screen is not chat(app))
-        await wait_until(pilot, lambda: app.screen.query_one("#models").option_count == 4)
+        plan = Plan("small-one", "Small One", "Acme", Licence(), (RemoteFile("", "x.gguf", 10**8),))
+        fetch = app.context.fetching.jobs["small-one"] = HandFetch(plan, Path("/models"))
+        fetch.become(State.RUNNING, 42_000_000, speed=2e6, seconds_left=29.0)
+        chat(app).beat.draw()
+        await wait_until(pilot, lambda: app.screen.query_one("#models").option_count == 8)
+        await pilot.press("up")
         app.screen.query_one("Input").cursor_blink = False
         await pilot.pause()
 

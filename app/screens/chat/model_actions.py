@@ -1,0 +1,62 @@
+"""The chat screen's actions on models: choose one, offer one, and say how fetches end."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.models.builtin import is_builtin
+from app.screens.chat.tab_actions import TabActions
+from app.settings.actions import label_of
+
+if TYPE_CHECKING:
+    from app.fetch.fetch import Fetch
+
+
+class ModelActions(TabActions):
+    """Opens the model picker, and tells of models that can be or were fetched."""
+
+    def action_choose_model(self) -> None:
+        """Show the model picker, at the model that the empty chat offers."""
+        from app.screens.dialogs.model_picker import ModelPicker
+
+        context, session = self.context, self.active
+        context.find_again()
+        current = Path(session.conversation.model_path) if session.conversation.model_path else None
+        wanted = self.offered[0].what if self.offered else ""
+        self.ask(
+            ModelPicker(context.model_search(), current, context.find_models, context.fetching, wanted),
+            session.open_model,
+        )
+        if self.offered:
+            self.run_worker(self._end_offer(), group="offer")
+
+    async def make_offer(self) -> None:
+        """Offer models in the empty chat of a reader who has only the demo model."""
+        if not is_builtin(self.context.model_path(self.active.conversation)):
+            return
+        from app.screens.chat.offer import offer
+
+        self.offered = await asyncio.to_thread(offer, self.context)
+        self.show_welcome()
+
+    async def _end_offer(self) -> None:
+        from app.screens.chat.offer import dismiss
+
+        self.offered = ()
+        self.show_welcome()
+        await asyncio.to_thread(dismiss, self.context)
+
+    def fetch_changed(self, fetch: "Fetch") -> None:
+        """Show how a fetch goes on; say how it ended."""
+        from app.fetch.fetch import State
+
+        progress, title = fetch.progress, fetch.plan.title
+        if progress.state is State.FAILED:
+            self.say(f"{title}: {progress.error}", "error")
+        elif progress.state is State.DONE and progress.problem is not None:
+            self.say(f"{title} was fetched, but cannot be opened: {progress.problem}", "warning")
+        elif progress.state is State.DONE:
+            self.context.find_again()
+            key = label_of("choose_model", self.context.settings.keys)
+            self.say(f"{title} is here: {key} opens it")
+        self.beat.draw()
