@@ -86,6 +86,7 @@ KEPT_BYTES = {GGMLType.F32: 4, GGMLType.F16: 2, GGMLType.BF16: 2}
 QUANT_GROUP = {
     **dict.fromkeys((GGMLType.Q4_0, GGMLType.Q4_1, GGMLType.Q5_0, GGMLType.Q5_1, GGMLType.Q8_0), 32),
     **dict.fromkeys((GGMLType.Q4_K, GGMLType.Q5_K), 32),
+    **dict.fromkeys((GGMLType.IQ4_NL, GGMLType.IQ4_XS, GGMLType.MXFP4), 32),
     **dict.fromkeys((GGMLType.Q2_K, GGMLType.Q3_K, GGMLType.Q6_K), 16),
 }
 """Weights that share a scale, of the types that become 8-bit quants on a CPU."""

@@ -283,7 +283,7 @@ class _Loader:
     def branch(self, prefix: str, layer: LayerSpec, norm: str | None, activation_scale: float) -> Branch:
         """A norm's weight takes the branch's scale in."""
         if norm is None:
-            return Branch(None, layer.branch_scale, activation_scale)
+            return Branch(None, layer.branch_scale, activation_scale=activation_scale)
         made = self.norm(f"{prefix}.{norm}", layer.branch_scale, layer.post_norm_eps)
         return Branch(made, activation_scale=activation_scale)
 

@@ -226,13 +226,11 @@ def _attention_decode(
     seq = tl.load(fields)
     if seq < 0:
         return
-    first_split = tl.load(fields + 1)
-    count, first, end = tl.load(fields + 2), tl.load(fields + 3), tl.load(fields + 4)
-    context, block = tl.load(fields + 5), tl.load(fields + 6)
+    first_split, count, first = tl.load(fields + 1), tl.load(fields + 2), tl.load(fields + 3)
+    end, context, block = tl.load(fields + 4), tl.load(fields + 5), tl.load(fields + 6)
     row, d = tl.arange(0, ROWS), tl.arange(0, DIM)
     place = (seq.to(tl.int64) * KV_HEADS + head) * GROUPS
-    row_max = tl.full((COLUMNS,), NO_SCORE, tl.float32)
-    row_sum = tl.zeros((COLUMNS,), tl.float32)
+    row_max, row_sum = tl.full((COLUMNS,), NO_SCORE, tl.float32), tl.zeros((COLUMNS,), tl.float32)
     acc = tl.zeros((DIM, COLUMNS), tl.float32)
     written = context
     if APPEND:

@@ -93,7 +93,7 @@ def test_a_gates_scale_is_undone_where_its_branch_joins(activation: str, rows: i
             delta = ops.linear(opened.repeat(1, 4), ops.make_linear([down], bias * scale))
             for norm in (None, ops.make_norm(post, 1e-3)):
                 residual = torch.ones(rows, 64)
-                ops.add_norm(residual, delta, None, branch=Branch(norm, 0.25, scale))
+                ops.add_norm(residual, delta, None, branch=Branch(norm, 0.25, activation_scale=scale))
                 joined.append(residual)
         assert relative(opened * 64, ops.gated_linear(x, ops.make_gate(parts, None, activation))) < 1e-6
         assert relative(joined[2], joined[0]) < 1e-6 and relative(joined[3], joined[1]) < 1e-6

@@ -81,7 +81,7 @@ def joined(ops: Operations, delta: Any, post: Tensor | None, rows: int) -> Tenso
     """The residual stream, of zeros before."""
     residual = torch.zeros(rows, HIDDEN, device=ops.device)
     norm = None if post is None else ops.make_norm(post, 1e-6)
-    ops.add_norm(residual, delta, None, branch=Branch(norm, 0.5, SCALE))
+    ops.add_norm(residual, delta, None, branch=Branch(norm, 0.5, activation_scale=SCALE))
     return residual.cpu()
 
 
