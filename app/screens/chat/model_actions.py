@@ -37,7 +37,8 @@ class ModelActions(TabActions):
         from app.screens.chat.offer import offer
 
         self.offered = await asyncio.to_thread(offer, self.context)
-        self.show_welcome()
+        if self.offered:
+            self.show_welcome()
 
     async def _end_offer(self) -> None:
         from app.screens.chat.offer import dismiss

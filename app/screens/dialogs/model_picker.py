@@ -226,6 +226,9 @@ class ModelPicker(ModalScreen[Path | None]):
         """Move in the list while the filter keeps the focus."""
         self._wanted = ""
         move_in(self.query_one(OptionList), event)
+        # The list may be filled again before it says what is highlighted.
+        if (row := self._row) is not None:
+            self._at = key_of(row)
 
     @on(OptionList.OptionHighlighted)
     def _on_highlighted(self) -> None:

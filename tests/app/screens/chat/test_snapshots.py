@@ -139,21 +139,24 @@ def test_main_screen(snap_compare, make_app, engine, theme, size):
     assert snap_compare(app, run_before=two_chats(engine), terminal_size=size)
 
 
-def test_model_picker(snap_compare, make_app, monkeypatch):
+def test_model_picker(snap_compare, make_app, monkeypatch, home):
+    (home / "state").mkdir()
+    (home / "state" / "models-offered").touch()
     app = make_app(find_models=lambda folders: MODELS)
     monkeypatch.setattr(catalogue, "read_catalogue", lambda own=None: (ENTRIES, []))
 
     async def run(pilot):
         await ready(pilot)
         app.context.locations = replace(app.context.locations, models=Path("/models"))
-        await pilot.press("ctrl+o")
-        await wait_until(pilot, lambda: app.screen is not chat(app))
         plan = Plan("small-one", "Small One", "Acme", Licence(), (RemoteFile("", "x.gguf", 10**8),))
         fetch = app.context.fetching.jobs["small-one"] = HandFetch(plan, Path("/models"))
         fetch.become(State.RUNNING, 42_000_000, speed=2e6, seconds_left=29.0)
         chat(app).beat.draw()
+        await pilot.press("ctrl+o")
+        await wait_until(pilot, lambda: app.screen is not chat(app))
         await wait_until(pilot, lambda: app.screen.query_one("#models").option_count == 8)
-        await pilot.press("up")
+        await pilot.press("down", "down", "down", "down")
+        await wait_until(pilot, lambda: "p pauses" in str(app.screen.query_one("#foot").content))
         app.screen.query_one("Input").cursor_blink = False
         await pilot.pause()
 

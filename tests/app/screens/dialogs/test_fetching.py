@@ -15,7 +15,8 @@ from app.models.listing import find_models
 from app.screens.chat import offer
 from app.screens.dialogs import model_picker
 from app.screens.dialogs.model_picker import ModelPicker
-from app.screens.fetching import Stock
+from app.screens.dialogs.model_rows import RowPainter
+from app.screens.fetching import Fetchable, Stock
 from app.settings.paths import locations
 from tests.app.driving import plain, ready, wait_until
 
@@ -289,3 +290,11 @@ async def test_who_has_a_model_is_offered_none(app, home):
 def test_a_model_that_is_there_is_not_offered(stem, there):
     names = [row.what for row in Stock(ENTRIES, 8 * GB, "memory").fetchable([stem])]
     assert ("good-one" not in names) is there
+
+
+def test_rows_of_strangers_steer_no_terminal():
+    nasty = "e\x1b[2J\x9b1m\u202e[red]"
+    painter = RowPainter(80, None, {})
+    text = str(painter.row(Fetchable(nasty, nasty, nasty, nasty, begun="")).plain)
+    text += str(painter.row(Fetchable(nasty, nasty, begun=nasty)).plain)
+    assert "[red]" in text and text.replace("\n", "").isprintable()
