@@ -169,6 +169,7 @@ def test_chats(snap_compare, make_app, engine, theme, size):
 
     async def run(pilot):
         chats = await ready(pilot)
+        chats.composer.cursor_blink = False
         app.context.locations = replace(app.context.locations, models=Path("/models"))
         await chats.show_active()
         birds = talk("Terns", "Where?", "From pole to pole the arctic tern flies.", age=300)
