@@ -42,8 +42,8 @@ def welcome_text(
             "Pocket 44M ships with the program to show how chats run side by side. It is quick, and ",
             "usually wrong.\n\nFor real answers press ",
             (label_of("choose_model", overrides), "$accent"),
-            " and fetch or open a real model: a .gguf file of a Llama, Mistral, Qwen2 or Qwen3 model. ",
-            "Put files here and they are listed:\n",
+            " and fetch or open a real one. ",
+            "Put .gguf files here and they are listed:\n",
             (clean(folder), "$primary"),
             *_offer(offered, label_of("choose_model", overrides)),
         ]

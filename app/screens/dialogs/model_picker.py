@@ -145,7 +145,9 @@ class ModelPicker(ModalScreen[Path | None]):
             self._show([Fetchable(query, f"Fetch {query}")])
             return
         found = _matching(query, self._found, lambda row: f"{row.title} {row.quantization}")
-        fetchable = _matching(query, self._all_fetchable(), lambda row: f"{row.title} {row.good_at}")
+        fetchable = _matching(
+            query, self._all_fetchable(), lambda row: f"{row.title} {row.what} {row.good_at}"
+        )
         heading = [Heading("Can be fetched")] if fetchable else []
         self._show([*found, *heading, *fetchable])
 
