@@ -98,6 +98,8 @@ def test_what_windows_hold_does_not_grow_with_the_context(path, prompts):
         while running.finished is None:
             groups = engine.stats().models[0].kv_groups
             most = [max(pair) for pair in zip(most, (group.bytes_used for group in groups), strict=True)]
+            with running.stream._arrived:
+                running.stream._arrived.wait(0.01)
         (everything, window), sizes = most, [group.bytes_per_token for group in groups]
         assert [group.window for group in groups] == [0, 20]
         assert everything >= sizes[0] * len(prompts[1])
