@@ -89,6 +89,7 @@ class Soak:
         self.engine = Engine(device, kv_budget_bytes=kv_budget, debug=debug)
         self.models: list[Model] = [self.engine.load(stays), self.engine.load(goes)]
         self.longest = min(kv_budget // self.models[0].info.kv_bytes_per_token, 512) - 100
+        self._counting = threading.Lock()
         self.happened: Counter[str] = Counter()
         self.first, self.last = Gaps(), Gaps()
         self.memory: list[tuple[float, int]] = []
@@ -277,11 +278,16 @@ class Soak:
         try:
             tab = Tab(model.submit(request), list(request.prompt_ids))
         except EngineClosedError:
-            self.happened["refused"] += 1
+            self._count("refused")
             return
         tab.generation.set_listener(lambda: self._listen(tab))
         alive.append(tab)
-        self.happened[what] += 1
+        self._count(what)
+
+    def _count(self, what: str) -> None:
+        # A counter's += is two steps, and another thread may stand between them.
+        with self._counting:
+            self.happened[what] += 1
 
     def _listen(self, tab: Tab) -> None:
         now = time.monotonic()
@@ -304,14 +310,14 @@ class Soak:
         with self._reloading:
             self.models[1].unload()
             self.models[1] = self.engine.load(self.goes)
-        self.happened["reloads"] += 1
+        self._count("reloads")
 
     def _check_end(self, tab: Tab) -> None:
         (end,) = tab.ends
         assert tab.answered == end.completion_tokens, "ids were lost"
         assert end.reason is not FinishReason.ERROR or "unloaded" in (end.error or ""), end.error
         assert tab.generation.poll() == []
-        self.happened[str(end.reason)] += 1
+        self._count(str(end.reason))
 
     def _check_books(self) -> None:
         loop = self.engine._loop

@@ -1,6 +1,4 @@
 import io
-import os
-import signal
 import stat
 import sys
 
@@ -144,7 +142,7 @@ def test_ctrl_c_keeps_the_part_and_says_how_to_go_on(capsys, monkeypatch, server
     class Interrupted(ProgressLine):
         def _show(self):
             if self._fetches[0].progress.done >= 1000:
-                os.kill(os.getpid(), signal.SIGINT)
+                raise KeyboardInterrupt
             super()._show()
 
     monkeypatch.setattr(pull_progress, "ProgressLine", Interrupted)
