@@ -165,7 +165,7 @@ def test_a_name_and_a_password_go_with_every_request_and_into_no_file(served, fe
 
 
 def test_a_server_that_falls_silent_is_asked_again(served, fetched, monkeypatch, models, model_bytes):
-    monkeypatch.setattr(web, "_TIMEOUT", 0.05)
+    monkeypatch.setattr(web, "_TIMEOUT", 1.0)
     served.faults[PATH] = [Fault(hold=1000)]
     assert fetched(url(served)).progress.state is State.DONE
     assert (models / NAME).read_bytes() == model_bytes
