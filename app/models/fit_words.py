@@ -46,15 +46,3 @@ def advice_text(advice: "Advice") -> str:
     if advice.kind is AdviceKind.WEIGHT_TYPE:
         return f'with weight_dtype = "{advice.value}"'
     return f"as {advice.value}"
-
-
-def fit_parts(fit: "Fit") -> tuple[float, float, float]:
-    """Weights, KV and scratch as parts of what is free, together at most 1; zeros where that is not known."""
-    if not fit.free_bytes:
-        return 0.0, 0.0, 0.0
-    left, parts = 1.0, []
-    for taken in (fit.weight_bytes, fit.kv_bytes, fit.scratch_bytes):
-        part = min(left, taken / fit.free_bytes)
-        left -= part
-        parts.append(part)
-    return parts[0], parts[1], parts[2]

@@ -86,11 +86,6 @@ class Fit:
     chats_that_fit: int
     advice: tuple[Advice, ...] = ()
 
-    @property
-    def needed_bytes(self) -> int:
-        """All that is wanted."""
-        return self.weight_bytes + self.kv_bytes + self.scratch_bytes
-
 
 def fit(
     footprint: Footprint, rules: DeviceRules, room: Room, *, context: int | None = None, chats: int = 1

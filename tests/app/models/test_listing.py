@@ -7,7 +7,7 @@ import pytest
 
 from app.models import device as module
 from app.models.device import Memory, device_rules, memory_of, remember_rules
-from app.models.fit_words import advice_text, fit_parts, fit_text
+from app.models.fit_words import advice_text, fit_text
 from app.models.found import ModelSearch
 from app.models.listing import find_models, read_model
 from app.models.make import make_engine
@@ -155,13 +155,6 @@ def test_the_sentence(found, text):
 def test_every_advice_has_words():
     texts = {advice_text(Advice(kind, "4096", 1)) for kind in AdviceKind}
     assert len(texts) == len(AdviceKind)
-
-
-def test_the_bar_is_never_longer_than_what_is_free():
-    weights, kv, scratch = fit_parts(made(Verdict.FITS, free=10 * GB))
-    assert (round(weights, 2), round(kv, 2), round(scratch, 3)) == (0.47, 0.11, 0.027)
-    assert sum(fit_parts(made(Verdict.TOO_LARGE, free=5 * GB))) == pytest.approx(1.0)
-    assert fit_parts(made(Verdict.UNKNOWN, free=None)) == (0.0, 0.0, 0.0)
 
 
 def test_numbers_of_tokens_and_chats():
