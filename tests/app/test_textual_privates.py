@@ -5,6 +5,7 @@ import importlib
 import inspect
 import textwrap
 import tomllib
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -56,11 +57,13 @@ def private(names):
 
 def textuals_own(cls):
     """All private names of the Textual classes that a class is made of, those set on `self` too."""
-    names = set()
-    for base in cls.__mro__:
-        if base.__module__.split(".")[0] == "textual":
-            names |= set(vars(base)) | attributes(ast.parse(textwrap.dedent(inspect.getsource(base))))
-    return private(names)
+    bases = [base for base in cls.__mro__ if base.__module__.split(".")[0] == "textual"]
+    return set().union(*map(privates_of, bases))
+
+
+@cache
+def privates_of(base):
+    return private(set(vars(base)) | attributes(ast.parse(textwrap.dedent(inspect.getsource(base)))))
 
 
 @pytest.mark.parametrize(

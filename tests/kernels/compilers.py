@@ -1,4 +1,4 @@
-"""Processes that compile every kernel launch while other tests run."""
+"""Processes that compile every kernel launch."""
 
 import json
 import os
@@ -18,14 +18,11 @@ def without_interpreter() -> dict[str, str]:
 
 
 class Compilers:
-    """`tests.perf.check_sass` for all launches, from `start` to `entries`, at a low priority."""
+    """`tests.perf.check_sass` for all launches, at a low priority: other tests run meanwhile."""
 
     def __init__(self) -> None:
         self._running: list[tuple[subprocess.Popen[str], Future[tuple[str, str]]]] = []
         self._readers = ThreadPoolExecutor(SHARES, "compilers")
-
-    def start(self) -> None:
-        """Start compiling."""
         environment = without_interpreter()
         command = ["nice", "-n", "5", sys.executable, "-m", "tests.perf.check_sass", "--spread", "--json"]
         for share in range(SHARES):
@@ -41,7 +38,6 @@ class Compilers:
 
     def entries(self) -> list[dict]:
         """Wait for the end; one entry for each kernel as `check_sass` describes it."""
-        assert self._running, "nothing was started"
         found = []
         for process, read in self._running:
             output, errors = read.result()

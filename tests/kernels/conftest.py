@@ -1,13 +1,10 @@
 """The same kernel tests run at real shapes on a GPU and at small ones under Triton's interpreter."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-
-from tests.kernels.compilers import Compilers
 
 
 @pytest.fixture(scope="session")
@@ -30,12 +27,12 @@ PLAIN_ROOMS = ("cpu", "quant", "reference")
 """Rooms whose tests need no interpreter."""
 
 COMPILED = "test_compile.py"
-_compilers = pytest.StashKey[Compilers]()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run last what waits for compilers; keep the first and the last case of each test without a GPU."""
-    items.sort(key=lambda item: item.path.name == COMPILED)
+    """Run first what waits for compilers, which another worker's tests run beside; keep the first and the
+    last case of each test without a GPU."""
+    items.sort(key=lambda item: item.path.name != COMPILED)
     if torch.cuda.is_available() or os.environ.get("TUI_CHAT_ALL_KERNEL_CASES") == "1":
         return
     groups: dict[str, list[pytest.Item]] = {}
@@ -45,23 +42,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {id(item) for cases in groups.values() for item in cases[1 : 1 - INTERPRETED_CASES]}
     config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])
     items[:] = [item for item in items if id(item) not in left_out]
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Let the compilers work while other tests run."""
-    wanted = any(item.path.name == COMPILED for item in session.items)
-    session.stash[_compilers] = compilers = Compilers()
-    if wanted and sys.platform == "linux" and not session.config.option.collectonly:
-        compilers.start()
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End compilers that nobody waited for."""
-    if _compilers in session.stash:
-        session.stash[_compilers].close()
-
-
-@pytest.fixture(scope="session")
-def compilers(request: pytest.FixtureRequest) -> Compilers:
-    """Compiling since the collection ended."""
-    return request.session.stash[_compilers]

@@ -1,11 +1,12 @@
 """Kernels compile for GPUs that are not here, with their values in registers and few instructions.
 
-Every launch is compiled for one target, and every target takes its share of them, by processes that
-run beside the other tests from the start; `python -m tests.perf.check_sass --check` compiles all for all.
+Every launch is compiled for one target, and every target takes its share of them;
+`python -m tests.perf.check_sass --check` compiles all for all.
 """
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,13 @@ KERNELS = Path(__file__).parents[3] / "kernels"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Triton's compilers are for Linux")
 
 
-@pytest.fixture(scope="session")
-def entries(compilers: Compilers) -> list[dict]:
-    return compilers.entries()
+@pytest.fixture(scope="module")
+def entries() -> Iterator[list[dict]]:
+    compilers = Compilers()
+    try:
+        yield compilers.entries()
+    finally:
+        compilers.close()
 
 
 def test_every_launch_compiles_and_every_target_has_its_share(entries: list[dict]):
