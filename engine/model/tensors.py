@@ -5,6 +5,7 @@ refused by name, because ignoring it would compute something else than the file'
 torch, so that listing model files stays cheap.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -87,8 +88,11 @@ def check_tensors(file: GGUFFile, config: ModelConfig) -> None:
 
     Raises `ModelFileError` or `UnsupportedModelError` naming the tensor.
     """
-    expected = _expected(config, file.tensors)
-    for name, info in file.tensors.items():
+    kinds, rest = layer_kinds(config, file.tensors)
+    looked_at = [name for kind in kinds for name in kind.names] + rest
+    expected = _expected(config, kinds, file.tensors)
+    for name in looked_at:
+        info = file.tensors[name]
         if name not in expected and not is_ignored(name, config):
             raise UnsupportedModelError(
                 f"{file.path}: tensor {name}: not known for architecture '{config.architecture}'; this "
@@ -109,6 +113,44 @@ def check_tensors(file: GGUFFile, config: ModelConfig) -> None:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class LayerKind:
+    """Layers of one spec whose tensors have the same names, shapes and types."""
+
+    index: int
+    """The first of them."""
+    layer: LayerSpec
+    count: int
+    names: list[str]
+    """Tensors of the first."""
+
+
+def layer_kinds(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> tuple[list[LayerKind], list[str]]:
+    """The kinds of layers of a file, and the names of tensors that belong to no layer.
+
+    What holds for the first layer of a kind holds for all: most files have two or three kinds.
+    """
+    numbers = {str(index): index for index in range(config.num_layers)}
+    names: list[list[str]] = [[] for _ in numbers]
+    described: list[list[object]] = [[] for _ in numbers]
+    rest = []
+    for name, info in tensors.items():
+        block, _, behind = name.partition(".")
+        number, _, part = behind.partition(".")
+        index = numbers.get(number) if block == "blk" else None
+        if index is None:
+            rest.append(name)
+        else:
+            names[index].append(name)
+            described[index] += (part, info.shape, info.type.value)
+    first: dict[object, int] = {}
+    alike = [
+        first.setdefault((layer, *described[index]), index) for index, layer in enumerate(config.layers)
+    ]
+    counts = Counter(alike)
+    return [LayerKind(index, config.layers[index], counts[index], names[index]) for index in counts], rest
+
+
 def is_ignored(name: str, config: ModelConfig) -> bool:
     """Whether a tensor of the file is no part of the decoder."""
     if config.ignored_layers and name.startswith("blk."):
@@ -123,8 +165,10 @@ Expected = dict[str, tuple[tuple[int, ...], bool]]
 """By name: shape, and whether a file must have it."""
 
 
-def _expected(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Expected:
-    """Every tensor that a file may have for this decoder."""
+def _expected(
+    config: ModelConfig, kinds: Iterable[LayerKind], tensors: Mapping[str, TensorInfo]
+) -> Expected:
+    """Every tensor that a file may have for this decoder, of layers that of the first of each kind."""
     hidden, vocab = config.hidden_size, config.vocab_size
     expected: Expected = _norm("output_norm", hidden, config.centred) | {
         "token_embd.weight": ((vocab, hidden), True),
@@ -136,8 +180,8 @@ def _expected(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Expecte
             names = tuple(filter(None, (rope.divisors, rope.other_divisors)))
             needed = rope.needs_divisors or (len(names) == 2 and any(name in tensors for name in names))
             expected |= dict.fromkeys(names, ((rope.dims // 2,), needed))
-    for index, layer in enumerate(config.layers):
-        expected |= _expected_of_layer(f"blk.{index}", layer, config, tensors)
+    for kind in kinds:
+        expected |= _expected_of_layer(f"blk.{kind.index}", kind.layer, config, tensors)
     return expected
 
 
