@@ -7,12 +7,12 @@ from difflib import get_close_matches
 from types import MappingProxyType
 
 from app.fetch.catalogue import Entry
-from app.fetch.errors import FetchError
-from app.fetch.hub import Hub
-from app.fetch.link import Link
-from app.fetch.package import Package
-from app.fetch.plan import Asked, Licence, Plan, Source
-from app.fetch.web import Stop, Web
+from app.transfer.errors import FetchError
+from app.transfer.hub import Hub
+from app.transfer.link import Link
+from app.transfer.package import Package
+from app.transfer.plan import Asked, Licence, Plan, Source
+from app.transfer.web import Stop, Web
 
 SOURCES: Mapping[str, Source] = MappingProxyType(
     {"hf": Hub(), "pypi": Package(), "http": Link(), "https": Link()}

@@ -8,15 +8,7 @@ from typing import Any, NamedTuple
 
 from engine.gguf.file import GGUFFile, TensorInfo
 from engine.model.spec import ExpertsSpec, LayerSpec, ModelConfig, QKNorm
-from engine.model.tensors import (
-    Rows,
-    expert_rows,
-    gate_rows,
-    is_ignored,
-    layer_kinds,
-    qkv_rows,
-    shared_rows,
-)
+from engine.model.tensors import Layers, Rows, expert_rows, gate_rows, is_ignored, qkv_rows, shared_rows
 from kernels.quant.formats import GGMLType
 
 
@@ -45,6 +37,8 @@ class Experts(NamedTuple):
     down: Matrix
     hidden: int
     size: int
+    used: int
+    """Experts that a token uses."""
 
 
 class KVLayers(NamedTuple):
@@ -90,20 +84,19 @@ class Footprint:
         )
 
 
-def read_footprint(file: GGUFFile, config: ModelConfig) -> Footprint:
-    """Count what a decoder holds of a file whose tensors were checked (`check_tensors`)."""
+def read_footprint(file: GGUFFile, config: ModelConfig, layers: Layers) -> Footprint:
+    """Count what a decoder holds of a file; layers: what `check_tensors` said of it."""
     counted = _Counted(file.tensors)
     hidden = config.hidden_size
     tied = "output.weight" not in file.tensors
     counted.linear([Rows("token_embd" if tied else "output", config.vocab_size)], hidden)
-    kinds, rest = layer_kinds(config, file.tensors)
-    for kind in kinds:
+    for kind in layers.kinds:
         counted.times = kind.count
         _count_layer(counted, f"blk.{kind.index}", kind.layer, hidden)
         counted.others(kind.names, config)
     counted.times = 1
     embedding = Linear((counted.matrix(Rows("token_embd", config.vocab_size)),), hidden)
-    counted.others(rest, config)
+    counted.others(layers.others, config)
     return Footprint(
         linears=tuple(counted.linears.items()),
         experts=tuple(counted.experts.items()),
@@ -126,8 +119,9 @@ def _linear(data: list[Any]) -> Linear:
 
 
 def _experts(data: list[Any]) -> Experts:
-    experts, gate_up, down, hidden, size = data
-    return Experts(int(experts), tuple(map(_matrix, gate_up)), _matrix(down), int(hidden), int(size))
+    experts, gate_up, down, *sizes = data
+    hidden, size, used = map(int, sizes)
+    return Experts(int(experts), tuple(map(_matrix, gate_up)), _matrix(down), hidden, size, used)
 
 
 def _count_layer(counted: "_Counted", prefix: str, layer: LayerSpec, hidden: int) -> None:
@@ -153,7 +147,8 @@ def _count_experts(counted: "_Counted", prefix: str, experts: ExpertsSpec, hidde
     counted.linear([Rows(f"{prefix}.ffn_gate_inp", experts.count)], hidden)
     gate_up = tuple(counted.stack(name) for name in names)
     down = counted.stack(f"{prefix}.ffn_down_exps")
-    counted.experts[Experts(experts.count, gate_up, down, hidden, experts.size)] += counted.times
+    one = Experts(experts.count, gate_up, down, hidden, experts.size, experts.used)
+    counted.experts[one] += counted.times
 
 
 class _Counted:

@@ -83,14 +83,15 @@ def _stacked(name: str, sizes: Iterable[int]) -> list[Rows]:
     return made
 
 
-def check_tensors(file: GGUFFile, config: ModelConfig) -> None:
+def check_tensors(file: GGUFFile, config: ModelConfig) -> "Layers":
     """Every tensor that the decoder needs is there, of its shape and a known type, and no other is.
 
+    Returns its layers by kind, of which one each was looked at.
     Raises `ModelFileError` or `UnsupportedModelError` naming the tensor.
     """
-    kinds, rest = layer_kinds(config, file.tensors)
-    looked_at = [name for kind in kinds for name in kind.names] + rest
-    expected = _expected(config, kinds, file.tensors)
+    layers = _layers(config, file.tensors)
+    looked_at = [name for kind in layers.kinds for name in kind.names] + layers.others
+    expected = _expected(config, layers.kinds, file.tensors)
     for name in looked_at:
         info = file.tensors[name]
         if name not in expected and not is_ignored(name, config):
@@ -111,6 +112,7 @@ def check_tensors(file: GGUFFile, config: ModelConfig) -> None:
                 f"{file.path}: tensor {name} is missing; the file is incomplete or not a "
                 f"'{config.architecture}' model."
             )
+    return layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,30 +127,34 @@ class LayerKind:
     """Tensors of the first."""
 
 
-def layer_kinds(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> tuple[list[LayerKind], list[str]]:
-    """The kinds of layers of a file, and the names of tensors that belong to no layer.
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The layers of a file by kind: what holds for the first of a kind holds for all of it."""
 
-    What holds for the first layer of a kind holds for all: most files have two or three kinds.
-    """
+    kinds: list[LayerKind]
+    others: list[str]
+    """Tensors of no layer."""
+
+
+def _layers(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Layers:
+    """Most files have two or three kinds."""
     numbers = {str(index): index for index in range(config.num_layers)}
     names: list[list[str]] = [[] for _ in numbers]
     described: list[list[object]] = [[] for _ in numbers]
-    rest = []
+    others = []
     for name, info in tensors.items():
-        block, _, behind = name.partition(".")
-        number, _, part = behind.partition(".")
-        index = numbers.get(number) if block == "blk" else None
+        parts = name.split(".", 2)
+        index = numbers.get(parts[1]) if len(parts) == 3 and parts[0] == "blk" else None
         if index is None:
-            rest.append(name)
+            others.append(name)
         else:
             names[index].append(name)
-            described[index] += (part, info.shape, info.type.value)
+            described[index] += (parts[2], info.shape, int(info.type))
     first: dict[object, int] = {}
-    alike = [
-        first.setdefault((layer, *described[index]), index) for index, layer in enumerate(config.layers)
-    ]
+    alike = [first.setdefault((layer, *described[index]), index) for index, layer in enumerate(config.layers)]
     counts = Counter(alike)
-    return [LayerKind(index, config.layers[index], counts[index], names[index]) for index in counts], rest
+    kinds = [LayerKind(index, config.layers[index], counts[index], names[index]) for index in counts]
+    return Layers(kinds, others)
 
 
 def is_ignored(name: str, config: ModelConfig) -> bool:
@@ -165,9 +171,7 @@ Expected = dict[str, tuple[tuple[int, ...], bool]]
 """By name: shape, and whether a file must have it."""
 
 
-def _expected(
-    config: ModelConfig, kinds: Iterable[LayerKind], tensors: Mapping[str, TensorInfo]
-) -> Expected:
+def _expected(config: ModelConfig, kinds: Iterable[LayerKind], tensors: Mapping[str, TensorInfo]) -> Expected:
     """Every tensor that a file may have for this decoder, of layers that of the first of each kind."""
     hidden, vocab = config.hidden_size, config.vocab_size
     expected: Expected = _norm("output_norm", hidden, config.centred) | {

@@ -6,9 +6,9 @@ import json
 import huggingface_hub.constants as hub
 import pytest
 
-from app.fetch.errors import FetchError
 from app.fetch.fetch import State
 from app.fetch.sources import make_plan
+from app.transfer.errors import FetchError
 from tests.support.file_server import Fault, File
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"

@@ -4,12 +4,9 @@ import shutil
 
 import pytest
 
-from app.fetch import catalogue, fetch, memory, sources
+from app.fetch import catalogue, fetch, sources
 from app.fetch.catalogue import Entry
-from app.fetch.errors import FetchError
 from app.fetch.fetch import Progress, State
-from app.fetch.parts import Notes, Part
-from app.fetch.plan import Licence, Plan, RemoteFile
 from app.models.builtin import builtin_model_path
 from app.models.listing import find_models
 from app.screens.chat import offer
@@ -18,6 +15,9 @@ from app.screens.dialogs.model_picker import ModelPicker
 from app.screens.dialogs.model_rows import RowPainter
 from app.screens.fetching import Fetchable, Stock
 from app.settings.paths import locations
+from app.transfer.errors import FetchError
+from app.transfer.parts import Notes, Part
+from app.transfer.plan import Licence, Plan, RemoteFile
 from tests.app.driving import plain, ready, wait_until
 
 GB = 10**9
@@ -102,7 +102,6 @@ def shop(monkeypatch, make_app):
     """After `make_app`, which has nothing to fetch."""
     shop = Shop()
     monkeypatch.setattr(catalogue, "read_catalogue", lambda own=None: (ENTRIES, []))
-    monkeypatch.setattr(memory, "free_memory", lambda *_: (8 * GB, "memory"))
     monkeypatch.setattr(sources, "make_plan", shop.plan)
     monkeypatch.setattr(fetch, "Fetches", shop.open)
     monkeypatch.setattr(model_picker, "_BEAT", 0.02)
@@ -288,7 +287,7 @@ async def test_who_has_a_model_is_offered_none(app, home):
     [("good-one-Q8_0", True), ("Good-One-q8_0-00001-of-00002", True), ("good-one-Q4_K_M", False)],
 )
 def test_a_model_that_is_there_is_not_offered(stem, there):
-    names = [row.what for row in Stock(ENTRIES, 8 * GB, "memory").fetchable([stem])]
+    names = [row.what for row in Stock(ENTRIES).fetchable([stem])]
     assert ("good-one" not in names) is there
 
 

@@ -8,9 +8,9 @@ download, which can be paused and checks what arrives.
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from app.fetch.errors import FetchError, retry_after, status_error, web_error
-from app.fetch.plan import Asked, Licence, ModelFile, Plan, RemoteFile
-from app.fetch.quantisation import Choice, choices, pick
+from app.transfer.errors import FetchError, retry_after, status_error, web_error
+from app.transfer.plan import Asked, Licence, ModelFile, Plan, RemoteFile
+from app.transfer.quantisation import Choice, choices, pick
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo

@@ -6,7 +6,7 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Protocol
 
-from app.fetch.web import Web
+from app.transfer.web import Web
 
 GGUF = b"GGUF"
 """How every model file begins."""
