@@ -49,6 +49,21 @@ def test_the_package_s_catalogue_is_sound():
         assert not found.consent or found.licence_url.startswith("https://"), found.name
 
 
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("smollm2-135m", 98_362_432),
+        ("qwen3-1.7b", 1_834_426_016),
+        ("smollm3-3b", 1_915_305_312),
+        ("gemma3-4b", 2_489_757_856),
+        ("qwen3-4b-instruct", 2_497_281_120),
+    ],
+)
+def test_a_file_is_as_large_as_its_shape_says(name, size):
+    found = next(entry for entry in read_catalogue()[0] if entry.name == name)
+    assert found.shape.file_bytes == pytest.approx(size, rel=0.03)
+
+
 def test_every_entry_can_be_planned_as_far_as_its_words_go():
     for found in read_catalogue()[0]:
         for source in found.sources:
