@@ -33,7 +33,8 @@ class Fetchable:
     """One model that can be fetched. what: the word that fetches it; begun: how much is there already.
 
     terms: its size, memory, expected speed and licence. shortage: why it does not fit and what would, or "".
-    memory: bytes that it takes with a chat of 8,192 tokens; tok_s: as it is expected to write.
+    size: bytes that are fetched, 0 where that is not known; memory: bytes that it takes with a chat of 8,192
+    tokens; tok_s: as it is expected to write.
     """
 
     what: str
@@ -42,6 +43,7 @@ class Fetchable:
     good_at: str = ""
     shortage: str = ""
     begun: str = ""
+    size: int = 0
     memory: int = 0
     tok_s: float | None = None
 
@@ -90,6 +92,7 @@ class Stock:
             ", ".join(filter(None, terms)),
             entry.good_at,
             wants.shortage,
+            size=entry.file_bytes,
             memory=wants.memory,
             tok_s=wants.tok_s,
         )

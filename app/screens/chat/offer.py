@@ -9,7 +9,8 @@ from app.screens.fetching import Fetchable, Stock
 _MARK = "models-offered"
 _READING_PACE = 8.0
 """Tokens a second that a person reads: nobody waits for the answers of a slower model."""
-_SOONER = 4
+_SOONER = 2.5
+"""So many times smaller a file is there much sooner."""
 
 
 def offer(context: AppContext) -> Sequence[Fetchable]:
@@ -32,10 +33,15 @@ def best_of(stock: Stock) -> list[Fetchable]:
         return []
     fitting = [row for row in stock.fetchable(()) if row.memory and not row.shortage]
     quick = [row for row in fitting if row.tok_s is None or row.tok_s >= _READING_PACE]
-    rows = sorted(quick, key=lambda row: -row.memory)
-    if not rows:
+    if not quick:
         return sorted(fitting, key=lambda row: -(row.tok_s or 0.0))[:1]
-    return [rows[0], *[row for row in rows if row.memory * _SOONER <= rows[0].memory][:1]]
+    best, *smaller = sorted(quick, key=lambda row: -row.memory)
+    return [best, *[row for row in smaller if _fetched(row) * _SOONER <= _fetched(best)][:1]]
+
+
+def _fetched(row: Fetchable) -> int:
+    """Bytes that are fetched, or what grows with them."""
+    return row.size or row.memory
 
 
 def dismiss(context: AppContext) -> None:

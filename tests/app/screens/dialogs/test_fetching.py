@@ -8,7 +8,9 @@ from app.fetch import catalogue, fetch, sources
 from app.fetch.catalogue import Entry
 from app.fetch.fetch import Progress, State
 from app.models.builtin import builtin_model_path
+from app.models.device import Memory
 from app.models.listing import find_models
+from app.models.pace import Pace
 from app.screens.chat import offer
 from app.screens.dialogs import model_picker
 from app.screens.dialogs.model_picker import ModelPicker
@@ -18,6 +20,8 @@ from app.settings.paths import locations
 from app.transfer.errors import FetchError
 from app.transfer.parts import Notes, Part
 from app.transfer.plan import Licence, Plan, RemoteFile
+from engine import Room
+from tests.app.computer import CPU, GPU
 from tests.app.driving import plain, ready, wait_until
 
 GB = 10**9
@@ -280,6 +284,30 @@ async def test_who_has_a_model_is_offered_none(app, home):
         models.mkdir(parents=True, exist_ok=True)
         shutil.copy(builtin_model_path(), models / "tern-q8_0.gguf")
         assert offer.offer(app.context) == ()
+
+
+def known(names):
+    return [entry for entry in catalogue.read_catalogue()[0] if entry.name in names]
+
+
+@pytest.mark.parametrize(
+    ("rules", "free", "bandwidth", "offered"),
+    [
+        (GPU, 24 * GB, 1e12, ["qwen3-30b-a3b", "qwen3-4b"]),
+        (GPU, 6 * GB, 1e12, ["qwen3-4b", "gemma3-270m"]),
+        (CPU, 64 * GB, 30e9, ["gpt-oss-20b", "gemma3-270m"]),
+        (CPU, 64 * GB, 1e9, ["smollm2-135m"]),
+        (CPU, GB, 1e9, []),
+    ],
+)
+def test_what_is_offered_fits_and_writes_as_fast_as_people_read(rules, free, bandwidth, offered):
+    names = ("smollm2-135m", "gemma3-270m", "qwen3-4b", "gpt-oss-20b", "qwen3-30b-a3b", "llama3.3-70b")
+    stock = Stock(known(names), Memory(rules, Room(free)), Pace(bandwidth=bandwidth))
+    assert [row.what for row in offer.best_of(stock)] == offered
+
+
+def test_nothing_is_offered_for_a_device_that_is_not_there():
+    assert offer.best_of(Stock(ENTRIES)) == []
 
 
 @pytest.mark.parametrize(
