@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app.cli.common import CommandError, read_settings, say
-from app.models.device import memory_of
+from app.models.device import Memory, memory_of
 from app.models.expectation import Expectation, expect
 from app.models.fit_words import speed_text
 from app.models.found import ModelSearch, search_of
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError("say what to fetch: tui-chat pull NAME; tui-chat pull --list shows names", code=2)
     memory = memory_of(_search())
     free = memory.room.free_bytes if memory is not None else None
-    plans = _plans(args.what, entries, free)
+    plans = _plans(args.what, entries, memory)
     for plan in plans:
         _introduce(plan, free)
         _ask_consent(plan, agreed=args.yes)
@@ -61,12 +61,14 @@ def _search() -> ModelSearch:
     return search_of(read_settings(), locations())
 
 
-def _plans(words: Sequence[str], entries: "Sequence[Entry]", free: int | None) -> "list[Plan]":
+def _plans(words: Sequence[str], entries: "Sequence[Entry]", memory: Memory | None) -> "list[Plan]":
     from app.fetch.sources import make_plan
     from app.transfer.errors import FetchError
 
+    free = memory.room.free_bytes if memory is not None else None
+    fits = memory.holds if memory is not None else None
     try:
-        plans = [make_plan(what, entries, free_memory=free) for what in words]
+        plans = [make_plan(what, entries, free_memory=free, fits=fits) for what in words]
     except FetchError as error:
         raise CommandError(str(error)) from error
     return list({plan.what: plan for plan in plans}.values())

@@ -14,7 +14,7 @@ from app.settings.file import EngineSettings
 from app.settings.paths import write_atomically
 
 if TYPE_CHECKING:
-    from engine import DeviceRules, Fit, Footprint, ModelSummary, Room
+    from engine import DeviceRules, Fit, Footprint, ModelSummary, Outline, Room
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,12 @@ class Memory:
         from engine import fit
 
         return fit(footprint, self.rules, self.room, context=context, chats=chats)
+
+    def holds(self, outline: "Outline") -> bool:
+        """Whether a model of this shape fits with a chat of 8,192 tokens, as far as anybody knows."""
+        from engine import Verdict
+
+        return self.fit_of(outline.footprint).verdict in (Verdict.FITS, Verdict.UNKNOWN)
 
     @property
     def where(self) -> str:

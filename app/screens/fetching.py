@@ -153,7 +153,8 @@ class Fetching:
         """Find out what a word means; call it off the UI. Raises `FetchError`."""
         from app.fetch.sources import make_plan
 
-        return make_plan(what, stock.entries, free_memory=stock.free, stop=stop)
+        fits = stock.memory.holds if stock.memory is not None else None
+        return make_plan(what, stock.entries, free_memory=stock.free, fits=fits, stop=stop)
 
     def start(self, plan: "Plan") -> "Fetch":
         """Begin a fetch or go on with it. Raises `OSError` where there can be no folder for it."""

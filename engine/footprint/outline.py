@@ -1,7 +1,7 @@
 """A model's published numbers, for what it will take where there is no file of it yet."""
 
 from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from engine.footprint.shape import Experts, Footprint, KVLayers, Linear, Matrix
@@ -82,6 +82,10 @@ class Outline:
         if made.experts and not 0 < made.experts_used <= made.experts:
             raise ValueError("experts_used must be 1 to experts")
         return made
+
+    def quantised(self, name: str) -> "Outline | None":
+        """The same model in another mixture; None for one that is not known."""
+        return replace(self, type=name) if name in _MIXTURES else None
 
     @property
     def footprint(self) -> Footprint:

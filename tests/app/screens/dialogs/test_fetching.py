@@ -87,7 +87,7 @@ class Shop:
     def __init__(self):
         self.asked, self.fetches, self.error = [], None, None
 
-    def plan(self, what, entries, *, free_memory=None, stop=None):
+    def plan(self, what, entries, *, free_memory=None, fits=None, stop=None):
         self.asked.append(what)
         if self.error:
             raise FetchError(self.error)
@@ -295,7 +295,7 @@ def known(names):
     [
         (GPU, 24 * GB, 1e12, ["qwen3-30b-a3b", "qwen3-4b"]),
         (GPU, 6 * GB, 1e12, ["qwen3-4b", "gemma3-270m"]),
-        (CPU, 64 * GB, 30e9, ["gpt-oss-20b", "gemma3-270m"]),
+        (CPU, 64 * GB, 30e9, ["qwen3-30b-a3b", "gemma3-270m"]),
         (CPU, 64 * GB, 1e9, ["smollm2-135m"]),
         (CPU, GB, 1e9, []),
     ],
