@@ -93,10 +93,7 @@ class MessageCost:
     def words(self) -> str:
         """Such as `3,200 tokens · 96 MB KV · reads in about 4 s`; "" for a short message that fits."""
         if self.room is not None:
-            return (
-                f"{self.tokens:,} tokens, room for {self.room:,}: it will come back unsent; "
-                "shorten it or begin a new chat"
-            )
+            return f"{self.tokens:,} tokens, room for {self.room:,}: it will come back unsent"
         if self.tokens < LEAST_TOKENS:
             return ""
         parts = [f"{self.tokens:,} tokens"]

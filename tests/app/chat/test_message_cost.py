@@ -64,7 +64,7 @@ def test_counting_ends_when_it_is_stopped():
         (MessageCost(600, 1_000, 0.2, 0.85), "600 tokens · 1 kB KV · fills 85% of the context", True),
         (
             MessageCost(9000, 1_000, 5.0, 1.2, room=800),
-            "9,000 tokens, room for 800: it will come back unsent; shorten it or begin a new chat",
+            "9,000 tokens, room for 800: it will come back unsent",
             True,
         ),
     ],
