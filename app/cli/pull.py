@@ -154,7 +154,8 @@ def _show(entries: "Sequence[Entry]") -> int:
     rows: list[tuple[str, ...]] = [
         ("NAME", "PARAMETERS", "SIZE", "MEMORY AT 8K", "FITS", "SPEED", "LICENCE", "GOOD AT")
     ]
-    rows += [_row(entry, expect(entry, memory, pace), known=memory is not None) for entry in entries]
+    known = memory is not None and memory.room.free_bytes is not None
+    rows += [_row(entry, expect(entry, memory, pace), known=known) for entry in entries]
     if sys.stdout.isatty():
         rows = [tuple(map(clean, row)) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]

@@ -85,7 +85,8 @@ class Stock:
     def _described(self, entry: "Entry") -> Fetchable:
         wants = expect(entry, self.memory, self.pace)
         size = size_text(entry.file_bytes) if entry.file_bytes else ""
-        terms = (size, f"{size_text(wants.memory)} of memory", speed_text(wants.tok_s), entry.licence)
+        memory = f"{size_text(wants.memory)} of memory" if wants.memory else ""
+        terms = (size, memory, speed_text(wants.tok_s), entry.licence)
         return Fetchable(
             entry.name,
             entry.title,

@@ -70,3 +70,23 @@ async def test_another_chat_does_not_show_it(make_app, engine):
         await wait_until(pilot, lambda: len(screen.tabs.sessions) == 2 and said(screen) == "")
         await pilot.press("alt+1")
         await wait_until(pilot, lambda: said(screen).startswith("600 tokens"))
+
+
+async def test_a_text_that_cannot_be_counted_ends_nothing(make_app, engine, monkeypatch):
+    app = make_app()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        await wait_until(pilot, lambda: engine.models and screen.active.model is not None)
+        tokenizer, tried = engine.models[0].tokenizer, []
+
+        def fail(text):
+            tried.append(text)
+            raise ValueError("no such word")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(tokenizer), "encode_content", lambda _self, text: fail(text))
+            screen.composer.paste(LONG)
+            await wait_until(pilot, lambda: tried)
+            await wait_until(pilot, lambda: not screen.workers)
+        screen.composer.type_in("x")
+        await wait_until(pilot, lambda: said(screen).startswith("601 tokens"))

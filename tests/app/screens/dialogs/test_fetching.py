@@ -308,6 +308,8 @@ def test_what_is_offered_fits_and_writes_as_fast_as_people_read(rules, free, ban
 
 def test_nothing_is_offered_for_a_device_that_is_not_there():
     assert offer.best_of(Stock(ENTRIES)) == []
+    (row,) = Stock(known(["qwen3-4b"])).fetchable(())
+    assert row.terms == "2.5 GB, Apache-2.0" and not row.shortage
 
 
 @pytest.mark.parametrize(
