@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from engine.catalog import ModelSummary, model_paths, part_paths, summarize
     from engine.core.tick_log import TickRecord
     from engine.engine import Engine, Model, device_rules
-    from engine.footprint.device import free_memory
+    from engine.footprint.device import free_memory, read_bandwidth
     from engine.footprint.fit import Advice, AdviceKind, Fit, Room, Verdict, fit
-    from engine.footprint.rules import DeviceRules
+    from engine.footprint.outline import Outline
+    from engine.footprint.rules import DeviceRules, read_bytes
     from engine.footprint.shape import Footprint
     from engine.model.architectures import Architecture, architectures
     from engine.templates.turns import KeptAnswer, Message, Prompt
@@ -69,6 +70,7 @@ __all__ = [
     "ModelFileError",
     "ModelStats",
     "ModelSummary",
+    "Outline",
     "Priority",
     "Prompt",
     "Request",
@@ -91,6 +93,8 @@ __all__ = [
     "free_memory",
     "model_paths",
     "part_paths",
+    "read_bandwidth",
+    "read_bytes",
     "summarize",
 ]
 
@@ -121,6 +125,7 @@ _HOMES = {
     "ModelFileError": "engine.api.errors",
     "ModelStats": "engine.api.stats",
     "ModelSummary": "engine.catalog",
+    "Outline": "engine.footprint.outline",
     "Priority": "engine.api.request",
     "Prompt": "engine.templates.turns",
     "Request": "engine.api.request",
@@ -143,6 +148,8 @@ _HOMES = {
     "free_memory": "engine.footprint.device",
     "model_paths": "engine.catalog",
     "part_paths": "engine.catalog",
+    "read_bandwidth": "engine.footprint.device",
+    "read_bytes": "engine.footprint.rules",
     "summarize": "engine.catalog",
 }
 """Where each name is defined."""

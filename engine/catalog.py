@@ -130,8 +130,7 @@ def _describe(file: GGUFFile) -> ModelSummary:
             config = read_config(file)
             context = config.context_length
             kv_bytes = 2 * config.kv_values
-            check_tensors(file, config)
-            footprint = read_footprint(file, config)
+            footprint = read_footprint(file, config, check_tensors(file, config))
         except ModelFileError as error:
             problem = _without_path(str(error), file.path)
     return ModelSummary(

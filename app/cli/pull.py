@@ -1,13 +1,18 @@
 """`tui-chat pull`: fetch models. Only the paths of what was fetched go to stdout."""
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app.cli.common import CommandError, read_settings, say
+from app.models.device import Memory, memory_of
+from app.models.expectation import Expectation, expect
+from app.models.fit_words import speed_text
+from app.models.found import ModelSearch, search_of
+from app.models.pace import Pace, pace_of
+from app.models.speeds import SpeedStore
 from app.settings.paths import locations, private_directory
 from app.settings.words import size_text
 from app.terminal.controls import clean, for_stream
@@ -15,7 +20,7 @@ from app.terminal.controls import clean, for_stream
 if TYPE_CHECKING:
     from app.fetch.catalogue import Entry
     from app.fetch.fetch import Fetch, Fetches
-    from app.fetch.plan import Plan
+    from app.transfer.plan import Plan
 
 _INTERRUPTED = 130
 
@@ -43,33 +48,33 @@ def run(args: argparse.Namespace) -> int:
         return _show(entries)
     if not args.what:
         raise CommandError("say what to fetch: tui-chat pull NAME; tui-chat pull --list shows names", code=2)
-    free, _ = _free_memory()
-    plans = _plans(args.what, entries, free)
+    memory = memory_of(_search())
+    free = memory.room.free_bytes if memory is not None else None
+    plans = _plans(args.what, entries, memory)
     for plan in plans:
         _introduce(plan, free)
         _ask_consent(plan, agreed=args.yes)
     return _fetch(plans)
 
 
-def _free_memory() -> tuple[int, str]:
-    from app.fetch.memory import free_memory
-
-    engine = read_settings().engine
-    return free_memory(os.environ, engine.device, engine.vram_limit_bytes)
+def _search() -> ModelSearch:
+    return search_of(read_settings(), locations())
 
 
-def _plans(words: Sequence[str], entries: "Sequence[Entry]", free: int) -> "list[Plan]":
-    from app.fetch.errors import FetchError
+def _plans(words: Sequence[str], entries: "Sequence[Entry]", memory: Memory | None) -> "list[Plan]":
     from app.fetch.sources import make_plan
+    from app.transfer.errors import FetchError
 
+    free = memory.room.free_bytes if memory is not None else None
+    fits = memory.holds if memory is not None else None
     try:
-        plans = [make_plan(what, entries, free_memory=free) for what in words]
+        plans = [make_plan(what, entries, free_memory=free, fits=fits) for what in words]
     except FetchError as error:
         raise CommandError(str(error)) from error
     return list({plan.what: plan for plan in plans}.values())
 
 
-def _introduce(plan: "Plan", free: int) -> None:
+def _introduce(plan: "Plan", free: int | None) -> None:
     """Say what will be fetched, before a byte of it is."""
     for note in plan.notes:
         say(note)
@@ -77,7 +82,7 @@ def _introduce(plan: "Plan", free: int) -> None:
     licence = f"{plan.licence.name} ({plan.licence.url})" if plan.licence.url else plan.licence.name
     say(f"{plan.title} from {plan.source}: {size}, licence {licence}")
     needed = sum(model.size or 0 for model in plan.models)
-    if needed > free:
+    if free is not None and needed > free:
         say(f"warning: it needs more than {size_text(needed)} of memory; {size_text(free)} are free")
 
 
@@ -141,18 +146,24 @@ def _report(fetch: "Fetch") -> int:
 
 def _show(entries: "Sequence[Entry]") -> int:
     """Print the catalogue, and what was begun and can go on."""
-    from app.fetch.parts import unfinished
+    from app.transfer.parts import unfinished
 
-    free, where = _free_memory()
-    rows: list[tuple[str, ...]] = [("NAME", "PARAMETERS", "MEMORY AT 8K", "FITS", "LICENCE", "GOOD AT")]
-    rows += [_row(entry, free) for entry in entries]
+    search = _search()
+    memory = memory_of(search)
+    pace = Pace() if memory is None else pace_of(search, memory, SpeedStore(locations().speeds_file))
+    rows: list[tuple[str, ...]] = [
+        ("NAME", "PARAMETERS", "SIZE", "MEMORY AT 8K", "FITS", "SPEED", "LICENCE", "GOOD AT")
+    ]
+    known = memory is not None and memory.room.free_bytes is not None
+    rows += [_row(entry, expect(entry, memory, pace), known=known) for entry in entries]
     if sys.stdout.isatty():
         rows = [tuple(map(clean, row)) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=False))
         print("  ".join(cells), row[-1], sep="  ")
-    say(f"{size_text(free)} of {where} are free")
+    if memory is not None and memory.room.free_bytes is not None:
+        say(f"{size_text(memory.room.free_bytes)} of {memory.where} are free")
     for begun in unfinished(locations().models):
         total = f" of {size_text(begun.size)}" if begun.size is not None else ""
         again = f"tui-chat pull {shlex.quote(begun.what)}"
@@ -160,13 +171,15 @@ def _show(entries: "Sequence[Entry]") -> int:
     return 0
 
 
-def _row(entry: "Entry", free: int) -> tuple[str, ...]:
+def _row(entry: "Entry", wants: Expectation, *, known: bool) -> tuple[str, ...]:
     millions = entry.parameters / 1e6
     return (
         entry.name,
         f"{millions / 1000:.1f} B" if millions >= 999.5 else f"{millions:.0f} M",
-        size_text(entry.memory_8k),
-        "yes" if entry.memory_8k <= free else "no",
+        size_text(entry.file_bytes) if entry.file_bytes else "?",
+        size_text(wants.memory) if wants.memory else "?",
+        ("no" if wants.shortage else "yes") if known else "?",
+        speed_text(wants.tok_s) or "?",
         f"{entry.licence} (asks)" if entry.consent else entry.licence,
         entry.good_at,
     )

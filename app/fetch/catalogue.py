@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.settings.file import parse_size
+
+if TYPE_CHECKING:
+    from engine import Outline
 
 _FIELDS = {
     "name": str,
@@ -21,12 +24,19 @@ _FIELDS = {
     "consent": bool,
     "architecture": str,
     "parameters": int,
+    "shape": dict,
     "memory_8k": str,
     "sources": list,
     "files": list,
 }
-_OPTIONAL = {"licence_url", "consent", "files"}
-_KINDS = {str: "text in quotes", bool: "true or false", int: "a whole number", list: "a list"}
+_OPTIONAL = {"licence_url", "consent", "files", "shape", "memory_8k"}
+_KINDS = {
+    str: "text in quotes",
+    bool: "true or false",
+    int: "a whole number",
+    list: "a list",
+    dict: "a table",
+}
 _HEX = set("0123456789abcdef")
 
 
@@ -43,7 +53,8 @@ class KnownFile:
 class Entry:
     """One model. sources: words that fetch it, tried in order; files: () where nobody has measured them.
 
-    memory_8k: about how many bytes its weights and a context of 8,192 tokens take.
+    shape: what it takes of a device follows from it; memory_8k: where there is none, about how many bytes
+    its weights and a context of 8,192 tokens take.
     """
 
     name: str
@@ -57,6 +68,13 @@ class Entry:
     memory_8k: int
     sources: tuple[str, ...]
     files: tuple[KnownFile, ...] = ()
+    shape: "Outline | None" = None
+
+    @property
+    def file_bytes(self) -> int:
+        """How much is fetched, about where nobody has measured it; 0: not known."""
+        measured = sum(file.size for file in self.files)
+        return measured or (self.shape.file_bytes if self.shape is not None else 0)
 
 
 def read_catalogue(own: Path | None = None) -> tuple[list[Entry], list[str]]:
@@ -103,6 +121,8 @@ def _entry(record: Any) -> Entry:
             raise ValueError(f"{key} is missing")
         if key in record and type(record[key]) is not kind:
             raise ValueError(f"{key} must be {_KINDS[kind]}")
+    if not record.keys() & {"shape", "memory_8k"}:
+        raise ValueError("shape is missing")
     return Entry(
         name=_name(record["name"]),
         title=record["title"],
@@ -112,9 +132,10 @@ def _entry(record: Any) -> Entry:
         consent=record.get("consent", False),
         architecture=record["architecture"],
         parameters=_positive(record["parameters"], "parameters"),
-        memory_8k=_memory(record["memory_8k"]),
+        memory_8k=_memory(record["memory_8k"]) if "memory_8k" in record else 0,
         sources=_sources(record["sources"]),
         files=tuple(_file(file) for file in record.get("files", ())),
+        shape=_shape(record["shape"]) if "shape" in record else None,
     )
 
 
@@ -135,6 +156,15 @@ def _memory(text: str) -> int:
         return parse_size(text)
     except ValueError as error:
         raise ValueError(f"memory_8k: {error}") from error
+
+
+def _shape(record: dict[str, Any]) -> "Outline":
+    from engine import Outline
+
+    try:
+        return Outline.from_data(record)
+    except ValueError as error:
+        raise ValueError(f"shape: {error}") from error
 
 
 def _sources(value: list[Any]) -> tuple[str, ...]:

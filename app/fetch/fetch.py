@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from app.fetch.download import Download
-from app.fetch.errors import FetchError, disk_error
-from app.fetch.parts import Part
 from app.fetch.placing import already_there, check_disk, give_names
-from app.fetch.plan import Plan, RemoteFile
 from app.fetch.speed import Speed
-from app.fetch.web import Stop, Stopped, Web
+from app.transfer.download import Download
+from app.transfer.errors import FetchError, disk_error
+from app.transfer.parts import Part
+from app.transfer.plan import Plan, RemoteFile
+from app.transfer.web import Stop, Stopped, Web
 
 _BEAT = 0.1
 """Seconds between two calls of a listener while bytes come."""

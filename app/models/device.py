@@ -14,7 +14,7 @@ from app.settings.file import EngineSettings
 from app.settings.paths import write_atomically
 
 if TYPE_CHECKING:
-    from engine import DeviceRules, Fit, ModelSummary, Room
+    from engine import DeviceRules, Fit, Footprint, ModelSummary, Outline, Room
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +30,26 @@ class Memory:
 
     def fit(self, summary: "ModelSummary", *, context: int | None = None, chats: int = 1) -> "Fit | None":
         """What a file will take for so many chats of so many tokens; None for what cannot be loaded."""
-        from engine import fit
-
         if summary.footprint is None:
             return None
-        return fit(summary.footprint, self.rules, self.room, context=context, chats=chats)
+        return self.fit_of(summary.footprint, context=context, chats=chats)
+
+    def fit_of(self, footprint: "Footprint", *, context: int | None = None, chats: int = 1) -> "Fit":
+        """What weights and KV of these shapes will take."""
+        from engine import fit
+
+        return fit(footprint, self.rules, self.room, context=context, chats=chats)
+
+    def holds(self, outline: "Outline") -> bool:
+        """Whether a model of this shape fits with a chat of 8,192 tokens, as far as anybody knows."""
+        from engine import Verdict
+
+        return self.fit_of(outline.footprint).verdict in (Verdict.FITS, Verdict.UNKNOWN)
+
+    @property
+    def where(self) -> str:
+        """What people call it."""
+        return "memory of the GPU" if self.rules.on_gpu else "memory"
 
 
 def memory_of(search: ModelSearch) -> Memory | None:

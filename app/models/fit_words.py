@@ -1,4 +1,4 @@
-"""What a model takes of memory, in words and as parts of a bar."""
+"""What a model takes of memory and how fast it will write, in words."""
 
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,16 @@ def fit_text(fit: "Fit") -> str:
         said = f"{needed} of {_size(fit.free_bytes)} free: {some} {chats} at once"
     helps = " or ".join(map(advice_text, fit.advice))
     return f"{said}; fits {helps}" if helps else said
+
+
+def speed_text(tok_s: float | None) -> str:
+    """An expected speed: `about 40 tok/s`; "" where it is not known."""
+    if tok_s is None:
+        return ""
+    if tok_s < 1.0:
+        return "under 1 tok/s"
+    step = 1 if tok_s < 20 else 5 if tok_s < 100 else 10 ** (len(str(int(tok_s))) - 1) // 2
+    return f"about {round(tok_s / step) * step:,.0f} tok/s"
 
 
 def _size(count: int) -> str:

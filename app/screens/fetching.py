@@ -3,22 +3,26 @@
 Knows no widget. What fetches is imported when it is first asked for, never for the first frame.
 """
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from app.models.device import Memory
+from app.models.expectation import expect
+from app.models.fit_words import speed_text
 from app.models.found import ModelSearch
+from app.models.pace import Pace, pace_of
+from app.models.speeds import SpeedStore
 from app.settings.paths import Locations, private_directory
 from app.settings.words import size_text
 
 if TYPE_CHECKING:
     from app.fetch.catalogue import Entry
     from app.fetch.fetch import Fetch, Fetches, Progress
-    from app.fetch.parts import Unfinished
-    from app.fetch.plan import Plan
-    from app.fetch.web import Stop
+    from app.transfer.parts import Unfinished
+    from app.transfer.plan import Plan
+    from app.transfer.web import Stop
 
 Deliver = Callable[[Callable[[], None]], None]
 _LONGEST_TITLE = 16
@@ -28,7 +32,9 @@ _LONGEST_TITLE = 16
 class Fetchable:
     """One model that can be fetched. what: the word that fetches it; begun: how much is there already.
 
-    terms: its size and licence. shortage: why it does not fit, or "".
+    terms: its size, memory, expected speed and licence. shortage: why it does not fit and what would, or "".
+    size: bytes that are fetched, 0 where that is not known; memory: bytes that it takes with a chat of 8,192
+    tokens; tok_s: as it is expected to write.
     """
 
     what: str
@@ -37,23 +43,28 @@ class Fetchable:
     good_at: str = ""
     shortage: str = ""
     begun: str = ""
+    size: int = 0
     memory: int = 0
+    tok_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """What can be fetched, as it was looked up once. free: bytes for a model, of `where`."""
+    """What can be fetched, as it was looked up once, and the device that it is for.
+
+    memory: None where settings name a device that is not there.
+    """
 
     entries: "Sequence[Entry]" = ()
-    free: int = 0
-    where: str = ""
+    memory: Memory | None = None
+    pace: Pace = field(default_factory=Pace)
     unfinished: "Sequence[Unfinished]" = ()
     warnings: Sequence[str] = ()
 
     @property
-    def on_gpu(self) -> bool:
-        """Whether it is for a GPU."""
-        return self.where.endswith("GPU")
+    def free(self) -> int | None:
+        """Bytes for a model; None: not known."""
+        return self.memory.room.free_bytes if self.memory is not None else None
 
     def fetchable(self, stems: Iterable[str]) -> list[Fetchable]:
         """All that is not among the models of these file names, what was begun first."""
@@ -72,12 +83,20 @@ class Stock:
         ]
 
     def _described(self, entry: "Entry") -> Fetchable:
-        size = sum(file.size for file in entry.files)
-        memory = f"{size_text(entry.memory_8k)} of memory"
-        terms = f"{f'{size_text(size)}, ' if size else ''}{memory}, {entry.licence}"
-        short = entry.memory_8k > self.free
-        shortage = f"needs {memory}; {size_text(self.free)} of {self.where} are free" if short else ""
-        return Fetchable(entry.name, entry.title, terms, entry.good_at, shortage, memory=entry.memory_8k)
+        wants = expect(entry, self.memory, self.pace)
+        size = size_text(entry.file_bytes) if entry.file_bytes else ""
+        memory = f"{size_text(wants.memory)} of memory" if wants.memory else ""
+        terms = (size, memory, speed_text(wants.tok_s), entry.licence)
+        return Fetchable(
+            entry.name,
+            entry.title,
+            ", ".join(filter(None, terms)),
+            entry.good_at,
+            wants.shortage,
+            size=entry.file_bytes,
+            memory=wants.memory,
+            tok_s=wants.tok_s,
+        )
 
 
 def is_there(entry: "Entry", stems: set[str]) -> bool:
@@ -123,19 +142,20 @@ class Fetching:
     def look_up(self, search: ModelSearch) -> Stock:
         """Read the catalogue, what was begun and the free memory; call it off the UI."""
         from app.fetch.catalogue import read_catalogue
-        from app.fetch.memory import free_memory
-        from app.fetch.parts import unfinished
+        from app.models.device import memory_of
+        from app.transfer.parts import unfinished
 
         entries, warnings = read_catalogue(self.places.catalogue_file)
-        engine = search.engine
-        free, where = free_memory(os.environ, engine.device, engine.vram_limit_bytes)
-        return Stock(entries, free, where, unfinished(self.places.models), warnings)
+        memory = memory_of(search)
+        pace = Pace() if memory is None else pace_of(search, memory, SpeedStore(self.places.speeds_file))
+        return Stock(entries, memory, pace, unfinished(self.places.models), warnings)
 
     def plan(self, what: str, stock: Stock, stop: "Stop") -> "Plan":
         """Find out what a word means; call it off the UI. Raises `FetchError`."""
         from app.fetch.sources import make_plan
 
-        return make_plan(what, stock.entries, free_memory=stock.free, stop=stop)
+        fits = stock.memory.holds if stock.memory is not None else None
+        return make_plan(what, stock.entries, free_memory=stock.free, fits=fits, stop=stop)
 
     def start(self, plan: "Plan") -> "Fetch":
         """Begin a fetch or go on with it. Raises `OSError` where there can be no folder for it."""
@@ -157,7 +177,7 @@ class Fetching:
         if (job := self.jobs.get(row.what)) is not None:
             job.cancel()
             return
-        from app.fetch.parts import drop, unfinished
+        from app.transfer.parts import drop, unfinished
 
         drop(part for part in unfinished(self.places.models) if part.what == row.what)
 

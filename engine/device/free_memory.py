@@ -2,6 +2,8 @@
 
 import ctypes
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +41,26 @@ class _Memory(ctypes.Structure):
 
 def free_gpu_bytes(uuid: str) -> int | None:
     """Memory of an NVIDIA GPU that nobody holds; None where the driver does not say (NVML)."""
+    with gpu_driver(uuid) as (driver, handle):
+        memory = _Memory()
+        if driver is None or driver.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)):
+            return None
+        return int(memory.free)
+
+
+@contextmanager
+def gpu_driver(uuid: str) -> Iterator[tuple[Any, ctypes.c_void_p]]:
+    """NVML and its handle of a GPU; None in place of NVML where it does not know it."""
+    handle = ctypes.c_void_p()
     try:
         driver: Any = ctypes.CDLL(_DRIVER_LIBRARY)
     except OSError:
-        return None
-    if driver.nvmlInit_v2():
-        return None
+        driver = None
+    if driver is None or driver.nvmlInit_v2():
+        yield None, handle
+        return
     try:
-        handle, memory = ctypes.c_void_p(), _Memory()
-        if driver.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)):
-            return None
-        if driver.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)):
-            return None
-        return int(memory.free)
+        unknown = driver.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle))
+        yield None if unknown else driver, handle
     finally:
         driver.nvmlShutdown()

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from engine.device.bandwidth import gpu_bandwidth, host_bandwidth
 from engine.device.free_memory import free_gpu_bytes, free_host_bytes
 from engine.footprint.rules import DeviceRules, Holding
 
@@ -40,3 +41,11 @@ def _names(ops: "Operations") -> tuple[str, str]:
 def free_memory(rules: DeviceRules) -> int | None:
     """Bytes that the device has free; None where nobody says it."""
     return free_gpu_bytes(rules.gpu) if rules.on_gpu else free_host_bytes()
+
+
+def read_bandwidth(rules: DeviceRules, threads: int) -> float | None:
+    """Bytes a second that the device's memory gives, to so many threads of a processor; None: not known.
+
+    Takes some 50 ms of a processor.
+    """
+    return gpu_bandwidth(rules.gpu) if rules.on_gpu else host_bandwidth(threads)

@@ -104,6 +104,14 @@ def weight_bytes(footprint: Footprint, rules: DeviceRules) -> int:
     return total + sum(count * expert_bytes(experts, rules) for experts, count in footprint.experts)
 
 
+def read_bytes(footprint: Footprint, rules: DeviceRules) -> int:
+    """Bytes of weights that a token of one chat reads while it is written: of experts only those used."""
+    total = sum(count * _few_rows_bytes(linear, rules) for linear, count in footprint.linears)
+    for experts, count in footprint.experts:
+        total += count * expert_bytes(experts, rules) * experts.used // experts.experts
+    return total
+
+
 def kv_bytes(footprint: Footprint, rules: DeviceRules, tokens: int) -> int:
     """Memory of the KV of one chat of so many tokens, in whole blocks."""
     windows = kept_windows(footprint)
@@ -139,6 +147,14 @@ def linear_bytes(linear: Linear, rules: DeviceRules) -> int:
     dense = rows * columns * rules.weight_itemsize
     quants = _quant_bytes(linear, rows) if rules.holding is Holding.QUANTS else 0
     return bias + dense + quants
+
+
+def _few_rows_bytes(linear: Linear, rules: DeviceRules) -> int:
+    """What of a linear layer few tokens read: its quants alone, where there are any beside it."""
+    if rules.holding is Holding.QUANTS:
+        quants = _quant_bytes(linear, sum(part.rows for part in linear.parts))
+        return quants or linear_bytes(linear, rules)
+    return linear_bytes(linear, rules)
 
 
 def expert_bytes(experts: Experts, rules: DeviceRules) -> int:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from engine.gguf.file import GGUFFile, TensorInfo
 from engine.model.spec import ExpertsSpec, LayerSpec, ModelConfig, QKNorm
-from engine.model.tensors import Rows, expert_rows, gate_rows, is_ignored, qkv_rows, shared_rows
+from engine.model.tensors import Layers, Rows, expert_rows, gate_rows, is_ignored, qkv_rows, shared_rows
 from kernels.quant.formats import GGMLType
 
 
@@ -37,6 +37,8 @@ class Experts(NamedTuple):
     down: Matrix
     hidden: int
     size: int
+    used: int
+    """Experts that a token uses."""
 
 
 class KVLayers(NamedTuple):
@@ -82,16 +84,19 @@ class Footprint:
         )
 
 
-def read_footprint(file: GGUFFile, config: ModelConfig) -> Footprint:
-    """Count what a decoder holds of a file whose tensors were checked (`check_tensors`)."""
+def read_footprint(file: GGUFFile, config: ModelConfig, layers: Layers) -> Footprint:
+    """Count what a decoder holds of a file; layers: what `check_tensors` said of it."""
     counted = _Counted(file.tensors)
     hidden = config.hidden_size
     tied = "output.weight" not in file.tensors
     counted.linear([Rows("token_embd" if tied else "output", config.vocab_size)], hidden)
-    for index, layer in enumerate(config.layers):
-        _count_layer(counted, f"blk.{index}", layer, hidden)
+    for kind in layers.kinds:
+        counted.times = kind.count
+        _count_layer(counted, f"blk.{kind.index}", kind.layer, hidden)
+        counted.others(kind.names, config)
+    counted.times = 1
     embedding = Linear((counted.matrix(Rows("token_embd", config.vocab_size)),), hidden)
-    counted.others(config)
+    counted.others(layers.others, config)
     return Footprint(
         linears=tuple(counted.linears.items()),
         experts=tuple(counted.experts.items()),
@@ -114,8 +119,9 @@ def _linear(data: list[Any]) -> Linear:
 
 
 def _experts(data: list[Any]) -> Experts:
-    experts, gate_up, down, hidden, size = data
-    return Experts(int(experts), tuple(map(_matrix, gate_up)), _matrix(down), int(hidden), int(size))
+    experts, gate_up, down, *sizes = data
+    hidden, size, used = map(int, sizes)
+    return Experts(int(experts), tuple(map(_matrix, gate_up)), _matrix(down), hidden, size, used)
 
 
 def _count_layer(counted: "_Counted", prefix: str, layer: LayerSpec, hidden: int) -> None:
@@ -126,7 +132,7 @@ def _count_layer(counted: "_Counted", prefix: str, layer: LayerSpec, hidden: int
         counted.linear([Rows(f"{prefix}.attn_gate", attention.q_size)], hidden)
     if attention.qk_norm in (QKNorm.HEADS, QKNorm.ROTATED_HEADS):
         # Repeated for every head.
-        counted.vector_values += attention.q_size + attention.kv_size - 2 * attention.head_dim
+        counted.vectors(attention.q_size + attention.kv_size - 2 * attention.head_dim)
     gate, down, size = gate_rows(prefix, layer, tensors), "ffn_down", layer.ffn_size
     if layer.experts is not None:
         _count_experts(counted, prefix, layer.experts, hidden)
@@ -141,7 +147,8 @@ def _count_experts(counted: "_Counted", prefix: str, experts: ExpertsSpec, hidde
     counted.linear([Rows(f"{prefix}.ffn_gate_inp", experts.count)], hidden)
     gate_up = tuple(counted.stack(name) for name in names)
     down = counted.stack(f"{prefix}.ffn_down_exps")
-    counted.experts[Experts(experts.count, gate_up, down, hidden, experts.size)] += 1
+    one = Experts(experts.count, gate_up, down, hidden, experts.size, experts.used)
+    counted.experts[one] += counted.times
 
 
 class _Counted:
@@ -152,6 +159,8 @@ class _Counted:
         self.linears: Counter[Linear] = Counter()
         self.experts: Counter[Experts] = Counter()
         self.vector_values = 0
+        self.times = 1
+        """How often what is being counted is there."""
         self._seen: set[str] = set()
 
     def linear(self, parts: Sequence[Rows], columns: int, *, paired: bool = False) -> None:
@@ -159,7 +168,11 @@ class _Counted:
         biases = [f"{rows.name}.bias" for rows in parts]
         biased = any(name in self.tensors for name in biases)
         self._seen.update(biases)
-        self.linears[Linear(tuple(map(self.matrix, parts)), columns, biased, paired)] += 1
+        self.linears[Linear(tuple(map(self.matrix, parts)), columns, biased, paired)] += self.times
+
+    def vectors(self, values: int) -> None:
+        """Count values of vectors."""
+        self.vector_values += self.times * values
 
     def matrix(self, rows: Rows) -> Matrix:
         """Some rows of a matrix of the file."""
@@ -173,11 +186,11 @@ class _Counted:
         self._seen.add(f"{name}.weight")
         return Matrix(info.type, info.shape[1])
 
-    def others(self, config: ModelConfig) -> None:
+    def others(self, names: Sequence[str], config: ModelConfig) -> None:
         """Count what is left as it is: vectors by their values, matrices as linears of their own."""
-        left = [name for name in self.tensors if name not in self._seen]
+        left = [name for name in names if name not in self._seen]
         for info in (self.tensors[name] for name in left if not is_ignored(name, config)):
             if len(info.shape) == 2 and info.shape[0] > 1:
-                self.linears[Linear((Matrix(info.type, info.shape[0]),), info.shape[1])] += 1
+                self.linears[Linear((Matrix(info.type, info.shape[0]),), info.shape[1])] += self.times
             else:
-                self.vector_values += prod(info.shape)
+                self.vectors(prod(info.shape))

@@ -8,6 +8,7 @@ import struct
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 from engine.api.errors import UnsupportedModelError
 from engine.gguf.foreign import refuse_foreign
@@ -24,12 +25,14 @@ _SMALLEST_ENTRY = 8 + 1 + 4 + 1
 _SMALLEST_TENSOR = 8 + 1 + 4 + 4 + 8
 _FIXED = struct.Struct("<4sIQQ")
 _LENGTH = struct.Struct("<Q")
+_COUNT = struct.Struct("<I")
 _DESCRIPTIONS = {n_dims: struct.Struct(f"<{n_dims}QIQ") for n_dims in range(MAX_DIMENSIONS + 1)}
 """By number of dimensions, what follows it."""
 _USUAL_NAME = 64
 _USUAL_DESCRIPTION = 8 + _USUAL_NAME + 4 + _DESCRIPTIONS[MAX_DIMENSIONS].size
 _PIECE = 1 << 14
-_KNOWN = {int(member): member for member in GGMLType}
+_KNOWN = {int(kind): (kind, FORMATS[kind].elements, FORMATS[kind].nbytes) for kind in GGMLType}
+"""By the number of a type: itself, and elements and bytes of its blocks."""
 _OTHER_TYPES = {
     4: "Q4_2 (removed from the format)",
     5: "Q4_3 (removed from the format)",
@@ -44,8 +47,7 @@ _OTHER_TYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
+class TensorInfo(NamedTuple):
     """Where a tensor lies: `shape` outermost dimension first, `offset` from the start of its part."""
 
     name: str
@@ -128,7 +130,7 @@ def _alignment(source: Source, metadata: Metadata) -> int:
 def _parse_tensors(
     source: Source, offset: int, count: int, alignment: int, part: int
 ) -> dict[str, TensorInfo]:
-    described: dict[str, tuple[int, tuple[int, ...], GGMLType, int]] = {}
+    described: dict[str, tuple[int, tuple[int, ...], int, int]] = {}
     piece, first = b"", offset
     for index in range(count):
         if offset - first + _USUAL_DESCRIPTION > len(piece):
@@ -136,26 +138,25 @@ def _parse_tensors(
         usual = _usual_tensor(piece, offset - first)
         if usual is None:
             name, behind = source.name(f"name of tensor {index}", offset, MAX_TENSOR_NAME_BYTES)
-            usual = name, *_parse_tensor(source, name, behind)
-            end = usual[4]
+            shape, number, start, end = _parse_tensor(source, name, behind)
         else:
-            end = first + usual[4]
-        name, shape, tensor_type, start, _ = usual
+            name, shape, number, start, end = usual
+            end += first
         if name in described:
             source.fail(f"tensor {name!r}", offset, "occurs twice")
         offset = end
         if start % alignment:
             source.fail(f"offset of tensor {name!r}", offset - 8, f"{start} is not a multiple of {alignment}")
-        described[name] = (offset - 8, shape, tensor_type, start)
+        described[name] = (offset - 8, shape, number, start)
     data_start = -(-offset // alignment) * alignment
     return {
-        name: _place(source, name, at, shape, tensor_type, data_start + start, part)
-        for name, (at, shape, tensor_type, start) in described.items()
+        name: _place(source, name, at, shape, number, data_start + start, part)
+        for name, (at, shape, number, start) in described.items()
     }
 
 
-def _usual_tensor(piece: bytes, at: int) -> tuple[str, tuple[int, ...], GGMLType, int, int] | None:
-    """The description at `at` of a piece of the file: name, shape, type, offset in the data, end.
+def _usual_tensor(piece: bytes, at: int) -> tuple[str, tuple[int, ...], int, int, int] | None:
+    """The description at `at` of a piece of the file: name, shape, type's number, offset in the data, end.
 
     None where anything about it is not as usual: then it has to be looked at closely.
     """
@@ -165,33 +166,29 @@ def _usual_tensor(piece: bytes, at: int) -> tuple[str, tuple[int, ...], GGMLType
             return None
         behind = at + 8 + length
         name = piece[at + 8 : behind].decode()
-        layout = _DESCRIPTIONS[int.from_bytes(piece[behind : behind + 4], "little")]
-        *dims, number, start = layout.unpack_from(piece, behind + 4)
-        tensor_type = _KNOWN[number]
+        layout = _DESCRIPTIONS[_COUNT.unpack_from(piece, behind)[0]]
+        numbers = layout.unpack_from(piece, behind + 4)
     except (struct.error, UnicodeDecodeError, KeyError):
         return None
-    return None if 0 in dims else (name, tuple(reversed(dims)), tensor_type, start, behind + 4 + layout.size)
+    shape = numbers[-3::-1]
+    if 0 in shape or numbers[-2] not in _KNOWN:
+        return None
+    return name, shape, numbers[-2], numbers[-1], behind + 4 + layout.size
 
 
 def _place(
-    source: Source,
-    name: str,
-    at: int,
-    shape: tuple[int, ...],
-    tensor_type: GGMLType,
-    offset: int,
-    part: int,
+    source: Source, name: str, at: int, shape: tuple[int, ...], number: int, offset: int, part: int
 ) -> TensorInfo:
     """The tensor at `offset`, after checking that its bytes lie in the file; `at`: its offset field."""
-    block = FORMATS[tensor_type]
+    kind, elements, block_bytes = _KNOWN[number]
     row = shape[-1] if shape else 1
-    if row % block.elements:
+    if row % elements:
         source.fail(
             f"tensor {name!r}",
             at,
-            f"rows of {row} elements do not divide into {tensor_type.name} blocks of {block.elements}",
+            f"rows of {row} elements do not divide into {kind.name} blocks of {elements}",
         )
-    nbytes = prod(shape) // block.elements * block.nbytes
+    nbytes = prod(shape) // elements * block_bytes
     if nbytes > source.size - offset:
         source.fail(
             f"offset of tensor {name!r}",
@@ -199,11 +196,11 @@ def _place(
             f"its {nbytes} bytes from byte {offset} on leave the file of {source.size} bytes; "
             "the file is truncated or damaged, download it again",
         )
-    return TensorInfo(name, shape, tensor_type, offset, nbytes, part)
+    return TensorInfo(name, shape, kind, offset, nbytes, part)
 
 
-def _parse_tensor(source: Source, name: str, offset: int) -> tuple[tuple[int, ...], GGMLType, int, int]:
-    """Shape, type, offset in the data part, and the offset behind the description."""
+def _parse_tensor(source: Source, name: str, offset: int) -> tuple[tuple[int, ...], int, int, int]:
+    """Shape, type's number, offset in the data part, and the offset behind the description."""
     field = f"tensor {name!r}"
     n_dims = source.u32(field, offset)
     if n_dims > MAX_DIMENSIONS:
@@ -212,15 +209,14 @@ def _parse_tensor(source: Source, name: str, offset: int) -> tuple[tuple[int, ..
     *dims, type_number, start = struct.unpack(f"<{n_dims}QIQ", source.read(offset + 4, 8 * n_dims + 12))
     if 0 in dims:
         source.fail(field, offset + 4, f"has a dimension of 0 in {dims}")
-    tensor_type = _KNOWN.get(type_number)
-    if tensor_type is None:
+    if type_number not in _KNOWN:
         what = _OTHER_TYPES.get(type_number, f"number {type_number}, which is unknown")
         at = offset + 4 + 8 * n_dims
         raise UnsupportedModelError(
             f"{source.path}: {field} at byte {at}: has type {what}; supported are "
             f"{', '.join(member.name for member in GGMLType)}."
         )
-    return tuple(reversed(dims)), tensor_type, start, offset + 4 + 8 * n_dims + 12
+    return tuple(reversed(dims)), type_number, start, offset + 4 + 8 * n_dims + 12
 
 
 def _find_overlaps(tensors: dict[str, TensorInfo]) -> dict[str, str]:

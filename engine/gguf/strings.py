@@ -20,7 +20,7 @@ _U64 = struct.Struct("<Q")
 _USUAL_KEYS = (b"tokenizer.", b"general.")
 _SHORT = bytes(7)
 """Upper bytes of the length before them."""
-_GUESS_WINDOW = 1 << 16
+_GUESS_WINDOW = 1 << 14
 _GUESS_OVERLAP = 32
 _SURE_SHARE = 0.75
 _SAMPLE = 1 << 14
@@ -36,6 +36,9 @@ def string_fields(source: Source, field: str, offset: int, count: int) -> np.nda
     fields = np.empty(count + 1, dtype=np.int64)
     done = 0
     slow = _FEW
+    if count <= _FEW:
+        offset = _walk(source, field, fields, 0, count, offset)
+        done = count
     while done < count:
         found = _verified_run(source, offset)[: count - done]
         run = len(found)
@@ -66,9 +69,12 @@ def guess_end(source: Source, offset: int, count: int) -> int | None:
     start = _near_end(source, offset, count)
     for place in range(start, min(source.size, start + _GUESS_REACH), _GUESS_WINDOW):
         window = source.read(place, _GUESS_WINDOW + _GUESS_OVERLAP)
-        found = [at for at in (_find_key(window, key) for key in _USUAL_KEYS) if at > 0]
-        if found:
-            return place + min(found) - 1
+        found = -1
+        for key in _USUAL_KEYS:
+            at = _find_key(window, key, len(window) if found < 0 else found)
+            found = at if at > 0 else found
+        if found > 0:
+            return place + found - 1
     return None
 
 
@@ -84,11 +90,11 @@ def _near_end(source: Source, offset: int, count: int) -> int:
         count -= skipped
 
 
-def _find_key(window: bytes, key: bytes) -> int:
+def _find_key(window: bytes, key: bytes, before: int) -> int:
     """Where a key with its short length begins; -1: nowhere. Runs of zeros are slow to look for."""
-    at = window.find(key)
+    at = window.find(key, 0, before)
     while at >= 0 and window[max(0, at - 7) : at] != _SHORT:
-        at = window.find(key, at + 1)
+        at = window.find(key, at + 1, before)
     return at - 7 if at >= 0 else -1
 
 

@@ -5,6 +5,7 @@ refused by name, because ignoring it would compute something else than the file'
 torch, so that listing model files stays cheap.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -82,13 +83,17 @@ def _stacked(name: str, sizes: Iterable[int]) -> list[Rows]:
     return made
 
 
-def check_tensors(file: GGUFFile, config: ModelConfig) -> None:
+def check_tensors(file: GGUFFile, config: ModelConfig) -> "Layers":
     """Every tensor that the decoder needs is there, of its shape and a known type, and no other is.
 
+    Returns its layers by kind, of which one each was looked at.
     Raises `ModelFileError` or `UnsupportedModelError` naming the tensor.
     """
-    expected = _expected(config, file.tensors)
-    for name, info in file.tensors.items():
+    layers = _layers(config, file.tensors)
+    looked_at = [name for kind in layers.kinds for name in kind.names] + layers.others
+    expected = _expected(config, layers.kinds, file.tensors)
+    for name in looked_at:
+        info = file.tensors[name]
         if name not in expected and not is_ignored(name, config):
             raise UnsupportedModelError(
                 f"{file.path}: tensor {name}: not known for architecture '{config.architecture}'; this "
@@ -107,6 +112,49 @@ def check_tensors(file: GGUFFile, config: ModelConfig) -> None:
                 f"{file.path}: tensor {name} is missing; the file is incomplete or not a "
                 f"'{config.architecture}' model."
             )
+    return layers
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKind:
+    """Layers of one spec whose tensors have the same names, shapes and types."""
+
+    index: int
+    """The first of them."""
+    layer: LayerSpec
+    count: int
+    names: list[str]
+    """Tensors of the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The layers of a file by kind: what holds for the first of a kind holds for all of it."""
+
+    kinds: list[LayerKind]
+    others: list[str]
+    """Tensors of no layer."""
+
+
+def _layers(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Layers:
+    """Most files have two or three kinds."""
+    numbers = {str(index): index for index in range(config.num_layers)}
+    names: list[list[str]] = [[] for _ in numbers]
+    described: list[list[object]] = [[] for _ in numbers]
+    others = []
+    for name, info in tensors.items():
+        parts = name.split(".", 2)
+        index = numbers.get(parts[1]) if len(parts) == 3 and parts[0] == "blk" else None
+        if index is None:
+            others.append(name)
+        else:
+            names[index].append(name)
+            described[index] += (parts[2], info.shape, int(info.type))
+    first: dict[object, int] = {}
+    alike = [first.setdefault((layer, *described[index]), index) for index, layer in enumerate(config.layers)]
+    counts = Counter(alike)
+    kinds = [LayerKind(index, config.layers[index], counts[index], names[index]) for index in counts]
+    return Layers(kinds, others)
 
 
 def is_ignored(name: str, config: ModelConfig) -> bool:
@@ -123,8 +171,8 @@ Expected = dict[str, tuple[tuple[int, ...], bool]]
 """By name: shape, and whether a file must have it."""
 
 
-def _expected(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Expected:
-    """Every tensor that a file may have for this decoder."""
+def _expected(config: ModelConfig, kinds: Iterable[LayerKind], tensors: Mapping[str, TensorInfo]) -> Expected:
+    """Every tensor that a file may have for this decoder, of layers that of the first of each kind."""
     hidden, vocab = config.hidden_size, config.vocab_size
     expected: Expected = _norm("output_norm", hidden, config.centred) | {
         "token_embd.weight": ((vocab, hidden), True),
@@ -136,8 +184,8 @@ def _expected(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Expecte
             names = tuple(filter(None, (rope.divisors, rope.other_divisors)))
             needed = rope.needs_divisors or (len(names) == 2 and any(name in tensors for name in names))
             expected |= dict.fromkeys(names, ((rope.dims // 2,), needed))
-    for index, layer in enumerate(config.layers):
-        expected |= _expected_of_layer(f"blk.{index}", layer, config, tensors)
+    for kind in kinds:
+        expected |= _expected_of_layer(f"blk.{kind.index}", kind.layer, config, tensors)
     return expected
 
 

@@ -8,11 +8,12 @@ import textual.app
 import textual.pilot
 from textual.notifications import Notification
 
-from app.fetch import catalogue, memory
+from app.fetch import catalogue
 from app.screens.chat import beat
 from app.settings.file import GeneralSettings, Settings
 from app.settings.paths import HOME_VARIABLE, locations
 from app.window.app import ChatApp
+from tests.app.computer import give_memory
 from tests.app.driving import wait_for_idle
 from tests.support.fakes import FakeEngine
 
@@ -52,7 +53,7 @@ def engine() -> FakeEngine:
 def nothing_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
     """No model is offered, whatever the catalogue holds and this computer has room for."""
     monkeypatch.setattr(catalogue, "read_catalogue", lambda own=None: ([], []))
-    monkeypatch.setattr(memory, "free_memory", lambda *_: (8 * 10**9, "memory"))
+    give_memory(monkeypatch, 8 * 10**9)
 
 
 @pytest.fixture

@@ -49,7 +49,17 @@ class FakeInfo:
 
 @dataclass
 class FakeTokenizer:
+    """One token a word; keeps what it was asked to count."""
+
     warning: str | None = None
+    counted: list[str] = field(default_factory=list)
+    gate: threading.Event | None = None
+
+    def encode_content(self, text: str) -> list[int]:
+        self.counted.append(text)
+        if self.gate is not None:
+            self.gate.wait()
+        return [0] * len(text.split())
 
 
 @dataclass

@@ -7,9 +7,10 @@ from app.screens.context import AppContext
 from app.screens.fetching import Fetchable, Stock
 
 _MARK = "models-offered"
-_MOST_ON_A_CPU = 4e9
-"""Every token reads all weights: a larger model fits, but nobody waits for its answers."""
-_SOONER = 4
+_READING_PACE = 8.0
+"""Tokens a second that a person reads: nobody waits for the answers of a slower model."""
+_SOONER = 2.5
+"""So many times smaller a file is there much sooner."""
 
 
 def offer(context: AppContext) -> Sequence[Fetchable]:
@@ -24,13 +25,23 @@ def offer(context: AppContext) -> Sequence[Fetchable]:
 
 
 def best_of(stock: Stock) -> list[Fetchable]:
-    """The largest model that runs well, and one that is there much sooner."""
-    most = stock.free if stock.on_gpu else min(stock.free, _MOST_ON_A_CPU)
-    rows = sorted(stock.fetchable(()), key=lambda row: -row.memory)
-    best = next((row for row in rows if 0 < row.memory <= most), None)
-    if best is None:
+    """The largest model that fits and writes as fast as people read, and one that is there much sooner.
+
+    Where all that fit are slower, the quickest.
+    """
+    if stock.memory is None:
         return []
-    return [best, *[row for row in rows if 0 < row.memory * _SOONER <= best.memory][:1]]
+    fitting = [row for row in stock.fetchable(()) if row.memory and not row.shortage]
+    quick = [row for row in fitting if row.tok_s is None or row.tok_s >= _READING_PACE]
+    if not quick:
+        return sorted(fitting, key=lambda row: -(row.tok_s or 0.0))[:1]
+    best, *smaller = sorted(quick, key=lambda row: -row.memory)
+    return [best, *[row for row in smaller if _fetched(row) * _SOONER <= _fetched(best)][:1]]
+
+
+def _fetched(row: Fetchable) -> int:
+    """Bytes that are fetched, or what grows with them."""
+    return row.size or row.memory
 
 
 def dismiss(context: AppContext) -> None:

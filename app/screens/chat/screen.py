@@ -13,6 +13,7 @@ from app.chat.events import AnswerFinished, Notice, PathChanged, SessionEvent, T
 from app.chat.session import ChatSession
 from app.screens.chat.answer_actions import AnswerActions
 from app.screens.chat.bindings import bindings
+from app.screens.chat.cost_hint import CostHint
 from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.kept_chats import KeptChats
 from app.screens.chat.model_actions import ModelActions
@@ -38,6 +39,7 @@ class ChatScreen(KeptChats, AnswerActions, ModelActions):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context, self._on_session)
+        self._cost = CostHint(self.composer, context, self.tabs)
         self._draft_timer: Timer | None = None
         self._sent_early: list[str] = []
         """What was sent before the chats of the last time were there."""
@@ -116,6 +118,8 @@ class ChatScreen(KeptChats, AnswerActions, ModelActions):
         if not isinstance(event, TextStreamed):
             self.tabs.refocus()
             self.beat.draw()
+            if visible:
+                self._cost.count_soon()
 
     async def _show_transcript(self) -> None:
         await self.deck.show(self.active)
@@ -129,6 +133,7 @@ class ChatScreen(KeptChats, AnswerActions, ModelActions):
 
     @on(TextArea.Changed, "#composer")
     def _on_typed(self) -> None:
+        self._cost.count_soon()
         if self._draft_timer is None:
             self._draft_timer = self.set_timer(_DRAFT_SECONDS, self._on_draft_due)
 
@@ -225,6 +230,7 @@ class ChatScreen(KeptChats, AnswerActions, ModelActions):
     def shut_down(self) -> None:
         """Save everything: the draft, the tabs and the text of answers that are still being written."""
         self.beat.stop()
+        self._cost.close()
         if not self.tabs.sessions:
             self._keep_early()
             return

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from textual.screen import Screen
 
-from app.fetch.errors import FetchError
 from app.fetch.fetch import Fetch, State
-from app.fetch.web import Stop, Stopped
 from app.screens.fetching import Fetchable, Fetching, Stock
 from app.settings.words import size_text
+from app.transfer.errors import FetchError
+from app.transfer.web import Stop, Stopped
 
 if TYPE_CHECKING:
-    from app.fetch.plan import Plan
+    from app.transfer.plan import Plan
 
 
 class FetchDesk:
@@ -126,13 +126,14 @@ class FetchDesk:
         self._changed()
 
 
-def _question(plan: "Plan", free: int) -> str:
+def _question(plan: "Plan", free: int | None) -> str:
     """Size, licence and what Enter does, and whatever is to be known before."""
     size = size_text(plan.size) if plan.size is not None else "unknown size"
     licence = f"{plan.licence.name} ({plan.licence.url})" if plan.licence.url else plan.licence.name
     needed = sum(model.size or 0 for model in plan.models)
-    warning = f"It needs more than {size_text(needed)} of memory; {size_text(free)} are free. "
+    short = ""
+    if free is not None and needed > free:
+        short = f"It needs more than {size_text(needed)} of memory; {size_text(free)} are free. "
     agrees = "agrees to the licence and fetches it" if plan.licence.consent else "fetches it"
-    short = warning if needed > free else ""
     notes = "".join(f"{note}. " for note in plan.notes)
     return f"{notes}{plan.title} from {plan.source}: {size}, licence {licence}. {short}Enter {agrees}."

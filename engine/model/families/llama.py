@@ -12,7 +12,9 @@ _NO_ROPE_STEP = 4
 def _llama(keys: Keys, plain: ModelConfig) -> ModelConfig:
     """Files of Mistral 7B name a window, which holds for all layers; those of Mixtral have experts."""
     window = keys.count("attention.sliding_window")
-    made = with_attention(plain, lambda _index, attention: replace(attention, window=window))
+    made = plain
+    if window:
+        made = with_attention(plain, lambda _index, attention: replace(attention, window=window))
     if not keys.count("expert_count"):
         return made
     return with_experts(keys, made, read_experts(keys, plain.layers[0].ffn_size))

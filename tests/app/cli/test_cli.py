@@ -16,11 +16,13 @@ from app.cli import program
 from app.cli.common import CommandError, say
 from app.models.builtin import BUILTIN_FILE, builtin_model_path
 from app.models.choice import ModelChoiceError, resolve_model
+from app.models.device import remember_rules
 from app.models.found import OWN, FoundModel, ModelSearch, search_of
 from app.screens.context import AppContext
-from app.settings.file import ModelSettings, Settings
+from app.settings.file import EngineSettings, ModelSettings, Settings
 from app.settings.paths import locations
 from engine import summarize
+from tests.app.computer import CPU
 from tests.app.models.stores import Stores
 
 ROOT = Path(__file__).parents[3]
@@ -47,16 +49,26 @@ def tui_chat(*arguments, text="", **options):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["ask", "--help"], ["--version"], ["where"], ["pull", "--help"], ["pull", "--list"]],
+    [["--help"], ["ask", "--help"], ["--version"], ["where"], ["pull", "--help"]],
 )
 def test_light_commands_import_nothing_heavy(arguments):
+    assert imported_by(arguments) == []
+
+
+def test_a_list_of_models_to_fetch_needs_no_torch_once_the_device_is_known():
+    remember_rules(CPU, EngineSettings(), locations().cache)
+    assert {"torch", "textual", "gguf", "huggingface_hub"}.isdisjoint(imported_by(["pull", "--list"]))
+
+
+def imported_by(arguments):
+    """Which of the heavy packages a command brings in."""
     code = (
         "import sys\nfrom app.cli.program import main\n"
         f"try:\n    main({arguments})\nexcept SystemExit: pass\n"
-        f"print(sorted({HEAVY} & set(sys.modules)), file=sys.stderr)"
+        f"print(*sorted({HEAVY} & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, check=True)
-    assert done.stderr.decode().splitlines()[-1] == "[]"
+    return done.stderr.decode().splitlines()[-1].split()
 
 
 def test_the_first_frame_waits_for_nothing_that_only_messages_need():

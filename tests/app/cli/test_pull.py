@@ -6,11 +6,12 @@ import pytest
 
 from app.cli import ask, program, pull_progress
 from app.cli.pull_progress import ProgressLine
-from app.fetch import download, memory
 from app.fetch.fetch import Progress, State
 from app.fetch.words import describe
 from app.models.builtin import builtin_model_path
 from app.settings.file import Settings
+from app.transfer import download
+from tests.app.computer import give_memory
 from tests.support.file_server import Fault, File, FileServer
 from tests.support.tiny_gguf import make_tiny
 
@@ -86,7 +87,7 @@ def test_what_was_fetched_is_all_of_stdout(capsys, server, models):
 
 
 def test_what_memory_cannot_hold_is_warned_of(capsys, monkeypatch, server):
-    monkeypatch.setattr(memory, "free_memory", lambda *_: (1000, "memory"))
+    give_memory(monkeypatch, 1000)
     assert run(server.url("/tiny.gguf")) == 0
     assert "needs more than 321 kB of memory; 1 kB are free" in capsys.readouterr().err
 
@@ -154,13 +155,16 @@ def test_ctrl_c_keeps_the_part_and_says_how_to_go_on(capsys, monkeypatch, server
     assert "tiny.gguf.part is unfinished, " in capsys.readouterr().err
 
 
-def test_the_list_says_what_fits(capsys, own):
+def test_the_list_says_what_fits_and_how_fast_it_will_be(capsys, own, monkeypatch):
+    give_memory(monkeypatch, 8 * 10**9, bandwidth=16e9)
     assert run("--list") == 0
     told = capsys.readouterr()
     lines = told.out.splitlines()
     assert lines[0].split()[:2] == ["NAME", "PARAMETERS"]
     tiny = next(line for line in lines if line.startswith("tiny "))
     assert "yes" in tiny and "Acme Terms (asks)" in tiny
+    known = next(line for line in lines if line.startswith("smollm2-135m "))
+    assert known.split()[3:5] == ["98", "MB"] and "about 50 tok/s" in known
     assert "are free" in told.err
     own(memory="900 TB")
     run("--list")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app.fetch import download
 from app.fetch.fetch import Fetch
 from app.fetch.sources import make_plan
+from app.transfer import download
 from tests.support.file_server import File, FileServer
 from tests.support.tiny_gguf import make_tiny
 

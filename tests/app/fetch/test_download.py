@@ -2,11 +2,11 @@
 
 import pytest
 
-from app.fetch import web
-from app.fetch.errors import FetchError
 from app.fetch.fetch import Fetch, State
-from app.fetch.parts import unfinished
 from app.fetch.sources import make_plan
+from app.transfer import web
+from app.transfer.errors import FetchError
+from app.transfer.parts import unfinished
 from tests.app.fetch.conftest import WAIT
 from tests.app.fetch.served import NAME, PATH, digest, names, url
 from tests.support.file_server import Fault, File

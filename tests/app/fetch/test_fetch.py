@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
-from app.fetch import download, web
 from app.fetch.fetch import Fetch, Fetches, State
-from app.fetch.parts import Part
 from app.fetch.sources import make_plan
+from app.transfer import download, web
+from app.transfer.parts import Part
 from tests.app.fetch.conftest import WAIT
 from tests.app.fetch.served import NAME, PATH, names, until, url
 from tests.support.file_server import Fault, File

@@ -6,9 +6,11 @@ import json
 import huggingface_hub.constants as hub
 import pytest
 
-from app.fetch.errors import FetchError
+from app.fetch.catalogue import Entry
 from app.fetch.fetch import State
 from app.fetch.sources import make_plan
+from app.transfer.errors import FetchError
+from engine import Outline
 from tests.support.file_server import Fault, File
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -79,6 +81,25 @@ def test_a_named_quantisation_is_fetched_and_checked(repository, fetched, models
     assert tokens[f"/{REPOSITORY}/resolve/{REVISION}/tiny-Q8_0.gguf"] == "Bearer hf_secret"
     assert tokens["/cdn/tiny-Q8_0.gguf"] is None
     assert "hf_secret" not in repr(fetch.plan)
+
+
+def test_a_smaller_quantisation_that_fits_is_named_where_an_entry_s_does_not(repository):
+    for label, size in (("Q8_0", 800), ("Q4_K_M", 400), ("IQ4_XS", 300), ("Q3_K_M", 250), ("Q2_K", 200)):
+        repository.add(f"tiny-{label}.gguf", b"GGUF", size=size)
+    shape = Outline("Q4_K_M", 2, 256, 4, 2, 64, 1024, 4096, ffn=512)
+    entry = Entry(
+        "tiny", "Tiny", "tests", "MIT", "", False, "llama", 1, 0, (f"hf:{REPOSITORY}:Q4_K_M",), shape=shape
+    )
+
+    def notes(*fitting):
+        fits = lambda outline: outline.type in fitting and outline.width == 256  # noqa: E731
+        return make_plan("tiny", [entry], environment={}, free_memory=10**9, fits=fits).notes
+
+    assert notes("Q8_0", "Q4_K_M", "Q2_K") == ()
+    assert notes("Q8_0", "Q3_K_M", "Q2_K") == (
+        f"Q4_K_M does not fit; Q3_K_M, 250 B, does: hf:{REPOSITORY}:Q3_K_M",
+    )
+    assert notes() == ()
 
 
 def test_corruption_on_the_way_is_found_by_the_hubs_checksum(

@@ -7,11 +7,11 @@ import zipfile
 
 import pytest
 
-from app.fetch import package
-from app.fetch.errors import FetchError
 from app.fetch.fetch import Fetch, State
-from app.fetch.index_settings import index_settings
 from app.fetch.sources import make_plan
+from app.transfer import package
+from app.transfer.errors import FetchError
+from app.transfer.index_settings import index_settings
 from tests.app.fetch.conftest import WAIT
 from tests.support.file_server import Fault, File
 

@@ -8,8 +8,8 @@ from urllib.error import URLError
 
 import pytest
 
-from app.fetch.errors import FetchError, retry_after, web_error
-from app.fetch.web import Stop, Stopped, Web
+from app.transfer.errors import FetchError, retry_after, web_error
+from app.transfer.web import Stop, Stopped, Web
 from tests.support.file_server import File
 
 TOKEN = {"Authorization": "Bearer secret"}

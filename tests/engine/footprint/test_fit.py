@@ -99,7 +99,7 @@ def test_the_largest_quantisation_that_fits_is_named():
 
 def test_on_a_cpu_a_smaller_quantisation_helps_experts_alone():
     assert list(advice(model(), CPU, 4 * GB, context=512)) == [AdviceKind.WEIGHT_TYPE]
-    one = Experts(64, (Matrix(GGMLType.Q8_0, 2048),), Matrix(GGMLType.Q8_0, 1024), 1024, 1024)
+    one = Experts(64, (Matrix(GGMLType.Q8_0, 2048),), Matrix(GGMLType.Q8_0, 1024), 1024, 1024, 8)
     found = advice(model(experts=((one, 32),)), CPU, 12 * GB, context=512)
     assert AdviceKind.QUANTISATION in found
 

@@ -12,6 +12,7 @@ from engine.footprint.shape import Footprint, KVLayers, Linear, Matrix, read_foo
 from engine.gguf.file import open_gguf
 from engine.model.config import read_config
 from engine.model.families import FAMILIES as ARCHITECTURES
+from engine.model.tensors import check_tensors
 from engine.model.weights import load_weights
 from engine.runner.model_kv import pool_bytes, window_sizes
 from kernels.cpu.block_readers import READERS
@@ -53,7 +54,7 @@ def check(path, name):
     ops, rules = rules_of(name)
     with open_gguf(path) as file:
         config = read_config(file)
-        footprint = read_footprint(file, config)
+        footprint = read_footprint(file, config, check_tensors(file, config))
         held = load_weights(file, config, ops, lambda _part, _what: None).nbytes
     said = weight_bytes(footprint, rules)
     assert said == pytest.approx(held, rel=TOLERANCE), (said, held)

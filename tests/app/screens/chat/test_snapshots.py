@@ -7,10 +7,10 @@ import pytest
 
 from app.fetch import catalogue
 from app.fetch.fetch import State
-from app.fetch.plan import Licence, Plan, RemoteFile
 from app.models.listing import ModelFile
 from app.settings.file import GeneralSettings, Settings
 from app.transcript.view import Transcript
+from app.transfer.plan import Licence, Plan, RemoteFile
 from app.widgets.sparkline import SpeedHistory
 from engine import Priority, SequenceState
 from tests.app.driving import chat, plain, ready, say, shown_answer, wait_until

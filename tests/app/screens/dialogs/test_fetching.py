@@ -4,20 +4,24 @@ import shutil
 
 import pytest
 
-from app.fetch import catalogue, fetch, memory, sources
+from app.fetch import catalogue, fetch, sources
 from app.fetch.catalogue import Entry
-from app.fetch.errors import FetchError
 from app.fetch.fetch import Progress, State
-from app.fetch.parts import Notes, Part
-from app.fetch.plan import Licence, Plan, RemoteFile
 from app.models.builtin import builtin_model_path
+from app.models.device import Memory
 from app.models.listing import find_models
+from app.models.pace import Pace
 from app.screens.chat import offer
 from app.screens.dialogs import model_picker
 from app.screens.dialogs.model_picker import ModelPicker
 from app.screens.dialogs.model_rows import RowPainter
 from app.screens.fetching import Fetchable, Stock
 from app.settings.paths import locations
+from app.transfer.errors import FetchError
+from app.transfer.parts import Notes, Part
+from app.transfer.plan import Licence, Plan, RemoteFile
+from engine import Room
+from tests.app.computer import CPU, GPU
 from tests.app.driving import plain, ready, wait_until
 
 GB = 10**9
@@ -83,7 +87,7 @@ class Shop:
     def __init__(self):
         self.asked, self.fetches, self.error = [], None, None
 
-    def plan(self, what, entries, *, free_memory=None, stop=None):
+    def plan(self, what, entries, *, free_memory=None, fits=None, stop=None):
         self.asked.append(what)
         if self.error:
             raise FetchError(self.error)
@@ -102,7 +106,6 @@ def shop(monkeypatch, make_app):
     """After `make_app`, which has nothing to fetch."""
     shop = Shop()
     monkeypatch.setattr(catalogue, "read_catalogue", lambda own=None: (ENTRIES, []))
-    monkeypatch.setattr(memory, "free_memory", lambda *_: (8 * GB, "memory"))
     monkeypatch.setattr(sources, "make_plan", shop.plan)
     monkeypatch.setattr(fetch, "Fetches", shop.open)
     monkeypatch.setattr(model_picker, "_BEAT", 0.02)
@@ -283,12 +286,38 @@ async def test_who_has_a_model_is_offered_none(app, home):
         assert offer.offer(app.context) == ()
 
 
+def known(names):
+    return [entry for entry in catalogue.read_catalogue()[0] if entry.name in names]
+
+
+@pytest.mark.parametrize(
+    ("rules", "free", "bandwidth", "offered"),
+    [
+        (GPU, 24 * GB, 1e12, ["qwen3-30b-a3b", "qwen3-4b"]),
+        (GPU, 6 * GB, 1e12, ["qwen3-4b", "gemma3-270m"]),
+        (CPU, 64 * GB, 30e9, ["qwen3-30b-a3b", "gemma3-270m"]),
+        (CPU, 64 * GB, 1e9, ["smollm2-135m"]),
+        (CPU, GB, 1e9, []),
+    ],
+)
+def test_what_is_offered_fits_and_writes_as_fast_as_people_read(rules, free, bandwidth, offered):
+    names = ("smollm2-135m", "gemma3-270m", "qwen3-4b", "gpt-oss-20b", "qwen3-30b-a3b", "llama3.3-70b")
+    stock = Stock(known(names), Memory(rules, Room(free)), Pace(bandwidth=bandwidth))
+    assert [row.what for row in offer.best_of(stock)] == offered
+
+
+def test_nothing_is_offered_for_a_device_that_is_not_there():
+    assert offer.best_of(Stock(ENTRIES)) == []
+    (row,) = Stock(known(["qwen3-4b"])).fetchable(())
+    assert row.terms == "2.5 GB, Apache-2.0" and not row.shortage
+
+
 @pytest.mark.parametrize(
     ("stem", "there"),
     [("good-one-Q8_0", True), ("Good-One-q8_0-00001-of-00002", True), ("good-one-Q4_K_M", False)],
 )
 def test_a_model_that_is_there_is_not_offered(stem, there):
-    names = [row.what for row in Stock(ENTRIES, 8 * GB, "memory").fetchable([stem])]
+    names = [row.what for row in Stock(ENTRIES).fetchable([stem])]
     assert ("good-one" not in names) is there
 
 

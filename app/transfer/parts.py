@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import BinaryIO
 
-from app.fetch.errors import FetchError
+from app.transfer.errors import FetchError
 
 PART = ".part"
 _NOTES = ".part.json"

@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
-from app.fetch.errors import FetchError, host_of
-from app.fetch.index_settings import IndexSettings
-from app.fetch.web import Web, read_body, split_login
+from app.transfer.errors import FetchError, host_of
+from app.transfer.index_settings import IndexSettings
+from app.transfer.web import Web, read_body, split_login
 
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 _LARGEST_PAGE = 64 << 20

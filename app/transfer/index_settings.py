@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.fetch.errors import FetchError
+from app.transfer.errors import FetchError
 
 _DEFAULT = "https://pypi.org/simple"
 _SECTIONS = ("download", "install", "global")

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import BinaryIO
 
-from app.fetch.errors import FetchError, cut_error, disk_error, host_of, wrong_contents
-from app.fetch.parts import Notes, Part
-from app.fetch.plan import GGUF, RemoteFile
-from app.fetch.web import Stop, Web, split_login
+from app.transfer.errors import FetchError, cut_error, disk_error, host_of, wrong_contents
+from app.transfer.parts import Notes, Part
+from app.transfer.plan import GGUF, RemoteFile
+from app.transfer.web import Stop, Web, split_login
 
 _BLOCK = 1 << 18
 _WAITS = (0.5, 2.0, 5.0, 10.0, 20.0)

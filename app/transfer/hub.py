@@ -8,9 +8,9 @@ download, which can be paused and checks what arrives.
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from app.fetch.errors import FetchError, retry_after, status_error, web_error
-from app.fetch.plan import Asked, Licence, ModelFile, Plan, RemoteFile
-from app.fetch.quantisation import Choice, choices, pick
+from app.transfer.errors import FetchError, retry_after, status_error, web_error
+from app.transfer.plan import Asked, Licence, ModelFile, Plan, RemoteFile
+from app.transfer.quantisation import Choice, choices, pick, with_a_smaller
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -44,6 +44,8 @@ class Hub:
         info = _info(name)
         sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
         choice = pick(choices(sizes), quantisation, asked.free_memory, f"hf:{name}")
+        if quantisation and asked.fits is not None:
+            choice = with_a_smaller(choice, choices(sizes), asked.fits, f"hf:{name}")
         licence = _licence(info, name)
         files = tuple(_remote_file(info, name, path) for path in choice.paths)
         present = _in_cache(name, info.sha, choice)

@@ -10,13 +10,13 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import cast
 
-from app.fetch.errors import FetchError, host_of
-from app.fetch.index_settings import IndexSettings, index_settings
-from app.fetch.plan import Asked, Licence, ModelFile, Plan, RemoteFile
-from app.fetch.remote_zip import NoRanges, RangeReader
-from app.fetch.simple_index import find_wheel, normalised
-from app.fetch.web import Web, read_body
-from app.fetch.wheel import Contents, read_contents, unpack
+from app.transfer.errors import FetchError, host_of
+from app.transfer.index_settings import IndexSettings, index_settings
+from app.transfer.plan import Asked, Licence, ModelFile, Plan, RemoteFile
+from app.transfer.remote_zip import NoRanges, RangeReader
+from app.transfer.simple_index import find_wheel, normalised
+from app.transfer.web import Web, read_body
+from app.transfer.wheel import Contents, read_contents, unpack
 
 _WANTED = re.compile(r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)==(?P<version>[A-Za-z0-9.!+_-]+)")
 _ZIP = b"PK\x03\x04"

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urldefrag, urlsplit, urlunsplit
 
-from app.fetch.errors import FetchError, host_of
-from app.fetch.plan import Asked, Licence, ModelFile, Plan, RemoteFile
-from app.fetch.web import Web, split_login
+from app.transfer.errors import FetchError, host_of
+from app.transfer.plan import Asked, Licence, ModelFile, Plan, RemoteFile
+from app.transfer.web import Web, split_login
 
 _SHA256 = re.compile(r"sha256=(?P<digest>[0-9a-fA-F]{64})")
 _TOTAL = re.compile(r"bytes \d+-\d+/(\d+)")

@@ -2,12 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from app.fetch.errors import FetchError
 from app.settings.words import size_text
+from app.transfer.errors import FetchError
 
 _SPLIT = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 _LABEL = re.compile(
@@ -85,6 +85,17 @@ def pick(found: list[Choice], wanted: str, free: int | None, name: str) -> Choic
         f"; there are also {others}" if others else ""
     )
     return Choice(chosen.label, chosen.paths, chosen.size, (note,))
+
+
+def with_a_smaller(chosen: Choice, found: list[Choice], fits: Callable[[str], bool], name: str) -> Choice:
+    """A choice that does not fit with a note of the largest one of the repository that does."""
+    if fits(chosen.label):
+        return chosen
+    for choice in sorted(found, key=lambda choice: -choice.size):
+        if choice.size < chosen.size and fits(choice.label):
+            said = f"{chosen.label} does not fit; {choice.label}, {size_text(choice.size)}, does"
+            return replace(chosen, notes=(*chosen.notes, f"{said}: {name}:{choice.label}"))
+    return chosen
 
 
 def _named(found: list[Choice], wanted: str, name: str) -> Choice:

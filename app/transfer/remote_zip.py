@@ -4,9 +4,9 @@ import io
 import re
 from contextlib import closing
 
-from app.fetch.errors import FetchError, host_of
-from app.fetch.plan import RemoteFile
-from app.fetch.web import Web, read_body
+from app.transfer.errors import FetchError, host_of
+from app.transfer.plan import RemoteFile
+from app.transfer.web import Web, read_body
 
 _PIECE = 1 << 16
 _TOTAL = re.compile(r"bytes \d+-\d+/(\d+)")

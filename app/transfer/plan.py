@@ -6,7 +6,7 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Protocol
 
-from app.fetch.web import Web
+from app.transfer.web import Web
 
 GGUF = b"GGUF"
 """How every model file begins."""
@@ -87,11 +87,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a source may ask while it makes a plan. free_memory: bytes for a model; None: not known."""
+    """What a source may ask while it makes a plan. free_memory: bytes for a model; None: not known.
+
+    fits: tells of a quantisation by its name whether this model would fit as that; None: not known.
+    """
 
     web: Web
     environment: Mapping[str, str]
     free_memory: int | None = None
+    fits: Callable[[str], bool] | None = None
 
 
 class Source(Protocol):

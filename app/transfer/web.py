@@ -19,7 +19,7 @@ from urllib.request import (
     build_opener,
 )
 
-from app.fetch.errors import FetchError, cut_error, host_of, web_error
+from app.transfer.errors import FetchError, cut_error, host_of, web_error
 
 _TIMEOUT = 30.0
 _AGENT = "tui-chat"

@@ -14,8 +14,8 @@ from email.message import Message
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from app.fetch.errors import FetchError, disk_error, wrong_contents
-from app.fetch.parts import PART
+from app.transfer.errors import FetchError, disk_error, wrong_contents
+from app.transfer.parts import PART
 
 _BLOCK = 1 << 20
 _SUMS = "SHA256SUMS"
