@@ -29,14 +29,16 @@ if TYPE_CHECKING:
     )
     from engine.api.generation import Generation
     from engine.api.options import EngineOptions
+    from engine.api.recommended import check_sampling
     from engine.api.request import Event, Finished, FinishReason, Priority, Request, SamplingParams, TextDelta
     from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
-    from engine.catalog import ModelSummary, model_paths, part_paths, summarize
+    from engine.catalog import ModelSummary, model_paths, part_paths, recommended_sampling, summarize
     from engine.core.tick_log import TickRecord
     from engine.engine import Engine, Model, device_rules
     from engine.footprint.device import free_memory
     from engine.footprint.fit import Advice, AdviceKind, Fit, Room, Verdict, fit
     from engine.footprint.rules import DeviceRules
+    from engine.footprint.serving import serving
     from engine.footprint.shape import Footprint
     from engine.model.architectures import Architecture, architectures
     from engine.templates.turns import KeptAnswer, Message, Prompt
@@ -86,11 +88,14 @@ __all__ = [
     "UnsupportedModelError",
     "Verdict",
     "architectures",
+    "check_sampling",
     "device_rules",
     "fit",
     "free_memory",
     "model_paths",
     "part_paths",
+    "recommended_sampling",
+    "serving",
     "summarize",
 ]
 
@@ -138,11 +143,14 @@ _HOMES = {
     "UnsupportedModelError": "engine.api.errors",
     "architectures": "engine.model.architectures",
     "Verdict": "engine.footprint.fit",
+    "check_sampling": "engine.api.recommended",
     "device_rules": "engine.engine",
     "fit": "engine.footprint.fit",
     "free_memory": "engine.footprint.device",
     "model_paths": "engine.catalog",
     "part_paths": "engine.catalog",
+    "recommended_sampling": "engine.catalog",
+    "serving": "engine.footprint.serving",
     "summarize": "engine.catalog",
 }
 """Where each name is defined."""
