@@ -13,7 +13,7 @@ _DECIMALS = 6
 def check_sampling(
     given: Mapping[str, object], names: Mapping[str, str]
 ) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Read recommended values: those that can be used, by the names of `SamplingParams`, and why others cannot.
+    """Return the values that can be used, by the names of `SamplingParams`, and why others cannot.
 
     names: what each key of `given` is called there; a value of another key is not used unless it is 0.
     """
