@@ -5,8 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from app.chat.conversation import AnswerStats
-from app.models.notes import ModelNotes
-from app.models.speeds import SpeedStore, reading_speed
 from app.settings.paths import Locations
 from engine import EngineStats, Finished, FinishReason
 
@@ -18,8 +16,7 @@ class Measured:
     """
 
     def __init__(self, places: Locations, stats: Callable[[], EngineStats | None]) -> None:
-        self._speeds = SpeedStore(places.speeds_file)
-        self._notes = ModelNotes(places.notes_file)
+        self._places = places
         self._stats = stats
         self._writer = ThreadPoolExecutor(1, "measured")
 
@@ -35,5 +32,10 @@ class Measured:
         self._writer.shutdown()
 
     def _write(self, model: Path, device: str, finished: Finished, tok_s: float) -> None:
-        self._notes.note_use(model)
-        self._speeds.note(model, device, tok_s, finished.completion_tokens, reading_speed(finished))
+        # Not before the first frame.
+        from app.models.notes import ModelNotes
+        from app.models.speeds import SpeedStore, reading_speed
+
+        ModelNotes(self._places.notes_file).note_use(model)
+        speeds = SpeedStore(self._places.speeds_file)
+        speeds.note(model, device, tok_s, finished.completion_tokens, reading_speed(finished))
