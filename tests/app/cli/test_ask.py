@@ -12,11 +12,13 @@ from unittest import mock
 import pytest
 
 from app.cli import ask, program
+from app.models.notes import ModelNotes
 from app.models.speeds import LEAST_TOKENS, SpeedStore
 from app.settings.paths import locations
 from engine import THINK, Finished, FinishReason, ModelFileError, Prompt, TextDelta
 from engine.api.answer_format import format_of
 from tests.app.models.stores import Stores
+from tests.support.gguf_bytes import entry, gguf
 from tests.support.tiny_gguf import make_tiny
 from tests.support.tiny_vocab import bpe_vocabulary
 
@@ -195,6 +197,21 @@ def test_options_reach_the_request(run):
     assert model.request.sampling.temperature == 0
     assert model.request.sampling.seed == 5
     assert model.request.max_tokens == 9
+
+
+def test_a_file_recommends_what_no_option_or_setting_says(run, tmp_path):
+    path = tmp_path / "tern.gguf"
+    values = {"temp": (6, 0.25), "top_k": (5, 7), "top_p": (6, 0.5)}
+    keys = [entry(f"general.sampling.{key}", *value) for key, value in values.items()]
+    path.write_bytes(gguf([entry("general.architecture", 8, "llama"), *keys]))
+    settings = locations().settings_file
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text("[sampling]\ntop_k = 40\n")
+    model = FakeModel(["a"])
+    assert run(model, "q", "-m", str(path), "--temperature", "1.5")[0] == 0
+    sampling = model.request.sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (1.5, 40, 0.5)
+    assert path in ModelNotes(locations().notes_file).read().used
 
 
 @pytest.mark.parametrize(
