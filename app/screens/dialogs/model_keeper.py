@@ -53,7 +53,9 @@ class ModelKeeper:
             return
         path = str(model.path)
         copied = await asyncio.to_thread(self._copy, path, partial(write_terminal, screen.app))
-        said = f"No desktop is near to open {model.path.parent}. Its path: {copied.message}"
+        said = f"There is no desktop here to show {path}; its path is copied instead. {copied.message}"
+        if not copied.ok:
+            said = f"There is no desktop here to show {path}. {copied.message}"
         screen.notify(said, severity="information" if copied.ok else "warning")
 
     async def delete(self, screen: Screen, model: ModelFile, search: ModelSearch) -> bool:
