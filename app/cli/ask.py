@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from app.chat.reasoning import Part, Pieces, Splitter, splitter_for
 from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
-from app.models.builtin import has_own_name, is_builtin, model_title
+from app.models.builtin import is_builtin
 from app.models.found import search_of
 from app.models.make import make_engine
 from app.models.mention import is_due, remember
@@ -171,7 +171,7 @@ def _answer(
 
 def _record(model: "Model", text: str, reasoning: str, finished: Finished) -> dict[str, object]:
     return {
-        "model": model.name if has_own_name(model.path) else model_title(model.path),
+        "model": model.name,
         "text": text,
         "reasoning": reasoning or None,
         "finish_reason": str(finished.reason),

@@ -17,7 +17,6 @@ from app.models.speeds import LEAST_TOKENS, SpeedStore
 from app.settings.paths import locations
 from engine import THINK, Finished, FinishReason, ModelFileError, Prompt, TextDelta
 from engine.api.answer_format import format_of
-from tests.app.models.stores import Stores
 from tests.support.gguf_bytes import entry, gguf
 from tests.support.tiny_gguf import make_tiny
 from tests.support.tiny_vocab import bpe_vocabulary
@@ -122,15 +121,6 @@ def test_the_speed_of_an_answer_is_remembered(run, tmp_path):
     run(FakeModel(["a"]), "too short to tell")
     (speed,) = SpeedStore(locations().speeds_file).all().values()
     assert (speed.tok_s, speed.answers, speed.device) == (50.0, 1, "cpu")
-
-
-def test_a_model_without_a_name_of_its_own_is_called_as_its_program_calls_it(run, tmp_path):
-    model = FakeModel(["a"])
-    digest, model.path = Stores(tmp_path).blob(b"weights")
-    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": digest}
-    manifest = "registry.ollama.ai/library/tern/1b"
-    Stores(tmp_path).write(f".ollama/models/manifests/{manifest}", {"layers": [layer]})
-    assert json.loads(run(model, "q", "--json")[1])["model"] == "tern:1b"
 
 
 def test_other_models_are_mentioned_behind_the_first_answer(run, tmp_path):
