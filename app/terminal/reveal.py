@@ -9,7 +9,7 @@ from pathlib import Path
 _SECONDS = 3.0
 
 
-def reveal_command(path: Path, environ: Mapping[str, str], platform: str = sys.platform) -> list[str] | None:
+def reveal_command(path: Path, environ: Mapping[str, str], platform: str) -> list[str] | None:
     """Return the command that shows a file in its folder; None where no display is near."""
     if "SSH_CONNECTION" in environ or "SSH_TTY" in environ:
         return None
@@ -22,7 +22,7 @@ def reveal_command(path: Path, environ: Mapping[str, str], platform: str = sys.p
 
 def reveal(path: Path, environ: Mapping[str, str]) -> bool:
     """Show a file in its folder; tell whether that was possible. May take seconds: call off the UI."""
-    command = reveal_command(path, environ)
+    command = reveal_command(path, environ, sys.platform)
     if command is None or shutil.which(command[0], path=environ.get("PATH")) is None:
         return False
     quiet = subprocess.DEVNULL

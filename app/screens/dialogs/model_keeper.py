@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -43,8 +44,9 @@ class ModelKeeper:
         return await self._write(screen, partial(self._notes.toggle_favourite, model.path))
 
     async def sort_by(self, screen: Screen, order: Order) -> Known:
-        """Remember another order; return what is known then."""
-        return await self._write(screen, partial(self._notes.keep_order, str(order)))
+        """Sort otherwise, and remember that; return what is known then."""
+        known = await self._write(screen, partial(self._notes.keep_order, str(order)))
+        return replace(known, notes=replace(known.notes, order=str(order)))
 
     async def show_folder(self, screen: Screen, model: ModelFile) -> None:
         """Show the file in its folder, or copy its path where there is no desktop; say which."""

@@ -96,7 +96,7 @@ class TabSettings(ModalScreen[bool | None]):
             values = {name: self._read(name, kind) for name, _, kind in _FIELDS}
             limit = values.pop("max_tokens")
             # What is only recommended stays out of the chat: another model recommends something else.
-            left = self._recommended.values.keys() - chosen
+            left = self._recommended.values.keys() - chosen - self._conversation.chosen
             values |= {name: getattr(self._conversation.sampling, name) for name in left}
             if limit is not None and limit < 1:
                 raise ValueError("max tokens: give at least 1, or nothing")

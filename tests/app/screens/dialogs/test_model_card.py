@@ -249,14 +249,16 @@ async def test_without_a_desktop_the_path_is_copied_and_that_is_said(app, stores
         assert copied == [str(path)]
 
 
-async def test_a_favourite_that_cannot_be_kept_is_said(app, home):
+async def test_what_cannot_be_kept_is_said_and_models_are_sorted_all_the_same(app, home):
     (home / "state").mkdir(exist_ok=True)
     (home / "state" / "models.json").mkdir()
     async with app.run_test(size=(100, 40)) as pilot:
         await ready(pilot)
-        await picker_of(pilot, 4)
+        picker = await picker_of(pilot, 4)
         await pilot.press("ctrl+f")
         await wait_until(pilot, lambda: any("not remembered" in n.message for n in app._notifications))
+        await pilot.press("ctrl+s")
+        await wait_until(pilot, lambda: "sorted by name" in shown(picker.query_one("#heading")))
 
 
 async def test_the_readers_own_file_of_notes_stays_readable(app):

@@ -80,6 +80,7 @@ async def test_a_value_of_the_readers_own_stays_until_it_is_emptied(make_app, en
         dialog.query_one("#temperature", Input).value = ""
         await save(pilot, dialog)
         assert not screen.active.conversation.chosen
+        assert screen.active.conversation.sampling.temperature == 0.7
         assert (await request(pilot, engine)).temperature == 0.6
 
 
