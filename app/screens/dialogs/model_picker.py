@@ -205,9 +205,8 @@ class ModelPicker(ModalScreen[Path | None]):
                 options.replace_option_prompt_at_index(index, painter.row(row))
 
     def _draw_card(self) -> None:
-        pane = self.query_one("#card_pane")
-        drawn = card(self._row, self._list.known, pane.scrollable_content_region.width)
-        self.query_one("#card", Static).update(drawn)
+        width = self.query_one("#card_pane").scrollable_content_region.width
+        self.query_one("#card", Static).update(card(self._row, self._list.known, width))
         self._say_foot()
         # Only when it is laid out is it known whether it is cut.
         self.call_after_refresh(self._say_foot)
