@@ -29,15 +29,17 @@ if TYPE_CHECKING:
     )
     from engine.api.generation import Generation
     from engine.api.options import EngineOptions
+    from engine.api.recommended import check_sampling
     from engine.api.request import Event, Finished, FinishReason, Priority, Request, SamplingParams, TextDelta
     from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
-    from engine.catalog import ModelSummary, model_paths, part_paths, summarize
+    from engine.catalog import ModelSummary, model_paths, part_paths, recommended_sampling, summarize
     from engine.core.tick_log import TickRecord
     from engine.engine import Engine, Model, device_rules
     from engine.footprint.device import free_memory, read_bandwidth
     from engine.footprint.fit import Advice, AdviceKind, Fit, Room, Verdict, fit
     from engine.footprint.outline import Outline
     from engine.footprint.rules import DeviceRules, read_bytes
+    from engine.footprint.serving import serving
     from engine.footprint.shape import Footprint
     from engine.model.architectures import Architecture, architectures
     from engine.templates.turns import KeptAnswer, Message, Prompt
@@ -88,6 +90,7 @@ __all__ = [
     "UnsupportedModelError",
     "Verdict",
     "architectures",
+    "check_sampling",
     "device_rules",
     "fit",
     "free_memory",
@@ -95,6 +98,8 @@ __all__ = [
     "part_paths",
     "read_bandwidth",
     "read_bytes",
+    "recommended_sampling",
+    "serving",
     "summarize",
 ]
 
@@ -143,6 +148,7 @@ _HOMES = {
     "UnsupportedModelError": "engine.api.errors",
     "architectures": "engine.model.architectures",
     "Verdict": "engine.footprint.fit",
+    "check_sampling": "engine.api.recommended",
     "device_rules": "engine.engine",
     "fit": "engine.footprint.fit",
     "free_memory": "engine.footprint.device",
@@ -150,6 +156,8 @@ _HOMES = {
     "part_paths": "engine.catalog",
     "read_bandwidth": "engine.footprint.device",
     "read_bytes": "engine.footprint.rules",
+    "recommended_sampling": "engine.catalog",
+    "serving": "engine.footprint.serving",
     "summarize": "engine.catalog",
 }
 """Where each name is defined."""

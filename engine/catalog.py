@@ -6,13 +6,14 @@ file made to deceive may be wrong, and loading, which reads all of the header, t
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from engine.api.errors import ModelFileError
+from engine.api.recommended import check_sampling
 from engine.footprint.shape import Footprint, read_footprint
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.gguf.labels import quantization_label
@@ -27,13 +28,15 @@ _MAX_NAME = 120
 _NOT_CHAT = {"clip": "an image projector", "mmproj": "an image projector"}
 _KINDS = {"adapter": "an adapter (LoRA)", "mmproj": "an image projector", "imatrix": "an importance matrix"}
 _SAMPLING = {
-    "temp": ("temperature", 0.0, 100.0),
-    "top_k": ("top_k", 0.0, float(1 << 30)),
-    "top_p": ("top_p", 0.0, 1.0),
-    "min_p": ("min_p", 0.0, 1.0),
-    "penalty_repeat": ("repetition_penalty", 0.01, 100.0),
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repetition_penalty",
 }
-"""By its name behind `general.sampling.`: that of `SamplingParams`, and what is allowed."""
+"""By its name behind `general.sampling.`: that of `SamplingParams`."""
+_UNUSED_SAMPLING = ("penalty_last_n", "xtc_probability", "mirostat", "sequence")
+"""Those that have none."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class ModelSummary:
     """Whether the file brings a chat template."""
     sampling: Mapping[str, float] = field(default_factory=dict)
     """What its makers recommend, by the names of `SamplingParams`."""
+    sampling_ignored: Sequence[str] = ()
+    """Why some of what they recommend cannot be used, a few words each."""
     footprint: Footprint | None = None
     """What it will take of a device; None where it cannot be loaded."""
 
@@ -75,9 +80,11 @@ class ModelSummary:
     def from_data(cls, path: Path, data: Mapping[str, Any]) -> "ModelSummary":
         """Read what `as_data` gave; raises what bad data raises."""
         footprint = data["footprint"]
-        return cls(
-            path=path, **{**data, "footprint": None if footprint is None else Footprint.from_data(footprint)}
-        )
+        read = {
+            "footprint": None if footprint is None else Footprint.from_data(footprint),
+            "sampling_ignored": tuple(data["sampling_ignored"]),
+        }
+        return cls(path=path, **{**data, **read})
 
 
 def summarize(path: str | Path) -> ModelSummary:
@@ -93,6 +100,15 @@ def summarize(path: str | Path) -> ModelSummary:
     except ModelFileError as error:
         text = _without_path(str(error), path)
         return ModelSummary(path, path.stem, "", _size(path), "", None, 0, None, False, text, 1)
+
+
+def recommended_sampling(path: Path) -> tuple[Mapping[str, float], Sequence[str]]:
+    """What a file recommends, as `ModelSummary` has it; nothing where it cannot be read."""
+    try:
+        with open_gguf(path, skim=True) as file:
+            return _sampling(file)
+    except ModelFileError:
+        return {}, ()
 
 
 def model_paths(folder: str | Path) -> list[Path]:
@@ -133,6 +149,7 @@ def _describe(file: GGUFFile) -> ModelSummary:
             footprint = read_footprint(file, config, check_tensors(file, config))
         except ModelFileError as error:
             problem = _without_path(str(error), file.path)
+    sampling, ignored = _sampling(file)
     return ModelSummary(
         path=file.path,
         name=_printable(file.string("general.name", "")) or file.path.stem,
@@ -149,7 +166,8 @@ def _describe(file: GGUFFile) -> ModelSummary:
         license=_text(file, "general.license"),
         tokenizer=_tokenizer(file),
         has_template="tokenizer.chat_template" in file.metadata,
-        sampling=_sampling(file),
+        sampling=sampling,
+        sampling_ignored=ignored,
         footprint=footprint,
     )
 
@@ -185,14 +203,10 @@ def _tokenizer(file: GGUFFile) -> str:
     return f"{kind} ({pre})" if kind and pre else kind
 
 
-def _sampling(file: GGUFFile) -> dict[str, float]:
-    """What is no number, or out of range, is no recommendation."""
-    found = {}
-    for key, (name, low, high) in _SAMPLING.items():
-        value = file.metadata.get(f"general.sampling.{key}")
-        if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
-            found[name] = round(value, 6)
-    return found
+def _sampling(file: GGUFFile) -> tuple[Mapping[str, float], Sequence[str]]:
+    given = {key: file.metadata.get(f"general.sampling.{key}") for key in (*_SAMPLING, *_UNUSED_SAMPLING)}
+    plain = {key: value for key, value in given.items() if isinstance(value, int | float | str)}
+    return check_sampling(plain, _SAMPLING)
 
 
 def _text(file: GGUFFile, key: str) -> str:

@@ -169,7 +169,9 @@ class Engine:
 
     def _rebuild(self, origin: ModelOrigin, progress: Progress) -> ResidentModel:
         """Load a model again on the engine's thread, which holds no KV then."""
-        return rebuild_model(origin, LoadOptions(self._ops, self._most_kv(), lambda _needed: None), progress)
+        name_of = self._options.name_of
+        options = LoadOptions(self._ops, self._most_kv(), lambda _needed: None, name_of=name_of)
+        return rebuild_model(origin, options, progress)
 
     def _kv_limit(self, held: int) -> int:
         """Bytes that KV may take now, where it holds `held`."""
@@ -191,7 +193,8 @@ class Engine:
             self._loop.call(self._loop.models.make_room)
 
     def _load_options(self) -> LoadOptions:
-        return LoadOptions(self._ops, self._most_kv(), self._make_room, self._holders)
+        name_of = self._options.name_of
+        return LoadOptions(self._ops, self._most_kv(), self._make_room, self._holders, name_of)
 
     def _holders(self) -> Holders:
         """Who has memory that a model to be loaded could have."""

@@ -91,7 +91,9 @@ class Conversation:
         sampling: SamplingParams | None = None,
         max_tokens: int | None = None,
         priority: Priority = Priority.NORMAL,
+        chosen: Iterable[str] = (),
     ) -> None:
+        """chosen: values of `sampling` in whose place nothing comes that a model's makers recommend."""
         self.id = conversation_id or new_id()
         self.title = title
         self.model_path = model_path
@@ -99,6 +101,7 @@ class Conversation:
         self.sampling = sampling or SamplingParams()
         self.max_tokens = max_tokens
         self.priority = priority
+        self.chosen = frozenset(chosen)
         self.nodes: dict[str, MessageNode] = {}
         self.leaf: str | None = None
         self.draft = ""
@@ -207,6 +210,7 @@ class Conversation:
             sampling=self.sampling,
             max_tokens=self.max_tokens,
             priority=self.priority,
+            chosen=self.chosen,
         )
         for node in self.path(node_id):
             status = Status.STOPPED if node.status is Status.STREAMING else node.status

@@ -1,11 +1,12 @@
 """From the shown messages to what the chat template encodes, and from messages to what is shown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from app.chat.conversation import Conversation, MessageNode, Role, Status
 from app.models.builtin import model_title
 from app.models.port import GenerationPort, ModelPort
+from app.models.recommended import recommended_for
 from app.settings.words import duration_text
 from engine import Finished, FinishReason, Priority, Prompt, Request, RequestError, SamplingParams
 
@@ -13,6 +14,8 @@ _ANSWER_ROOM = 64
 """Tokens that a long context must have left for an answer."""
 
 if TYPE_CHECKING:
+    from asyncio import Future
+
     from engine import KeptAnswer, Message
 
 
@@ -66,11 +69,13 @@ def submit_prompt(
     sampling: SamplingParams,
     max_tokens: int | None,
     *,
+    chosen: Collection[str],
     priority: Priority,
     label: str,
 ) -> tuple[GenerationPort, Prompt]:
     """Encode a chat and ask for its next answer; not for the UI's thread, which templates may keep waiting.
 
+    chosen: values of `sampling` that stay whatever the model's makers recommend.
     Raises `RequestError` with numbers when the prompt is too long.
     """
     prompt = model.template.prompt(messages, kept=kept)
@@ -78,8 +83,15 @@ def submit_prompt(
     if problem := prompt_too_long(length, max_tokens, model):
         raise RequestError(problem)
     most = answer_limit(length, max_tokens, model)
+    sampling = recommended_for(model.path).applied(sampling, chosen)
     request = Request(tuple(prompt.ids), sampling, max_tokens=most, priority=priority, label=label)
     return model.submit(request), prompt
+
+
+def cancel_when_submitted(running: "Future[tuple[GenerationPort, Prompt]]") -> None:
+    """Cancel an answer that was stopped while its prompt was still being encoded."""
+    if not running.cancelled() and running.exception() is None:
+        running.result()[0].cancel()
 
 
 def chat_too_long(conversation: Conversation, model: ModelPort) -> str | None:

@@ -24,21 +24,19 @@ from app.chat.events import (
 )
 from app.chat.model_slot import ModelSlot
 from app.chat.pauses import Pauses
-from app.chat.prompt import answer_outcome, chat_too_long, prompt_messages, submit_prompt
+from app.chat.prompt import (
+    answer_outcome,
+    cancel_when_submitted,
+    chat_too_long,
+    prompt_messages,
+    submit_prompt,
+)
 from app.chat.reasoning import splitter_for
 from app.chat.shared import Services
 from app.chat.turn import Turn, own_fault
 from app.models.port import GenerationPort, ModelPort
 from app.settings.actions import label_of
-from engine import (
-    EngineError,
-    Event,
-    Finished,
-    Priority,
-    Prompt,
-    SequenceStats,
-    TextDelta,
-)
+from engine import EngineError, Event, Finished, Priority, Prompt, SequenceStats, TextDelta
 
 
 class ChatSession:
@@ -268,6 +266,7 @@ class ChatSession:
         submit = partial(
             submit_prompt,
             *(model, messages, kept, conversation.sampling, conversation.max_tokens),
+            chosen=conversation.chosen,
             priority=conversation.priority,
             label=conversation.title,
         )
@@ -275,7 +274,7 @@ class ChatSession:
         try:
             generation, prompt = await asyncio.shield(running)
         except asyncio.CancelledError:
-            running.add_done_callback(_cancel_when_submitted)
+            running.add_done_callback(cancel_when_submitted)
             self._turn_failed(turn, None)
         except EngineError as error:
             self._turn_failed(turn, str(error))
@@ -333,6 +332,8 @@ class ChatSession:
         limit = self._generation.request.max_tokens if self._generation is not None else None
         status, note = answer_outcome(finished, limit, self._context_length, self.key("tab_settings"))
         stats = self._pauses.stats(finished)
+        if (measured := self._services.measured) is not None:
+            measured.note(self.conversation.nodes[answer].model, finished, stats)
         self._generation = self._answer = self.stats = None
         self.paused = False
         pieces = self.conversation.finish(answer, status, error=note, stats=stats)
@@ -391,9 +392,3 @@ class ChatSession:
         if not self._closed:
             self._report(self, event)
             self._keep_unsent()
-
-
-def _cancel_when_submitted(running: "asyncio.Future[tuple[GenerationPort, Prompt]]") -> None:
-    """Cancel an answer that was stopped while its prompt was still being encoded."""
-    if not running.cancelled() and running.exception() is None:
-        running.result()[0].cancel()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from app.chat.conversation import Conversation
+from app.chat.measured import Measured
 from app.chat.pump import Pump
 from app.models.loader import EngineService
 
@@ -38,3 +39,5 @@ class Services:
     """The reader's own keys, which messages name."""
     encoders: Executor = field(default_factory=_encoders)
     """Where prompts are made. A model's template may take seconds; who leaves does not wait for it."""
+    measured: Measured | None = None
+    """Who remembers how fast answers were; None: nobody."""

@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from app.chat.reasoning import Part, Pieces, Splitter, splitter_for
 from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
-from app.models.builtin import has_own_name, is_builtin, model_title
+from app.models.builtin import is_builtin
 from app.models.found import search_of
 from app.models.make import make_engine
 from app.models.mention import is_due, remember
-from app.models.speeds import SpeedStore
+from app.models.notes import ModelNotes
+from app.models.recommended import recommended_for
+from app.models.speeds import SpeedStore, reading_speed
 from app.settings.file import Settings
 from app.settings.paths import locations
 from app.terminal.controls import for_stream
@@ -41,22 +43,29 @@ def run(args: argparse.Namespace) -> int:
     """Answer one prompt from the command line and a pipe."""
     prompt = _prompt(args.prompt)
     settings = read_settings()
-    sampling, limit = _sampling(args, settings), _limit(args, settings)
+    given, limit = _given_sampling(args), _limit(args, settings)
     path = chosen_model(args, settings)
+    sampling = recommended_for(path).applied(settings.sampling.params(), settings.sampling.chosen)
     with _answer_stream() as out:
         engine = make_engine(settings.engine)
         try:
             model = engine.load(path)
             asked = _encoded(args, settings, model, prompt)
-            request = _request(asked, sampling, limit, model)
+            request = _request(asked, replace(sampling, **given), limit, model)
             splitter = splitter_for(asked.answer_format, asked.starts_in_reasoning)
             finished = _answer(args, model, request, splitter, out)
-            speeds = SpeedStore(locations().speeds_file)
-            speeds.note(path, engine.stats().device, finished.tok_s, finished.completion_tokens)
+            _note(path, engine.stats().device, finished)
         finally:
             engine.close()
     _mention_models(path, args, settings)
     return 0
+
+
+def _note(path: Path, device: str, finished: Finished) -> None:
+    """Remember how fast the answer was, and that the model was used."""
+    ModelNotes(locations().notes_file).note_use(path)
+    speeds = SpeedStore(locations().speeds_file)
+    speeds.note(path, device, finished.tok_s, finished.completion_tokens, reading_speed(finished))
 
 
 def _mention_models(path: Path, args: argparse.Namespace, settings: Settings) -> None:
@@ -78,12 +87,15 @@ def _prompt(given: str | None) -> str:
     return "\n\n".join(parts)
 
 
-def _sampling(args: argparse.Namespace, settings: Settings) -> SamplingParams:
+def _given_sampling(args: argparse.Namespace) -> dict[str, Any]:
+    """What the command line says, before which a model's recommendation and the settings give way."""
     given = {"temperature": args.temperature, "seed": args.seed}
+    given = {name: value for name, value in given.items() if value is not None}
     try:
-        return replace(settings.sampling.params(), **{k: v for k, v in given.items() if v is not None})
+        SamplingParams(**given)
     except RequestError as error:
         raise CommandError(f"--{error}", code=2) from error
+    return given
 
 
 def _limit(args: argparse.Namespace, settings: Settings) -> int | None:
@@ -159,7 +171,7 @@ def _answer(
 
 def _record(model: "Model", text: str, reasoning: str, finished: Finished) -> dict[str, object]:
     return {
-        "model": model.name if has_own_name(model.path) else model_title(model.path),
+        "model": model.name,
         "text": text,
         "reasoning": reasoning or None,
         "finish_reason": str(finished.reason),

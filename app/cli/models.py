@@ -12,13 +12,16 @@ from app.models.builtin import is_builtin
 from app.models.device import memory_of
 from app.models.fit_words import fit_text
 from app.models.found import OWN, FoundModel, find, search_of
-from app.models.speeds import Speed, SpeedStore
+from app.models.notes import ModelNotes
+from app.models.order import Known
+from app.models.recommended import recommended
+from app.models.speeds import SpeedStore
 from app.settings.paths import locations
 from app.settings.words import count_text, tokens_text
 from app.terminal.controls import clean, for_stream
 
 if TYPE_CHECKING:
-    from engine import Fit
+    from engine import DeviceRules, Fit
 
 _COLUMNS = ("NAME", "FROM", "TYPE", "QUANT", "SIZE", "PARAMETERS", "CONTEXT", "FITS", "FILE")
 
@@ -41,8 +44,9 @@ def run(args: argparse.Namespace) -> int:
     memory = memory_of(search)
     models = [(found, memory.fit(found.summary) if memory else None) for found in find(search)]
     if args.json:
-        speeds = SpeedStore(places.speeds_file).all()
-        records = [_as_dict(found, fit, speeds.get(found.path)) for found, fit in models]
+        known = Known(ModelNotes(places.notes_file).read(), SpeedStore(places.speeds_file).all())
+        rules = memory.rules if memory is not None else None
+        records = [_as_dict(found, fit, rules, known) for found, fit in models]
         print(for_stream(json.dumps(records, indent=2, ensure_ascii=False), sys.stdout))
         return 0
     rows = [_COLUMNS, *(_row(found, fit) for found, fit in models)]
@@ -55,8 +59,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _as_dict(found: FoundModel, fit: "Fit | None", speed: Speed | None) -> dict[str, object]:
-    model = found.summary
+def _as_dict(
+    found: FoundModel, fit: "Fit | None", rules: "DeviceRules | None", known: Known
+) -> dict[str, object]:
+    from engine import serving
+
+    model, path = found.summary, found.path
+    sampling = recommended(model.sampling, model.sampling_ignored, found.details.get("parameters"))
+    speed = known.speeds.get(path)
     return {
         "name": model.name,
         "names": list(found.names),
@@ -74,12 +84,17 @@ def _as_dict(found: FoundModel, fit: "Fit | None", speed: Speed | None) -> dict[
         "license": model.license,
         "tokenizer": model.tokenizer,
         "has_template": model.has_template,
-        "sampling": model.sampling,
+        "sampling": sampling.values,
+        "sampling_sources": sampling.sources,
+        "sampling_ignored": sampling.ignored,
         "details": found.details,
         "supported": model.supported,
         "problem": model.problem,
         "fit": None if fit is None else asdict(fit) | {"text": fit_text(fit)},
+        "kernels": dict(serving(model.footprint, rules)) if model.footprint and rules else {},
         "speed": None if speed is None else asdict(speed),
+        "favourite": path in known.notes.favourites,
+        "last_used": known.notes.used.get(path),
     }
 
 

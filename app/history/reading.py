@@ -43,7 +43,7 @@ def read_conversation(
     row = stored_row(connection, conversation_id)
     if row is None:
         return None
-    sampling, max_tokens, priority = _read_sampling(row)
+    sampling, max_tokens, priority, chosen = _read_sampling(row)
     conversation = Conversation(
         conversation_id=row.id,
         title=row.title,
@@ -52,6 +52,7 @@ def read_conversation(
         sampling=sampling,
         max_tokens=max_tokens,
         priority=priority,
+        chosen=chosen,
     )
     conversation.created, conversation.updated = row.created, row.updated
     conversation.draft = row.draft
@@ -223,7 +224,9 @@ def _without(values: Iterable[str], known: Iterable[str]) -> list[str]:
     return sorted(set(values) - set(known))
 
 
-def _read_sampling(row: ConversationRow) -> tuple[SamplingParams, int | None, Priority]:
+def _read_sampling(
+    row: ConversationRow,
+) -> tuple[SamplingParams, int | None, Priority, frozenset[str]]:
     """Read how answers are made; what a later or damaged file says wrongly falls back to defaults."""
     try:
         values = json.loads(row.sampling)
@@ -232,7 +235,16 @@ def _read_sampling(row: ConversationRow) -> tuple[SamplingParams, int | None, Pr
         limit, priority = values.get("max_tokens"), Priority(values.get("priority", Priority.NORMAL))
         if limit is not None and (type(limit) is not int or limit < 1):
             raise ValueError(f"max_tokens {limit!r}")
-        return SamplingParams(**known, logit_bias=bias), limit, priority
+        sampling = SamplingParams(**known, logit_bias=bias)
+        return sampling, limit, priority, _chosen(values, sampling)
     except (ValueError, TypeError, AttributeError, RecursionError, RequestError) as error:
         _log.warning("chat %s: its sampling settings are not understood (%s)", row.id, error)
-        return SamplingParams(), None, Priority.NORMAL
+        return SamplingParams(), None, Priority.NORMAL, frozenset()
+
+
+def _chosen(values: Mapping[str, Any], sampling: SamplingParams) -> frozenset[str]:
+    """Which values the reader has set; of a chat that does not say it those that are not the usual ones."""
+    if "chosen" in values:
+        return frozenset(map(str, values["chosen"]))
+    usual = SamplingParams()
+    return frozenset(name for name in SAMPLING_FIELDS if getattr(sampling, name) != getattr(usual, name))

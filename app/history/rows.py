@@ -125,6 +125,7 @@ def _sampling_text(conversation: Conversation) -> str:
     values = {name: getattr(conversation.sampling, name) for name in SAMPLING_FIELDS}
     values["logit_bias"] = {str(k): v for k, v in conversation.sampling.logit_bias.items()}
     values |= {"max_tokens": conversation.max_tokens, "priority": str(conversation.priority)}
+    values["chosen"] = sorted(conversation.chosen)
     return json.dumps(values)
 
 

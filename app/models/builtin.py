@@ -36,6 +36,11 @@ def model_title(path: str | Path) -> str:
     return BUILTIN_TITLE if is_builtin(path) else _title(Path(path))
 
 
+def model_name(path: Path) -> str:
+    """Return what the engine calls a model: its file's name, or its program's for it."""
+    return path.stem if has_own_name(path) else model_title(path)
+
+
 def has_own_name(path: Path) -> bool:
     """Tell whether a model file is named after its model, and not like all files of its program."""
     return path.suffix.casefold() == ".gguf" and path.stem != _NAMELESS

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from app.models.device import Memory, memory_of
 from app.models.fit_words import fit_text
 from app.models.found import FoundModel, ModelSearch, find
+from app.models.recommended import Recommended, recommended
 
 if TYPE_CHECKING:
     from engine import Fit, ModelSummary
@@ -27,7 +28,21 @@ class ModelFile:
     fit: "Fit | None" = None
     """What it takes of this computer's memory; None for what cannot be opened."""
     found: FoundModel | None = None
-    """Where it was found, and what its file says; None for a path that was typed."""
+    """Where it was found; None for a path that was typed."""
+    summary: "ModelSummary | None" = None
+    """What its file says."""
+    kernels: tuple[tuple[str, str], ...] = ()
+    """What serves it here, by its parts; none for what cannot be opened."""
+    modified: float = 0.0
+    """When its file was written last, in seconds since 1970."""
+
+    @property
+    def recommended(self) -> Recommended:
+        """The sampling that its makers recommend."""
+        if self.summary is None:
+            return Recommended()
+        parameters = self.found.details.get("parameters") if self.found is not None else None
+        return recommended(self.summary.sampling, self.summary.sampling_ignored, parameters)
 
 
 def find_models(search: ModelSearch) -> list[ModelFile]:
@@ -53,10 +68,11 @@ def read_model(path: Path, search: ModelSearch) -> ModelFile:
 def _described(
     summary: "ModelSummary", memory: Memory | None, title: str, found: FoundModel | None = None
 ) -> ModelFile:
-    from engine import Verdict
+    from engine import Verdict, serving
 
     problem = None if summary.supported else summary.problem or "This file is not supported."
     fit = memory.fit(summary) if memory is not None and problem is None else None
+    footprint = summary.footprint if problem is None else None
     tight = fit is not None and fit.verdict in (Verdict.FEWER, Verdict.TOO_LARGE)
     return ModelFile(
         path=summary.path,
@@ -69,4 +85,14 @@ def _described(
         caution=fit_text(fit) if fit is not None and tight else None,
         fit=fit,
         found=found,
+        summary=summary,
+        kernels=serving(footprint, memory.rules) if memory is not None and footprint is not None else (),
+        modified=_modified(summary.path),
     )
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -3,6 +3,7 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
+from app.models.builtin import model_name
 from app.models.device import remember_rules
 from app.settings.file import EngineSettings
 
@@ -47,6 +48,7 @@ def make_engine(settings: EngineSettings, **overrides: Any) -> "Engine":
         "cache_folder": locations().cache / "kernels",
         "speculation": settings.speculation,
         "batch_independent": settings.batch_independent,
+        "name_of": model_name,
     }
     options.update({name: value for name, value in overrides.items() if value is not None})
     engine = Engine(**options)

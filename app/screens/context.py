@@ -83,6 +83,7 @@ class AppContext:
             system_prompt=sampling.system_prompt,
             sampling=sampling.params(),
             max_tokens=sampling.token_limit,
+            chosen=sampling.chosen,
         )
 
     def restored(self) -> tuple[list[Conversation], int]:

@@ -114,6 +114,8 @@ class SamplingSettings:
     seed: int = _option(-1, "-1 draws a new one for each answer", low=-1, high=(1 << 63) - 1)
     max_tokens: int = _option(0, "most tokens of an answer; 0 is the context's end", low=0, high=1 << 30)
     system_prompt: str = _option("", "what every new conversation begins with")
+    chosen: frozenset[str] = field(default=frozenset(), compare=False)
+    """Which of these the person has set: no model's recommendation takes their place."""
 
     def params(self) -> SamplingParams:
         """Return the engine's sampling parameters."""
@@ -227,7 +229,7 @@ def _read_sections(data: dict[str, Any], path: Path, warnings: list[str]) -> Set
 
 def _read_section(name: str, content: dict[str, Any], path: Path, warnings: list[str]) -> Any:
     default: Any = getattr(Settings(), name)
-    options = {f.name: f for f in fields(default)}
+    options = {f.name: f for f in fields(default) if f.metadata}
     values: dict[str, Any] = {}
     for key, value in content.items():
         if key not in options:
@@ -239,6 +241,8 @@ def _read_section(name: str, content: dict[str, Any], path: Path, warnings: list
         except ValueError as error:
             shown = _shown(fallback)
             warnings.append(f"{path}: {name}.{key} must be {error}; the default {shown} is used")
+    if isinstance(default, SamplingSettings):
+        values["chosen"] = frozenset(values)
     return type(default)(**values)
 
 

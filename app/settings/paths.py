@@ -45,6 +45,11 @@ class Locations:
         return self.data / "speeds.json"
 
     @property
+    def notes_file(self) -> Path:
+        """Favourite models and when each was used last, JSON."""
+        return self.state / "models.json"
+
+    @property
     def log_file(self) -> Path:
         """What went wrong, for a bug report."""
         return self.logs / "tui-chat.log"

@@ -25,7 +25,9 @@ def commented(settings: "Settings") -> str:
         if section.name == "keys":
             lines = f"{_KEYS}#{toml_entry(*_EXAMPLE)}"
         else:
-            lines = "\n".join(_option(option, getattr(values, option.name)) for option in fields(values))
+            lines = "\n".join(
+                _option(option, getattr(values, option.name)) for option in fields(values) if option.metadata
+            )
         parts.append(f"[{section.name}]\n{lines}")
     return "\n\n".join(parts) + "\n"
 

@@ -18,6 +18,7 @@ from textual.app import SystemCommand
 from textual.screen import Screen
 from textual.theme import Theme, ThemeProvider
 
+from app.chat.measured import Measured
 from app.chat.pump import Pump
 from app.chat.shared import Services
 from app.history.store import HistoryStore
@@ -156,7 +157,9 @@ class ChatApp(LeavingApp):
         engine = EngineService(self._factory, deliver)
         pump = Pump(loop, self._after_flush)
         model, folders = self._choice
-        services = Services(engine, pump, history, self.settings.keys)
+        services = Services(
+            engine, pump, history, self.settings.keys, measured=Measured(self.places, engine.stats)
+        )
         fetching = Fetching(self.places, deliver, self._on_fetch)
         context = AppContext(
             self.settings, self.places, history, engine, services, fetching, folders, model, self.warnings
@@ -274,6 +277,8 @@ class ChatApp(LeavingApp):
             return True
         self.context.fetching.close(_EXIT_SECONDS)
         self.context.engine.close(_EXIT_SECONDS)
+        if (measured := self.context.services.measured) is not None:
+            measured.close()
         if self._settings_writer is not None:
             self._settings_writer.close(_EXIT_SECONDS)
         return self.context.history.close(_EXIT_SECONDS)

@@ -1,7 +1,9 @@
 """How an engine runs: every option in one place, typed, checked when it is made."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 from pathlib import Path
 
 from engine.api.errors import EngineError
@@ -47,6 +49,9 @@ class EngineOptions:
     text is the same."""
     batch_independent: bool = False
     """On a GPU: an answer's bits depend on its own tokens alone, not on what else runs; costs speed."""
+    name_of: Callable[[Path], str] = attrgetter("stem")
+    """What statistics and errors call the model of a file: its name without its ending, or whatever the
+    caller knows it by."""
     debug: bool = False
     """Check every invariant in every tick."""
 

@@ -4,6 +4,7 @@ import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 
 from engine.api.errors import ModelFileError, UnsupportedModelError
@@ -124,6 +125,12 @@ class LoadOptions:
     """Called with the bytes that weights will need, so that cached KV can give way."""
     holders: Callable[[], Holders] = Holders
     """Who has memory that closing something would free."""
+    name_of: Callable[[Path], str] = attrgetter("stem")
+    """What the model of a file is called."""
+
+    def file_name(self, path: Path) -> str:
+        """What errors call a file: by its model, where its own name says nothing of that."""
+        return f"{self.name_of(path)}{path.suffix}"
 
 
 def build_model(
@@ -137,7 +144,7 @@ def build_model(
     """
     progress(0.0, "header")
     with open_gguf(path) as file:
-        need = _need(file, options.ops)
+        need = _need(file, options)
         try:
             return _build(key, file, context_length, options, need, progress)
         except Exception as error:
@@ -164,7 +171,7 @@ def _build(
     _check_attention(file, config, ops)
     tokenizer = Tokenizer.from_gguf(file)
     sizes = pool_bytes(ops, config)
-    check_block_fits(path.name, sum(sizes), ops.block_size, options.kv_budget_bytes)
+    check_block_fits(options.file_name(path), sum(sizes), ops.block_size, options.kv_budget_bytes)
     options.make_room(need.weight_bytes)
     check_weights_fit(need, ops.device, options.holders())
     _begin_to_compile(config, ops)
@@ -174,12 +181,12 @@ def _build(
     file.check_unchanged()
     info = _info(file, config, need.parameters, weights.nbytes, sum(sizes) // ops.block_size, ops)
     length = config.context_length
-    pages = _pool_pages(path.name, length, sizes, options)
+    pages = _pool_pages(options.file_name(path), length, sizes, options)
     runner = _make_runner(Decoder(config, weights, ops), pages, length, tokenizer)
     warnings = [text for text in (tokenizer.warning, template.warning) if text]
     resident = ResidentModel(
         key=key,
-        name=path.stem,
+        name=options.name_of(path),
         path=path,
         info=info,
         config=config,
@@ -224,11 +231,11 @@ def _check_attention(file: GGUFFile, config: ModelConfig, ops: Operations) -> No
         raise UnsupportedModelError(f"{file.path}: {key}: {error}.") from None
 
 
-def _need(file: GGUFFile, ops: Operations) -> Need:
+def _need(file: GGUFFile, options: LoadOptions) -> Need:
     """What the matrices will take; vectors are too small to count."""
-    parameters = _parameters(file)
+    ops, parameters = options.ops, _parameters(file)
     return Need(
-        file.path.name,
+        options.file_name(file.path),
         _weight_bytes(file, ops),
         parameters,
         narrow_bytes=parameters * 2 if ops.weight_format == "float32" else None,

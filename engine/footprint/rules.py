@@ -93,6 +93,11 @@ QUANT_GROUP = {
 QUANT_ROWS = QUANT_COLUMNS = 32
 """What rows and columns must be multiples of for that."""
 
+EXPERT_TYPES = frozenset(QUANT_GROUP) | frozenset(KEPT_BYTES)
+"""Types whose experts a CPU's kernels read from the file's own blocks."""
+KERNEL_COLUMNS = 16
+"""What the width of an expert or of a head must be a multiple of for a CPU's kernels."""
+
 DENSE_EMBEDDING_BYTES = 64 << 20
 """Embeddings up to this size are float32 on a CPU; larger ones stay as in the file."""
 
@@ -173,6 +178,12 @@ def expert_bytes(experts: Experts, rules: DeviceRules) -> int:
     return experts.experts * (gate_up + _plane_bytes(experts.down, experts.size))
 
 
+def held_as_quants(linear: Linear) -> bool:
+    """Whether a CPU's kernels can have a linear layer as 8-bit quants."""
+    fits = all(part.rows % QUANT_ROWS == 0 and part.type in QUANT_GROUP for part in linear.parts)
+    return fits and not linear.columns % QUANT_COLUMNS
+
+
 def _embedding_bytes(footprint: Footprint, rules: DeviceRules) -> int:
     embedding = footprint.embedding
     if rules.holding is Holding.PLANES:
@@ -201,8 +212,7 @@ def _plane_bytes(part: Matrix, columns: int) -> int:
 
 def _quant_bytes(linear: Linear, rows: int) -> int:
     """A byte a weight, and two float32 for each group of the finest of the parts."""
-    fits = all(part.rows % QUANT_ROWS == 0 and part.type in QUANT_GROUP for part in linear.parts)
-    if not fits or linear.columns % QUANT_COLUMNS:
+    if not held_as_quants(linear):
         return 0
     group = min(QUANT_GROUP[part.type] for part in linear.parts)
     return rows * linear.columns * (group + 8) // group

@@ -64,6 +64,8 @@ class Footprint:
     """Values of norms and other vectors."""
     kv: tuple[KVLayers, ...]
     context_length: int
+    norms_values: bool = False
+    """Whether attention norms values too."""
 
     def as_data(self) -> list[Any]:
         """Itself as lists and numbers, for `from_data`."""
@@ -72,7 +74,7 @@ class Footprint:
     @classmethod
     def from_data(cls, data: list[Any]) -> "Footprint":
         """Read what `as_data` gave, after JSON; raises what bad data raises."""
-        linears, experts, embedding, tied, vector_values, kv, context_length = data
+        linears, experts, embedding, tied, vector_values, kv, context_length, norms_values = data
         return cls(
             tuple((_linear(one), int(count)) for one, count in linears),
             tuple((_experts(one), int(count)) for one, count in experts),
@@ -81,6 +83,7 @@ class Footprint:
             int(vector_values),
             tuple(KVLayers(*map(int, group)) for group in kv),
             int(context_length),
+            bool(norms_values),
         )
 
 
@@ -105,6 +108,7 @@ def read_footprint(file: GGUFFile, config: ModelConfig, layers: Layers) -> Footp
         vector_values=counted.vector_values,
         kv=tuple(KVLayers(len(group.layers), *group.shape) for group in config.kv_groups),
         context_length=config.context_length,
+        norms_values=any(layer.attention.value_norm for layer in config.layers),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from gguf import GGUFReader
 
 from engine import catalog as module
-from engine.catalog import ModelSummary, model_paths, part_paths, summarize
+from engine.catalog import ModelSummary, model_paths, part_paths, recommended_sampling, summarize
 from engine.gguf import metadata
 from engine.gguf.file import open_gguf
 from engine.gguf.labels import LLAMA_FTYPE
@@ -179,6 +179,25 @@ def test_what_a_card_shows(tmp_path):
     )
     assert (more.license, more.tokenizer, more.has_template) == ("apache-2.0", "", False)
     assert more.sampling == {"temperature": 0.6, "top_k": 20}
+    assert more.sampling_ignored == (
+        "top_p: 1.5 is not between 0.0 and 1.0",
+        "min_p: nan is not between 0.0 and 1.0",
+        "repetition_penalty: 'much' is not a number",
+    )
+
+
+def test_recommended_sampling_that_has_no_equal_is_named(tmp_path):
+    more = card(
+        tmp_path,
+        entry("general.sampling.mirostat", 5, 2),
+        entry("general.sampling.xtc_probability", 6, 0.0),
+        entry("general.sampling.top_k", 6, 20.5),
+        entry("general.sampling.temp", 9, (4, [1])),
+    )
+    assert more.sampling == {}
+    assert more.sampling_ignored == ("top_k: 20.5 is not a whole number", "mirostat has no use here")
+    assert recommended_sampling(more.path) == (more.sampling, more.sampling_ignored)
+    assert recommended_sampling(tmp_path / "none.gguf") == ({}, ())
 
 
 def test_a_card_of_odd_values_is_no_error(tmp_path):

@@ -38,10 +38,21 @@ def models(folder: Path) -> Iterator[StoredModel]:
 
 def name_of_blob(blob: Path) -> str | None:
     """What Ollama calls the model of a blob; None where no manifest names it."""
+    model = _model_of_blob(blob)
+    return model.name if model is not None else None
+
+
+def parameters_of_blob(blob: Path) -> dict[str, Any]:
+    """The parameters that Ollama keeps beside the model of a blob; empty where there are none."""
+    model = _model_of_blob(blob)
+    return dict(model.details.get("parameters", {})) if model is not None else {}
+
+
+def _model_of_blob(blob: Path) -> StoredModel | None:
     if blob.parent.name != "blobs" or not _DIGEST.fullmatch(blob.name):
         return None
     try:
-        return next((model.name for model in models(blob.parent.parent) if model.path == blob), None)
+        return next((model for model in models(blob.parent.parent) if model.path == blob), None)
     except OSError:
         return None
 

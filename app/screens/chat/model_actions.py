@@ -17,6 +17,7 @@ class ModelActions(TabActions):
 
     def action_choose_model(self) -> None:
         """Show the model picker, at the model that the empty chat offers."""
+        from app.screens.dialogs.model_keeper import ModelKeeper
         from app.screens.dialogs.model_picker import ModelPicker
 
         context, session = self.context, self.active
@@ -24,11 +25,28 @@ class ModelActions(TabActions):
         current = Path(session.conversation.model_path) if session.conversation.model_path else None
         wanted = self.offered[0].what if self.offered else ""
         self.ask(
-            ModelPicker(context.model_search(), current, context.find_models, context.fetching, wanted),
+            ModelPicker(
+                context.model_search(),
+                current,
+                context.find_models,
+                context.fetching,
+                ModelKeeper(context.locations, context.copy, self.models_in_use),
+                wanted,
+            ),
             session.open_model,
         )
         if self.offered:
             self.run_worker(self._end_offer(), group="offer")
+
+    def models_in_use(self) -> dict[Path, str]:
+        """Return, by its file, the title of a chat that has a model open or opens it."""
+        found: dict[Path, str] = {}
+        for session in self.tabs.sessions:
+            opened = session.model.path if session.model is not None else None
+            for path in (opened, session.models.loading_path):
+                if path is not None:
+                    found.setdefault(path, session.conversation.title)
+        return found
 
     async def make_offer(self) -> None:
         """Offer models in the empty chat of a reader who has only the demo model."""

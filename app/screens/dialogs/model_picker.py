@@ -1,15 +1,15 @@
 """Choosing a model: those found in the model folders, a path, and those that can be fetched."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.fuzzy import Matcher
+from textual.containers import Container, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -17,8 +17,12 @@ from textual.widgets.option_list import Option
 from app.fetch.fetch import State
 from app.models.found import ModelSearch
 from app.models.listing import ModelFile, read_model
+from app.models.order import Known
 from app.screens.dialogs.fetch_desk import FetchDesk
 from app.screens.dialogs.list_keys import move_in
+from app.screens.dialogs.model_card import card
+from app.screens.dialogs.model_keeper import ModelKeeper
+from app.screens.dialogs.model_list import ModelList
 from app.screens.dialogs.model_rows import Heading, Row, RowPainter, key_of
 from app.screens.fetching import Fetchable, Fetching
 from app.widgets.pick_list import PickList
@@ -28,7 +32,10 @@ Finder = Callable[[ModelSearch], list[ModelFile]]
 _BEAT = 0.25
 _SOURCES = ("hf:", "pypi:", "https://", "http://")
 _OVER = (State.DONE, State.CANCELLED)
-_Row = TypeVar("_Row", ModelFile, Fetchable)
+_BESIDE_FROM, _BELOW_FROM, _SHORT_UNDER = 110, 34, 24
+"""Columns from which the card stands beside the list, rows from which it stands below, rows of a small
+terminal."""
+_OF_MODELS = ("favourite", "delete", "show_folder")
 
 
 class _Filter(Input):
@@ -48,10 +55,23 @@ class ModelPicker(ModalScreen[Path | None]):
         Binding("escape", "dismiss(None)", "Cancel"),
         Binding("p", "pause", "Pause", priority=True),
         Binding("delete", "cancel", "Cancel the fetch", priority=True),
+        Binding("delete", "delete", "Delete the file", priority=True),
+        Binding("ctrl+f", "favourite", "Favourite", priority=True),
+        Binding("ctrl+s", "sort", "Sort", priority=True),
+        Binding("ctrl+r", "show_folder", "Show the folder", priority=True),
+        Binding("tab", "card", "Card", priority=True),
+        Binding("ctrl+down", "scroll_card(1)", "Scroll the card", priority=True),
+        Binding("ctrl+up", "scroll_card(-1)", "Scroll the card", priority=True),
     ]
 
     def __init__(
-        self, search: ModelSearch, current: Path | None, finder: Finder, fetching: Fetching, wanted: str = ""
+        self,
+        search: ModelSearch,
+        current: Path | None,
+        finder: Finder,
+        fetching: Fetching,
+        keeper: ModelKeeper,
+        wanted: str = "",
     ) -> None:
         """wanted: the word of a model that can be fetched, to begin with."""
         super().__init__()
@@ -59,25 +79,30 @@ class ModelPicker(ModalScreen[Path | None]):
         self._current = current
         self._finder = finder
         self._fetching = fetching
+        self._keeper = keeper
         self._at = str(current or "")
         self._wanted = wanted
         """What is highlighted once it is in the list; "" once it was."""
+        self._refused = ""
+        """What cannot be opened though Enter was pressed on it: the foot line says why."""
         self._desk = FetchDesk(fetching, self, self._fill)
+        self._list = ModelList(fetching.jobs)
         self._states: dict[str, State] = {}
-        self._found: list[ModelFile] = []
-        self._fetchable: list[Fetchable] = []
         self._shown: list[Row] = []
-        self._searched = False
 
     def compose(self) -> ComposeResult:
-        """A line to filter with, the list, and where the files come from."""
+        """A line to filter with, the list, the card of what is highlighted, and what the keys do."""
         with Vertical(classes="dialog"):
-            yield Static("Open a model in this chat", classes="heading")
+            yield Static("Open a model in this chat", id="heading", classes="heading")
             yield _Filter(
                 placeholder="Filter, a .gguf file's path, hf:OWNER/REPO or an address", compact=True
             )
-            yield Static("", id="columns")
-            yield PickList(id="models", markup=False, compact=True)
+            with Container(id="body"):
+                with Vertical(id="list"):
+                    yield Static("", id="columns")
+                    yield PickList(id="models", markup=False, compact=True)
+                with VerticalScroll(id="card_pane", can_focus=False):
+                    yield Static("", id="card")
             yield Static("Looking for models…", id="foot", classes="foot")
 
     def on_mount(self) -> None:
@@ -90,22 +115,28 @@ class ModelPicker(ModalScreen[Path | None]):
         """What servers were asked is wanted no more."""
         self._desk.leave()
 
-    def on_resize(self) -> None:
-        """Lay the rows out for the new width."""
-        self._fill()
+    def on_resize(self, event: events.Resize) -> None:
+        """Place the card, and lay the rows out for the new width."""
+        width, height = event.size
+        place = "beside" if width >= _BESIDE_FROM else "below" if height >= _BELOW_FROM else "instead"
+        for name in ("beside", "below", "instead"):
+            self.set_class(name == place, f"-{name}")
+        self.set_class(height < _SHORT_UNDER, "-short")
+        self.call_after_refresh(self._fill)
 
     def _scan_again(self) -> None:
         self.run_worker(self._scan(), exclusive=True, group="scan")
 
     async def _scan(self) -> None:
-        self._found = await asyncio.to_thread(self._finder, self._search)
-        self._searched = True
+        self._list.known = await asyncio.to_thread(self._keeper.known)
+        self._list.found = await asyncio.to_thread(self._finder, self._search)
+        self._list.searched = True
         self._fill()
         stock = await asyncio.to_thread(self._fetching.look_up, self._search)
         for warning in stock.warnings if stock.warnings != self._desk.stock.warnings else ():
             self.notify(warning, severity="warning")
         self._desk.stock = stock
-        self._fetchable = stock.fetchable(model.path.stem for model in self._found)
+        self._list.fetchable = stock.fetchable(model.path.stem for model in self._list.found)
         self._fill()
 
     def _job_states(self) -> dict[str, State]:
@@ -140,29 +171,17 @@ class ModelPicker(ModalScreen[Path | None]):
     def _fill(self) -> None:
         query = self.query_one(Input).value.strip()
         if _as_path(query) is not None:
-            return
-        if query.startswith(_SOURCES):
+            self._show(self._shown)
+        elif query.startswith(_SOURCES):
             self._show([Fetchable(query, f"Fetch {query}")])
-            return
-        found = _matching(query, self._found, lambda row: f"{row.title} {row.quantization}")
-        fetchable = _matching(
-            query, self._all_fetchable(), lambda row: f"{row.title} {row.what} {row.good_at}"
-        )
-        heading = [Heading("Can be fetched")] if fetchable else []
-        self._show([*found, *heading, *fetchable])
-
-    def _all_fetchable(self) -> list[Fetchable]:
-        if not self._searched:
-            # What is highlighted before the models are there would stay so.
-            return []
-        known = {row.what for row in self._fetchable}
-        jobs = [job for what, job in self._fetching.jobs.items() if what not in known]
-        typed = [Fetchable(job.plan.what, job.plan.title) for job in jobs if job.progress.state not in _OVER]
-        return [*typed, *self._fetchable]
+        else:
+            self._show(self._list.rows(query))
 
     def _show(self, rows: Sequence[Row]) -> None:
         self._shown = list(rows)
         options, painter = self.query_one(OptionList), self._painter
+        sorted_by = f"Open a model in this chat · sorted by {self._list.known.order}"
+        self.query_one("#heading", Static).update(words(sorted_by))
         self.query_one("#columns", Static).update(words(painter.header()))
         options.clear_options()
         options.add_options([Option(painter.row(row), disabled=isinstance(row, Heading)) for row in rows])
@@ -171,12 +190,12 @@ class ModelPicker(ModalScreen[Path | None]):
             self._at, self._wanted = self._wanted, ""
         first = next((i for i, row in enumerate(rows) if not isinstance(row, Heading)), None)
         options.highlighted = keys.index(self._at) if self._at in keys else first
-        self._say_foot()
+        self._draw_card()
 
     @property
     def _painter(self) -> RowPainter:
         width = self.query_one(OptionList).size.width - 3
-        return RowPainter(width, self._current, self._fetching.jobs)
+        return RowPainter(width, self._current, self._fetching.jobs, self._list.known, time.time())
 
     def _draw_rows(self) -> None:
         """Draw what is being fetched again."""
@@ -184,6 +203,13 @@ class ModelPicker(ModalScreen[Path | None]):
         for index, row in enumerate(self._shown):
             if isinstance(row, Fetchable) and row.what in self._fetching.jobs:
                 options.replace_option_prompt_at_index(index, painter.row(row))
+
+    def _draw_card(self) -> None:
+        width = self.query_one("#card_pane").scrollable_content_region.width
+        self.query_one("#card", Static).update(card(self._row, self._list.known, width))
+        self._say_foot()
+        # Only when it is laid out is it known whether it is cut.
+        self.call_after_refresh(self._say_foot)
 
     @property
     def _row(self) -> Row | None:
@@ -193,24 +219,39 @@ class ModelPicker(ModalScreen[Path | None]):
 
     def _say_foot(self) -> None:
         row = self._row
-        if isinstance(row, Fetchable):
-            said = self._desk.foot(row)
-        elif not self._searched:
+        if isinstance(row, ModelFile) and row.problem is not None and key_of(row) == self._refused:
+            said = row.problem
+        elif isinstance(row, Fetchable):
+            said = " · ".join((self._desk.foot(row), *self._card_keys))
+        elif not self._list.searched:
             said = "Looking for models…"
         else:
-            home = str(Path.home())
-            places = ", ".join(str(folder).replace(home, "~", 1) for folder in self._search.folders)
-            said = f"Enter opens · Esc leaves · looked in {places}"
+            opens = ("Enter opens",) if isinstance(row, ModelFile) and row.problem is None else ()
+            of_model = ("Ctrl+F ★", "Ctrl+R folder", "Del deletes") if isinstance(row, ModelFile) else ()
+            said = " · ".join((*opens, "Ctrl+S sorts", *of_model, *self._card_keys, "Esc leaves"))
         self.query_one("#foot", Static).update(words(said))
 
+    @property
+    def _card_keys(self) -> tuple[str, ...]:
+        """What shows the card, and the rest of it where it is cut."""
+        pane = self.query_one("#card_pane")
+        turns = (f"Tab {'list' if pane.display else 'card'}",) if self.has_class("-instead") else ()
+        return (*turns, "Ctrl+↓ more") if pane.display and pane.max_scroll_y else turns
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys that write are the filter's unless a fetch is highlighted and nothing is written."""
-        if action not in ("pause", "cancel"):
-            return super().check_action(action, parameters)
-        row = self._row
-        if not isinstance(row, Fetchable) or self.query_one(Input).value:
-            return False
-        return self._desk.can_pause(row) if action == "pause" else self._desk.can_cancel(row)
+        """Keys that write are the filter's where they would change it."""
+        row = self._row if self.is_mounted else None
+        if action in ("pause", "cancel"):
+            if not isinstance(row, Fetchable) or self.query_one(Input).value:
+                return False
+            return self._desk.can_pause(row) if action == "pause" else self._desk.can_cancel(row)
+        if action in _OF_MODELS:
+            line = self.query_one(Input)
+            deletes_text = action == "delete" and line.cursor_position < len(line.value)
+            return isinstance(row, ModelFile) and not deletes_text
+        if action == "card":
+            return self.has_class("-instead")
+        return super().check_action(action, parameters)
 
     def action_pause(self) -> None:
         """Pause the fetch, or let it go on."""
@@ -224,6 +265,42 @@ class ModelPicker(ModalScreen[Path | None]):
             if row.what not in self._fetching.jobs:
                 self._scan_again()
 
+    async def action_favourite(self) -> None:
+        """Mark the model as a favourite, or no more."""
+        if isinstance(row := self._row, ModelFile):
+            self._take(await self._keeper.toggle_favourite(self, row))
+
+    async def action_sort(self) -> None:
+        """Sort by something else."""
+        self._take(await self._keeper.sort_by(self, self._list.known.order.following))
+
+    def _take(self, known: Known) -> None:
+        self._list.known = known
+        self._fill()
+
+    def action_show_folder(self) -> None:
+        """Show the model's file in its folder, or copy its path."""
+        if isinstance(row := self._row, ModelFile):
+            self.run_worker(self._keeper.show_folder(self, row), group="folder")
+
+    def action_delete(self) -> None:
+        """Ask, and delete the model's file."""
+        if isinstance(row := self._row, ModelFile):
+            self.run_worker(self._delete(row), exclusive=True, group="delete")
+
+    async def _delete(self, model: ModelFile) -> None:
+        if await self._keeper.delete(self, model, self._search):
+            self._scan_again()
+
+    def action_card(self) -> None:
+        """Show the card in place of the list, or the list again."""
+        self.toggle_class("-card")
+        self.call_after_refresh(self._fill)
+
+    def action_scroll_card(self, lines: int) -> None:
+        """Scroll the card."""
+        self.query_one("#card_pane").scroll_relative(y=lines, animate=False)
+
     def on_key(self, event: events.Key) -> None:
         """Move in the list while the filter keeps the focus."""
         self._wanted = ""
@@ -236,8 +313,10 @@ class ModelPicker(ModalScreen[Path | None]):
     def _on_highlighted(self) -> None:
         if (row := self._row) is not None:
             self._at = key_of(row)
+            self._refused = self._refused if self._refused == self._at else ""
             self._desk.move_to(self._at)
-            self._say_foot()
+            self.query_one("#card_pane").scroll_home(animate=False)
+            self._draw_card()
 
     @on(Input.Submitted)
     def _on_submitted(self) -> None:
@@ -255,20 +334,11 @@ class ModelPicker(ModalScreen[Path | None]):
                 self.query_one(Input).value = ""
                 self._fill()
         elif isinstance(row, ModelFile) and row.problem is not None:
-            self.query_one("#foot", Static).update(words(row.problem))
+            self._refused = key_of(row)
+            self._say_foot()
             self.app.bell()
         elif isinstance(row, ModelFile):
             self.dismiss(row.path)
-
-
-def _matching(query: str, rows: list[_Row], text: Callable[[_Row], str]) -> list[_Row]:
-    """The rows that a filter leaves, the best first."""
-    if not query:
-        return rows
-    matcher = Matcher(query)
-    scored = [(matcher.match(text(row)), row) for row in rows]
-    scored.sort(key=lambda pair: -pair[0])
-    return [row for score, row in scored if score > 0]
 
 
 def _as_path(text: str) -> Path | None:

@@ -9,8 +9,9 @@ from textual.content import Content
 
 from app.models.builtin import BUILTIN_TITLE, is_builtin
 from app.models.listing import ModelFile
+from app.models.order import Known, Order
 from app.screens.fetching import Fetchable
-from app.settings.words import size_text
+from app.settings.words import age_text, size_text
 from app.terminal.controls import clean
 from app.widgets.lines import bar, fit
 
@@ -37,7 +38,20 @@ class _Column:
     right: bool = False
 
 
-_COLUMNS = (_Column("Size", 9, True), _Column("Type", 9), _Column("Context", 9, True))
+_SIZE, _TYPE = _Column("Size", 9, True), _Column("Type", 9)
+_SORTED = {
+    Order.USED: _Column("Last used", 9, True),
+    Order.SPEED: _Column("Speed", 9, True),
+    Order.DATE: _Column("Date", 9, True),
+}
+_CONTEXT = _Column("Context", 9, True)
+_NARROW = 58
+_MARKS = 3
+
+
+def title_of(model: ModelFile) -> str:
+    """What a model is called in lists."""
+    return f"{BUILTIN_TITLE} (built in)" if is_builtin(model.path) else model.title
 
 
 def key_of(row: Row) -> str:
@@ -48,49 +62,61 @@ def key_of(row: Row) -> str:
 
 
 class RowPainter:
-    """Lays rows out for one width of the list."""
+    """Lays rows out for one width of the list. now: in seconds since 1970."""
 
-    def __init__(self, width: int, current: Path | None, jobs: "Mapping[str, Fetch]") -> None:
+    def __init__(
+        self, width: int, current: Path | None, jobs: "Mapping[str, Fetch]", known: Known, now: float
+    ) -> None:
         self._width = max(40, width)
-        self._name = self._width - sum(column.width + 2 for column in _COLUMNS) - 2
+        last = _SORTED.get(known.order, _CONTEXT)
+        self._columns = (_SIZE, last) if self._width < _NARROW else (_SIZE, _TYPE, last)
+        self._name = self._width - sum(column.width + 2 for column in self._columns) - _MARKS
         self._current = current
         self._jobs = jobs
+        self._known = known
+        self._now = now
 
     def header(self) -> str:
         """The titles of the columns."""
-        cells = ("  " + fit(column.title, column.width, right=column.right) for column in _COLUMNS)
-        return "  " + fit("Name", self._name) + "".join(cells)
+        cells = ("  " + fit(column.title, column.width, right=column.right) for column in self._columns)
+        return " " * _MARKS + fit("Name", self._name) + "".join(cells)
 
     def row(self, row: Row) -> Content:
         """Draw one row."""
         if isinstance(row, Heading):
-            return Content.assemble("\n  ", (row.title, "$foreground 50%"))
+            return Content.assemble(f"\n{'':{_MARKS}}", (row.title, "$foreground 50%"))
         return self._model(row) if isinstance(row, ModelFile) else self._fetchable(row)
 
     def _model(self, model: ModelFile) -> Content:
-        cells = (
-            size_text(model.size_bytes),
-            model.quantization,
-            f"{model.context_length:,}" if model.context_length else "?",
-        )
         usable = model.problem is None
-        mark = "●" if model.path == self._current else " "
-        title = f"{BUILTIN_TITLE} (built in)" if is_builtin(model.path) else model.title
         parts: list[tuple[str, str]] = [
-            (f"{mark} ", "$accent"),
-            (fit(title, self._name), "bold" if usable else "$foreground 50%"),
+            ("●" if model.path == self._current else " ", "$accent"),
+            ("★ " if self._known.is_favourite(model) else "  ", "$warning"),
+            (fit(title_of(model), self._name), "bold" if usable else "$foreground 50%"),
         ]
-        for text, column in zip(cells, _COLUMNS, strict=True):
-            parts.append(("  " + fit(text, column.width, right=column.right), "$foreground 70%"))
+        for column in self._columns:
+            text = fit(self._cell(model, column.title), column.width, right=column.right)
+            parts.append(("  " + text, "$foreground 70%"))
         if model.problem is not None:
             parts.append(self._below(model.problem, "$error"))
         elif model.caution is not None:
             parts.append(self._below(model.caution, "$warning"))
         return Content.assemble(*parts)
 
+    def _cell(self, model: ModelFile, column: str) -> str:
+        used, tok_s = self._known.used(model), self._known.tok_s(model)
+        return {
+            "Size": size_text(model.size_bytes),
+            "Type": model.quantization,
+            "Context": f"{model.context_length:,}" if model.context_length else "?",
+            "Last used": age_text(self._now - used) if used else "–",
+            "Speed": f"{tok_s:,.0f} tok/s" if tok_s else "–",
+            "Date": age_text(self._now - model.modified) if model.modified else "–",
+        }[column]
+
     def _fetchable(self, row: Fetchable) -> Content:
         grey = "$foreground 50%"
-        title = (fit(row.title, self._width - 2).rstrip(), grey if row.shortage else "")
+        title = (fit(row.title, self._width - _MARKS).rstrip(), grey if row.shortage else "")
         job = self._jobs.get(row.what)
         under = self._job(job) if job is not None else ()
         if not under and row.begun:
@@ -98,7 +124,7 @@ class RowPainter:
         elif not under:
             about = " · ".join(filter(None, (row.shortage or row.terms, row.good_at)))
             under = (self._below(about, grey if row.shortage else "$foreground 70%"),) if about else ()
-        return Content.assemble(("↓ ", grey if row.shortage else "$accent"), title, *under)
+        return Content.assemble(("↓  ", grey if row.shortage else "$accent"), title, *under)
 
     def _job(self, job: "Fetch") -> tuple[tuple[str, str], ...]:
         """How a fetch goes on; () where there is none any more."""
@@ -115,8 +141,12 @@ class RowPainter:
         done = progress.done / progress.total if progress.total else 0.0
         colours = {"done": "$accent", "rest": "$foreground 20%"}
         cells = bar(_BAR, [(min(1.0, done), "done")], "rest")
-        text = fit(describe(progress), self._width - _BAR - 3).rstrip()
-        return (("\n  ", ""), *((part, colours[style]) for part, style in cells), (f" {text}", ""))
+        text = fit(describe(progress), self._width - _BAR - _MARKS - 1).rstrip()
+        return (
+            (f"\n{'':{_MARKS}}", ""),
+            *((part, colours[style]) for part, style in cells),
+            (f" {text}", ""),
+        )
 
     def _below(self, text: str, style: str) -> tuple[str, str]:
-        return f"\n  {fit(clean(text), self._width - 2).rstrip()}", style
+        return f"\n{'':{_MARKS}}{fit(clean(text), self._width - _MARKS).rstrip()}", style

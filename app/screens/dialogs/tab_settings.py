@@ -1,7 +1,9 @@
 """A chat's own settings: system prompt and sampling."""
 
+import asyncio
 from collections.abc import Callable
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -10,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static, TextArea
 
 from app.chat.conversation import Conversation
+from app.models.recommended import Recommended, recommended_for
 from app.widgets.words import words
 from app.widgets.writing_area import WritingArea
 from engine import Priority, RequestError, SamplingParams
@@ -38,6 +41,9 @@ class TabSettings(ModalScreen[bool | None]):
         super().__init__()
         self.VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]
         self._conversation = conversation
+        self._recommended = Recommended()
+        self._shown: dict[str, str] = {}
+        """What the fields held when nobody had written into them."""
 
     def compose(self) -> ComposeResult:
         """The system prompt above, one line a number below."""
@@ -51,22 +57,47 @@ class TabSettings(ModalScreen[bool | None]):
                 with Horizontal(classes="field"):
                     yield Static(words(name.replace("_", " ")), classes="name")
                     yield Input(self._value(name), id=name, compact=True)
-                    yield Static(words(hint), classes="hint")
+                    yield Static(words(hint), classes="hint", id=f"hint_{name}")
             yield Static("", id="problem", classes="problem", markup=False)
             with Horizontal(classes="buttons"):
                 yield Button("Save", id="save", compact=True)
                 yield Button("Cancel", id="cancel", compact=True)
 
+    def on_mount(self) -> None:
+        """Read what the model's makers recommend, off the UI's thread."""
+        self._shown = {name: self._value(name) for name, _, _ in _FIELDS}
+        if self._conversation.model_path is not None:
+            self.run_worker(self._show_recommended(Path(self._conversation.model_path)))
+
+    async def _show_recommended(self, model: Path) -> None:
+        found = self._recommended = await asyncio.to_thread(recommended_for, model)
+        for name, hint, _ in _FIELDS:
+            if name not in found.values:
+                continue
+            said = f"{found.values[name]:g}, from {found.sources[name]}"
+            field = self.query_one(f"#{name}", Input)
+            if name in self._conversation.chosen:
+                hint = f"empty: {said}"
+            else:
+                hint = f"from {found.sources[name]}; {hint}"
+                if field.value == self._shown[name]:
+                    field.value = f"{found.values[name]:g}"
+                self._shown[name] = f"{found.values[name]:g}"
+            self.query_one(f"#hint_{name}", Static).update(words(hint))
+
     def _value(self, name: str) -> str:
         source = self._conversation if name in ("max_tokens", "priority") else self._conversation.sampling
-        value = getattr(source, name)
-        return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+        return _text(getattr(source, name))
 
     def action_save(self) -> None:
         """Check every value and keep them, or say which one is wrong."""
         try:
+            chosen = self._chosen()
             values = {name: self._read(name, kind) for name, _, kind in _FIELDS}
             limit = values.pop("max_tokens")
+            # What is only recommended stays out of the chat: another model recommends something else.
+            left = self._recommended.values.keys() - chosen - self._conversation.chosen
+            values |= {name: getattr(self._conversation.sampling, name) for name in left}
             if limit is not None and limit < 1:
                 raise ValueError("max tokens: give at least 1, or nothing")
             priority = self._read_priority()
@@ -78,14 +109,30 @@ class TabSettings(ModalScreen[bool | None]):
             self.query_one("#problem", Static).update(words(str(error)))
             return
         self._conversation.sampling, self._conversation.priority = sampling, priority
+        self._conversation.chosen = chosen
         self._conversation.max_tokens = None if limit is None else int(limit)
         self._conversation.system_prompt = self.query_one("#system", TextArea).text
         self.dismiss(True)
 
+    def _written(self, name: str) -> str:
+        return self.query_one(f"#{name}", Input).value.strip()
+
+    def _chosen(self) -> frozenset[str]:
+        """Which values the reader has set: those of before, and what is written otherwise than it was shown.
+
+        An empty field takes what is recommended again.
+        """
+        written = {name: self._written(name) for name, _, _ in _FIELDS if name != "max_tokens"}
+        changed = {name for name, text in written.items() if text != self._shown[name]}
+        given_up = {name for name, text in written.items() if not text and name in self._recommended.values}
+        return (self._conversation.chosen | changed) - given_up
+
     def _read(self, name: str, kind: Callable[[str], float | int]) -> float | int | None:
-        text = self.query_one(f"#{name}", Input).value.strip()
+        text = self._written(name)
         if not text and name in ("seed", "max_tokens"):
             return None
+        if not text and name in self._recommended.values:
+            text = _text(getattr(SamplingParams(), name))
         try:
             return kind(text)
         except ValueError as error:
@@ -109,3 +156,7 @@ class TabSettings(ModalScreen[bool | None]):
             self.action_save()
         else:
             self.dismiss(None)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -12,11 +12,12 @@ from unittest import mock
 import pytest
 
 from app.cli import ask, program
+from app.models.notes import ModelNotes
 from app.models.speeds import LEAST_TOKENS, SpeedStore
 from app.settings.paths import locations
 from engine import THINK, Finished, FinishReason, ModelFileError, Prompt, TextDelta
 from engine.api.answer_format import format_of
-from tests.app.models.stores import Stores
+from tests.support.gguf_bytes import entry, gguf
 from tests.support.tiny_gguf import make_tiny
 from tests.support.tiny_vocab import bpe_vocabulary
 
@@ -122,15 +123,6 @@ def test_the_speed_of_an_answer_is_remembered(run, tmp_path):
     assert (speed.tok_s, speed.answers, speed.device) == (50.0, 1, "cpu")
 
 
-def test_a_model_without_a_name_of_its_own_is_called_as_its_program_calls_it(run, tmp_path):
-    model = FakeModel(["a"])
-    digest, model.path = Stores(tmp_path).blob(b"weights")
-    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": digest}
-    manifest = "registry.ollama.ai/library/tern/1b"
-    Stores(tmp_path).write(f".ollama/models/manifests/{manifest}", {"layers": [layer]})
-    assert json.loads(run(model, "q", "--json")[1])["model"] == "tern:1b"
-
-
 def test_other_models_are_mentioned_behind_the_first_answer(run, tmp_path):
     (tmp_path / "state" / "models-mentioned").unlink()
     code, out, err = run(FakeModel(["a"]), "q")
@@ -195,6 +187,21 @@ def test_options_reach_the_request(run):
     assert model.request.sampling.temperature == 0
     assert model.request.sampling.seed == 5
     assert model.request.max_tokens == 9
+
+
+def test_a_file_recommends_what_no_option_or_setting_says(run, tmp_path):
+    path = tmp_path / "tern.gguf"
+    values = {"temp": (6, 0.25), "top_k": (5, 7), "top_p": (6, 0.5)}
+    keys = [entry(f"general.sampling.{key}", *value) for key, value in values.items()]
+    path.write_bytes(gguf([entry("general.architecture", 8, "llama"), *keys]))
+    settings = locations().settings_file
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text("[sampling]\ntop_k = 40\n")
+    model = FakeModel(["a"])
+    assert run(model, "q", "-m", str(path), "--temperature", "1.5")[0] == 0
+    sampling = model.request.sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (1.5, 40, 0.5)
+    assert path in ModelNotes(locations().notes_file).read().used
 
 
 @pytest.mark.parametrize(

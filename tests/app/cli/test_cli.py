@@ -452,7 +452,8 @@ def test_models_of_other_programs_are_listed_with_what_fits(home, monkeypatch, c
     assert (hub["store"], hub["path"], hub["names"]) == ("hugging-face", str(link), ["a/b-GGUF/b-Q4_K_M"])
     assert ollama["details"] == {"system": "Be brief."} and ollama["tokenizer"] == "gpt2 (qwen2)"
     assert ollama["fit"]["verdict"] == "fits" and "chats of 512" in ollama["fit"]["text"]
-    assert ollama["speed"] is None
+    assert ollama["speed"] is None and ollama["last_used"] is None and not ollama["favourite"]
+    assert ollama["kernels"]["attention"]
     home.joinpath("config").mkdir()
     locations().settings_file.write_text('[models]\nleave_out = ["ollama"]\n')
     assert program.main(["models", "--json"]) == 0

@@ -8,6 +8,7 @@ def talk(title="one", question="what is a tern", answer="a sea bird"):
     conversation = Conversation(title=title, system_prompt="S", model_path="/m.gguf")
     conversation.sampling = SamplingParams(temperature=0.3, seed=1 << 60, logit_bias={3: -1.0})
     conversation.max_tokens, conversation.priority = 9, Priority.LOW
+    conversation.chosen = frozenset({"temperature", "min_p"})
     conversation.add_user(question)
     node = conversation.begin_answer("m")
     conversation.append(node.id, f"<think>hm</think>{answer}", [1, 70000, 3])
@@ -25,6 +26,7 @@ def same(one, other):
         "sampling",
         "max_tokens",
         "priority",
+        "chosen",
         "leaf",
         "draft",
     )

@@ -106,6 +106,16 @@ def test_settings_of_a_later_version_are_kept(both, path):
     assert json.loads(text)["mirostat"] == 2 and json.loads(text)["max_tokens"] == 5
 
 
+def test_of_a_chat_kept_before_what_is_not_usual_counts_as_chosen(both, path):
+    first, _, one, _ = both
+    with sqlite3.connect(path) as connection:
+        ((text,),) = connection.execute("SELECT sampling FROM conversations")
+        before = {name: value for name, value in json.loads(text).items() if name != "chosen"}
+        connection.execute("UPDATE conversations SET sampling = ?", (json.dumps(before),))
+    loaded = first.load(one.id)
+    assert loaded.sampling == one.sampling and loaded.chosen == {"temperature", "seed"}
+
+
 def count(path, table):
     with sqlite3.connect(path) as connection:
         return connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]

@@ -44,6 +44,8 @@ def test_the_picker_offers_what_cannot_be_opened_last(tmp_path, cache):
     assert (builtin.title, good.title, bad.title) == ("builtin", "b", "a")
     assert good.problem is None and good.fit.verdict is Verdict.FITS and good.caution is None
     assert good.found.origin == "tui-chat" and good.found.summary.type_bytes
+    assert [what for what, _ in good.kernels] == ["F32", "attention"] and bad.kernels == ()
+    assert good.modified == good.path.stat().st_mtime and good.recommended.values == {}
     assert "empty" in bad.problem and bad.fit is None
 
 

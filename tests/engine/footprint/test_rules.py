@@ -16,6 +16,8 @@ from engine.model.tensors import check_tensors
 from engine.model.weights import load_weights
 from engine.runner.model_kv import pool_bytes, window_sizes
 from kernels.cpu.block_readers import READERS
+from kernels.cpu.compiler import LANES
+from kernels.cpu.expert_rows import ROW_TYPES
 from kernels.cpu.operations import CPUOperations
 from kernels.cpu.quant_weights import TILE
 from kernels.kv.pages import block_nbytes
@@ -87,6 +89,7 @@ def test_the_tables_are_the_kernels():
     assert (layout.ROWS, layout.COLUMNS) == (module.TILE_ROWS, module.TILE_COLUMNS)
     assert {kind: dtype.itemsize for kind, dtype in KEPT.items()} == module.KEPT_BYTES
     assert {kind: reader.group for kind, reader in READERS.items()} == module.QUANT_GROUP
+    assert (ROW_TYPES, LANES) == (module.EXPERT_TYPES, module.KERNEL_COLUMNS)
     assert (TILE, operations.DENSE_EMBEDDING_BYTES) == (module.QUANT_ROWS, module.DENSE_EMBEDDING_BYTES)
 
 

@@ -16,6 +16,7 @@ from engine import Priority, SequenceState
 from tests.app.driving import chat, plain, ready, say, shown_answer, wait_until
 from tests.app.screens.dialogs.test_chats import listed, search, talk
 from tests.app.screens.dialogs.test_fetching import ENTRIES, HandFetch
+from tests.app.screens.dialogs.test_model_card import TERN
 
 MODELS = [
     ModelFile(Path("/m/pocket-44m-q5_k_m.gguf"), "pocket-44m-q5_k_m", 32_000_000, "Q5_K_M", 2048),
@@ -139,6 +140,25 @@ def test_main_screen(snap_compare, make_app, engine, theme, size):
     assert snap_compare(app, run_before=two_chats(engine), terminal_size=size)
 
 
+def test_model_card(snap_compare, make_app):
+    """In a small terminal the card stands in the list's place."""
+    app = make_app(find_models=lambda folders: [TERN])
+
+    async def run(pilot):
+        screen = await ready(pilot)
+        app.context.locations = replace(app.context.locations, models=Path("/models"))
+        await screen.show_active()
+        await pilot.press("ctrl+o")
+        await wait_until(pilot, lambda: app.screen is not screen)
+        await wait_until(pilot, lambda: app.screen.query_one("#models").option_count == 1)
+        await pilot.press("tab")
+        await wait_until(pilot, lambda: "Ctrl+↓" in str(app.screen.query_one("#foot").content))
+        app.screen.query_one("Input").cursor_blink = False
+        await pilot.pause()
+
+    assert snap_compare(app, run_before=run, terminal_size=(60, 15))
+
+
 def test_model_picker(snap_compare, make_app, monkeypatch, home):
     (home / "state").mkdir()
     (home / "state" / "models-offered").touch()
@@ -157,10 +177,11 @@ def test_model_picker(snap_compare, make_app, monkeypatch, home):
         await wait_until(pilot, lambda: app.screen.query_one("#models").option_count == 8)
         await pilot.press("down", "down", "down", "down")
         await wait_until(pilot, lambda: "p pauses" in str(app.screen.query_one("#foot").content))
+        await wait_until(pilot, lambda: "Small One" in str(app.screen.query_one("#card").content))
         app.screen.query_one("Input").cursor_blink = False
         await pilot.pause()
 
-    assert snap_compare(app, run_before=run, terminal_size=(110, 30))
+    assert snap_compare(app, run_before=run, terminal_size=(120, 30))
 
 
 @pytest.mark.parametrize(("theme", "size"), [("ink", (80, 24)), ("linen", (120, 30))])

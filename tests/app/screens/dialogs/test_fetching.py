@@ -10,6 +10,7 @@ from app.fetch.fetch import Progress, State
 from app.models.builtin import builtin_model_path
 from app.models.device import Memory
 from app.models.listing import find_models
+from app.models.order import Known
 from app.models.pace import Pace
 from app.screens.chat import offer
 from app.screens.dialogs import model_picker
@@ -323,7 +324,7 @@ def test_a_model_that_is_there_is_not_offered(stem, there):
 
 def test_rows_of_strangers_steer_no_terminal():
     nasty = "e\x1b[2J\x9b1m\u202e[red]"
-    painter = RowPainter(80, None, {})
+    painter = RowPainter(80, None, {}, Known(), 0.0)
     text = str(painter.row(Fetchable(nasty, nasty, nasty, nasty, begun="")).plain)
     text += str(painter.row(Fetchable(nasty, nasty, begun=nasty)).plain)
     assert "[red]" in text and text.replace("\n", "").isprintable()
