@@ -65,8 +65,8 @@ class EngineSettings:
     )
     kv_disk: str = _option(
         "auto",
-        "disk space for contexts of chats, so that they need not be read again after a restart: auto (a tenth "
-        'of what is free, at most 8 GiB) or a size; "0 GiB" for none',
+        "disk space for contexts of chats, so that they need not be read again after a restart: auto (a "
+        'tenth of what is free, at most 8 GiB) or a size; "0 GiB" for none',
         size=True,
     )
     kv_dtype: str = _option(

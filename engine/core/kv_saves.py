@@ -77,7 +77,7 @@ class _Save:
 
 
 class KVSaves:
-    """The engine's thread calls the public methods; `_look_up`, `_write` and `_finish` run on the writer's."""
+    """The engine's thread calls what is public; `_look_up`, `_write` and `_finish` run on the writer's."""
 
     def __init__(self, store: KVStore, counts: KVDiskLog, wake: Callable[[], None]) -> None:
         """wake: called by the writer's thread when there may be something to do."""
