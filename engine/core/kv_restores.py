@@ -81,14 +81,16 @@ class KVRestores:
             return False
         # Neither what comes back nor what it follows may be evicted for it.
         blocks.touch(reversed(known))
-        room = min(blocks.budget.available_bytes // blocks.block_bytes, blocks.free + blocks.cached)
+        room = min(blocks.budget.available_bytes // blocks.block_bytes, blocks.free + blocks.cached) - len(
+            known
+        )
+        if room <= 0:
+            return False
         node = blocks.index.root(model.salt)
         for number in range(len(known)):
             node = node.children[tuple(sequence.token_ids[number * size : (number + 1) * size])]
         tokens = array(TOKEN_TYPE, sequence.token_ids[: full * size])
-        job = _Restore(
-            sequence, model, fingerprint, tokens, len(known), room - len(known), node, Staging(model)
-        )
+        job = _Restore(sequence, model, fingerprint, tokens, len(known), room, node, Staging(model))
         self._jobs[sequence.sequence_id] = job
         threading.Thread(target=self._read, args=(job,), name="kv-reader", daemon=True).start()
         return True

@@ -29,15 +29,15 @@ class HostPool:
         block_bytes: int,
         pinned: bool,
         allocate: Callable[[int], Tensor] | None = None,
-        slab_bytes: int = SLAB_BYTES,
+        slab_bytes: int | None = None,
     ) -> None:
         """block_bytes: of one page in all layers; pinned: for a GPU, else plain memory is taken at once.
 
-        allocate: uint8 memory of so many bytes, instead of torch's.
+        allocate: uint8 memory of so many bytes, instead of torch's. slab_bytes: of the pieces it is taken in.
         """
         self.block_bytes = block_bytes
         self._stride = -(-block_bytes // _ALIGN) * _ALIGN
-        self._slots_per_slab = max(1, slab_bytes // self._stride)
+        self._slots_per_slab = max(1, (slab_bytes or SLAB_BYTES) // self._stride)
         self._slab_bytes = self._slots_per_slab * self._stride
         self._pinned = pinned
         self._allocate = allocate or self._take

@@ -13,7 +13,9 @@ from engine.disk.segment import Refused, Segment, SegmentWriter
 MINE = Fingerprint("float32", "torch float32", "16 [(2, 1, 8, 0)] []", "rope", "file")
 SIZES = (96, 40)
 SIZE = 4
-PROPERTY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PROPERTY = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def tokens_of(count: int, shift: int = 0) -> "array[int]":
