@@ -182,7 +182,7 @@ def test_where_nothing_can_be_written_the_answer_comes_and_the_statistics_say_wh
     folder.write_text("no folder")
     with opened(folder) as engine:
         model = engine.load(small_model)
-        ids, end = answer(submit(model, prompt_of(model)))
+        ids, _ = answer(submit(model, prompt_of(model)))
         wait_for_saves(engine, model)
         assert len(ids) == NEW and "KV is not saved" in disk(engine).note
 

@@ -19,7 +19,6 @@ from app.models.builtin import builtin_model_path
 from engine import Engine, Request, SamplingParams
 from engine.api.generation import Generation
 from engine.engine import Model
-from tests.perf.ui_latency import percentile
 
 GREEDY = SamplingParams(temperature=0.0)
 ALONE_S = 4.0
@@ -44,6 +43,11 @@ class Row:
         """Milliseconds between tokens, of gaps that overlap a time."""
         pairs = zip(self.times, self.times[1:], strict=False)
         return [(b - a) * 1e3 for a, b in pairs if b > begin and a < end]
+
+
+def percentile(values: list[float], percent: float) -> float:
+    ordered = sorted(values)
+    return ordered[int(percent / 100 * (len(ordered) - 1))] if ordered else 0.0
 
 
 def summary(gaps: list[float]) -> dict[str, float]:
