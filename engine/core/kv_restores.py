@@ -81,9 +81,8 @@ class KVRestores:
             return False
         # Neither what comes back nor what it follows may be evicted for it.
         blocks.touch(reversed(known))
-        room = min(blocks.budget.available_bytes // blocks.block_bytes, blocks.free + blocks.cached) - len(
-            known
-        )
+        most = min(blocks.budget.available_bytes // blocks.block_bytes, blocks.free + blocks.cached)
+        room = most - len(known)
         if room <= 0:
             return False
         node = blocks.index.root(model.salt)

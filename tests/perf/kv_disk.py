@@ -60,7 +60,8 @@ def summary(gaps: list[float]) -> dict[str, float]:
 
 
 def opened(folder: Path | None, options: argparse.Namespace) -> Engine:
-    return Engine(options.device, kv_disk_folder=folder, threads=options.threads)
+    # Drafts would deliver tokens in bunches, and gaps are what is looked at.
+    return Engine(options.device, kv_disk_folder=folder, threads=options.threads, speculation="off")
 
 
 def ids_of(generation: Generation) -> list[int]:
