@@ -48,11 +48,19 @@ class Worker:
             self._thread.join(timeout)
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            try:
-                job()
-            except Exception:
-                log.exception("saving KV failed")
+        while self._run_next():
+            pass
+
+    def _run_next(self) -> bool:
+        # In a frame of its own: while the next one is waited for, nothing may hold the last one's model.
+        job = self._jobs.get()
+        if job is None:
+            return False
+        try:
+            job()
+        except Exception:
+            log.exception("saving KV failed")
+        return True
 
 
 @dataclass(eq=False, slots=True)
@@ -134,10 +142,11 @@ class KVSaves:
 
     def drop(self, key: int | None = None) -> None:
         """Save no more of a model (None: of all); what was copied already is."""
-        for job in [job for job in self._jobs if key is None or job.model.key == key]:
+        dropped = [job for job in self._jobs if key is None or job.model.key == key]
+        for job in dropped:
+            job.stopped = True
+        for job in dropped:
             self._end(job)
-        for gone in [other for other in self._staging if key is None or other == key]:
-            del self._staging[gone]
 
     def _next(self, job: _Save) -> PrefixNode | None:
         size = job.model.blocks.block_size
@@ -180,8 +189,10 @@ class KVSaves:
         job.stopped = True
         first = self._jobs[0] is job
         self._jobs.remove(job)
+        if self.last_of(job.model.key) is None:
+            del self._staging[job.model.key]
         self.writer.put(partial(self._finish, job))
-        if first and self._jobs:
+        if first and self._jobs and not self._jobs[0].stopped:
             self._begin()
 
     def _look_up(self, job: _Save, staging: Staging) -> None:

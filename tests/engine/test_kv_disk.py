@@ -1,8 +1,11 @@
 """A chat goes on after a restart with the KV that was saved, and with the same ids."""
 
+import gc
 import os
 import shutil
 import threading
+import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -269,6 +272,18 @@ def test_an_answer_that_is_cut_off_by_the_end_is_saved(folder, small_model):
         running = submit(model, prompt_of(model), new=1000)
         assert running.stream.wait() is not None
     assert list(folder.glob("*.kv"))
+
+
+def test_a_model_that_is_unloaded_is_not_held_by_what_was_saved(saved, small_model, chat):
+    with opened(saved) as engine:
+        model = engine.load(small_model)
+        answer(submit(model, chat[0]))
+        runner = weakref.ref(engine._loop.call(lambda: engine._loop.models.get(model._key).runner))
+        model.unload()
+        until = time.monotonic() + 60
+        while runner() is not None and time.monotonic() < until:
+            gc.collect()
+        assert runner() is None
 
 
 def test_what_memory_has_no_room_for_is_left_on_the_disk(saved, small_model, chat):
