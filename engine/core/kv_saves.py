@@ -200,6 +200,8 @@ class KVSaves:
         found = Found()
         try:
             size, sizes = job.model.blocks.block_size, tuple(job.model.pool_bytes)
+            # Somebody may have cleared the cache folder meanwhile.
+            self._store.open()
             found = self._store.find(job.token_ids, job.fingerprint, size)
             self._store.use((place.first, place.path) for place in found.places.values())
             if job.ends[1] * sizes[0] > self._store.limit_bytes:

@@ -185,9 +185,10 @@ class KVStore:
         self.used_bytes = used
 
     def _names(self) -> dict[str, list[Path]]:
-        """Files by the chain hash that their name begins with."""
+        """Files by the chain hash that their name begins with; none where there is no folder."""
         names: dict[str, list[Path]] = {}
-        for entry in os.scandir(self.folder):
-            if entry.name.endswith(_SUFFIX):
-                names.setdefault(entry.name.partition(".")[0], []).append(Path(entry.path))
+        with suppress(FileNotFoundError):
+            for entry in os.scandir(self.folder):
+                if entry.name.endswith(_SUFFIX):
+                    names.setdefault(entry.name.partition(".")[0], []).append(Path(entry.path))
         return names

@@ -190,6 +190,16 @@ def test_where_nothing_can_be_written_the_answer_comes_and_the_statistics_say_wh
         assert len(ids) == NEW and "KV is not saved" in disk(engine).note
 
 
+def test_a_folder_that_was_cleared_away_meanwhile_is_made_again(saved, small_model, chat):
+    with opened(saved) as engine:
+        model = engine.load(small_model)
+        shutil.rmtree(saved)
+        ids, end = answer(submit(model, chat[0]))
+        assert (ids, end.cached_tokens) == (chat[1], 0)
+        wait_for_saves(engine, model)
+        assert disk(engine).note == "" and list(saved.glob("*.kv"))
+
+
 def test_without_a_limit_to_fill_nothing_is_kept(saved, small_model, chat):
     with opened(saved, kv_disk_bytes=0) as engine:
         _, end = answer(submit(engine.load(small_model), chat[0]))
@@ -264,6 +274,19 @@ def test_a_request_ends_while_it_waits(saved, small_model, chat, gate, way):
         if way == "cancel":
             gate.set()
             assert answer(submit(model, chat[0]))[0] == chat[1]
+
+
+def test_a_request_that_waits_goes_on_after_the_device_has_failed(saved, small_model, chat, gate):
+    with opened(saved) as engine:
+        model = engine.load(small_model)
+        waiting = submit(model, chat[0])
+        assert held(engine) == [waiting.sequence_id]
+        engine._loop.call(lambda: engine._loop._rebuild("a trial"))
+        assert answer(waiting)[0] == chat[1]
+        assert not held(engine)
+        wait_for_saves(engine, model)
+        gate.set()
+        assert answer(submit(model, chat[0]))[0] == chat[1]
 
 
 def test_an_answer_that_is_cut_off_by_the_end_is_saved(folder, small_model):

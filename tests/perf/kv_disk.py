@@ -2,7 +2,8 @@
 
 A chat of `--tokens` tokens ends while a row of the same model decodes; its KV is written. Then an engine
 is started anew and the chat goes on: with its KV on disk, and without. Gaps are those of the row that
-decodes: alone, while files are written, and while they are read.
+decodes: alone, while files are written, and while they are read. Beside other programs they say little;
+what a tick has to do for files is therefore also given in processor time of the engine's thread.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import json
 import os
 import random
 import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,10 +20,33 @@ from typing import Any
 from app.models.builtin import builtin_model_path
 from engine import Engine, Request, SamplingParams
 from engine.api.generation import Generation
+from engine.core.kv_disk import KVDisk
 from engine.engine import Model
 
 GREEDY = SamplingParams(temperature=0.0)
 ALONE_S = 4.0
+
+
+class Steps:
+    """What the engine's thread does for files between ticks, in milliseconds of its processor time."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        step = KVDisk.step
+
+        def timed(disk: KVDisk) -> Any:
+            worked, started = disk.ready, time.thread_time()
+            result = step(disk)
+            if worked:
+                self.times.append((time.thread_time() - started) * 1e3)
+            return result
+
+        KVDisk.step = timed  # type: ignore[method-assign]
+
+    def take(self) -> dict[str, float]:
+        """Since the last call."""
+        taken, self.times = self.times, []
+        return summary(taken)
 
 
 class Row:
@@ -53,9 +78,9 @@ def percentile(values: list[float], percent: float) -> float:
 def summary(gaps: list[float]) -> dict[str, float]:
     return {
         "count": len(gaps),
-        "p50": round(percentile(gaps, 50), 1),
-        "p99": round(percentile(gaps, 99), 1),
-        "max": round(max(gaps, default=0.0), 1),
+        "p50": round(percentile(gaps, 50), 2),
+        "p99": round(percentile(gaps, 99), 2),
+        "max": round(max(gaps, default=0.0), 2),
     }
 
 
@@ -70,7 +95,9 @@ def ids_of(generation: Generation) -> list[int]:
     return [i for event in generation.poll() for i in getattr(event, "token_ids", ())]
 
 
-def save(folder: Path, options: argparse.Namespace, prompt: list[int]) -> tuple[list[int], dict[str, Any]]:
+def save(
+    folder: Path, options: argparse.Namespace, prompt: list[int], steps: Steps
+) -> tuple[list[int], dict[str, Any]]:
     with opened(folder, options) as engine:
         model = engine.load(options.model)
         started = time.perf_counter()
@@ -87,8 +114,8 @@ def save(folder: Path, options: argparse.Namespace, prompt: list[int]) -> tuple[
         saving = engine._loop.call(lambda: engine._loop.disk.last_save(model._key))
         if saving is not None:
             saving.wait()
-        written = time.perf_counter()
-        time.sleep(ALONE_S)
+        written, work = time.perf_counter(), steps.take()
+        time.sleep(max(ALONE_S, written - ended))
         alone = row.gaps(written + 0.1, time.perf_counter())
         row.generation.cancel()
         disk = engine.stats().kv_disk
@@ -100,6 +127,7 @@ def save(folder: Path, options: argparse.Namespace, prompt: list[int]) -> tuple[
             "write_s": round(written - ended, 2),
             "gaps_alone_ms": summary(alone),
             "gaps_writing_ms": summary(row.gaps(ended, written)),
+            "work_writing_ms": work,
             "note": disk.note,
         }
 
@@ -125,12 +153,13 @@ def go_on(folder: Path | None, options: argparse.Namespace, chat: list[int]) -> 
         }
 
 
-def go_on_beside(folder: Path, options: argparse.Namespace, chat: list[int]) -> dict[str, Any]:
+def go_on_beside(folder: Path, options: argparse.Namespace, chat: list[int], steps: Steps) -> dict[str, Any]:
     """The same beside a row that decodes."""
     with opened(folder, options) as engine:
         model = engine.load(options.model)
         row = Row(model, chat[:200])
         time.sleep(ALONE_S)
+        steps.take()
         asked = time.perf_counter()
         generation = model.submit(Request((*chat, *chat[5:25]), GREEDY, max_tokens=2, ignore_eog=True))
         assert generation.stream.wait() is not None
@@ -140,7 +169,13 @@ def go_on_beside(folder: Path, options: argparse.Namespace, chat: list[int]) -> 
             "first_token_s": round(first - asked, 3),
             "gaps_alone_ms": summary(row.gaps(row.times[0], asked)),
             "gaps_reading_ms": summary(row.gaps(asked, first)),
+            "work_reading_ms": steps.take(),
         }
+
+
+def progress(result: dict[str, Any]) -> None:
+    """The rest takes minutes."""
+    print(json.dumps(result), file=sys.stderr, flush=True)
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -151,9 +186,12 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             words = model.tokenizer.encode("The river runs past the old mill and the town. ")
         rng = random.Random(1)
         prompt = [rng.choice(words) for _ in range(options.tokens)]
-        chat, result = save(folder, options, prompt)
+        steps = Steps()
+        chat, result = save(folder, options, prompt, steps)
+        progress(result)
         result["with"] = go_on(folder, options, chat)
-        result["beside"] = go_on_beside(folder, options, chat)
+        result["beside"] = go_on_beside(folder, options, chat, steps)
+        progress(result)
         result["without"] = go_on(None, options, chat)
         result["same_ids"] = result["with"].pop("ids") == result["without"].pop("ids")
         return result
