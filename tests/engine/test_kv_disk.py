@@ -50,8 +50,12 @@ def disk(engine: Engine) -> KVDiskStats:
 
 
 def wait_for_saves(engine: Engine, model: Model) -> None:
-    saved = engine._loop.call(lambda: engine._loop.disk.last_save(model._key))
+    """Until everything that has ended is in files: copied first, then written."""
+    disk, written = engine._loop.disk, threading.Event()
+    saved = engine._loop.call(lambda: disk.last_save(model._key))
     assert saved is None or saved.wait(60)
+    engine._loop.call(lambda: disk._saves.writer.put(written.set))
+    assert written.wait(60)
 
 
 @pytest.fixture
