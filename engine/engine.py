@@ -52,6 +52,7 @@ from engine.device.memory import (
     return_freed_memory,
     trim_host_memory,
 )
+from engine.disk.store import KVStore
 from engine.footprint.device import rules_of
 from engine.footprint.rules import DeviceRules
 from engine.model.weights import Progress
@@ -63,6 +64,8 @@ from engine.tokenizer.tokenizer import Tokenizer
 from kernels import machine_cache
 from kernels.contract import Operations
 from kernels.select import operations_for
+
+_SAVE_WAIT_S = 3.0
 
 
 class Engine:
@@ -94,7 +97,9 @@ class Engine:
             speculation=chosen.speculation == "auto",
             debug=chosen.debug,
         )
-        self._loop = EngineLoop(config, self._ops, self._kv_limit, self._rebuild)
+        folder = chosen.kv_disk_folder
+        store = None if folder is None else KVStore(folder, chosen.kv_disk_bytes)
+        self._loop = EngineLoop(config, self._ops, self._kv_limit, self._rebuild, store)
         self._model_keys = itertools.count(1)
         self._sequence_ids = itertools.count(1)
         self._loading = threading.RLock()
@@ -279,11 +284,15 @@ class Model:
     def unload(self) -> None:
         """Cancel the model's requests and free its weights and KV; harmless when it was closed.
 
-        Other models' ticks go on while it waits for kernels of this one that are being compiled.
+        Other models' ticks go on while it waits for kernels of this one that are being compiled, and, a few
+        seconds at most, for the KV of its chats on the way to files.
         """
         self._unloaded = True
         loop = self._engine._loop
         with suppress(EngineClosedError):
+            saved = loop.call(lambda: loop.disk.last_save(self._key))
+            if saved is not None:
+                saved.wait(_SAVE_WAIT_S)
             freed = loop.call(lambda: loop.remove_model(self._key))
             if freed is not None and not freed.is_set():
                 freed.wait()

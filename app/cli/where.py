@@ -29,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
         "themes": str(places.themes),
         "logs": str(places.logs),
         "cache": str(places.cache),
+        "contexts": str(places.kv_folder),
         "state": str(places.state),
         "catalogue": str(places.catalogue_file),
         "builtin_model": str(builtin_model_path()),

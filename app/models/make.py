@@ -23,11 +23,12 @@ def switch_often() -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
-def make_engine(settings: EngineSettings, **overrides: Any) -> "Engine":
+def make_engine(settings: EngineSettings, *, keep_kv: bool = False, **overrides: Any) -> "Engine":
     """Start an engine; torch is imported by this call, not before.
 
-    overrides: fields of `EngineOptions` that are not to be the settings' ones; None overrides nothing.
-    Raises `EngineError` naming an option.
+    keep_kv: whether contexts are kept in files, for who will go on with them. overrides: fields of
+    `EngineOptions` that are not to be the settings' ones; None overrides nothing. Raises `EngineError`
+    naming an option.
     """
     from app.models.torch_start import import_torch
     from app.settings.paths import locations
@@ -50,6 +51,8 @@ def make_engine(settings: EngineSettings, **overrides: Any) -> "Engine":
         "batch_independent": settings.batch_independent,
         "name_of": model_name,
     }
+    if keep_kv:
+        options |= {"kv_disk_folder": locations().kv_folder, "kv_disk_bytes": settings.kv_disk_bytes}
     options.update({name: value for name, value in overrides.items() if value is not None})
     engine = Engine(**options)
     if not overrides:

@@ -63,6 +63,12 @@ class EngineSettings:
         '"0 GiB" for none',
         size=True,
     )
+    kv_disk: str = _option(
+        "auto",
+        "disk space for contexts of chats, so that they need not be read again after a restart: auto (a "
+        'tenth of what is free, at most 8 GiB) or a size; "0 GiB" for none',
+        size=True,
+    )
     kv_dtype: str = _option(
         "auto",
         "type of the context in memory; q8_0, on a GPU only, takes half of it",
@@ -93,6 +99,11 @@ class EngineSettings:
     def host_kv_bytes(self) -> int | None:
         """The host memory in bytes; None lets the engine choose."""
         return None if self.host_kv == "auto" else parse_size(self.host_kv)
+
+    @property
+    def kv_disk_bytes(self) -> int | None:
+        """The disk space in bytes; None lets the engine choose."""
+        return None if self.kv_disk == "auto" else parse_size(self.kv_disk)
 
     @property
     def vram_limit_bytes(self) -> int | None:

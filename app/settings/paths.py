@@ -50,6 +50,11 @@ class Locations:
         return self.state / "models.json"
 
     @property
+    def kv_folder(self) -> Path:
+        """The contexts of chats, as the engine keeps them between two starts."""
+        return self.cache / "kv"
+
+    @property
     def log_file(self) -> Path:
         """What went wrong, for a bug report."""
         return self.logs / "tui-chat.log"

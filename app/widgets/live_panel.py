@@ -158,6 +158,7 @@ def total_rows(stats: EngineStats | None, width: int) -> list[Row]:
     host: list[Row] = _window_rows(stats)
     if stats.kv_bytes_host:
         host.append(((f" and {size_text(stats.kv_bytes_host)} in host memory", "dim"),))
+    host += _disk_rows(stats, width)
     total = max(1, stats.kv_bytes_total)
     used, cached = stats.kv_bytes_used / total, stats.kv_bytes_cached / total
     free = max(0, stats.kv_bytes_total - stats.kv_bytes_used - stats.kv_bytes_cached)
@@ -184,6 +185,20 @@ def total_rows(stats: EngineStats | None, width: int) -> list[Row]:
         (),
         ((" " + fit(f"{stats.device} · {stats.kernels}", width - 1), "faint"),),
     ]
+
+
+def _disk_rows(stats: EngineStats, width: int) -> list[Row]:
+    """What files hold of contexts, how much of it was of use, and why some was not."""
+    disk = stats.kv_disk
+    if disk is None:
+        return []
+    rows: list[Row] = []
+    if disk.bytes_used:
+        back = f", {disk.tokens_restored:,} tokens back" if disk.tokens_restored else ""
+        rows.append(((f" and {size_text(disk.bytes_used)} on disk{back}", "dim"),))
+    if disk.note:
+        rows.append(((" " + fit(disk.note, width - 1), "warning"),))
+    return rows
 
 
 def _window_rows(stats: EngineStats) -> list[Row]:

@@ -301,7 +301,7 @@ def engine_factory(settings: EngineSettings) -> EngineFactory:
         import app.transcript.view  # noqa: F401
 
         _rest_between_products()
-        return make_engine(settings)
+        return make_engine(settings, keep_kv=True)
 
     return make
 

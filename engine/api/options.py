@@ -37,6 +37,11 @@ class EngineOptions:
     computing it again, "always" or "never"."""
     host_kv_bytes: int | None = None
     """Host memory for it; None for a quarter of what is free beside a GPU, and none on a CPU."""
+    kv_disk_folder: Path | None = None
+    """Where KV of chats is kept, so that a later program need not compute it again; None for nowhere."""
+    kv_disk_bytes: int | None = None
+    """Most bytes of these files; None for a tenth of what the disk has free, and no more than 8 GiB; 0
+    for none, and what is there goes."""
     max_prefill_tokens: int | None = None
     """Tokens read in one tick while nobody decodes; None for what serves the device best."""
     threads: int | None = None
@@ -59,6 +64,7 @@ class EngineOptions:
         """Check what needs no device to be known."""
         _at_least("kv_budget_bytes", self.kv_budget_bytes, 1)
         _at_least("host_kv_bytes", self.host_kv_bytes, 0)
+        _at_least("kv_disk_bytes", self.kv_disk_bytes, 0)
         _at_least("max_prefill_tokens", self.max_prefill_tokens, 1)
         _at_least("threads", self.threads, 1)
         if not 1.0 <= self.tick_factor < float("inf"):

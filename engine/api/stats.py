@@ -84,6 +84,24 @@ class ModelStats:
 
 
 @dataclass(frozen=True, slots=True)
+class KVDiskStats:
+    """KV of chats that is kept in files."""
+
+    bytes_used: int
+    """Of all models, this program's and others' with the same folder."""
+    bytes_limit: int
+    restores: int = 0
+    """Requests that got KV back from files."""
+    tokens_restored: int = 0
+    tokens_saved: int = 0
+    """Written, without those that files had already."""
+    refusals: tuple[tuple[str, int], ...] = ()
+    """Why KV of a chat could not be used or saved, and how often."""
+    note: str = ""
+    """The last of these causes while nothing was restored since."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStats:
     """The whole engine."""
 
@@ -125,3 +143,5 @@ class EngineStats:
     models: tuple[ModelStats, ...] = ()
     fallbacks: tuple[str, ...] = ()
     """Operations that run on a slower implementation than this device has."""
+    kv_disk: KVDiskStats | None = None
+    """None where KV is not kept in files."""

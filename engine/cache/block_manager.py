@@ -64,8 +64,8 @@ class BlockManager:
         self._lowest = LowestFree(1, num_blocks) if lowest_first else None
         self._runs: FreeBlocks = self._lowest or FreeRuns(1, num_blocks)
         self.windows = Windows(windows, block_size, num_blocks, chunk, lowest_first=lowest_first)
-        self._index = PrefixCache(block_size)
-        self.hosts = [OffloadIndex(self._index, pool) for pool in range(1 + len(windows))]
+        self.index = PrefixCache(block_size)
+        self.hosts = [OffloadIndex(self.index, pool) for pool in range(1 + len(windows))]
         """Copies of evicted blocks, and of their pages; without slots until they are grown."""
         self.offloading = False
         """Whether evicted blocks are to be kept in host memory; the caller then asks `take_offloads`."""
@@ -182,7 +182,7 @@ class BlockManager:
         left to compute, for its logits. The blocks are not held yet: `share` them before anything else
         is allocated.
         """
-        blocks, hosted = self._index.match(token_ids[:-1], self._salt if salt is None else salt)
+        blocks, hosted = self.index.match(token_ids[:-1], self._salt if salt is None else salt)
         length = self.windows.seen_length(blocks, hosted) if self.windows else len(blocks) + len(hosted)
         return blocks[:length], hosted[: max(0, length - len(blocks))]
 
@@ -286,23 +286,26 @@ class BlockManager:
             return
         node = self._nodes[table[first - 1]] if first else None
         if node is None:
-            node = self._index.root(self._salt if salt is None else salt)
+            node = self.index.root(self._salt if salt is None else salt)
         for i in range(first, full):
-            node = self._index.insert(node, tuple(token_ids[i * size : (i + 1) * size]), table[i])
-            self._nodes[table[i]] = node
-            if node.blocks[0] != table[i]:
-                self._prefer(node, table[i])
+            node = self.commit(node, tuple(token_ids[i * size : (i + 1) * size]), table[i])
         self.budget.version += 1
+
+    def commit(self, parent: PrefixNode, tokens: tuple[int, ...], block: int) -> PrefixNode:
+        """Index one held block, full of `tokens` after those of `parent`; returns its node."""
+        node = self._nodes[block] = self.index.insert(parent, tokens, block)
+        if node.blocks[0] != block:
+            self._prefer(node, block)
+        return node
 
     def _prefer(self, node: PrefixNode, block: int) -> None:
         """Let `block` serve hits where the one that does has lost pages that it has."""
         old = node.blocks[0]
-        if not self.windows.better(block, old):
-            return
-        node.blocks.remove(block)
-        node.blocks.insert(0, block)
-        if self._cached.pop(old, None) is not None:
-            self._free(old)
+        if self.windows.better(block, old):
+            node.blocks.remove(block)
+            node.blocks.insert(0, block)
+            if self._cached.pop(old, None) is not None:
+                self._free(old)
 
     def oldest_stamp(self) -> int | None:
         """Clock of the least recently used cached block; 0 where pages that windows have passed go before."""
@@ -391,7 +394,7 @@ class BlockManager:
     def _free(self, block: int) -> None:
         node = self._nodes[block]
         if node is not None:
-            self._index.remove(node, block)
+            self.index.remove(node, block)
             self._nodes[block] = None
         self._runs.add(block)
         self.budget.release(self.block_bytes + self.windows.drop(block))

@@ -66,6 +66,15 @@ class BlockTableCheck:
                 if pool == 0:
                     self._written[block] = list(self._hosted[slot])
 
+    def restored(self, block: int, token_ids: Iterable[int]) -> None:
+        """Note a block that came from a file, with the KV of the last ones of `token_ids`."""
+        if self._thorough:
+            value, chain = 0, []
+            for token in token_ids:
+                value = hash((value, token))
+                chain.append(value)
+            self._written[block] = list(chain[-self._blocks.block_size :])
+
     def _fault(self, sequence: Sequence, start: int, end: int, alive: Mapping[int, Sequence]) -> str | None:
         table, size = sequence.block_table, self._blocks.block_size
         if not table or len(table) * size < end:

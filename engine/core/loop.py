@@ -19,6 +19,7 @@ from engine.api.stats import EngineStats
 from engine.core.command_thread import Command, CommandThread
 from engine.core.device_recovery import DeviceTrial, queue_again, rewind
 from engine.core.executor import Executor
+from engine.core.kv_disk import KVDisk
 from engine.core.model_loader import ModelOrigin, ResidentModel
 from engine.core.multi_step import MultiStep
 from engine.core.output_processor import OutputProcessor, never_started
@@ -26,6 +27,7 @@ from engine.core.resident_models import ResidentModels
 from engine.core.stats_collector import StatsCollector
 from engine.core.tick_log import TickLog
 from engine.device.faults import describe, is_lost
+from engine.disk.store import KVStore
 from engine.model.weights import Progress
 from engine.runner.base import Runner
 from engine.runner.sampler import Sampled
@@ -52,10 +54,11 @@ class EngineLoop(CommandThread):
         ops: Operations,
         kv_limit: Callable[[int], int],
         rebuild: Callable[[ModelOrigin, Progress], ResidentModel],
+        store: KVStore | None = None,
     ) -> None:
         """kv_limit: from the bytes that KV holds now to the most that it may take.
 
-        rebuild: loads a model again after the device has failed.
+        rebuild: loads a model again after the device has failed. store: keeps KV of chats, if any does.
         """
         super().__init__("engine")
         self._config = config
@@ -70,7 +73,8 @@ class EngineLoop(CommandThread):
         """Why nothing is served any more."""
         self._outputs: dict[int, OutputProcessor] = {}
         self._ops = ops
-        self._stats = StatsCollector(ops, self.models, self.scheduler)
+        self.disk = KVDisk(store, ops, lambda: self._post_or_lose(lambda: None))
+        self._stats = StatsCollector(ops, self.models, self.scheduler, self.disk.stats)
 
     def check_open(self) -> None:
         """Raise `EngineClosedError` after `stop`, `EngineFailedError` once the device is lost for good."""
@@ -133,7 +137,7 @@ class EngineLoop(CommandThread):
         resident = self.models.remove(key)
         if resident is None:
             return None
-        for sequence in self.scheduler.remove_model(key):
+        for sequence in (*self.disk.remove(key), *self.scheduler.remove_model(key)):
             self._end(sequence, FinishReason.CANCELLED, "the model was unloaded")
         resident.runner.close()
         self.update_budget()
@@ -156,15 +160,17 @@ class EngineLoop(CommandThread):
     def _add_to_scheduler(self, resident: ResidentModel, scheduler: Scheduler) -> None:
         scheduler.add_model(resident.key, resident.blocks, resident.context_length)
         scheduler.kv_admission.host_gb_s = self._ops.host_gb_s
+        self.disk.add(resident)
 
     def _round(self) -> None:
         lost: str | None = None
         try:
-            idle = self.scheduler.idle
+            idle = self.scheduler.idle and not self.disk.ready
             if idle:
                 self._take_snapshot()
             self._drain_inbox(wait=idle)
             if not self._closing.is_set():
+                self._move_files()
                 self._tick()
         except Exception as error:
             if isinstance(error, DeviceLostError) or is_lost(error):
@@ -189,6 +195,16 @@ class EngineLoop(CommandThread):
             except queue.Empty:
                 if not more:
                     self._take_snapshot()
+
+    def _move_files(self) -> None:
+        """Move some KV from and to files; queue requests whose KV is back."""
+        for sequence, wishes in self.disk.step():
+            try:
+                self.scheduler.submit(sequence)
+            except Exception as error:
+                self._end(sequence, FinishReason.ERROR, str(error))
+            for what in wishes:
+                self._control(sequence.sequence_id, what)
 
     def _tick(self) -> None:
         if self.scheduler.idle:
@@ -235,7 +251,7 @@ class EngineLoop(CommandThread):
     @property
     def _interrupted(self) -> bool:
         """Whether other work waits for the end of the ticks in flight."""
-        return self._closing.is_set() or not self._inbox.empty()
+        return self._closing.is_set() or not self._inbox.empty() or self.disk.ready
 
     def _learn(self, batch: ModelBatch, ms: float) -> None:
         """Compare a measured pass with what was predicted; before the tick's commit."""
@@ -284,7 +300,8 @@ class EngineLoop(CommandThread):
         try:
             self._check_device()
             output = OutputProcessor(sequence, stream, self.models.get(sequence.model).tokenizer)
-            self.scheduler.submit(sequence)
+            if not self.disk.hold(sequence):
+                self.scheduler.submit(sequence)
         except Exception as error:
             stream.push(never_started(sequence, str(error)))
             return
@@ -296,6 +313,8 @@ class EngineLoop(CommandThread):
             return
         if what is Action.CANCEL:
             self._end(output.sequence, FinishReason.CANCELLED)
+        elif self.disk.keep_wish(sequence_id, what):
+            return
         elif what is Action.PAUSE:
             self.scheduler.pause(sequence_id)
         elif what is Action.RESUME:
@@ -314,6 +333,7 @@ class EngineLoop(CommandThread):
         reason, stop = output.end_text(reason, error, stop)
         try:
             self.scheduler.finish(sequence, reason, error)
+            self.disk.ended(sequence, reason)
         finally:
             output.finish(reason, time.monotonic(), error, stop)
 
@@ -331,6 +351,7 @@ class EngineLoop(CommandThread):
 
     def _reset_scheduler(self) -> None:
         scheduler = Scheduler(CostModel(), self._config)
+        self.disk.clear()
         self.models.start_over()
         for resident in self.models:
             self._add_to_scheduler(resident, scheduler)
@@ -346,7 +367,7 @@ class EngineLoop(CommandThread):
             for output in self._outputs.values():
                 rewind(output)
             self._take_snapshot()
-            self.models.reload(self._load_again)
+            self.models.reload(lambda origin: self._rebuild_model(origin, lambda *_: self.check_open()))
             focused = self.scheduler.focused
             self._reset_scheduler()
             self.models.update_budget()
@@ -357,9 +378,6 @@ class EngineLoop(CommandThread):
             log.exception("the engine could not be rebuilt")
             self._give_up(f"the device failed ({cause}) and the engine could not go on: {error}")
 
-    def _load_again(self, origin: ModelOrigin) -> ResidentModel:
-        return self._rebuild_model(origin, lambda _part, _what: self.check_open())
-
     def _give_up(self, cause: str) -> None:
         """End everything with one cause and refuse what comes with it."""
         if not self._closing.is_set():
@@ -368,10 +386,7 @@ class EngineLoop(CommandThread):
         self._start_over(cause)
 
     def _take_snapshot(self) -> None:
-        try:
-            self._stats.take(self.scheduler, self._outputs, time.monotonic())
-        except Exception:
-            log.exception("taking the statistics failed")
+        self._stats.take(self.scheduler, self._outputs, time.monotonic())
 
     def _finish(self) -> None:
         """End what runs and forget the models."""
@@ -380,5 +395,6 @@ class EngineLoop(CommandThread):
                 self._end(output.sequence, FinishReason.CANCELLED, "the engine was closed")
             except Exception:
                 log.exception("ending a sequence failed while closing")
+        self.disk.close()
         self.models.close()
         self._take_snapshot()

@@ -1,9 +1,10 @@
 """Takes the engine's frozen statistics, on its thread, at most every 50 ms."""
 
+import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from engine.api.stats import EngineStats, KVGroupStats, ModelStats, SequenceState, SequenceStats
+from engine.api.stats import EngineStats, KVDiskStats, KVGroupStats, ModelStats, SequenceState, SequenceStats
 from engine.core.model_loader import ResidentModel
 from engine.core.output_processor import RATE_WINDOW, OutputProcessor, RateMeter
 from engine.core.resident_models import ResidentModels
@@ -14,6 +15,8 @@ from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.sequence import Sequence
 from kernels.contract import Operations
 
+log = logging.getLogger(__name__)
+
 _INTERVAL = 0.05
 _MEMORY_INTERVAL = 0.5
 _SMOOTHING = 0.1
@@ -23,8 +26,15 @@ _WAITING = (SequenceState.QUEUED, SequenceState.PAUSED)
 class StatsCollector:
     """Accumulates what ticks did and publishes `EngineStats`."""
 
-    def __init__(self, ops: Operations, models: ResidentModels, scheduler: Scheduler) -> None:
+    def __init__(
+        self,
+        ops: Operations,
+        models: ResidentModels,
+        scheduler: Scheduler,
+        disk: Callable[[], KVDiskStats | None],
+    ) -> None:
         self._ops = ops
+        self._disk = disk
         self._models = models
         self._ticks = 0
         self._tick_ms = 0.0
@@ -62,11 +72,14 @@ class StatsCollector:
         outputs: Mapping[int, OutputProcessor],
         now: float,
     ) -> None:
-        """Publish a snapshot."""
+        """Publish a snapshot; where that fails the last one stays."""
         self._taken_at = now
         if not outputs:
             self._rows = self._prefill_tokens = 0
-        self.latest = self._build(scheduler, outputs, now)
+        try:
+            self.latest = self._build(scheduler, outputs, now)
+        except Exception:
+            log.exception("taking the statistics failed")
 
     def _build(
         self,
@@ -104,6 +117,7 @@ class StatsCollector:
             tick_limit_ms=_finite(scheduler.tick_limit_ms) if self._rows else 0.0,
             tick_error=_p95(scheduler.errors),
             fallbacks=tuple(self._ops.fallbacks),
+            kv_disk=self._disk(),
         )
 
     def _sequence(

@@ -25,14 +25,19 @@ class HostPool:
     """Slots for the KV pages of one pool of a model. `grow_to` and `capacity` may be used by any thread."""
 
     def __init__(
-        self, block_bytes: int, pinned: bool, allocate: Callable[[int], Tensor] | None = None
+        self,
+        block_bytes: int,
+        pinned: bool,
+        allocate: Callable[[int], Tensor] | None = None,
+        slab_bytes: int | None = None,
     ) -> None:
         """block_bytes: of one page in all layers; pinned: for a GPU, else plain memory is taken at once.
 
-        allocate: uint8 memory of so many bytes, instead of torch's.
+        allocate: uint8 memory of so many bytes, instead of torch's. slab_bytes: of the pieces it is taken in.
         """
+        self.block_bytes = block_bytes
         self._stride = -(-block_bytes // _ALIGN) * _ALIGN
-        self._slots_per_slab = max(1, SLAB_BYTES // self._stride)
+        self._slots_per_slab = max(1, (slab_bytes or SLAB_BYTES) // self._stride)
         self._slab_bytes = self._slots_per_slab * self._stride
         self._pinned = pinned
         self._allocate = allocate or self._take
@@ -74,21 +79,34 @@ class HostPool:
 
     def parts(self, slot: int, like: Sequence[Tensor]) -> list[Tensor]:
         """Views of a slot's memory with the types and shapes of a block's pieces, one after another."""
-        if not 0 <= slot < self.capacity:
-            raise IndexError(f"host slot {slot} of {self.capacity}")
-        start = slot % self._slots_per_slab * self._stride
-        memory = self._slabs[slot // self._slots_per_slab][start : start + self._stride]
+        memory = self._memory(slot)
         result, offset = [], 0
         for piece in like:
             result.append(memory[offset : offset + piece.nbytes].view(piece.dtype).view(piece.shape))
             offset += piece.nbytes
         return result
 
+    def content(self, slot: int) -> memoryview:
+        """The bytes of a slot, to be written to a file or read from one."""
+        return self._memory(slot)[: self.block_bytes].numpy().data
+
+    def staging(self, slots: int) -> "HostPool":
+        """A pool of the same pages with so many slots, taken at once: milliseconds if memory is pinned."""
+        pool = HostPool(self.block_bytes, False, self._allocate, slots * self._stride)
+        pool.grow_to(slots)
+        return pool
+
     def close(self) -> None:
         """Give the memory back; no copy may be under way."""
         with self._changed:
             self._closed = True
             self._slabs.clear()
+
+    def _memory(self, slot: int) -> Tensor:
+        if not 0 <= slot < self.capacity:
+            raise IndexError(f"host slot {slot} of {self.capacity}")
+        start = slot % self._slots_per_slab * self._stride
+        return self._slabs[slot // self._slots_per_slab][start : start + self._stride]
 
     def _grow(self) -> None:
         while True:

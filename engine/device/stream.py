@@ -119,6 +119,10 @@ class _Done:
         return True
 
 
+DONE: Mark = _Done()
+"""Behind work that is done at once."""
+
+
 class ImmediateStream:
     """Runs work when it is queued."""
 
@@ -132,7 +136,7 @@ class ImmediateStream:
 
     def mark(self) -> Mark:
         """Already passed."""
-        return _Done()
+        return DONE
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """The work itself."""

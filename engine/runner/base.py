@@ -8,6 +8,7 @@ from torch import Tensor
 
 from engine.cache.block_manager import KVMove
 from engine.device.host_pool import HostPool
+from engine.device.stream import Mark
 from engine.runner.sampler import Sampled
 from engine.scheduler.plan import ModelBatch, Verifier
 
@@ -85,6 +86,14 @@ class Runner(Verifier, Protocol):
 
         Raises `MemoryError` when a GPU has no memory for the blocks; nothing was copied then.
         """
+        ...
+
+    def save_blocks(self, hosts: list[HostPool], moves: list[KVMove]) -> Mark:
+        """`offload_blocks` to slots of other pools, one of each kind; the copies are there after the mark."""
+        ...
+
+    def restore_blocks(self, hosts: list[HostPool], moves: list[KVMove]) -> Mark:
+        """`reload_blocks` from slots of other pools, which may be filled anew after the mark."""
         ...
 
     def close(self) -> None:

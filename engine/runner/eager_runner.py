@@ -8,6 +8,7 @@ from torch import Tensor
 
 from engine.cache.block_manager import KVMove
 from engine.device.host_pool import HostPool
+from engine.device.stream import DONE, Mark
 from engine.model.decoder import Decoder
 from engine.runner.base import PassNotes
 from engine.runner.input_batch import pack, whole_prompt
@@ -76,6 +77,18 @@ class EagerRunner:
     def reload_blocks(self, moves: list[KVMove]) -> None:
         """Copy host slots to KV blocks."""
         self.kv.reload(self.host_pools, moves)
+
+    @torch.inference_mode()
+    def save_blocks(self, hosts: list[HostPool], moves: list[KVMove]) -> Mark:
+        """Copy KV blocks to slots of other pools."""
+        self.kv.offload(hosts, moves)
+        return DONE
+
+    @torch.inference_mode()
+    def restore_blocks(self, hosts: list[HostPool], moves: list[KVMove]) -> Mark:
+        """Copy slots of other pools to KV blocks."""
+        self.kv.reload(hosts, moves)
+        return DONE
 
     def close(self) -> None:
         """Give host memory back; all else goes with the object."""

@@ -278,26 +278,36 @@ class GraphRunner:
             self._mapped = self.kv.mapped_bytes
             self.notes.add(f"KV memory trimmed: {self._mapped >> 20} MiB")
 
-    @torch.inference_mode()
     def offload_blocks(self, moves: list[KVMove]) -> None:
         """Queue copies of KV blocks to pinned host slots, behind the passes launched so far."""
-        with self._stream.current():
-            self.kv.offload(self.host_pools, moves)
-            self.notes.add(f"{len(moves)} blocks to host memory")
-            self._moved = self._stream.mark()
+        self.save_blocks(self.host_pools, moves)
 
-    @torch.inference_mode()
     def reload_blocks(self, moves: list[KVMove]) -> None:
         """Queue copies of host slots to KV blocks, ahead of the passes launched from now on.
 
         Raises `MemoryError` when the device has no memory for them; nothing was copied then.
         """
+        self.restore_blocks(self.host_pools, moves)
+
+    @torch.inference_mode()
+    def save_blocks(self, hosts: list[HostPool], moves: list[KVMove]) -> Mark:
+        """Queue copies of KV blocks to slots of these pools, behind the passes launched so far."""
+        with self._stream.current():
+            self.kv.offload(hosts, moves)
+            self.notes.add(f"{len(moves)} blocks to host memory")
+            self._moved = self._stream.mark()
+        return self._moved
+
+    @torch.inference_mode()
+    def restore_blocks(self, hosts: list[HostPool], moves: list[KVMove]) -> Mark:
+        """Queue copies of slots of these pools to KV blocks; raises what `reload_blocks` raises."""
         for pool, page, _ in moves:
             self.kv.back(pool, page + 1)
         with self._stream.current():
-            self.kv.reload(self.host_pools, moves)
+            self.kv.reload(hosts, moves)
             self.notes.add(f"{len(moves)} blocks from host memory")
             self._moved = self._stream.mark()
+        return self._moved
 
     def close(self) -> None:
         """Give all memory back; the thread that still compiles does so at its end."""

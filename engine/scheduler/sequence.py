@@ -26,6 +26,7 @@ class WaitCause(Enum):
     REQUEST = "paused on request"
     KV_MEMORY = "paused: the context memory is full"
     KV_MOVES = "waits while context moves to host memory"
+    DISK = "its context is read from the disk"
     DEVICE = "paused: the device failed and its models are loaded again"
 
 

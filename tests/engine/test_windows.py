@@ -6,7 +6,7 @@ import pytest
 
 from engine.api.generation import Generation
 from engine.api.request import Request, SamplingParams
-from engine.core import model_loader
+from engine.core import kv_disk, model_loader
 from engine.engine import Engine
 from engine.model.spec import ModelConfig
 from engine.runner import model_kv
@@ -35,7 +35,9 @@ def prompts(golden) -> list[list[int]]:
     return [tokens[3 * (i // 2) : 3 * (i // 2) + count] for i, count in enumerate(PROMPTS)]
 
 
-def open_engine(budget: int | None = None, offload: str = "never", chunk: int = 48) -> Engine:
+def open_engine(
+    budget: int | None = None, offload: str = "never", chunk: int = 48, folder: Path | None = None
+) -> Engine:
     return Engine(
         "cpu",
         weight_dtype="float32",
@@ -44,6 +46,7 @@ def open_engine(budget: int | None = None, offload: str = "never", chunk: int = 
         host_kv_bytes=budget or 0,
         kv_offload=offload,
         max_prefill_tokens=chunk,
+        kv_disk_folder=folder,
         debug=True,
     )
 
@@ -116,3 +119,25 @@ def test_a_prompt_that_is_known_is_found_with_its_windows(path, prompts, expecte
         assert again.result(60)[1].cached_tokens == (len(longer) - 1) // 32 * 32
         other = model.submit(Request(tuple(prompts[1]), GREEDY, max_tokens=NEW + 1, ignore_eog=True))
         assert ids_of(other) == expected[1]
+
+
+@pytest.mark.parametrize("known", ["all", "prompt"])
+def test_windows_come_back_from_files_where_a_request_may_go_on(
+    known, path, prompts, expected, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(kv_disk, "LEAST_TOKENS", 64)
+    prompt = tuple(prompts[1])
+    with open_engine(folder=tmp_path) as engine:
+        model = engine.load(path)
+        first = model.submit(Request(prompt, GREEDY, max_tokens=NEW, ignore_eog=True))
+        longer = (*prompt, *ids_of(first))
+    # A template that leaves reasoning out goes on from the prompt's end.
+    asked, new = (longer, 1) if known == "all" else (prompt, NEW + 1)
+    with open_engine(folder=tmp_path) as engine:
+        model = engine.load(path)
+        again = model.submit(Request(asked, GREEDY, max_tokens=new, ignore_eog=True))
+        assert ids_of(again) == expected[1][-new:]
+        assert again.finished is not None
+        assert again.finished.cached_tokens == (len(asked) - 1) // 32 * 32
+        blocks = engine._loop.call(lambda: engine._loop.models.get(model._key).blocks)
+        engine._loop.call(lambda: blocks.check([]))

@@ -7,7 +7,7 @@ from app.widgets.live_panel import LivePanel, PanelTab, panel_rows, tab_rows, to
 from app.widgets.sparkline import SpeedHistory, sparkline
 from app.widgets.tab_bar import TabItem
 from engine import ModelStats, Priority, SequenceState, SequenceStats
-from engine.api.stats import KVGroupStats
+from engine.api.stats import KVDiskStats, KVGroupStats
 from tests.app.driving import plain, ready, say, wait_until
 from tests.support.fakes import STATS
 
@@ -109,6 +109,17 @@ def test_totals_name_host_memory_and_the_longest_tick_only_where_there_are_any()
     slow = text_of(total_rows(replace(STATS, tick_ms=1120.0, tick_limit_ms=2240.0), 40))
     assert "1120/2240" in slow and "…" not in slow
     assert all(len(line) <= 40 for line in (text + "\n" + slow).splitlines())
+
+
+def test_totals_say_what_is_on_disk_and_why_some_was_not_used():
+    disk = KVDiskStats(460_000_000, 8 << 30)
+    text = text_of(total_rows(replace(STATS, kv_disk=disk), 40))
+    assert "and 460 MB on disk" in text and "back" not in text and "KV" not in text
+    used = replace(disk, tokens_restored=9_984, note="KV on disk was of KV type bfloat16")
+    text = text_of(total_rows(replace(STATS, kv_disk=used), 40))
+    assert "on disk, 9,984 tokens back" in text and "KV on disk was of KV type bfloat16" in text
+    assert all(len(line) <= 40 for line in text.splitlines())
+    assert "disk" not in text_of(total_rows(replace(STATS, kv_disk=replace(disk, bytes_used=0)), 40))
 
 
 def test_more_tabs_than_fit_are_counted_and_the_active_one_is_always_there():

@@ -90,6 +90,27 @@ def test_blocks_come_back_as_they_were(device, monkeypatch):
         assert runner.host_pools[0].capacity == 0
 
 
+def test_the_bytes_of_a_slot_are_all_of_a_block(device):
+    """What is saved to a file and read back into another slot is the block, whatever lays it out."""
+    for kind, kv_dtype in [(kind, kv_dtype) for kind, types in KINDS.items() for kv_dtype in types]:
+        with torch.inference_mode():
+            runner = make_runner(kind, kv_dtype, device)
+        runner.restore_blocks([], [])
+        if kind == "graph":
+            runner.kv.back(0, BLOCKS)
+        with torch.inference_mode(), in_stream(runner):
+            fill(runner, 3, 1)
+            before = block_bytes(runner, 3)
+        written, read = ([pool.staging(2)] for pool in runner.host_pools * 2)
+        runner.save_blocks(written, [(0, 3, 1)]).synchronize()
+        assert len(written[0].content(1)) == runner.decoder.ops.kv_block_bytes(3, 2, 64)
+        read[0].content(0)[:] = written[0].content(1)
+        runner.restore_blocks(read, [(0, 6, 0)]).synchronize()
+        with torch.inference_mode(), in_stream(runner):
+            assert all(map(torch.equal, block_bytes(runner, 6), before)), (kind, kv_dtype)
+        runner.close()
+
+
 def test_slots_of_a_gpu_are_pinned_behind_the_caller(monkeypatch):
     monkeypatch.setattr(host_pool, "SLAB_BYTES", 4096)
     go, threads = threading.Event(), []
