@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.api.answer_format import THINK, AnswerFormat, MessageFormat, TagFormat
+    from engine.api.detail import DeviceUse, EngineDetail, KVHolding, KVPool, SequenceDetail
     from engine.api.errors import (
         DeviceLostError,
         EngineClosedError,
@@ -50,8 +51,10 @@ __all__ = [
     "Architecture",
     "DeviceLostError",
     "DeviceRules",
+    "DeviceUse",
     "Engine",
     "EngineClosedError",
+    "EngineDetail",
     "EngineError",
     "EngineFailedError",
     "EngineOptions",
@@ -62,6 +65,8 @@ __all__ = [
     "Fit",
     "Footprint",
     "Generation",
+    "KVHolding",
+    "KVPool",
     "KeptAnswer",
     "Message",
     "MessageFormat",
@@ -75,6 +80,7 @@ __all__ = [
     "RequestError",
     "Room",
     "SamplingParams",
+    "SequenceDetail",
     "SequenceState",
     "SequenceStats",
     "TagFormat",
@@ -102,7 +108,12 @@ _HOMES = {
     "AdviceKind": "engine.footprint.fit",
     "DeviceLostError": "engine.api.errors",
     "DeviceRules": "engine.footprint.rules",
+    "DeviceUse": "engine.api.detail",
     "Engine": "engine.engine",
+    "EngineDetail": "engine.api.detail",
+    "KVHolding": "engine.api.detail",
+    "KVPool": "engine.api.detail",
+    "SequenceDetail": "engine.api.detail",
     "EngineClosedError": "engine.api.errors",
     "EngineError": "engine.api.errors",
     "EngineFailedError": "engine.api.errors",
