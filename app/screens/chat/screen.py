@@ -48,7 +48,7 @@ class ChatScreen(KeptChats, AnswerActions, ModelActions):
         yield TabBar(id="tabs")
         with Horizontal(id="body"):
             yield TranscriptDeck(id="deck")
-            yield LivePanel(id="panel")
+            yield LivePanel(actions.label_of("engine_view", settings.keys), id="panel")
         yield NoticeBar(id="notices")
         yield self.composer
         yield StatusLine(actions.hints(settings.keys), id="status")
@@ -189,6 +189,14 @@ class ChatScreen(KeptChats, AnswerActions, ModelActions):
 
         session = self.active
         self.ask(TabSettings(session.conversation), lambda _: session.settings_changed())
+
+    def action_engine_view(self) -> None:
+        """Show what the engine does, block by block."""
+        from app.screens.engine_view.screen import EngineView
+
+        keys = actions.keys_of(actions.named("engine_view"), self.context.settings.keys)
+        view = EngineView(self.context.engine, lambda: self.tabs.sessions, lambda: self.active, keys)
+        self.ask(view, lambda chat: self.call_later(self.activate, self.tabs.index_of(chat)))
 
     def action_toggle_panel(self) -> None:
         """Show or hide the live panel."""
