@@ -42,6 +42,8 @@ class Beat:
         self._last_beat = 0.0
         self._timer: Timer | None = None
         self._panel_choice: bool | None = {"on": True, "off": False}.get(context.settings.general.panel)
+        self.covered = False
+        """Whether another screen hides everything. What is drawn behind one makes Textual paint that anew."""
         self._warned = False
         """Whether the reader has seen what was wrong at the start."""
         self._speeds: defaultdict[str, SpeedHistory] = defaultdict(SpeedHistory)
@@ -119,7 +121,7 @@ class Beat:
 
     @property
     def _drawable(self) -> bool:
-        return self._screen.is_mounted and bool(self._tabs.sessions)
+        return self._screen.is_mounted and bool(self._tabs.sessions) and not self.covered
 
     def _draw_panel(self, stats: EngineStats | None) -> None:
         panel = self._panel

@@ -196,7 +196,18 @@ class ChatScreen(KeptChats, AnswerActions, ModelActions):
 
         keys = actions.keys_of(actions.named("engine_view"), self.context.settings.keys)
         view = EngineView(self.context.engine, lambda: self.tabs.sessions, lambda: self.active, keys)
-        self.ask(view, lambda chat: self.call_later(self.activate, self.tabs.index_of(chat)))
+        self.deck.covered = self.beat.covered = True
+        self.app.push_screen(view, self._view_closed)
+
+    def _view_closed(self, chat: str | None) -> None:
+        """The engine view has ended: show what has come meanwhile, of the chat that was chosen there."""
+        self.deck.covered = self.beat.covered = False
+        self.call_later(self._come_back, self.tabs.position if chat is None else self.tabs.index_of(chat))
+
+    async def _come_back(self, index: int) -> None:
+        await self.activate(index)
+        await self.deck.show(self.active)
+        self.beat.fit_panel()
 
     def action_toggle_panel(self) -> None:
         """Show or hide the live panel."""

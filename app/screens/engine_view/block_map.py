@@ -79,8 +79,8 @@ class BlockMap:
         used = np.pad(self._used[start:end], (0, short)).reshape(shape)
         held = holders > 0
         first = np.take_along_axis(owner, held.argmax(axis=1)[:, None], axis=1)[:, 0]
-        shared = 2 * (holders > 1).sum(axis=1) > held.sum(axis=1)
-        return first, shared, used.any(axis=1)
+        shared = np.greater(2 * (holders > 1).sum(axis=1), held.sum(axis=1))
+        return first, shared, np.any(used, axis=1)
 
     def owner_of(self, first: int, count: int) -> int | None:
         """Return the sequence that holds the first held one of some blocks."""

@@ -12,6 +12,7 @@ from textual.screen import Screen
 
 from app.chat.session import ChatSession
 from app.models.loader import EngineService
+from app.screens.compositor import paint_dirty_rows_only
 from app.screens.engine_view import figures
 from app.screens.engine_view.block_map import BlockMap
 from app.screens.engine_view.chat_table import ChatRow, table_rows
@@ -35,7 +36,7 @@ class ChatLines(LineWidget):
     COMPONENT_CLASSES: ClassVar = {f"line--{name}" for name in (*NAMES, "limit", "kept")}
 
 
-class EngineView(Screen[str]):
+class EngineView(Screen[str | None]):
     """Ends with the id of the chat to go to, or with nothing."""
 
     CSS_PATH: ClassVar = ["engine_view.tcss"]
@@ -61,6 +62,7 @@ class EngineView(Screen[str]):
         self._pool = 0
         self._timeline = Timeline()
         self._frame = 0
+        paint_dirty_rows_only(self)
         self._keys_back = frozenset(key.strip() for key in keys.split(","))
 
     def compose(self) -> ComposeResult:

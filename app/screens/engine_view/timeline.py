@@ -28,6 +28,14 @@ class _Column:
     limit: float = 0.0
     waiting: int = 0
 
+    @property
+    def values(self) -> tuple[float, ...]:
+        """All of it, in this order."""
+        return self.ms, self.writing, self.reading, self.limit, self.waiting
+
+
+_IDLE = _Column()
+
 
 class Timeline:
     """Puts ticks into columns of equal time; each tick stands in all columns that it lasted."""
@@ -70,16 +78,22 @@ class Timeline:
         levels = rows - _WAITING_ROWS
         if levels < 1 or not self._width:
             return dots
-        limit = max((column.limit for column in self._columns.values()), default=0.0)
-        # A tick far beyond the budget is cut: it would make all others flat.
-        longest = min(self.longest_ms, _CUT * limit) if limit else self.longest_ms
-        top = _HEADROOM * max(longest, limit, 1.0)
         end = self._index(now)
-        dots[levels - 1] = FREE
-        for index, column in self._columns.items():
-            x = self._width - 1 - (end - index)
-            if 0 <= x < self._width:
-                _draw_column(dots[:, x], column, levels, top)
+        seen = [self._columns.get(index, _IDLE).values for index in range(end - self._width + 1, end + 1)]
+        ms, writing, reading, limit, waiting = np.array(seen).T
+        # A tick far beyond the budget is cut: it would make all others flat.
+        highest = limit.max()
+        longest = min(ms.max(), _CUT * highest) if highest else ms.max()
+        top = _HEADROOM * max(longest, highest, 1.0)
+        height = np.where(ms > 0, np.clip(np.round(levels * ms / top), 1, levels), 0)
+        written = np.round(height * writing / np.maximum(writing + reading, 1e-9))
+        # Above what keeps to it, in what does not.
+        budget = np.clip(np.round(levels * limit / top), np.where(ms <= limit, height + 1, 1), levels)
+        level = np.arange(levels, 0, -1)[:, None]
+        bars = np.where(level <= written, WRITING, np.where(level <= height, READING, NONE))
+        bars[-1, height == 0] = FREE
+        dots[:levels] = np.where((level == budget) & (limit > 0), LIMIT, bars)
+        dots[levels + 1] = np.where(waiting > 0, WAITING, NONE)
         return dots
 
     def _take(self, record: TickRecord) -> None:
@@ -100,17 +114,3 @@ class Timeline:
 
     def _index(self, seconds: float) -> int:
         return int(seconds * max(1, self._width) / SECONDS)
-
-
-def _draw_column(dots: Dots, column: _Column, levels: int, top: float) -> None:
-    """Draw a column into its dots, from `levels` up; the budget above what keeps to it."""
-    height = min(levels, max(1, round(levels * column.ms / top)))
-    both = column.writing + column.reading
-    writing = round(height * column.writing / both) if both else 0
-    dots[levels - writing : levels] = WRITING
-    dots[levels - height : levels - writing] = READING
-    if column.limit:
-        least = height + 1 if column.ms <= column.limit else 1
-        dots[levels - min(levels, max(least, round(levels * column.limit / top)))] = LIMIT
-    if column.waiting:
-        dots[levels + _WAITING_ROWS - 1] = WAITING

@@ -51,11 +51,11 @@ def words(view):
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_it_says_everything_at_every_size(make_app, engine, size):
     app = make_app()
-    engine.ticks = [TickRecord(time.perf_counter(), 3, 0, (), 0.0, 12.0, (), 24.0, 1)]
+    engine.tick_log = lambda: [TickRecord(time.perf_counter(), 3, 0, (), 0.0, 12.0, (), 24.0, 1)]
     async with app.run_test(size=size) as pilot:
         await three_chats(pilot, engine)
         view = await opened(pilot)
-        await wait_until(pilot, lambda: "3 answering" in words(view) and "writing" in words(view))
+        await wait_until(pilot, lambda: "3 answering" in words(view) and "budget" in words(view))
         text, width, height = words(view), *size
         for expected in ("90 tok/s", "GB free", "Context memory", "1 dot = ", "Foxes", "Ticks", "Esc back"):
             assert expected in text, f"{expected!r} is missing:\n{text}"
