@@ -8,7 +8,7 @@ from app.settings.chat_colors import COUNT, NAMES
 from app.settings.words import duration_text
 from app.widgets.lines import Row, Span, fit
 from app.widgets.states import LOOKS
-from app.widgets.tab_bar import TabItem, glyph
+from app.widgets.tab_bar import TabItem
 from engine import SequenceDetail, SequenceStats
 
 _LEAST_TITLE, _MOST_TITLE = 18, 40
@@ -50,7 +50,7 @@ _COLUMNS = (
 """In the order in which a wider table gets them."""
 
 
-def table_rows(chats: Sequence[ChatRow], width: int, height: int, frame: int = 0) -> list[Row]:
+def table_rows(chats: Sequence[ChatRow], width: int, height: int) -> list[Row]:
     """Lay out a heading and a line for each chat; those that work first where there is little room."""
     title, columns = _fitting(width)
     head = f"   {fit('Chat', title)} {'state':<{_STATE}}" + "".join(f"{c.head:>{c.width}}" for c in columns)
@@ -58,7 +58,7 @@ def table_rows(chats: Sequence[ChatRow], width: int, height: int, frame: int = 0
     room = height - 1
     order = sorted(chats, key=lambda chat: (not chat.active, chat.stats is None))
     shown = set(map(id, order if len(order) <= room else order[: max(0, room - 1)]))
-    rows += [_chat_row(chat, title, columns, frame) for chat in chats if id(chat) in shown]
+    rows += [_chat_row(chat, title, columns) for chat in chats if id(chat) in shown]
     if left := len(chats) - len(shown):
         rows.append(((f"   and {left} more", "dim"),))
     return rows[:height]
@@ -76,13 +76,12 @@ def _fitting(width: int) -> tuple[int, list[_Column]]:
     return min(_MOST_TITLE, _LEAST_TITLE + max(0, room)), columns
 
 
-def _chat_row(chat: ChatRow, title: int, columns: Sequence[_Column], frame: int) -> Row:
+def _chat_row(chat: ChatRow, title: int, columns: Sequence[_Column]) -> Row:
     look = LOOKS[chat.item.state]
-    mark, style = glyph(chat.item, frame)
     cells = _cells(chat)
     spans: list[Span] = [
         ("■", NAMES[chat.place % COUNT]),
-        (f"{mark} ", style),
+        (f"{look.glyph} ", look.style),
         (fit(chat.item.title, title), "strong" if chat.active else "text"),
         (f" {look.word:<{_STATE}}", look.style),
     ]

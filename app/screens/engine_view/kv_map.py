@@ -139,7 +139,8 @@ def map_dots(blocks: BlockMap, layout: DotLayout, places: Mapping[int, int]) -> 
     dots = np.where(owner >= 0, colours[owner], np.where(used, KEPT, FREE)).astype(np.uint8)
     filled = np.full(layout.rows * layout.width, NONE, np.uint8)
     filled[: len(dots)] = dots
-    place = np.arange(len(dots))
-    hatched = shared & ((place // layout.width + place % layout.width) % 2 == 1)
-    filled[: len(dots)][hatched] = SHARED
+    # Every other one, from where blocks begin to be shared: a single one is seen, too.
+    place, begins = np.arange(len(dots)), shared & ~np.append(False, shared[:-1])
+    since = place - np.maximum.accumulate(np.where(begins, place, 0))
+    filled[: len(dots)][shared & (since % 2 == 0)] = SHARED
     return filled.reshape(layout.rows, layout.width)

@@ -26,6 +26,8 @@ from app.widgets.sentence import engine_sentence
 from engine import DeviceUse, EngineDetail, KVPool
 
 _PERIOD = 0.25
+_WORDS_EVERY = 2
+"""Looks after which figures are written anew: nobody reads them faster."""
 _DEVICE_PERIOD = 2.0
 _KEYS = (("Enter", "go to the chat"), ("n", "next chat"), ("+ -", "zoom"), ("Tab", "next pool"))
 
@@ -61,7 +63,7 @@ class EngineView(Screen[str | None]):
         self._use: DeviceUse | None = None
         self._pool = 0
         self._timeline = Timeline()
-        self._frame = 0
+        self._looks = 0
         paint_dirty_rows_only(self)
         self._keys_back = frozenset(key.strip() for key in keys.split(","))
 
@@ -101,9 +103,8 @@ class EngineView(Screen[str | None]):
         if not self.is_current:
             return
         self._detail = self._engine.detail() or self._detail
-        if self.app.animation_level != "none":
-            self._frame += 1
-        self._draw()
+        self._draw(words=not self._looks % _WORDS_EVERY)
+        self._looks += 1
 
     def _ask_device(self) -> None:
         """Have the driver asked, which may take a while."""
@@ -152,7 +153,7 @@ class EngineView(Screen[str | None]):
         if session is not None:
             self.dismiss(session.conversation.id)
 
-    def _draw(self) -> None:
+    def _draw(self, *, words: bool = True) -> None:
         detail = self._detail
         if detail is None or not self.is_mounted:
             self._rows("head", [((" The engine is starting…", "dim"),)])
@@ -167,7 +168,8 @@ class EngineView(Screen[str | None]):
         if detail.pools:
             self.query_one(KVMapView).show(BlockMap(detail.pools[self._pool]), places)
         self._draw_ticks()
-        self._draw_words()
+        if words:
+            self._draw_words()
 
     def _draw_ticks(self) -> None:
         chart, now = self.query_one("#timeline", Pixels), time.perf_counter()
@@ -183,7 +185,7 @@ class EngineView(Screen[str | None]):
         self._draw_map_words(width)
         self._rows("time_head", [self._time_heading(width)])
         table = self.query_one("#chats").size.height
-        self._rows("chats", table_rows(self._chat_rows(detail), width, table, self._frame))
+        self._rows("chats", table_rows(self._chat_rows(detail), width, table))
         keys = [
             span for key, what in self._keys(width) for span in ((f" {key} ", "accent"), (f"{what} ", "dim"))
         ]

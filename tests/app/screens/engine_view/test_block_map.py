@@ -49,7 +49,7 @@ def test_dots_are_coloured_by_chat_hatched_where_shared_and_told_from_kept_and_f
     blocks = BlockMap(pool(12, [1, 2, 3, 4, 5], [1, 2, 3, 4, 8], [10], kept=[9]))
     dots = map_dots(blocks, lay_out(12, 5, 4, 0, 1), {10: 0, 11: 9})
     assert dots.tolist() == [
-        [CHAT, SHARED, CHAT, SHARED, CHAT],
+        [SHARED, CHAT, SHARED, CHAT, CHAT],
         [FREE, FREE, CHAT + 1, KEPT, OTHER],
         [FREE, FREE, NONE, NONE, NONE],
         [NONE] * 5,
