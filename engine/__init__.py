@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.api.answer_format import THINK, AnswerFormat, MessageFormat, TagFormat
+    from engine.api.detail import DeviceUse, EngineDetail, KVHolding, KVPool, SequenceDetail
     from engine.api.errors import (
         DeviceLostError,
         EngineClosedError,
@@ -53,8 +54,10 @@ __all__ = [
     "Architecture",
     "DeviceLostError",
     "DeviceRules",
+    "DeviceUse",
     "Engine",
     "EngineClosedError",
+    "EngineDetail",
     "EngineError",
     "EngineFailedError",
     "EngineOptions",
@@ -65,6 +68,8 @@ __all__ = [
     "Fit",
     "Footprint",
     "Generation",
+    "KVHolding",
+    "KVPool",
     "KeptAnswer",
     "Message",
     "MessageFormat",
@@ -79,6 +84,7 @@ __all__ = [
     "RequestError",
     "Room",
     "SamplingParams",
+    "SequenceDetail",
     "SequenceState",
     "SequenceStats",
     "TagFormat",
@@ -111,7 +117,12 @@ _HOMES = {
     "AdviceKind": "engine.footprint.fit",
     "DeviceLostError": "engine.api.errors",
     "DeviceRules": "engine.footprint.rules",
+    "DeviceUse": "engine.api.detail",
     "Engine": "engine.engine",
+    "EngineDetail": "engine.api.detail",
+    "KVHolding": "engine.api.detail",
+    "KVPool": "engine.api.detail",
+    "SequenceDetail": "engine.api.detail",
     "EngineClosedError": "engine.api.errors",
     "EngineError": "engine.api.errors",
     "EngineFailedError": "engine.api.errors",

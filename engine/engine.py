@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.api.detail import DeviceUse, EngineDetail
 from engine.api.errors import EngineClosedError, EngineError, RequestError
 from engine.api.generation import Generation
 from engine.api.options import EngineOptions, Offload
@@ -52,6 +53,7 @@ from engine.device.memory import (
     return_freed_memory,
     trim_host_memory,
 )
+from engine.device.nvml import device_use
 from engine.disk.store import KVStore
 from engine.footprint.device import rules_of
 from engine.footprint.rules import DeviceRules
@@ -148,6 +150,20 @@ class Engine:
     def stats(self) -> EngineStats:
         """The latest snapshot, at most a few ticks old."""
         return self._loop.stats()
+
+    def detail(self) -> EngineDetail | None:
+        """The close look that was last taken, with every KV block; None: the first is on its way.
+
+        Asking has the next one taken, at most one each 50 ms; nothing is taken while nobody asks.
+        """
+        return self._loop.detail()
+
+    def device_use(self) -> DeviceUse | None:
+        """What the GPU's driver tells of its memory and power now; None where there is nobody to ask.
+
+        It may take milliseconds: not for a thread that draws.
+        """
+        return device_use(self._ops.device)
 
     def tick_log(self) -> list[TickRecord]:
         """What the last few thousand ticks did and how long they took, the oldest first."""

@@ -46,6 +46,8 @@ class AnswerStats:
     ttft_ms: float | None = None
     cached_tokens: int = 0
     prompt_tokens: int = 0
+    saved_ms: float = 0.0
+    """What reading the cached tokens again would have taken."""
 
     @classmethod
     def of(cls, finished: Finished) -> "AnswerStats":
@@ -56,6 +58,7 @@ class AnswerStats:
             ttft_ms=finished.ttft_ms,
             cached_tokens=finished.cached_tokens,
             prompt_tokens=finished.prompt_tokens,
+            saved_ms=finished.saved_ms,
         )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from app.chat.conversation import Conversation, MessageNode, Role, Status
+from app.chat.conversation import AnswerStats, Conversation, MessageNode, Role, Status
 from app.models.builtin import model_title
 from app.models.port import GenerationPort, ModelPort
 from app.models.recommended import recommended_for
@@ -154,6 +154,14 @@ def _what_helps(error: str, again_key: str, model_key: str) -> str:
     return f" Press {again_key} to try again."
 
 
+def _reading_part(stats: AnswerStats) -> list[str]:
+    """Say what was read for an answer, and what of that was known already; nothing where none was."""
+    if not stats.cached_tokens:
+        return []
+    saved = f", {duration_text(stats.saved_ms)} saved" if stats.saved_ms >= 1 else ""
+    return [f"read {stats.prompt_tokens:,} tokens, {stats.cached_tokens:,} from the cache{saved}"]
+
+
 def answer_footer(conversation: Conversation, node: MessageNode, again_key: str, model_key: str) -> str:
     """Return the line under an answer: what it cost, how it ended, which alternative it is.
 
@@ -177,4 +185,5 @@ def answer_footer(conversation: Conversation, node: MessageNode, again_key: str,
             parts.append(f"{node.stats.tok_s:.0f} tok/s")
         if node.stats.ttft_ms is not None:
             parts.append(f"first after {duration_text(node.stats.ttft_ms)}")
+        parts += _reading_part(node.stats)
     return " · ".join(parts)

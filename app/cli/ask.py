@@ -178,6 +178,7 @@ def _record(model: "Model", text: str, reasoning: str, finished: Finished) -> di
         "error": finished.error,
         "prompt_tokens": finished.prompt_tokens,
         "cached_tokens": finished.cached_tokens,
+        "saved_ms": finished.saved_ms,
         "completion_tokens": finished.completion_tokens,
         "queue_ms": finished.queue_ms,
         "ttft_ms": finished.ttft_ms,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.models.port import EngineFactory, EnginePort, ModelPort
-from engine import EngineError, EngineStats
+from engine import DeviceUse, EngineDetail, EngineError, EngineStats, TickRecord
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +78,18 @@ class EngineService:
     def stats(self) -> EngineStats | None:
         """Return the engine's snapshot, or None before there is an engine."""
         return self._engine.stats() if self._engine is not None else None
+
+    def detail(self) -> EngineDetail | None:
+        """Return the last close look and have the next one taken; None before the first."""
+        return self._engine.detail() if self._engine is not None else None
+
+    def tick_log(self) -> list[TickRecord]:
+        """Return what the last ticks did, the oldest first."""
+        return self._engine.tick_log() if self._engine is not None else []
+
+    def device_use(self) -> DeviceUse | None:
+        """Return what the GPU's driver tells; not for the user interface's thread."""
+        return self._engine.device_use() if self._engine is not None else None
 
     def focus(self, sequence_id: int | None) -> None:
         """Have one answer served before all others; None: nobody."""

@@ -4,7 +4,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine import EngineStats, Event, Finished, Priority, Prompt, Request
+from engine import (
+    DeviceUse,
+    EngineDetail,
+    EngineStats,
+    Event,
+    Finished,
+    Priority,
+    Prompt,
+    Request,
+    TickRecord,
+)
 
 Progress = Callable[[float, str], None]
 """Called with the fraction done (0 to 1) and what is being done."""
@@ -111,6 +121,15 @@ class EnginePort(Protocol):
 
     def stats(self) -> EngineStats:
         """Return the newest snapshot."""
+
+    def detail(self) -> EngineDetail | None:
+        """Return the last close look and have the next one taken; None before the first."""
+
+    def tick_log(self) -> list[TickRecord]:
+        """Return what the last ticks did, the oldest first."""
+
+    def device_use(self) -> DeviceUse | None:
+        """Return what the GPU's driver tells; blocking, some milliseconds."""
 
     def focus(self, sequence_id: int | None) -> None:
         """Serve one generation (its `sequence_id`) before all others; None: nobody."""

@@ -36,6 +36,13 @@ ACTIONS: tuple[Action, ...] = (
         "Model",
         "System prompt, sampling settings and priority",
     ),
+    Action(
+        "engine_view",
+        "Engine view",
+        "f12,alt+k",
+        "View",
+        "A map of context memory, the last ticks, what each chat costs; also Alt+K",
+    ),
     Action("toggle_panel", "Live panel", "f3", "View", "Show or hide what the engine is doing"),
     Action("stop", "Stop", "escape", "Answer", "Stop the answer and keep what is there", palette=False),
     Action("pause", "Pause or go on", "f5", "Answer", "Pause the answer; again to let it go on"),
@@ -85,6 +92,11 @@ _NAMES = {
     "end": "End",
     "tab": "Tab",
 }
+
+
+def named(name: str) -> Action:
+    """Return the action of this id."""
+    return _BY_ID[name]
 
 
 def keys_of(action: Action, overrides: Mapping[str, str]) -> str:

@@ -1,9 +1,9 @@
 """Colour themes as data files: those of the package and those in the person's own folder.
 
 A theme file is TOML: `name`, `description`, `dark`, a table `colors` with the roles in `COLOR_ROLES`
-(each "#rrggbb"), a table `variables` that may replace any of `VARIABLE_DEFAULTS` or Textual's own
-variables, and `code.style`, the name of a pygments style. A broken file becomes a warning and is
-skipped.
+(each "#rrggbb"), a table `variables` that may replace any of `VARIABLE_DEFAULTS`, the chats' colours or
+Textual's own variables, and `code.style`, the name of a pygments style. A broken file becomes a warning
+and is skipped.
 """
 
 import re
@@ -14,6 +14,8 @@ from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+from app.settings.chat_colors import NAMES, chat_colors
 
 COLOR_ROLES = (
     "primary",
@@ -65,6 +67,7 @@ class ThemeFile:
     def resolved_variables(self) -> dict[str, str]:
         """The app's theme variables with the theme's own values over the defaults."""
         resolved = {name: self.colors[role] for name, role in VARIABLE_DEFAULTS.items()}
+        resolved |= chat_colors(self.colors)
         return resolved | dict(self.variables) | {"code-style": self.code_style}
 
 
@@ -92,7 +95,7 @@ def variable_defaults(colors: Mapping[str, str]) -> dict[str, str]:
     """
     fallback = colors.get("foreground", "#e0e0e0")
     resolved = {name: colors.get(role, fallback) for name, role in VARIABLE_DEFAULTS.items()}
-    return resolved | {"code-style": DEFAULT_CODE_STYLE}
+    return resolved | chat_colors(colors) | {"code-style": DEFAULT_CODE_STYLE}
 
 
 def parse_theme(text: str, source: str) -> ThemeFile:
@@ -145,7 +148,7 @@ def _colors(table: dict[str, Any], source: str) -> dict[str, str]:
 
 def _variables(table: dict[str, Any], source: str) -> dict[str, str]:
     for key, value in table.items():
-        own = key in VARIABLE_DEFAULTS
+        own = key in VARIABLE_DEFAULTS or key in NAMES
         if not _NAME.fullmatch(key):
             raise ThemeFileError(f"{source}: variables.{key} is not a variable's name")
         if not isinstance(value, str) or not _VARIABLE_VALUE.fullmatch(value):

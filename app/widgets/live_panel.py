@@ -4,22 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.chat.events import TabState
-from app.settings.words import size_text, wait_text
+from app.settings.words import size_text, tokens_text, wait_text
 from app.widgets.lines import LineWidget, Row, Span, bar, fit, pair, row_width
+from app.widgets.sentence import BETWEEN, engine_parts
 from app.widgets.sparkline import sparkline
+from app.widgets.states import LOOKS
 from app.widgets.tab_bar import TabItem, glyph
 from engine import EngineStats, Priority, SequenceState, SequenceStats
 
-_WORDS = {
-    TabState.IDLE: "idle",
-    TabState.LOADING: "loading",
-    TabState.QUEUED: "waiting",
-    TabState.READING: "reading",
-    TabState.GENERATING: "writing",
-    TabState.PAUSED: "paused",
-    TabState.ERROR: "failed",
-}
 _INDENT = "   "
+_WIDE = 36
+"""Columns from which lines are written out."""
 _RANKS: dict[Priority, Row] = {
     Priority.LOW: (("low  ", "dim"),),
     Priority.NORMAL: (),
@@ -44,19 +39,24 @@ def made_to_wait(sequence: SequenceStats) -> bool:
     return sequence.state is SequenceState.PAUSED and not sequence.user_paused
 
 
-def line_text(sequence: SequenceStats) -> str:
-    """Write when it is a sequence's turn: `2 in line, about 4 s`; `waiting` where that is not known."""
+def line_text(sequence: SequenceStats, *, short: bool = False) -> str:
+    """Write when it is a sequence's turn: `2 in line, about 4 s`; `waiting` where that is not known.
+
+    short: the place alone.
+    """
     if not sequence.queue_position:
-        return _WORDS[TabState.QUEUED]
-    wait = wait_text(sequence.wait_s)
+        return LOOKS[TabState.QUEUED].word
+    wait = "" if short else wait_text(sequence.wait_s)
     return f"{sequence.queue_position} in line{', ' if wait else ''}{wait}"
 
 
 class LivePanel(LineWidget):
     """Draws `panel_rows`."""
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, more_key: str = "", *, id: str | None = None) -> None:
+        """more_key: shows more of the engine, as people write it."""
         super().__init__(id=id)
+        self._more_key = more_key
         self._shown: tuple[Sequence[PanelTab], EngineStats | None, int] = ((), None, 0)
 
     def show(self, tabs: Sequence[PanelTab], stats: EngineStats | None, frame: int = 0) -> None:
@@ -71,17 +71,22 @@ class LivePanel(LineWidget):
     def _draw(self) -> None:
         if self.size.width:
             tabs, stats, frame = self._shown
-            self.set_rows(panel_rows(tabs, stats, self.size.width, self.size.height, frame))
+            self.set_rows(panel_rows(tabs, stats, self.size.width, self.size.height, frame, self._more_key))
 
 
 def panel_rows(
-    tabs: Sequence[PanelTab], stats: EngineStats | None, width: int, height: int, frame: int = 0
+    tabs: Sequence[PanelTab],
+    stats: EngineStats | None,
+    width: int,
+    height: int,
+    frame: int = 0,
+    more_key: str = "",
 ) -> list[Row]:
     """Lay the panel out: a line for every tab, all of a tab where there is room, the active one first.
 
     Tabs without a line are counted; they are idle ones if possible.
     """
-    totals = total_rows(stats, width)
+    totals = total_rows(stats, width, more_key)
     blocks = {tab.item.id: tab_rows(tab, width, frame) for tab in tabs}
     room = max(0, height - len(totals) - 2)
     order = sorted(tabs, key=lambda tab: (not tab.active, tab.sequence is None))
@@ -116,7 +121,7 @@ def tab_rows(tab: PanelTab, width: int, frame: int) -> list[Row]:
         rows.append(((_INDENT, ""), *activity))
     most = tab.context[1] if tab.context is not None else sequence.context_length
     rows.append(_context_row(sequence.context_tokens, most, width))
-    rows.append(_blocks_row(sequence))
+    rows.append(_blocks_row(sequence, width))
     if sequence.blocks_host:
         rows.append(_labelled("host", f"{sequence.blocks_host:,}", " blocks in host memory"))
     if sequence.drafted:
@@ -130,7 +135,7 @@ def tab_rows(tab: PanelTab, width: int, frame: int) -> list[Row]:
 def _head_row(tab: PanelTab, width: int, frame: int) -> Row:
     """Focus mark, glyph, title; priority and state at the right."""
     mark, style = glyph(tab.item, frame)
-    right: Row = (*_RANKS[tab.priority], *_state_spans(tab), (" ", ""))
+    right: Row = (*_RANKS[tab.priority], *_state_spans(tab, width), (" ", ""))
     title = fit(tab.item.title, width - len(_INDENT) - row_width(right) - 1)
     focused = tab.sequence is not None and tab.sequence.focused
     front: Span = ("▸", "accent") if focused else (" ", "")
@@ -150,41 +155,21 @@ def _activity_spans(tab: PanelTab, sequence: SequenceStats, width: int) -> Row:
     return ((fit(reason, width), "dim"),) if reason else ()
 
 
-def total_rows(stats: EngineStats | None, width: int) -> list[Row]:
-    """Lay out the engine's totals."""
+def total_rows(stats: EngineStats | None, width: int, more_key: str = "") -> list[Row]:
+    """Say what the engine does and how full its memory is; `more_key` shows all figures."""
     rule: Row = (("─" * width, "faint"),)
     if stats is None:
         return [rule, ((" The engine is starting…", "dim"),)]
-    host: list[Row] = _window_rows(stats)
-    if stats.kv_bytes_host:
-        host.append(((f" and {size_text(stats.kv_bytes_host)} in host memory", "dim"),))
-    host += _disk_rows(stats, width)
     total = max(1, stats.kv_bytes_total)
     used, cached = stats.kv_bytes_used / total, stats.kv_bytes_cached / total
-    free = max(0, stats.kv_bytes_total - stats.kv_bytes_used - stats.kv_bytes_cached)
-    left = f"{size_text(free)} free of {size_text(stats.kv_bytes_total)} "
-    head = pair(((" Context memory", "dim"),), ((left, "dim"),), width)
-    legend: Row = (
-        (" ■", "used"),
-        (f" used {size_text(stats.kv_bytes_used)}  ", "dim"),
-        ("■", "cached"),
-        (f" kept {size_text(stats.kv_bytes_cached)} ", "dim"),
-    )
-    return [
-        rule,
-        head,
-        ((" ", ""), *bar(width - 2, [(used, "used"), (cached, "cached")])),
-        pair(legend, ((f"{stats.kv_dtype} ", "faint"),), width),
-        *host,
-        (),
-        _numbers(("rows", f"{stats.rows}"), ("tick", _tick_text(stats)), width),
-        _numbers(
-            ("writing", f"{stats.decode_tok_s:.0f}/s"), ("reading", f"{stats.prefill_tok_s:.0f}/s"), width
-        ),
-        _numbers(("queue", f"{stats.queue_length}"), ("memory", size_text(stats.process_bytes)), width),
-        (),
-        ((" " + fit(f"{stats.device} · {stats.kernels}", width - 1), "faint"),),
-    ]
+    rows: list[Row] = [rule, *(((f" {line}", "text"),) for line in _wrapped(engine_parts(stats), width - 2))]
+    rows.append(((" ", ""), *bar(width - 2, [(used, "used"), (cached, "cached")])))
+    if stats.kv_bytes_host:
+        rows.append(((f" and {size_text(stats.kv_bytes_host)} in host memory", "dim"),))
+    rows += [*_window_rows(stats), *_disk_rows(stats, width)]
+    if more_key:
+        rows.append(((f" {more_key} ", "accent"), ("shows more", "dim")))
+    return rows
 
 
 def _disk_rows(stats: EngineStats, width: int) -> list[Row]:
@@ -211,24 +196,36 @@ def _window_rows(stats: EngineStats) -> list[Row]:
     ]
 
 
-def _state_spans(tab: PanelTab) -> Row:
+def _wrapped(parts: Sequence[str], width: int) -> list[str]:
+    """Join the parts of a sentence, in as many lines as they need."""
+    lines = [parts[0]]
+    for part in parts[1:]:
+        longer = f"{lines[-1]}{BETWEEN}{part}"
+        if len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    return lines
+
+
+def _state_spans(tab: PanelTab, width: int) -> Row:
     item, sequence = tab.item, tab.sequence
     if item.state is TabState.GENERATING and sequence is not None:
         return ((f"{sequence.tok_s:.1f}", "streaming"), (" tok/s", "dim"))
     if item.state is TabState.READING:
         return ((f"reading {item.fraction:.0%}", "reading"),)
     if item.state is TabState.QUEUED and sequence is not None:
-        return ((line_text(sequence), "queued"),)
+        return ((line_text(sequence, short=width < _WIDE), "queued"),)
     if item.state is TabState.LOADING:
         return ((f"loading {item.fraction:.0%}", "reading"),)
     if item.unread:
         return (("new answer", "unread"),)
-    styles = {TabState.ERROR: "error", TabState.PAUSED: "queued"}
-    return ((_WORDS[item.state], styles.get(item.state, "faint")),)
+    look = LOOKS[item.state]
+    return ((look.word, look.style),)
 
 
 def _context_row(used: int, most: int, width: int) -> Row:
-    numbers = f"{used:,} / {most:,}"
+    numbers = f"{used:,} / {most:,}" if width >= _WIDE else f"{tokens_text(used)} / {tokens_text(most)}"
     room = width - len(_INDENT) - len("context ") - len(numbers) - 2
     style = "warning" if most and used / most >= 0.8 else "used"
     meter = bar(max(1, room), [(used / max(1, most), style)])
@@ -237,28 +234,12 @@ def _context_row(used: int, most: int, width: int) -> Row:
 
 
 def _labelled(label: str, value: str, words: str) -> Row:
-    return ((_INDENT, ""), (f"{label:<8}", "dim"), (value, "text"), (words, "dim"))
+    return ((_INDENT, ""), (f"{label:<8}" if label else "", "dim"), (value, "text"), (words, "dim"))
 
 
-def _tick_text(stats: EngineStats) -> str:
-    """Write how long a tick takes, and the most that is planned while somebody is waiting for it."""
-    limit = f"/{stats.tick_limit_ms:.0f}" if stats.tick_limit_ms else ""
-    text = f"{stats.tick_ms:.0f}{limit}"
-    return f"{text} ms" if len(text) < 7 else text
-
-
-def _blocks_row(sequence: SequenceStats) -> Row:
-    left = _labelled("blocks", f"{sequence.blocks_own:,}", " own")
+def _blocks_row(sequence: SequenceStats, width: int) -> Row:
+    label = "blocks" if width >= _WIDE else ""
+    left = _labelled(label, f"{sequence.blocks_own:,}", " own")
     if not sequence.blocks_shared:
         return left
     return (*left, (" + ", "dim"), (f"{sequence.blocks_shared:,}", "shared"), (" shared", "dim"))
-
-
-def _numbers(first: tuple[str, str], second: tuple[str, str], width: int) -> Row:
-    half = (width - 2) // 2
-    spans: list[Span] = [(" ", "")]
-    for name, value in (first, second):
-        spans.append((f"{name:<8}", "dim"))
-        spans.append((fit(value, half - 10, right=True), "text"))
-        spans.append(("  ", ""))
-    return tuple(spans)

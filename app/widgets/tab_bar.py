@@ -9,25 +9,10 @@ from textual.message import Message
 
 from app.chat.events import TabState
 from app.widgets.lines import LineWidget, Row, Span, fit
+from app.widgets.states import LOOKS
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _QUARTERS = "○◔◑◕●"
-_STILL = {
-    TabState.IDLE: "·",
-    TabState.LOADING: "↓",
-    TabState.QUEUED: "◌",
-    TabState.PAUSED: "‖",
-    TabState.ERROR: "!",
-}
-_STYLES = {
-    TabState.IDLE: "faint",
-    TabState.LOADING: "reading",
-    TabState.QUEUED: "queued",
-    TabState.PAUSED: "queued",
-    TabState.READING: "reading",
-    TabState.GENERATING: "streaming",
-    TabState.ERROR: "error",
-}
 _LONGEST, _SHORTEST = 24, 8
 _CLOSE, _NEW = "×", " + "
 
@@ -45,13 +30,14 @@ class TabItem:
 
 def glyph(item: TabItem, frame: int) -> Span:
     """Return a tab's state as one styled cell; `frame` counts the spinner on."""
+    look = LOOKS[item.state]
     if item.state is TabState.GENERATING:
-        return SPINNER[frame % len(SPINNER)], _STYLES[item.state]
+        return SPINNER[frame % len(SPINNER)], look.style
     if item.state is TabState.READING:
-        return _QUARTERS[min(4, int(item.fraction * 4))], _STYLES[item.state]
+        return _QUARTERS[min(4, int(item.fraction * 4))], look.style
     if item.unread and item.state is TabState.IDLE:
         return "●", "unread"
-    return _STILL[item.state], _STYLES[item.state]
+    return look.glyph, look.style
 
 
 @dataclass(frozen=True, slots=True)

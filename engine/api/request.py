@@ -154,6 +154,8 @@ class Finished:
     tok_s: float
     """Decode speed after the first token; 0 with fewer than two tokens."""
     stop_string: str | None = None
+    saved_ms: float = 0.0
+    """What reading the cached tokens would have taken, by the cost model."""
 
 
 Event = TextDelta | Finished

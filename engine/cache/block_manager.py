@@ -63,6 +63,8 @@ class BlockManager:
         """Block → clock of its release, the least recently used first."""
         self._lowest = LowestFree(1, num_blocks) if lowest_first else None
         self._runs: FreeBlocks = self._lowest or FreeRuns(1, num_blocks)
+        self.used = self._runs.used
+        """A byte a block: 1 where it is held or cached."""
         self.windows = Windows(windows, block_size, num_blocks, chunk, lowest_first=lowest_first)
         self.index = PrefixCache(block_size)
         self.hosts = [OffloadIndex(self.index, pool) for pool in range(1 + len(windows))]

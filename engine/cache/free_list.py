@@ -7,7 +7,7 @@ its left neighbour both have room to grow. Every call is O(log runs) per run tou
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from itertools import chain, starmap
+from itertools import chain, compress, count, starmap
 from typing import Protocol
 
 SPACING = 32
@@ -16,6 +16,9 @@ SPACING = 32
 
 class FreeBlocks(Protocol):
     """Free block numbers, by some policy of which to hand out."""
+
+    used: bytearray
+    """A byte a number: 1 for those that are handed out."""
 
     @property
     def count(self) -> int:
@@ -38,7 +41,7 @@ class LowestFree:
 
     def __init__(self, first: int, end: int) -> None:
         self._heap = list(range(first, end))
-        self._used: set[int] = set()
+        self.used = bytearray(end)
         self._highest: list[int] = []
         """Heap of negative numbers that were handed out; those free again are skipped."""
 
@@ -50,7 +53,7 @@ class LowestFree:
     @property
     def highest_used(self) -> int:
         """The highest number that is not free; 0 when all are."""
-        while self._highest and -self._highest[0] not in self._used:
+        while self._highest and not self.used[-self._highest[0]]:
             heappop(self._highest)
         return -self._highest[0] if self._highest else 0
 
@@ -59,17 +62,17 @@ class LowestFree:
 
     def add(self, block: int) -> None:
         """Make `block` free."""
-        self._used.discard(block)
+        self.used[block] = 0
         heappush(self._heap, block)
 
     def take(self, n: int, _after: int | None, /) -> list[int]:
         """The `n` lowest."""
         taken = [heappop(self._heap) for _ in range(n)]
-        self._used.update(taken)
         for block in taken:
+            self.used[block] = 1
             heappush(self._highest, -block)
-        if len(self._highest) > 64 + 4 * len(self._used):
-            self._highest = [-block for block in self._used]
+        if len(self._highest) > 64 + 4 * (len(self.used) - len(self._heap)):
+            self._highest = [-block for block in compress(count(), self.used)]
             heapify(self._highest)
         return taken
 
@@ -79,6 +82,7 @@ class FreeRuns:
 
     def __init__(self, first: int, end: int) -> None:
         self.count = 0
+        self.used = bytearray(end)
         self._first = first
         self._end_of: dict[int, int] = {}
         self._start_of: dict[int, int] = {}
@@ -92,6 +96,7 @@ class FreeRuns:
 
     def add(self, block: int) -> None:
         """Make `block` free and join it with its neighbours."""
+        self.used[block] = 0
         start, end = block, block + 1
         if block in self._start_of:
             start = self._start_of[block]
@@ -121,6 +126,7 @@ class FreeRuns:
         end = self._end_of[start]
         stop = min(at + n, end)
         self._drop(start, end)
+        self.used[at:stop] = b"\1" * (stop - at)
         if start < at:
             self._put(start, at)
         if stop < end:

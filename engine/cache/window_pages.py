@@ -61,6 +61,8 @@ class WindowPages:
         """Blocks whose page may go before the block does, the longest unused first."""
         self._lowest = LowestFree(1, shape.num_pages) if lowest_first else None
         self._free: FreeBlocks = self._lowest or FreeRuns(1, shape.num_pages)
+        self.used_pages = self._free.used
+        """A byte a page: 1 where it has content."""
 
     @property
     def free(self) -> int:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from engine.api.detail import EngineDetail
 from engine.api.errors import DeviceLostError, EngineFailedError
 from engine.api.event_stream import EventStream
 from engine.api.request import Action, FinishReason, Priority
@@ -113,6 +114,12 @@ class EngineLoop(CommandThread):
     def stats(self) -> EngineStats:
         """The latest snapshot."""
         return self._stats.latest
+
+    def detail(self) -> EngineDetail | None:
+        """The close look that was last taken; another one is taken soon."""
+        if self._stats.want_detail():
+            self._post(lambda: None)
+        return self._stats.details.latest
 
     def add_model(self, resident: ResidentModel) -> None:
         """Make a loaded model schedulable; on the engine's thread."""
@@ -262,7 +269,8 @@ class EngineLoop(CommandThread):
     ) -> None:
         """Account and deliver one tick; more: ticks of the same plan are in flight behind it."""
         seconds = ended - started
-        self.ticks.add(plan, seconds, [self.models.get(batch.model).runner.notes for batch in plan.batches])
+        notes = [self.models.get(batch.model).runner.notes for batch in plan.batches]
+        self.ticks.add(plan, seconds, notes, self.scheduler.tick_limit_ms)
         now = time.monotonic()
         over = self.scheduler.commit(
             plan, sampled.ids, sampled.failed, now, accepted=sampled.accepted, more=more

@@ -135,6 +135,7 @@ class OutputProcessor:
             ttft_ms=None if first is None else (first - sequence.arrival) * 1e3,
             tok_s=(self._delivered - 1) / seconds if self._delivered > 1 and seconds > 0 else 0.0,
             stop_string=stop,
+            saved_ms=sequence.saved_ms,
         )
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from engine.api.stats import EngineStats, KVDiskStats, KVGroupStats, ModelStats, SequenceState, SequenceStats
+from engine.core.detail_collector import DetailCollector
 from engine.core.model_loader import ResidentModel
 from engine.core.output_processor import RATE_WINDOW, OutputProcessor, RateMeter
 from engine.core.resident_models import ResidentModels
@@ -44,6 +45,7 @@ class StatsCollector:
         self._prefill_rate = RateMeter()
         self._taken_at = 0.0
         self._memory = (0.0, 0)
+        self.details = DetailCollector(models)
         self.latest = self._build(scheduler, {}, time.monotonic())
 
     def tick(self, plan: TickPlan, accepted: int, seconds: float, now: float) -> None:
@@ -66,6 +68,12 @@ class StatsCollector:
         running = self.latest.decode_tok_s or self.latest.prefill_tok_s
         return RATE_WINDOW if running else None
 
+    def want_detail(self) -> bool:
+        """Have a close look taken with the next snapshot; whether an idle engine must wake up for it."""
+        latest, idle = self.details.latest, all(s.user_paused for s in self.latest.sequences)
+        self.details.wanted = not idle or latest is None or latest.stats is not self.latest
+        return idle and self.details.wanted
+
     def take(
         self,
         scheduler: Scheduler,
@@ -78,6 +86,8 @@ class StatsCollector:
             self._rows = self._prefill_tokens = 0
         try:
             self.latest = self._build(scheduler, outputs, now)
+            if self.details.wanted:
+                self.details.take(self.latest, [output.sequence for output in outputs.values()])
         except Exception:
             log.exception("taking the statistics failed")
 

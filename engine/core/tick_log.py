@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from engine.runner.base import PassNotes
+from engine.scheduler.chunked_prefill import NO_LIMIT
 from engine.scheduler.plan import TickPlan
 
 KEPT = 4096
@@ -31,6 +32,10 @@ class TickRecord(NamedTuple):
     measured_ms: float
     done: tuple[str, ...]
     """What else was done in it or just before: captures, first runs, memory mapped, blocks moved."""
+    limit_ms: float = 0.0
+    """Longest that it was to take; 0 where nobody decoded."""
+    waiting: int = 0
+    """Sequences of which it computed nothing: they wait or are paused."""
 
 
 class TickLog:
@@ -44,7 +49,9 @@ class TickLog:
         """What a pass of the tick that comes next was predicted to take."""
         self._expected_ms += ms
 
-    def add(self, plan: TickPlan, seconds: float, notes: Iterable[PassNotes]) -> None:
+    def add(
+        self, plan: TickPlan, seconds: float, notes: Iterable[PassNotes], limit_ms: float = NO_LIMIT
+    ) -> None:
         """Remember a tick that has just ended."""
         now = time.perf_counter()
         shapes, done = [], []
@@ -52,15 +59,19 @@ class TickLog:
             done += note.take()
             if note.shape is not None:
                 shapes.append(note.shape)
+        rows = sum(len(batch.decode) for batch in plan.batches)
+        readers = sum(len(batch.prefill) for batch in plan.batches)
         self._ring.append(
             TickRecord(
                 now,
-                sum(len(batch.decode) for batch in plan.batches),
+                rows,
                 sum(chunk.length for batch in plan.batches for chunk in batch.prefill),
                 tuple(shapes),
                 self._expected_ms,
                 seconds * 1e3,
                 tuple(done),
+                limit_ms if limit_ms != NO_LIMIT else 0.0,
+                max(0, len(plan.live) - rows - readers),
             )
         )
         self._expected_ms = 0.0

@@ -199,6 +199,10 @@ class CostModel:
         pairs = start + 0.5 * length
         return max(theta[_TOKENS] / UNITS[_TOKENS] + theta[_PAIRS] / UNITS[_PAIRS] * pairs, 1e-6)
 
+    def reading_ms(self, model: int, tokens: int) -> float:
+        """Milliseconds that the first `tokens` tokens of a prompt take; 0 before any prompt was measured."""
+        return tokens * self.token_ms(model, 0, tokens) if self.has_read(model) else 0.0
+
     def has_read(self, model: int) -> bool:
         """Whether a pass of `model` that read a prompt was measured."""
         return self._fit(model).seen[_READS] > 0

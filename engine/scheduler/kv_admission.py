@@ -209,6 +209,7 @@ class KVAdmission:
         take_blocks(sequence, hit, blocks)
         if not sequence.preemptions:
             sequence.cached_tokens = (len(hit.blocks) + len(hit.hosted)) * blocks.block_size
+            sequence.saved_ms = self._cost.reading_ms(sequence.model, sequence.cached_tokens)
         sequence.state, sequence.wait_cause = SequenceState.PREFILL, None
         sequence.running_since = sequence.read_at = now
         self._queue.start(sequence)

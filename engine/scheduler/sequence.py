@@ -59,6 +59,8 @@ class Sequence:
     sequence is computed while there are some."""
     cached_tokens: int = 0
     """Of the prompt, how many were found in the prefix cache at the first admission."""
+    saved_ms: float = 0.0
+    """What reading these would have taken, by what is known then; 0 while nothing is."""
     state: SequenceState = SequenceState.QUEUED
     limit: int = 0
     """Most tokens that the sequence may have in total; the scheduler's, and moves with the KV budget."""

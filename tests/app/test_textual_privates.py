@@ -22,7 +22,7 @@ from app.terminal.alt_keys import read_alt_keys
 CHECKED = ("8.2.8",)
 """Textual versions whose source was read for what stands below."""
 USES = {
-    "app.screens.chat.compositor": {
+    "app.screens.compositor": {
         "_compositor": Screen,
         "_dirty_regions": Compositor,
         "_get_renders": Compositor,
@@ -32,7 +32,7 @@ USES = {
     "app.window.leaving": {"_shutdown": App, "_fatal_error": App, "_close_messages_no_wait": App},
 }
 IMPORTS = {
-    "app.screens.chat.compositor": {"textual._compositor"},
+    "app.screens.compositor": {"textual._compositor"},
     "app.terminal.alt_keys": {"textual._ansi_sequences"},
 }
 ROOT = Path(__file__).parents[2]

@@ -2,15 +2,18 @@
 
 import threading
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.api.answer_format import THINK, AnswerFormat
+from engine.api.detail import DeviceUse, EngineDetail, KVHolding, KVPool, SequenceDetail
 from engine.api.errors import ModelFileError, RequestError
 from engine.api.request import Event, Finished, FinishReason, Priority, Request, TextDelta
 from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
+from engine.core.tick_log import TickRecord
 from engine.templates.turns import Prompt
 
 STATS = EngineStats(
@@ -216,6 +219,11 @@ class FakeEngine:
         self.closed = False
         self.focused: int | None = None
         self.base = STATS
+        self.num_blocks = 601
+        self.windows = (0,)
+        self.ticks: list[TickRecord] = []
+        self.use: DeviceUse | None = None
+        self.looks = 0
         self.on_submit: Callable[[FakeGeneration], None] | None = None
 
     def load(self, path: Path, *, context_length: int | None = None, progress=None) -> FakeModel:
@@ -252,6 +260,34 @@ class FakeEngine:
 
     def focus(self, sequence_id: int | None) -> None:
         self.focused = sequence_id
+
+    def detail(self) -> EngineDetail:
+        """Every live generation holds the blocks after the one before it, and shares block 1 with all."""
+        self.looks += 1
+        stats, used, holdings, first = self.stats(), bytearray(self.num_blocks), [], 2
+        for sequence in stats.sequences:
+            blocks = [1, *range(first, first + sequence.blocks_own)]
+            first += len(blocks) + 3
+            holdings.append(KVHolding(sequence.sequence_id, array("i", blocks).tobytes()))
+            for block in blocks:
+                used[block] = 1
+        used[-8:] = bytes([1] * 8)
+        pools = tuple(
+            KVPool(m.name, window, 16, 3_200, bytes(used), tuple(holdings), 0, 0)
+            for m in self.models
+            for window in self.windows
+        )
+        costs = tuple(
+            SequenceDetail(s.sequence_id, 16, 860.0, 0, 3.0, 120.0 if s.tok_s else None)
+            for s in stats.sequences
+        )
+        return EngineDetail(stats, pools, costs)
+
+    def tick_log(self) -> list[TickRecord]:
+        return self.ticks
+
+    def device_use(self) -> DeviceUse | None:
+        return self.use
 
     def close(self, timeout: float = 5.0) -> None:
         self.closed = True

@@ -11,9 +11,9 @@ from textual.screen import Screen
 from app.chat.events import SessionEvent
 from app.chat.session import ChatSession
 from app.screens.chat.beat import Beat
-from app.screens.chat.compositor import paint_dirty_rows_only
 from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.tabs import Tabs
+from app.screens.compositor import paint_dirty_rows_only
 from app.screens.context import AppContext
 from app.screens.fetching import Fetchable
 from app.widgets.composer import Composer

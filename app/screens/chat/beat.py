@@ -26,7 +26,8 @@ _LINGER = 12
 """Beats after the last work: the engine's speeds are over the last second and have to run out."""
 _STILL = (TabState.IDLE, TabState.PAUSED, TabState.ERROR)
 """States in which no number of a tab changes."""
-_PANEL_FROM = 120
+_PANEL_FROM, _WIDE_PANEL_FROM = 120, 140
+"""Columns of the terminal from which there is room for a narrow panel, and for a wide one."""
 
 
 class Beat:
@@ -41,6 +42,8 @@ class Beat:
         self._last_beat = 0.0
         self._timer: Timer | None = None
         self._panel_choice: bool | None = {"on": True, "off": False}.get(context.settings.general.panel)
+        self.covered = False
+        """Whether another screen hides everything. What is drawn behind one makes Textual paint that anew."""
         self._warned = False
         """Whether the reader has seen what was wrong at the start."""
         self._speeds: defaultdict[str, SpeedHistory] = defaultdict(SpeedHistory)
@@ -99,10 +102,12 @@ class Beat:
 
     def fit_panel(self) -> None:
         """Show the live panel where the reader wants it, or else where there is room for it."""
-        wide = self._screen.app.size.width >= _PANEL_FROM
+        columns = self._screen.app.size.width
+        wide = columns >= _PANEL_FROM
         panel = self._panel
         panel.display = wide if self._panel_choice is None else self._panel_choice
         panel.set_class(not wide, "-over")
+        panel.set_class(wide and columns < _WIDE_PANEL_FROM, "-narrow")
         self._screen.call_after_refresh(self._draw_all)
 
     def toggle_panel(self) -> None:
@@ -116,7 +121,7 @@ class Beat:
 
     @property
     def _drawable(self) -> bool:
-        return self._screen.is_mounted and bool(self._tabs.sessions)
+        return self._screen.is_mounted and bool(self._tabs.sessions) and not self.covered
 
     def _draw_panel(self, stats: EngineStats | None) -> None:
         panel = self._panel

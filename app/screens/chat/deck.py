@@ -46,6 +46,8 @@ class TranscriptDeck(Container):
         """Reading positions in the chats whose transcripts were dropped."""
         self._active: ChatSession | None = None
         self._next_code = 0
+        self.covered = False
+        """Whether another screen hides everything: then the active chat's transcript becomes stale, too."""
 
     def compose(self) -> ComposeResult:
         """The welcome; transcripts come as they are needed."""
@@ -108,7 +110,7 @@ class TranscriptDeck(Container):
         card = self._cards.get(session.conversation.id)
         if card is None:
             return
-        if session is not self._active:
+        if session is not self._active or self.covered:
             card.stale = True
         elif isinstance(event, PathChanged):
             self._refresh(card, session)

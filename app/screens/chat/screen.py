@@ -50,7 +50,7 @@ class ChatScreen(KeptChats, AnswerActions, ModelActions):
         yield TabBar(id="tabs")
         with Horizontal(id="body"):
             yield TranscriptDeck(id="deck")
-            yield LivePanel(id="panel")
+            yield LivePanel(actions.label_of("engine_view", settings.keys), id="panel")
         yield NoticeBar(id="notices")
         yield self.composer
         yield StatusLine(actions.hints(settings.keys), id="status")
@@ -194,6 +194,25 @@ class ChatScreen(KeptChats, AnswerActions, ModelActions):
 
         session = self.active
         self.ask(TabSettings(session.conversation), lambda _: session.settings_changed())
+
+    def action_engine_view(self) -> None:
+        """Show what the engine does, block by block."""
+        from app.screens.engine_view.screen import EngineView
+
+        keys = actions.keys_of(actions.named("engine_view"), self.context.settings.keys)
+        view = EngineView(self.context.engine, lambda: self.tabs.sessions, lambda: self.active, keys)
+        self.deck.covered = self.beat.covered = True
+        self.app.push_screen(view, self._view_closed)
+
+    def _view_closed(self, chat: str | None) -> None:
+        """The engine view has ended: show what has come meanwhile, of the chat that was chosen there."""
+        self.deck.covered = self.beat.covered = False
+        self.call_later(self._come_back, self.tabs.position if chat is None else self.tabs.index_of(chat))
+
+    async def _come_back(self, index: int) -> None:
+        await self.activate(index)
+        await self.deck.show(self.active)
+        self.beat.fit_panel()
 
     def action_toggle_panel(self) -> None:
         """Show or hide the live panel."""

@@ -1,5 +1,6 @@
 import pytest
 
+from app.settings.chat_colors import NAMES
 from app.settings.file import DEFAULT_THEME
 from app.settings.themes import (
     COLOR_ROLES,
@@ -51,6 +52,21 @@ def test_text_is_readable_on_every_ground(theme):
     assert contrast(theme.colors["foreground"], theme.colors["background"]) >= 7
 
 
+@pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+def test_chats_can_be_told_apart(theme):
+    variables = theme.resolved_variables()
+    colors = [variables[name] for name in NAMES]
+    channels = [[int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in colors]
+    for number, color in enumerate(colors):
+        assert contrast(color, theme.colors["background"]) >= 4.4, (theme.name, color)
+        for other in channels[:number]:
+            assert sum(abs(a - b) for a, b in zip(channels[number], other, strict=True)) >= 40
+
+
+def test_chats_have_colours_where_the_terminal_has_its_own():
+    assert variable_defaults({"primary": "ansi_blue"})["chat-1"].startswith("#")
+
+
 @pytest.mark.parametrize("theme", textual_themes()[0], ids=lambda theme: theme.name)
 def test_textual_takes_every_theme(theme):
     generated = theme.to_color_system().generate()
@@ -100,6 +116,6 @@ def test_broken_file_is_named_and_skipped(tmp_path, text, parts):
 
 def test_foreign_themes_get_the_apps_variables():
     found = variable_defaults({"success": "#00ff00", "foreground": "#ffffff"})
-    assert set(found) == {*VARIABLE_DEFAULTS, "code-style"}
+    assert set(found) == {*VARIABLE_DEFAULTS, *NAMES, "code-style"}
     assert found["tab-streaming"] == "#00ff00"
     assert found["tab-error"] == "#ffffff"

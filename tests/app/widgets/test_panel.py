@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from app.chat.events import TabState
 from app.widgets.live_panel import LivePanel, PanelTab, panel_rows, tab_rows, total_rows
+from app.widgets.sentence import engine_sentence
 from app.widgets.sparkline import SpeedHistory, sparkline
 from app.widgets.tab_bar import TabItem
 from engine import ModelStats, Priority, SequenceState, SequenceStats
@@ -35,17 +36,43 @@ def test_it_shows_every_number_that_is_asked_of_it():
         "no KV blocks",
         "70 / 2,048",
         "5 own + 3 shared",
-        "used 500 MB",
-        "kept 300 MB",
-        "1.2 GB",
-        "12 ms",
-        "1.1 GB",
-        "1.2 GB free of 2.0 GB",
-        "bf16",
-        "cpu · torch float32",
+        "1 waiting · 1.2 GB free",
     ):
         assert expected in text, f"{expected!r} is missing:\n{text}"
     assert all(len(line) <= 40 for line in text.splitlines())
+
+
+def test_a_narrow_panel_says_the_same_in_fewer_words():
+    tabs = [
+        PanelTab(TabItem("1", "Foxes", TabState.GENERATING), True, SEQUENCE, (10.0,), (12_000, 131_072)),
+        PanelTab(
+            TabItem("2", "Later", TabState.QUEUED),
+            False,
+            replace(SEQUENCE, queue_position=2, wait_s=4.2, blocks_own=1_000, blocks_shared=64),
+        ),
+    ]
+    sequences = tuple(replace(SEQUENCE, sequence_id=number) for number in range(3))
+    stats = replace(STATS, sequences=sequences, decode_tok_s=93.2, queue_length=1)
+    text = text_of(panel_rows(tabs, stats, 28, 40, more_key="F12"))
+    for expected in (
+        "70 / 128k",
+        "2 in line",
+        "1,000 own + 64 shared",
+        " 3 answering · 1 waiting\n 93 tok/s · 2.0 GB free\n",
+        "F12 shows more",
+    ):
+        assert expected in text, f"{expected!r} is missing:\n{text}"
+    assert all(len(line) <= 28 for line in text.splitlines()), text
+
+
+def test_the_engine_is_described_as_a_person_would():
+    assert engine_sentence(STATS) == "idle · 2.0 GB free"
+    paused = replace(SEQUENCE, state=SequenceState.PAUSED, user_paused=True)
+    reading = replace(SEQUENCE, state=SequenceState.PREFILL)
+    stats = replace(
+        STATS, sequences=(SEQUENCE, reading, paused), decode_tok_s=60.0, kv_bytes_used=200_000_000
+    )
+    assert engine_sentence(stats) == "1 answering · 1 reading · 1 paused · 60 tok/s · 1.8 GB free"
 
 
 async def test_a_panel_that_comes_up_between_its_beats_is_full_at_once(make_app, engine):
@@ -97,18 +124,15 @@ def test_guesses_priority_and_focus_are_shown_only_where_there_are_any():
     assert "low  31.2 tok/s" in rows_of(TabState.GENERATING, SEQUENCE, Priority.LOW)
 
 
-def test_totals_name_host_memory_and_the_longest_tick_only_where_there_are_any():
-    text = text_of(total_rows(STATS, 40))
-    assert "host" not in text and "12 ms" in text
-    busy = replace(STATS, kv_bytes_host=120_000_000, tick_limit_ms=24.0)
-    text = text_of(total_rows(busy, 40))
-    assert "120 MB in host memory" in text and "12/24 ms" in text
+def test_totals_name_host_memory_only_where_there_is_any():
+    assert "host" not in text_of(total_rows(STATS, 40))
+    text = text_of(total_rows(replace(STATS, kv_bytes_host=120_000_000), 40))
+    assert "120 MB in host memory" in text
     windows = tuple(KVGroupStats(window, 2048, 40_000_000, 0) for window in (0, 1024))
     model = ModelStats("m", "m.gguf", 1, 2048, 8192, windows)
-    assert "40 MB of it for the last 1,024 tokens" in text_of(total_rows(replace(STATS, models=(model,)), 40))
-    slow = text_of(total_rows(replace(STATS, tick_ms=1120.0, tick_limit_ms=2240.0), 40))
-    assert "1120/2240" in slow and "…" not in slow
-    assert all(len(line) <= 40 for line in (text + "\n" + slow).splitlines())
+    text += "\n" + text_of(total_rows(replace(STATS, models=(model,)), 40))
+    assert "40 MB of it for the last 1,024 tokens" in text
+    assert all(len(line) <= 40 for line in text.splitlines())
 
 
 def test_totals_say_what_is_on_disk_and_why_some_was_not_used():
@@ -127,9 +151,9 @@ def test_more_tabs_than_fit_are_counted_and_the_active_one_is_always_there():
         PanelTab(TabItem(str(i), f"tab {i}", TabState.GENERATING), i == 19, SEQUENCE, (1.0,))
         for i in range(20)
     ]
-    rows = panel_rows(tabs, STATS, 40, 30)
+    rows = panel_rows(tabs, STATS, 40, 20)
     text = text_of(rows)
-    assert len(rows) <= 30
+    assert len(rows) <= 20
     assert "tab 19" in text and "more" in text
 
 
@@ -166,7 +190,9 @@ async def test_the_panel_is_there_from_120_columns_and_a_key_toggles_it(make_app
         panel = screen.query_one("#panel")
         assert not panel.display
         await pilot.resize_terminal(120, 30)
-        await wait_until(pilot, lambda: panel.display)
+        await wait_until(pilot, lambda: panel.display and panel.size.width == 28)
+        await pilot.resize_terminal(140, 30)
+        await wait_until(pilot, lambda: panel.size.width == 40)
         await pilot.press("f3")
         await wait_until(pilot, lambda: not panel.display)
         await pilot.resize_terminal(80, 24)

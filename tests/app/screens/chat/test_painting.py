@@ -2,7 +2,7 @@
 
 from textual.geometry import Region
 
-from app.screens.chat.compositor import DirtyCompositor
+from app.screens.compositor import DirtyCompositor
 from tests.app.driving import ready, say, shown_answer, wait_until
 
 

@@ -5,6 +5,7 @@ every widget in between.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 from textual._compositor import ChopsUpdate, Compositor
 from textual.geometry import Region
@@ -13,7 +14,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 
-def paint_dirty_rows_only(screen: Screen[None]) -> None:
+def paint_dirty_rows_only(screen: Screen[Any]) -> None:
     """Give a screen that is not shown yet this compositor."""
     screen._compositor = DirtyCompositor()
 
