@@ -12,7 +12,7 @@ from app.screens.engine_view.pixels import CHAT, CURSOR, LIMIT
 from app.screens.engine_view.screen import EngineView
 from app.widgets.tab_bar import TabItem
 from engine import DeviceUse, SequenceDetail, TickRecord
-from tests.app.driving import plain, ready, say, wait_until
+from tests.app.driving import plain, ready, say, shown_answer, wait_until
 from tests.app.widgets.test_panel import SEQUENCE, text_of
 from tests.support.fakes import STATS
 
@@ -80,6 +80,21 @@ async def test_a_key_opens_it_and_closes_it_and_escape_too(make_app, engine, key
         await pilot.press("escape")
         await wait_until(pilot, lambda: app.screen is screen)
         assert all(generation.finished is None for generation in engine.generations), "nothing was stopped"
+
+
+async def test_what_came_while_it_was_open_is_there_afterwards(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await three_chats(pilot, engine)
+        await opened(pilot)
+        engine.generations[1].feed("and goes on ")
+        await wait_until(pilot, lambda: "goes on" in screen.active.conversation.last_answer().text)
+        await pilot.resize_terminal(140, 40)
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: "goes on" in shown_answer(screen.deck.transcript))
+        await wait_until(pilot, lambda: "Rain in March" in plain(screen.query_one("#panel")))
+        engine.generations[1].feed("and on")
+        await wait_until(pilot, lambda: "goes on and on" in shown_answer(screen.deck.transcript))
 
 
 async def test_enter_goes_to_the_chat_under_the_cursor(make_app, engine):
