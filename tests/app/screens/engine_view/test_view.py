@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,8 @@ from app.screens.engine_view.kv_map import KVMapView
 from app.screens.engine_view.pixels import CHAT, CURSOR, LIMIT
 from app.screens.engine_view.screen import EngineView
 from app.widgets.tab_bar import TabItem
-from engine import DeviceUse, SequenceDetail, TickRecord
+from engine import DeviceUse, ModelStats, SequenceDetail, TickRecord
+from engine.api.stats import KVGroupStats
 from tests.app.driving import plain, ready, say, shown_answer, wait_until
 from tests.app.widgets.test_panel import SEQUENCE, text_of
 from tests.support.fakes import STATS
@@ -217,3 +219,10 @@ def test_figures_fill_the_lines_that_there_are():
     lines = figures.figure_rows(STATS, None, 60, 2)
     assert len(lines) == 2 and "cpu · torch float32" in text_of(lines) and "GPU" not in text_of(lines)
     assert figures.figure_rows(STATS, None, 60, 0) == []
+    windows = tuple(KVGroupStats(window, 2048, 40_000_000, 0) for window in (0, 1024))
+    model = ModelStats("m", "m.gguf", 1, 2048, 8192, windows)
+    busy = replace(STATS, models=(model,), kv_bytes_host=120_000_000, tick_limit_ms=24.0, preemptions=2)
+    text = text_of(figures.figure_rows(busy, None, 70, 9))
+    for expected in ("12 of 24 ms", "40 MB for the last 1,024 tokens", "120 MB in host memory", "2 times"):
+        assert expected in text, text
+    assert all(len(line) <= 70 for line in text.splitlines())
