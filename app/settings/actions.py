@@ -41,7 +41,7 @@ ACTIONS: tuple[Action, ...] = (
         "Engine view",
         "f12,alt+k",
         "View",
-        "A map of context memory, the last ticks, what each chat costs; also Alt+K",
+        "A map of context memory, the last ticks, what each chat costs",
     ),
     Action("toggle_panel", "Live panel", "f3", "View", "Show or hide what the engine is doing"),
     Action("stop", "Stop", "escape", "Answer", "Stop the answer and keep what is there", palette=False),

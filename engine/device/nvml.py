@@ -28,8 +28,12 @@ def device_use(device: torch.device) -> DeviceUse | None:
     library = _library()
     if library is None:
         return None
-    properties = torch.cuda.get_device_properties(device)
-    return read_use(library, f"GPU-{properties.uuid}")
+    try:
+        return read_use(library, f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+    except (AttributeError, RuntimeError) as error:
+        # An older driver lacks a function, another kind of GPU its name; a device may be lost.
+        log.info("the driver's library tells nothing of %s: %s", device, error)
+        return None
 
 
 def read_use(library: ctypes.CDLL, uuid: str) -> DeviceUse | None:

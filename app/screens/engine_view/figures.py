@@ -22,6 +22,8 @@ def figure_rows(stats: EngineStats, use: DeviceUse | None, width: int, most: int
         f"writing {stats.decode_tok_s:.0f}/s, reading {stats.prefill_tok_s:.0f}/s",
         f"program {size_text(stats.process_bytes)}",
     ]
+    groups = [group for model in stats.models for group in model.kv_groups if group.window]
+    parts += [f"{size_text(g.bytes_used)} for the last {g.window:,} tokens" for g in groups if g.bytes_used]
     if stats.kv_bytes_host:
         parts.append(f"{size_text(stats.kv_bytes_host)} in host memory")
     if stats.preemptions:

@@ -1,8 +1,10 @@
 """What a GPU's driver tells, by a library that stands for it."""
 
+import pytest
 import torch
 
 from engine.api.detail import DeviceUse
+from engine.device import nvml
 from engine.device.nvml import device_use, read_use
 
 KNOWN, UNKNOWN = 0, 3
@@ -35,3 +37,13 @@ def test_what_the_driver_does_not_tell_is_not_made_up():
     assert read_use(Library(memory=UNKNOWN), "GPU-1") == DeviceUse(None, None, 312.5)
     assert read_use(Library(), "GPU-2") is None
     assert device_use(torch.device("cpu")) is None
+
+
+@pytest.mark.parametrize("error", [AttributeError("no uuid"), RuntimeError("device lost")], ids=str)
+def test_a_driver_that_cannot_be_asked_is_none(monkeypatch, error):
+    def properties(device):
+        raise error
+
+    monkeypatch.setattr(nvml, "_library", Library)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+    assert device_use(torch.device("cuda", 0)) is None

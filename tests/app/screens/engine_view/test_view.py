@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -11,8 +12,9 @@ from app.screens.engine_view.kv_map import KVMapView
 from app.screens.engine_view.pixels import CHAT, CURSOR, LIMIT
 from app.screens.engine_view.screen import EngineView
 from app.widgets.tab_bar import TabItem
-from engine import DeviceUse, SequenceDetail, TickRecord
-from tests.app.driving import plain, ready, say, wait_until
+from engine import DeviceUse, ModelStats, SequenceDetail, TickRecord
+from engine.api.stats import KVGroupStats
+from tests.app.driving import plain, ready, say, shown_answer, wait_until
 from tests.app.widgets.test_panel import SEQUENCE, text_of
 from tests.support.fakes import STATS
 
@@ -80,6 +82,21 @@ async def test_a_key_opens_it_and_closes_it_and_escape_too(make_app, engine, key
         await pilot.press("escape")
         await wait_until(pilot, lambda: app.screen is screen)
         assert all(generation.finished is None for generation in engine.generations), "nothing was stopped"
+
+
+async def test_what_came_while_it_was_open_is_there_afterwards(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await three_chats(pilot, engine)
+        await opened(pilot)
+        engine.generations[1].feed("and goes on ")
+        await wait_until(pilot, lambda: "goes on" in screen.active.conversation.last_answer().text)
+        await pilot.resize_terminal(140, 40)
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: "goes on" in shown_answer(screen.deck.transcript))
+        await wait_until(pilot, lambda: "Rain in March" in plain(screen.query_one("#panel")))
+        engine.generations[1].feed("and on")
+        await wait_until(pilot, lambda: "goes on and on" in shown_answer(screen.deck.transcript))
 
 
 async def test_enter_goes_to_the_chat_under_the_cursor(make_app, engine):
@@ -202,3 +219,10 @@ def test_figures_fill_the_lines_that_there_are():
     lines = figures.figure_rows(STATS, None, 60, 2)
     assert len(lines) == 2 and "cpu · torch float32" in text_of(lines) and "GPU" not in text_of(lines)
     assert figures.figure_rows(STATS, None, 60, 0) == []
+    windows = tuple(KVGroupStats(window, 2048, 40_000_000, 0) for window in (0, 1024))
+    model = ModelStats("m", "m.gguf", 1, 2048, 8192, windows)
+    busy = replace(STATS, models=(model,), kv_bytes_host=120_000_000, tick_limit_ms=24.0, preemptions=2)
+    text = text_of(figures.figure_rows(busy, None, 70, 9))
+    for expected in ("12 of 24 ms", "40 MB for the last 1,024 tokens", "120 MB in host memory", "2 times"):
+        assert expected in text, text
+    assert all(len(line) <= 70 for line in text.splitlines())
