@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from engine.core.tick_log import TickRecord
     from engine.engine import Engine, Model, device_rules
     from engine.footprint.device import free_memory
-    from engine.footprint.fit import Advice, AdviceKind, Fit, Room, Verdict, fit
+    from engine.footprint.fit import Advice, AdviceKind, Fit, Verdict, fit
+    from engine.footprint.kv_choice import Room
     from engine.footprint.rules import DeviceRules
     from engine.footprint.shape import Footprint
     from engine.model.architectures import Architecture, architectures
@@ -125,7 +126,7 @@ _HOMES = {
     "Prompt": "engine.templates.turns",
     "Request": "engine.api.request",
     "RequestError": "engine.api.errors",
-    "Room": "engine.footprint.fit",
+    "Room": "engine.footprint.kv_choice",
     "SamplingParams": "engine.api.request",
     "SequenceState": "engine.api.stats",
     "SequenceStats": "engine.api.stats",

@@ -191,7 +191,12 @@ class Engine:
             self._loop.call(self._loop.models.make_room)
 
     def _load_options(self) -> LoadOptions:
-        return LoadOptions(self._ops, self._most_kv(), self._make_room, self._holders)
+        return LoadOptions(self._ops, self._most_kv(), self._make_room, self._holders, self._cached_kv)
+
+    def _cached_kv(self) -> int:
+        """Of a GPU's memory; KV beside a limit is none of what is counted as taken."""
+        counted = self._ops.runs_ahead and self._options.vram_limit_bytes is None
+        return self.stats().kv_bytes_cached if counted else 0
 
     def _holders(self) -> Holders:
         """Who has memory that a model to be loaded could have."""

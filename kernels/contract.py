@@ -15,14 +15,10 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from kernels.quant.formats import GGMLType
+from kernels.quant.formats import GGMLType, KVFormat
 from kernels.quant.stored import StoredBytes, bytes_of
 
 Pairing = Literal["adjacent", "halves"]
-KVFormat = Literal["float32", "float16", "bfloat16", "q8_0"]
-"""Element type of the KV; "q8_0" is int8 with a float16 scale for each `KV_GROUP` values."""
-KV_GROUP = 32
-"""Consecutive values of a head that share a scale of q8_0."""
 Activation = Literal["silu", "gelu", "relu2", "swiglu_oai"]
 """Of a feed-forward part; "gelu" is its tanh form, "relu2" the square of what is above 0.
 

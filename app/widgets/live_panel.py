@@ -174,6 +174,7 @@ def total_rows(stats: EngineStats | None, width: int) -> list[Row]:
         head,
         ((" ", ""), *bar(width - 2, [(used, "used"), (cached, "cached")])),
         pair(legend, ((f"{stats.kv_dtype} ", "faint"),), width),
+        *_kv_rows(stats, width),
         *host,
         (),
         _numbers(("rows", f"{stats.rows}"), ("tick", _tick_text(stats)), width),
@@ -184,6 +185,12 @@ def total_rows(stats: EngineStats | None, width: int) -> list[Row]:
         (),
         ((" " + fit(f"{stats.device} · {stats.kernels}", width - 1), "faint"),),
     ]
+
+
+def _kv_rows(stats: EngineStats, width: int) -> list[Row]:
+    """Why models' KV is narrower than it could be."""
+    notes = dict.fromkeys(f"KV {model.kv_dtype}: {model.kv_note}" for model in stats.models if model.kv_note)
+    return [((" " + fit(note, width - 1), "dim"),) for note in notes]
 
 
 def _window_rows(stats: EngineStats) -> list[Row]:

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.api.errors import ModelFileError, UnsupportedModelError
@@ -20,11 +20,15 @@ from engine.device.memory import (
     kv_room,
     return_freed_memory,
 )
+from engine.footprint.device import rules_of
+from engine.footprint.kv_choice import KVChoice, Room, choose_kv
+from engine.footprint.shape import read_footprint
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.gguf.labels import quantization_label
 from engine.model.config import read_config
 from engine.model.decoder import Decoder
 from engine.model.spec import ModelConfig
+from engine.model.tensors import check_tensors
 from engine.model.weights import Progress, load_weights
 from engine.runner.base import Runner
 from engine.runner.eager_runner import EagerRunner
@@ -32,6 +36,7 @@ from engine.runner.model_kv import pool_bytes, window_sizes
 from engine.templates.chat_template import ChatTemplate
 from engine.tokenizer.tokenizer import Tokenizer
 from kernels.contract import Operations
+from kernels.quant.formats import KVFormat
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +54,9 @@ class ModelInfo:
     size_bytes: int
     weight_bytes: int
     weight_dtype: str
-    kv_dtype: str
+    kv_dtype: KVFormat
+    kv_note: str
+    """Why its KV is not of a wider type; empty where it is as wide as it may be."""
     kv_bytes_per_token: int
 
 
@@ -60,6 +67,7 @@ class ModelOrigin:
     key: int
     path: Path
     context_length: int
+    kv: KVChoice
     salt: bytes
     tokenizer: Tokenizer
     template: ChatTemplate
@@ -91,7 +99,10 @@ class ResidentModel:
     @property
     def origin(self) -> ModelOrigin:
         """How to load it again."""
-        return ModelOrigin(self.key, self.path, self.context_length, self.salt, self.tokenizer, self.template)
+        kv = KVChoice(self.info.kv_dtype, self.info.kv_note)
+        return ModelOrigin(
+            self.key, self.path, self.context_length, kv, self.salt, self.tokenizer, self.template
+        )  # fmt: skip
 
     def open_blocks(self, budget: KVBudget, chunk: int, *, debug: bool) -> BlockManager:
         """Start with empty KV blocks; on the engine's thread, which owns the budget.
@@ -124,6 +135,10 @@ class LoadOptions:
     """Called with the bytes that weights will need, so that cached KV can give way."""
     holders: Callable[[], Holders] = Holders
     """Who has memory that closing something would free."""
+    cached_kv: Callable[[], int] = lambda: 0
+    """Bytes of cached KV that would give way to the model's."""
+    kv: KVChoice | None = None
+    """Element type of its KV; None: by the memory that there is."""
 
 
 def build_model(
@@ -159,8 +174,10 @@ def _build(
     need: Need,
     progress: Progress,
 ) -> ResidentModel:
-    ops, path = options.ops, file.path
-    config = read_config(file, context_length)
+    path, config = file.path, read_config(file, context_length)
+    check_tensors(file, config)
+    kv = options.kv or _choose_kv(file, config, options)
+    ops = options.ops.with_kv(kv.kv_format)
     _check_attention(file, config, ops)
     tokenizer = Tokenizer.from_gguf(file)
     sizes = pool_bytes(ops, config)
@@ -172,7 +189,8 @@ def _build(
     # By now the process that compiles it has started.
     template = ChatTemplate.from_gguf(file, tokenizer)
     file.check_unchanged()
-    info = _info(file, config, need.parameters, weights.nbytes, sum(sizes) // ops.block_size, ops)
+    options.ops.host_gb_s = ops.host_gb_s
+    info = _info(file, config, need.parameters, weights.nbytes, sum(sizes) // ops.block_size, ops, kv)
     length = config.context_length
     pages = _pool_pages(path.name, length, sizes, options)
     runner = _make_runner(Decoder(config, weights, ops), pages, length, tokenizer)
@@ -206,7 +224,8 @@ def rebuild_model(origin: ModelOrigin, options: LoadOptions, progress: Progress)
 
     Tokenizer and template stay, since handles and running answers have them.
     """
-    made = build_model(origin.key, origin.path, origin.context_length, options, progress)
+    same = replace(options, kv=origin.kv)
+    made = build_model(origin.key, origin.path, origin.context_length, same, progress)
     if made.salt != origin.salt:
         made.runner.close()
         raise ModelFileError(f"{origin.path}: the file has changed since it was loaded; restart the program")
@@ -222,6 +241,12 @@ def _check_attention(file: GGUFFile, config: ModelConfig, ops: Operations) -> No
     except ValueError as error:
         key = f"{config.architecture}.attention.key_length"
         raise UnsupportedModelError(f"{file.path}: {key}: {error}.") from None
+
+
+def _choose_kv(file: GGUFFile, config: ModelConfig, options: LoadOptions) -> KVChoice:
+    """By what weights and context take of what is free."""
+    room = Room(free_bytes(options.ops.device) + options.cached_kv(), options.kv_budget_bytes)
+    return choose_kv(read_footprint(file, config), rules_of(options.ops), room)
 
 
 def _need(file: GGUFFile, ops: Operations) -> Need:
@@ -284,7 +309,13 @@ def _parameters(file: GGUFFile) -> int:
 
 
 def _info(
-    file: GGUFFile, config: ModelConfig, parameters: int, weight_bytes: int, kv_bytes: int, ops: Operations
+    file: GGUFFile,
+    config: ModelConfig,
+    parameters: int,
+    weight_bytes: int,
+    kv_bytes: int,
+    ops: Operations,
+    kv: KVChoice,
 ) -> ModelInfo:
     return ModelInfo(
         architecture=config.architecture,
@@ -293,7 +324,8 @@ def _info(
         size_bytes=file.size_bytes,
         weight_bytes=weight_bytes,
         weight_dtype=ops.weight_format,
-        kv_dtype=ops.kv_format,
+        kv_dtype=kv.kv_format,
+        kv_note=kv.note,
         kv_bytes_per_token=kv_bytes,
     )
 

@@ -24,6 +24,7 @@ def rules_of(ops: "Operations") -> DeviceRules:
         kv_format=ops.kv_format,
         block_size=ops.block_size,
         gpu=gpu,
+        kv_choices=ops.kv_choices,
     )
 
 

@@ -136,7 +136,12 @@ def _launch(
         FAST=has_ptx(layer.values),
         WIDTH=SUM_WIDTH,
         num_warps=WARPS if shape.head_dim <= LONG_HEAD else 2 * WARPS,
-        num_stages=_stages(shape, 4 if tables.num_decode >= MANY_ROWS else 3, gpu_of(out.values).shared),
+        num_stages=_stages(
+            shape,
+            4 if tables.num_decode >= MANY_ROWS else 3,
+            gpu_of(out.values).shared,
+            max(2, layer.values.itemsize),
+        ),
         **early(layer.values),
         **_options(shape),
     )
@@ -147,9 +152,9 @@ def _tile(shape: AttentionShape) -> int:
     return min(shape.block_size, max(LEAST_TILE, TILE_VALUES // padded_dim(shape.head_dim)))
 
 
-def _stages(shape: AttentionShape, wanted: int, shared: int) -> int:
+def _stages(shape: AttentionShape, wanted: int, shared: int, itemsize: int = 2) -> int:
     """Tiles of keys and values on their way at once."""
-    return max(1, min(wanted, (shared - SPARE) // (4 * _tile(shape) * padded_dim(shape.head_dim))))
+    return max(1, min(wanted, (shared - SPARE) // (2 * itemsize * _tile(shape) * padded_dim(shape.head_dim))))
 
 
 def _options(shape: AttentionShape) -> dict[str, Any]:

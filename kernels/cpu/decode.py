@@ -7,7 +7,6 @@ import torch
 from llvmlite import ir
 from torch import Tensor
 
-from kernels.contract import KVFormat
 from kernels.cpu.compiler import (
     F32,
     I32,
@@ -23,6 +22,7 @@ from kernels.cpu.compiler import (
 )
 from kernels.cpu.kv_lines import Lines
 from kernels.cpu.norm import inverse_length
+from kernels.quant.formats import KVFormat
 from kernels.reference.paged_kv import PagedKV
 
 _HIDDEN = -1e30

@@ -2,8 +2,8 @@
 
 from llvmlite import ir
 
-from kernels.contract import KV_GROUP, KVFormat
 from kernels.cpu.compiler import F32, I8, I16, INTS, LANES, SHORTS, VECTOR, Emitter, Value
+from kernels.quant.formats import KV_GROUP, KVFormat
 
 _HALF = ir.HalfType()
 _HALVES = ir.VectorType(_HALF, LANES)

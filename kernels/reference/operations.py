@@ -6,10 +6,10 @@ all rows of a pass, float32 or bfloat16 weights by what the processor multiplies
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -19,7 +19,6 @@ from kernels.contract import (
     Activation,
     Branch,
     ExpertMatrices,
-    KVFormat,
     LayerAttention,
     Pairing,
     PassLayout,
@@ -29,7 +28,7 @@ from kernels.contract import (
 )
 from kernels.cuda.link_probe import host_gb_s
 from kernels.quant.dequant import dequantize
-from kernels.quant.formats import FORMATS, GGMLType
+from kernels.quant.formats import FORMATS, GGMLType, KVFormat
 from kernels.reference import paged_kv
 from kernels.reference.attention import AttentionPlan, attend, plan_attention
 from kernels.reference.dense_linear import DenseLinear, apply_dense, make_dense
@@ -46,8 +45,6 @@ _KV_CHOICES: dict[torch.dtype, tuple[KVFormat, ...]] = {
 
 DENSE_EMBEDDING_BYTES = 64 << 20
 """Embeddings up to this size are kept as float32; larger ones stay quantised, rows read on demand."""
-
-Choice = TypeVar("Choice")
 
 
 @dataclass(slots=True)
@@ -118,11 +115,13 @@ class TorchOperations:
     def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:
         """Raise ValueError naming an option that is not one of its choices."""
         self.device = device
-        self.weight_dtype = _choose("weight_dtype", weight_dtype, WEIGHT_DTYPES) or fastest_weight_dtype(
-            device
-        )
-        named = _choose("kv_dtype", kv_dtype, {one: one for one in paged_kv.KV_DTYPES})
-        self.kv_choices = _KV_CHOICES[self.weight_dtype] if named is None else (named,)
+        if weight_dtype not in ("auto", *WEIGHT_DTYPES):
+            raise ValueError(f"weight_dtype: '{weight_dtype}' is not one of auto, {', '.join(WEIGHT_DTYPES)}")
+        self.weight_dtype = WEIGHT_DTYPES.get(weight_dtype) or fastest_weight_dtype(device)
+        if kv_dtype not in ("auto", *paged_kv.KV_DTYPES):
+            raise ValueError(f"kv_dtype: '{kv_dtype}' is not one of auto, {', '.join(paged_kv.KV_DTYPES)}")
+        named = [one for one in paged_kv.KV_DTYPES if one == kv_dtype]
+        self.kv_choices = tuple(named) or _KV_CHOICES[self.weight_dtype]
         self.kv_format: KVFormat = self.kv_choices[0]
         self.block_size = block_size
         self.weight_format = str(self.weight_dtype).removeprefix("torch.")
@@ -392,11 +391,3 @@ def _norm(x: Tensor, norm: NormWeight) -> Tensor:
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     normed = torch.div(x, torch.hypot(length, norm.eps_length)).mul_(norm.scaled)
     return normed if norm.bias is None else normed.add_(norm.bias)
-
-
-def _choose(option: str, name: str, choices: Mapping[str, Choice]) -> Choice | None:
-    if name == "auto":
-        return None
-    if name not in choices:
-        raise ValueError(f"{option}: '{name}' is not one of auto, {', '.join(choices)}")
-    return choices[name]

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.contract import KV_GROUP, KVFormat
+from kernels.quant.formats import KV_GROUP, KVFormat
 
 KV_DTYPES: dict[KVFormat, torch.dtype] = {
     "float32": torch.float32,

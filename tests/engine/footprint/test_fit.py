@@ -10,7 +10,8 @@ from engine.core import model_loader
 from engine.device import free_memory, memory
 from engine.device.fit_advice import LOAD_MARGIN
 from engine.engine import Engine, device_rules
-from engine.footprint.fit import SLOTS_PER_CONTEXT, AdviceKind, Room, Verdict, fit
+from engine.footprint.fit import SLOTS_PER_CONTEXT, AdviceKind, Verdict, fit
+from engine.footprint.kv_choice import Room
 from engine.footprint.rules import DeviceRules, Holding, kv_bytes, weight_bytes
 from engine.footprint.shape import Experts, Footprint, KVLayers, Linear, Matrix
 from kernels.quant.formats import GGMLType
@@ -86,8 +87,6 @@ def test_narrow_kv_and_a_shorter_context_are_named_where_they_are_enough():
     assert 4096 < tokens < 5504 and tokens % 64 == 0
     assert kv_bytes(model(), GPU, tokens) <= (700 << 20) * 0.94 < kv_bytes(model(), GPU, tokens + 64)
     assert AdviceKind.KV_TYPE not in advice(model(), replace(GPU, kv_format="q8_0"), weights + (400 << 20))
-    odd = replace(model(), kv=(KVLayers(32, 0, 8, 136),))
-    assert AdviceKind.KV_TYPE not in advice(odd, GPU, weights + (700 << 20))
 
 
 def test_the_largest_quantisation_that_fits_is_named():
@@ -107,7 +106,10 @@ def test_on_a_cpu_a_smaller_quantisation_helps_experts_alone():
 def test_an_engine_and_its_options_tell_the_same_rules():
     with Engine("cpu", weight_dtype="float32") as engine:
         assert engine.rules == device_rules(EngineOptions("cpu", weight_dtype="float32"))
-    assert engine.rules == DeviceRules("cpu", engine.rules.title, Holding.QUANTS, 4, "float32", 32)
+    choices = ("float32", "float16", "q8_0")
+    assert engine.rules == DeviceRules(
+        "cpu", engine.rules.title, Holding.QUANTS, 4, "float32", 32, kv_choices=choices
+    )
 
 
 class Driver:

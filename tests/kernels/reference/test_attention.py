@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.contract import KVFormat, PassLayout
+from kernels.contract import PassLayout
+from kernels.quant.formats import KVFormat
 from kernels.reference.attention import GATHER_LIMIT, attend, plan_attention
 from kernels.reference.paged_kv import make_paged_kv
 

@@ -15,7 +15,7 @@ from engine.api.errors import UnsupportedModelError
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine
 from engine.runner import cuda_graph, graph_runner
-from kernels.triton_operations import KV_FORMATS, TritonOperations
+from kernels.triton_operations import TritonOperations
 from tests.support.goldens import nmse
 from tests.support.tiny_gguf import make_tiny
 
