@@ -79,11 +79,11 @@ class ModelStats:
     kv_bytes_per_token: int
     """Of a token that all layers see."""
     context_length: int
+    kv_groups: tuple[KVGroupStats, ...] = ()
+    """Layers that see everything first, then by the size of their window."""
     kv_dtype: str = ""
     kv_note: str = ""
     """Why its KV is not of a wider type, such as "float16 would hold 5,100 tokens"."""
-    kv_groups: tuple[KVGroupStats, ...] = ()
-    """Layers that see everything first, then by the size of their window."""
 
 
 @dataclass(frozen=True, slots=True)
