@@ -82,6 +82,8 @@ class Engine:
         self._options = chosen
         if chosen.vram_limit_bytes is not None and self._ops.device.type == "cuda":
             limit_device(self._ops.device, chosen.vram_limit_bytes)
+        self._scratch_bytes = 0
+        """Of the longest pass of any model so far."""
         self._cpu_budget_bytes = 0 if self._ops.runs_ahead else default_kv_budget(self._ops.device)
         config = SchedulerConfig(
             tick_factor=chosen.tick_factor,
@@ -130,6 +132,7 @@ class Engine:
 
     def _load(self, file: Path, context_length: int | None, progress: Progress) -> "Model":
         resident = build_model(next(self._model_keys), file, context_length, self._load_options(), progress)
+        self._scratch_bytes = max(self._scratch_bytes, resident.runner.scratch_bytes)
         try:
             if not self._loop.stats().models:
                 freeze_garbage()
@@ -177,7 +180,7 @@ class Engine:
             return self._options.kv_budget_bytes
         if self._ops.device.type != "cuda":
             return self._cpu_budget_bytes
-        return device_kv_budget(self._ops.device, held)
+        return device_kv_budget(self._ops.device, held, self._scratch_bytes)
 
     def _most_kv(self) -> int:
         """Bytes that KV could take if no weights were there."""

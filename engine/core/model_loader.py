@@ -22,6 +22,7 @@ from engine.device.memory import (
 )
 from engine.footprint.device import rules_of
 from engine.footprint.kv_choice import KVChoice, Room, choose_kv
+from engine.footprint.scratch import longest_pass
 from engine.footprint.shape import read_footprint
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.gguf.labels import quantization_label
@@ -86,6 +87,8 @@ class ResidentModel:
     tokenizer: Tokenizer
     template: ChatTemplate
     runner: Runner
+    longest_pass: int
+    """Most prompt tokens of a pass that memory allows; 0: any."""
     pool_bytes: list[int]
     """Of a KV block, then of a page of each window."""
     pool_pages: list[int]
@@ -193,7 +196,8 @@ def _build(
     info = _info(file, config, need.parameters, weights.nbytes, sum(sizes) // ops.block_size, ops, kv)
     length = config.context_length
     pages = _pool_pages(path.name, length, sizes, options)
-    runner = _make_runner(Decoder(config, weights, ops), pages, length, tokenizer)
+    longest = _longest_pass(file, config, ops)
+    runner = _make_runner(Decoder(config, weights, ops), pages, length, tokenizer, longest)
     warnings = [text for text in (tokenizer.warning, template.warning) if text]
     resident = ResidentModel(
         key=key,
@@ -205,6 +209,7 @@ def _build(
         tokenizer=tokenizer,
         template=template,
         runner=runner,
+        longest_pass=longest,
         pool_bytes=sizes,
         pool_pages=pages,
         salt=_salt(file, config, ops),
@@ -261,12 +266,19 @@ def _need(file: GGUFFile, ops: Operations) -> Need:
     )
 
 
-def _make_runner(decoder: Decoder, pages: list[int], length: int, tokenizer: Tokenizer) -> Runner:
+def _longest_pass(file: GGUFFile, config: ModelConfig, ops: Operations) -> int:
+    """Most prompt tokens of a pass beside weights that are loaded."""
+    return longest_pass(read_footprint(file, config), rules_of(ops), free_bytes(ops.device))
+
+
+def _make_runner(
+    decoder: Decoder, pages: list[int], length: int, tokenizer: Tokenizer, longest: int
+) -> Runner:
     if not decoder.ops.runs_ahead:
         return EagerRunner(decoder, pages)
     from engine.runner.graph_runner import GraphRunner
 
-    return GraphRunner(decoder, pages, length, tokenizer.eog_ids)
+    return GraphRunner(decoder, pages, length, tokenizer.eog_ids, longest)
 
 
 def _begin_to_compile(config: ModelConfig, ops: Operations) -> None:

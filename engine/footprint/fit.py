@@ -7,6 +7,7 @@ from enum import StrEnum
 from engine.device.fit_advice import BITS, LOAD_MARGIN
 from engine.footprint.kv_choice import Room, choose_kv, kv_room
 from engine.footprint.rules import DeviceRules, Holding, kv_bytes, weight_bytes
+from engine.footprint.scratch import longest_pass, scratch_bytes
 from engine.footprint.shape import Experts, Footprint, Linear, Matrix
 from kernels.quant.formats import FORMATS, GGMLType, KVFormat
 
@@ -75,11 +76,11 @@ class Fit:
     chat_bytes: int
     """KV of one of them."""
     chats_that_fit: int
+    advice: tuple[Advice, ...] = ()
     kv_format: str = ""
     """Element type of the KV."""
     kv_note: str = ""
     """Why it is not a wider one."""
-    advice: tuple[Advice, ...] = ()
 
 
 def fit(
@@ -100,17 +101,18 @@ def fit(
 
 def _fit(footprint: Footprint, rules: DeviceRules, room: Room, context: int, chats: int) -> Fit:
     weights, chat = weight_bytes(footprint, rules), kv_bytes(footprint, rules, context)
-    fitting = min(
-        max(0, kv_room(weights, rules, room)) // chat, SLOTS_PER_CONTEXT * footprint.context_length // context
-    )
+    most = SLOTS_PER_CONTEXT * footprint.context_length // context
+    fitting = min(max(0, kv_room(footprint, rules, room)) // chat, most)
     verdict = Verdict.FITS if fitting >= chats else Verdict.FEWER
     if room.free_bytes is None:
         verdict = Verdict.UNKNOWN
     elif weights + LOAD_MARGIN > room.free_bytes:
         verdict, fitting = Verdict.TOO_LARGE, 0
+    longest = longest_pass(footprint, rules, (room.free_bytes or 0) - weights)
+    scratch = max(LOAD_MARGIN, scratch_bytes(footprint, rules, longest))
     return Fit(
-        verdict, weights, chats * chat, LOAD_MARGIN, room.free_bytes, context, chats, chat, fitting,
-        rules.kv_format,
+        verdict, weights, chats * chat, scratch, room.free_bytes, context, chats, chat, fitting,
+        kv_format=rules.kv_format,
     )  # fmt: skip
 
 

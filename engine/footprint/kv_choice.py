@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from engine.device.fit_advice import DEVICE_KV_SHARE, KV_SHARE, LOAD_MARGIN
 from engine.footprint.rules import DeviceRules, kv_bytes, weight_bytes
+from engine.footprint.scratch import longest_pass, scratch_bytes
 from engine.footprint.shape import Footprint
 from kernels.quant.formats import KVFormat
 
@@ -33,7 +34,7 @@ class KVChoice:
 def choose_kv(footprint: Footprint, rules: DeviceRules, room: Room) -> KVChoice:
     """The first of the rules' choices that leaves room enough beside the weights; else the smallest."""
     first, *others = rules.kv_choices
-    chosen, nbytes = KVChoice(first), kv_room(weight_bytes(footprint, rules), rules, room)
+    chosen, nbytes = KVChoice(first), kv_room(footprint, rules, room)
     if room.free_bytes is None:
         return chosen
     for smaller in others:
@@ -45,13 +46,14 @@ def choose_kv(footprint: Footprint, rules: DeviceRules, room: Room) -> KVChoice:
     return chosen
 
 
-def kv_room(weights: int, rules: DeviceRules, room: Room) -> int:
+def kv_room(footprint: Footprint, rules: DeviceRules, room: Room) -> int:
     """As `engine.device.memory` and the engine's options divide memory."""
     if room.free_bytes is None:
         return 0
-    left, budget = room.free_bytes - weights, room.kv_budget_bytes
+    left, budget = room.free_bytes - weight_bytes(footprint, rules), room.kv_budget_bytes
     if rules.on_gpu:
-        share = int(left * DEVICE_KV_SHARE)
+        scratch = scratch_bytes(footprint, rules, longest_pass(footprint, rules, left))
+        share = max(0, int((left - scratch) * DEVICE_KV_SHARE))
         return share if budget is None else min(budget, share)
     if budget is None:
         budget = int(room.free_bytes * KV_SHARE)

@@ -43,13 +43,16 @@ class DeviceRules:
     kv_choices: tuple[KVFormat, ...] = ()
     """What `kv_format` may become for one model, the best first; it alone where nothing is given."""
 
+    pass_tokens: int = 0
+    """Most tokens of a pass whose scratch is a GPU's; 0 where scratch is not counted."""
+
     def __post_init__(self) -> None:
         if not self.kv_choices:
             object.__setattr__(self, "kv_choices", (self.kv_format,))
 
     def as_data(self) -> dict[str, Any]:
         """Itself as JSON can hold it, for `from_data`."""
-        return asdict(self)
+        return asdict(self) | {"kv_choices": list(self.kv_choices)}
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> "DeviceRules":

@@ -37,6 +37,8 @@ class Experts(NamedTuple):
     down: Matrix
     hidden: int
     size: int
+    used: int = 1
+    """Of a token."""
 
 
 class KVLayers(NamedTuple):
@@ -114,8 +116,10 @@ def _linear(data: list[Any]) -> Linear:
 
 
 def _experts(data: list[Any]) -> Experts:
-    experts, gate_up, down, hidden, size = data
-    return Experts(int(experts), tuple(map(_matrix, gate_up)), _matrix(down), int(hidden), int(size))
+    experts, gate_up, down, hidden, size, used = data
+    return Experts(
+        int(experts), tuple(map(_matrix, gate_up)), _matrix(down), int(hidden), int(size), int(used)
+    )  # fmt: skip
 
 
 def _count_layer(counted: "_Counted", prefix: str, layer: LayerSpec, hidden: int) -> None:
@@ -141,7 +145,7 @@ def _count_experts(counted: "_Counted", prefix: str, experts: ExpertsSpec, hidde
     counted.linear([Rows(f"{prefix}.ffn_gate_inp", experts.count)], hidden)
     gate_up = tuple(counted.stack(name) for name in names)
     down = counted.stack(f"{prefix}.ffn_down_exps")
-    counted.experts[Experts(experts.count, gate_up, down, hidden, experts.size)] += 1
+    counted.experts[Experts(experts.count, gate_up, down, hidden, experts.size, experts.used)] += 1
 
 
 class _Counted:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.device.fit_advice import DEVICE_KV_SHARE
 from engine.engine import Engine
 from engine.footprint.fit import fit
 from engine.footprint.kv_choice import KVChoice, Room, choose_kv
@@ -42,9 +43,10 @@ def test_the_tokens_that_are_told_are_what_the_wider_type_would_hold():
 
 
 def test_room_is_what_weights_leave():
-    weights, chats = weight_bytes(model(), GPU), 4 * kv_bytes(model(), GPU, 8000)
-    assert choose_kv(model(), GPU, Room(weights + int(chats / 0.94) + 1)).kv_format == "float16"
-    assert choose_kv(model(), GPU, Room(weights + int(chats / 0.94) - (1 << 20))).kv_format == "q8_0"
+    weights = weight_bytes(model(), GPU)
+    enough = weights + int(4 * kv_bytes(model(), GPU, 8000) / DEVICE_KV_SHARE)
+    assert choose_kv(model(), GPU, Room(enough + 1)).kv_format == "float16"
+    assert choose_kv(model(), GPU, Room(enough - (1 << 20))).kv_format == "q8_0"
     assert choose_kv(model(), GPU, Room(weights)).note == "float16 would hold 0 tokens"
 
 
