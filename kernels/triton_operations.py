@@ -49,6 +49,9 @@ from kernels.quant.formats import FORMATS, GGMLType, KVFormat
 LARGEST_HEAD = 512 if torch.version.hip is None else 256
 """Tiles of longer heads do not fit into shared memory, of which AMD's GPUs have less."""
 
+LARGEST_WIDE_HEAD = 256
+"""Products of longer float32 heads do not fit into registers."""
+
 BLOCK_SIZE = 64
 """Tokens of a KV block: one tile of the attention loop, so one page number is read for each."""
 
@@ -178,6 +181,8 @@ class TritonOperations:
         try:
             if head_dim > LARGEST_HEAD:
                 raise ValueError(f"attention of heads of {head_dim}, more than {LARGEST_HEAD}")
+            if head_dim > LARGEST_WIDE_HEAD and self.kv_format == "float32":
+                raise ValueError(f"float32 KV of heads of {head_dim}: choose another kv_dtype")
             AttentionShape(q_heads, kv_heads, head_dim, BLOCK_SIZE, 1.0)
         except ValueError as error:
             raise ValueError(

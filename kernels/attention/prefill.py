@@ -53,7 +53,7 @@ def attention_prefill(
     chunks = tables.context_lens.shape[0] - tables.num_decode
     if tokens <= 0 or chunks <= 0:
         return
-    large = tokens >= LONG and not batch_invariant
+    large = tokens >= LONG and not batch_invariant and q.dtype is not torch.float32
     rows = max(_rows(shape, large, _is_hopper(q)), triton.next_power_of_2(shape.groups))
     per_tile = rows // shape.groups
     # Every sequence, and the padding behind them, may have one tile that is not full.
@@ -75,7 +75,7 @@ def _launch(
     tiles: int,
     splits: int,
 ) -> None:
-    hopper = _is_hopper(q)
+    hopper, wide = _is_hopper(q), q.dtype is torch.float32
     scales = layer.values if layer.scales is None else layer.scales
     held = tiles * shape.kv_heads * splits * rows if splits > 1 else 0
     acc = torch.empty(held * padded_dim(shape.head_dim), device=q.device) if held else out.sums
@@ -103,9 +103,9 @@ def _launch(
         CAP=shape.score_cap,
         QUANTIZED=layer.scales is not None,
         FAST=has_ptx(layer.values),
-        TILE=_tile(shape),
-        num_warps=8 if rows >= 128 or not hopper or shape.head_dim > LONG_HEAD else 4,
-        num_stages=_stages(rows, shape, hopper, gpu_of(q).shared, q.itemsize),
+        TILE=_tile(shape, wide),
+        num_warps=8 if rows >= 128 or not hopper or shape.head_dim > LONG_HEAD or wide else 4,
+        num_stages=_stages(rows, shape, hopper, gpu_of(q).shared, wide),
         **options,
     )
     if splits > 1:
@@ -131,16 +131,16 @@ def _rows(shape: AttentionShape, large: bool, hopper: bool) -> int:
     return 128 if large and hopper else 64
 
 
-def _tile(shape: AttentionShape) -> int:
-    """Keys of one step of the loop."""
-    return min(shape.block_size, 32 if shape.head_dim > LONG_HEAD else 64)
+def _tile(shape: AttentionShape, wide: bool) -> int:
+    """Keys of one step of the loop; few of float32, whose products take more registers."""
+    return min(shape.block_size, 16 if wide else 32 if shape.head_dim > LONG_HEAD else 64)
 
 
-def _stages(rows: int, shape: AttentionShape, hopper: bool, shared: int, itemsize: int = 2) -> int:
+def _stages(rows: int, shape: AttentionShape, hopper: bool, shared: int, wide: bool) -> int:
     """Tiles of keys and values on their way at once: as many as shared memory holds, beside q on Hopper."""
-    line = itemsize * padded_dim(shape.head_dim)
+    line = (4 if wide else 2) * padded_dim(shape.head_dim)
     wanted, room = (3, shared - rows * line) if hopper else (2, min(shared, OTHER_SHARED))
-    return max(1, min(wanted, room // (2 * _tile(shape) * line)))
+    return max(1, min(wanted, room // (2 * _tile(shape, wide) * line)))
 
 
 def _is_hopper(tensor: Tensor) -> bool:

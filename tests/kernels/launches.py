@@ -102,13 +102,14 @@ def _attention() -> Iterator[Launch]:
         yield Launch(f"mixed attention {kv_format}", partial(_mixed, kv_format), slow=True, sibling=True)
         drafts = partial(_mixed, kv_format, VERIFY_TOKENS[-1])
         yield Launch(f"attention of drafts {kv_format}", drafts, slow=True, sibling=True)
-        name = f"{kv_format}, heads of {LONG_HEADS.head_dim}"
-        long_rope = partial(_rope, kv_format, shape=LONG_HEADS)
-        yield Launch(f"rope {name}", long_rope, sibling=other, target="sm_90")
-        long_decode = partial(_decode, kv_format, shape=LONG_HEADS)
-        yield Launch(f"decode attention {name}", long_decode, slow=True, sibling=other)
-        long_prefill = partial(_prefill, kv_format, 256, LONG_HEADS)
-        yield Launch(f"prefill attention {name}", long_prefill, slow=True, sibling=True)
+        if kv_format != "float32":
+            name = f"{kv_format}, heads of {LONG_HEADS.head_dim}"
+            long_rope = partial(_rope, kv_format, shape=LONG_HEADS)
+            yield Launch(f"rope {name}", long_rope, sibling=other, target="sm_90")
+            long_decode = partial(_decode, kv_format, shape=LONG_HEADS)
+            yield Launch(f"decode attention {name}", long_decode, slow=True, sibling=other)
+            long_prefill = partial(_prefill, kv_format, 256, LONG_HEADS)
+            yield Launch(f"prefill attention {name}", long_prefill, slow=True, sibling=True)
         for tokens in (256, 2048):
             name = f"prefill attention {kv_format}, {tokens} tokens"
             alike = other or tokens == 2048

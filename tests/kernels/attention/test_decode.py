@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from kernels.attention.decode import _stages, _tile, attend_decode, attention_decode, plan_decode
+from kernels.attention.decode import MANY_ROWS, _stages, _tile, attend_decode, attention_decode, plan_decode
 from kernels.attention.rope_append import rope_append
 from kernels.attention.shape import add_sums
 from kernels.kv.pages import TritonKV
@@ -200,9 +200,9 @@ def test_tiles_fit_into_shared_memory():
         shape = dataclasses.replace(LONG_HEADS, head_dim=dim)
         step = 4 * _tile(shape) * dim
         for shared in (64 << 10, 99 << 10, 163 << 10, 227 << 10):
-            stages = _stages(shape, 4, shared)
+            stages = _stages(shape, MANY_ROWS, shared)
             assert stages == 1 or stages * step < shared
-        assert _stages(shape, 4, 227 << 10) >= 3
+        assert _stages(shape, MANY_ROWS, 227 << 10) >= 3
 
 
 def test_fused_with_norms_of_values(device):
