@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from engine.core.tick_log import TickRecord
     from engine.engine import Engine, Model, device_rules
     from engine.footprint.device import free_memory, read_bandwidth
-    from engine.footprint.fit import Advice, AdviceKind, Fit, Room, Verdict, fit
+    from engine.footprint.fit import Advice, AdviceKind, Fit, Verdict, fit
+    from engine.footprint.kv_choice import Room
     from engine.footprint.outline import Outline
     from engine.footprint.rules import DeviceRules, read_bytes
     from engine.footprint.serving import serving
@@ -146,7 +147,7 @@ _HOMES = {
     "Prompt": "engine.templates.turns",
     "Request": "engine.api.request",
     "RequestError": "engine.api.errors",
-    "Room": "engine.footprint.fit",
+    "Room": "engine.footprint.kv_choice",
     "SamplingParams": "engine.api.request",
     "SequenceState": "engine.api.stats",
     "SequenceStats": "engine.api.stats",

@@ -87,6 +87,8 @@ class Engine:
         self._options = chosen
         if chosen.vram_limit_bytes is not None and self._ops.device.type == "cuda":
             limit_device(self._ops.device, chosen.vram_limit_bytes)
+        self._scratch_bytes = 0
+        """Of the longest pass of any model so far."""
         self._cpu_budget_bytes = 0 if self._ops.runs_ahead else default_kv_budget(self._ops.device)
         config = SchedulerConfig(
             tick_factor=chosen.tick_factor,
@@ -137,6 +139,7 @@ class Engine:
 
     def _load(self, file: Path, context_length: int | None, progress: Progress) -> "Model":
         resident = build_model(next(self._model_keys), file, context_length, self._load_options(), progress)
+        self._scratch_bytes = max(self._scratch_bytes, resident.runner.scratch_bytes)
         try:
             if not self._loop.stats().models:
                 freeze_garbage()
@@ -200,7 +203,7 @@ class Engine:
             return self._options.kv_budget_bytes
         if self._ops.device.type != "cuda":
             return self._cpu_budget_bytes
-        return device_kv_budget(self._ops.device, held)
+        return device_kv_budget(self._ops.device, held, self._scratch_bytes)
 
     def _most_kv(self) -> int:
         """Bytes that KV could take if no weights were there."""
@@ -214,8 +217,14 @@ class Engine:
             self._loop.call(self._loop.models.make_room)
 
     def _load_options(self) -> LoadOptions:
-        name_of = self._options.name_of
-        return LoadOptions(self._ops, self._most_kv(), self._make_room, self._holders, name_of)
+        return LoadOptions(
+            self._ops, self._most_kv(), self._make_room, self._holders, self._options.name_of, self._cached_kv
+        )
+
+    def _cached_kv(self) -> int:
+        """Of a GPU's memory; KV beside a limit is none of what is counted as taken."""
+        counted = self._ops.runs_ahead and self._options.vram_limit_bytes is None
+        return self.stats().kv_bytes_cached if counted else 0
 
     def _holders(self) -> Holders:
         """Who has memory that a model to be loaded could have."""

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from kernels.quant.formats import GGMLType
+from kernels.quant.formats import GGMLType, KVFormat
 from kernels.quant.stored import StoredBytes, bytes_of
 
 Pairing = Literal["adjacent", "halves"]
@@ -175,8 +175,10 @@ class Operations(Protocol):
     """Order of head dimensions that `attend` expects; the loader permutes rows to it."""
     weight_format: str
     """For people: how linear weights are held, e.g. "float32" or "as in the file"."""
-    kv_format: str
-    """For people: element type of the KV."""
+    kv_format: KVFormat
+    """Element type of the KV."""
+    kv_choices: tuple[KVFormat, ...]
+    """Those that `with_kv` may be asked for, the best first; one where an option names it."""
     block_size: int
     """Tokens of a KV block."""
     max_prefill_tokens: int
@@ -205,6 +207,10 @@ class Operations(Protocol):
 
     def expert_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
         """Memory that `make_experts` will hold for one of its matrices."""
+        ...
+
+    def with_kv(self, kv_format: KVFormat) -> "Operations":
+        """These operations for a model whose KV is of that type."""
         ...
 
     def kv_block_bytes(self, num_layers: int, kv_heads: int, head_dim: int) -> int:

@@ -21,15 +21,14 @@ def operations_for(
 
     device: "cpu", "cuda", … ; weight_dtype: "auto", "float32" or "bfloat16" (auto is probed on a CPU
     and keeps a file's own types on a GPU; the others compute in torch everywhere); kv_dtype: "auto",
-    "float32", "float16" or "bfloat16", and "q8_0" with a GPU's kernels; batch_independent: results that
-    no other row changes (batch-invariant kernels, which only a GPU has). Raises ValueError naming a bad
-    option.
+    "float32", "float16", "bfloat16" or "q8_0"; batch_independent: results that no other row changes
+    (batch-invariant kernels, which only a GPU has). Raises ValueError naming a bad option.
     """
     from kernels.reference.operations import TorchOperations
 
     place = torch.device("cuda", torch.cuda.current_device()) if device == "cuda" else torch.device(device)
     missing = ""
-    if place.type == "cuda" and weight_dtype == "auto" and kv_dtype != "float32":
+    if place.type == "cuda" and weight_dtype == "auto":
         try:
             _check_gpu(place)
             from kernels.triton_operations import TritonOperations
@@ -39,7 +38,7 @@ def operations_for(
             missing = f"every operation runs in torch: Triton cannot be used here ({error})"
     if batch_independent:
         raise ValueError(
-            "batch_independent: only a GPU's own kernels have it, with weight_dtype auto and no float32 KV"
+            "batch_independent: only a GPU's own kernels have it, with weight_dtype auto"
             f"{'; ' + missing if missing else ''}"
         )
     if place.type == "cpu":

@@ -4,9 +4,11 @@ Weights stay as the file has them (`kernels.planes.layout`), the residual stream
 activations are float16. Nothing here waits for the device, so that a whole pass can be captured.
 """
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -15,7 +17,7 @@ from kernels.attention.decode import attend_decode, attention_decode
 from kernels.attention.decode_plan import DecodePlan, plan_decode
 from kernels.attention.prefill import attention_prefill
 from kernels.attention.rope_append import rope_append
-from kernels.attention.shape import AttentionShape, make_output
+from kernels.attention.shape import AttentionShape, add_sums, make_output
 from kernels.contract import (
     PLAIN_BRANCH,
     Activation,
@@ -42,19 +44,23 @@ from kernels.linear.norm import add_norm
 from kernels.linear.norm_columns import norm_columns
 from kernels.planes.embedding import embed_rows
 from kernels.planes.layout import LAYOUTS
-from kernels.quant.formats import FORMATS, GGMLType
+from kernels.quant.formats import FORMATS, GGMLType, KVFormat
 
 LARGEST_HEAD = 512 if torch.version.hip is None else 256
 """Tiles of longer heads do not fit into shared memory, of which AMD's GPUs have less."""
 
+LARGEST_WIDE_HEAD = 256
+"""Products of longer float32 heads do not fit into registers."""
+
 BLOCK_SIZE = 64
 """Tokens of a KV block: one tile of the attention loop, so one page number is read for each."""
 
-KV_FORMATS: dict[str, pages.KVFormat] = {
-    "auto": "float16",
-    "float16": "float16",
-    "bfloat16": "bfloat16",
-    "q8_0": "q8_0",
+KV_CHOICES: dict[str, tuple[KVFormat, ...]] = {
+    "auto": ("float16", "q8_0"),
+    "float32": ("float32",),
+    "float16": ("float16",),
+    "bfloat16": ("bfloat16",),
+    "q8_0": ("q8_0",),
 }
 
 
@@ -111,10 +117,10 @@ class TritonOperations:
 
         Then one kernel with one plan serves any number of rows, and decode rows are chunks of one token:
         nothing depends on who else is in a pass, on how prompts are cut, or on whether KV was computed
-        again. It costs speed. Raise ValueError for a KV type that is not one of `KV_FORMATS`.
+        again. It costs speed. Raise ValueError for a KV type that is not one of `KV_CHOICES`.
         """
-        if kv_dtype not in KV_FORMATS:
-            raise ValueError(f"kv_dtype: '{kv_dtype}' is not one of {', '.join(KV_FORMATS)}")
+        if kv_dtype not in KV_CHOICES:
+            raise ValueError(f"kv_dtype: '{kv_dtype}' is not one of {', '.join(KV_CHOICES)}")
         if device == torch.device("cuda"):
             # Memory is asked about by index.
             device = torch.device("cuda", torch.cuda.current_device())
@@ -122,8 +128,8 @@ class TritonOperations:
             load_one_at_a_time()
             begin_to_read_compilers()
         self.device = device
-        self._kv_format = KV_FORMATS[kv_dtype]
-        self.kv_format: str = self._kv_format
+        self.kv_choices = KV_CHOICES[kv_dtype]
+        self.kv_format: KVFormat = self.kv_choices[0]
         self._batch_invariant = batch_independent
         self.name = "triton, batch-independent" if batch_independent else "triton"
         self.fallbacks: list[str] = []
@@ -160,24 +166,28 @@ class TritonOperations:
         """As of other matrices."""
         return self.matrix_bytes(type, shape)
 
+    def with_kv(self, kv_format: KVFormat) -> Self:
+        """A copy."""
+        made = copy.copy(self)
+        made.kv_format = kv_format
+        return made
+
     def kv_block_bytes(self, num_layers: int, kv_heads: int, head_dim: int) -> int:
         """Keys and values of one block."""
-        return pages.block_nbytes(num_layers, kv_heads, head_dim, BLOCK_SIZE, self._kv_format)
+        return pages.block_nbytes(num_layers, kv_heads, head_dim, BLOCK_SIZE, self.kv_format)
 
     def check_attention(self, q_heads: int, kv_heads: int, head_dim: int) -> None:
-        """What the kernels and the KV's format are made for."""
+        """What the kernels are made for."""
         try:
             if head_dim > LARGEST_HEAD:
                 raise ValueError(f"attention of heads of {head_dim}, more than {LARGEST_HEAD}")
+            if head_dim > LARGEST_WIDE_HEAD and self.kv_format == "float32":
+                raise ValueError(f"float32 KV of heads of {head_dim}: choose another kv_dtype")
             AttentionShape(q_heads, kv_heads, head_dim, BLOCK_SIZE, 1.0)
         except ValueError as error:
             raise ValueError(
                 f"{error}; with weight_dtype bfloat16 or float32, or on the CPU, torch computes them"
             ) from None
-        try:
-            pages.page_planes(self._kv_format, head_dim)
-        except ValueError as error:
-            raise ValueError(f"{error}; choose another kv_dtype") from None
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> TritonLinear:
         """Upload and repack."""
@@ -211,7 +221,7 @@ class TritonOperations:
 
     def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> SlabKV:
         """Reserve addresses for the paged KV of one group."""
-        return SlabKV(num_layers, num_blocks, kv_heads, head_dim, BLOCK_SIZE, self._kv_format, self.device)
+        return SlabKV(num_layers, num_blocks, kv_heads, head_dim, BLOCK_SIZE, self.kv_format, self.device)
 
     def weight_bytes(self, handle: TritonLinear | TritonExperts | TritonEmbedding | TritonNorm) -> int:
         """Memory held by a handle."""
@@ -312,12 +322,14 @@ class TritonOperations:
         if tables.num_tokens == tables.num_decode and not tables.shares_kv and not self._batch_invariant:
             plan = own.plan(shape, attention.rotation)
             attend_decode(qkv, tables, kv, shape, plan, out, weight, eps, attention.sinks)
+            add_sums(out, shape)
             return out
         rotation = own.rotations[attention.rotation]
         q = rope_append(qkv, tables, kv, shape, rotation, weight, eps)
         if tables.num_decode:
             attention_decode(q, tables, kv, shape, own.plan(shape, attention.rotation), out, attention.sinks)
         attention_prefill(q, tables, kv, shape, out, attention.sinks, self._batch_invariant)
+        add_sums(out, shape)
         return out
 
     def sigmoid_gate(self, x: Activations, gate: Tensor) -> Activations:

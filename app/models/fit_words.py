@@ -12,7 +12,8 @@ def fit_text(fit: "Fit") -> str:
     """Such as `4.7 GB + 1.1 GB KV of 11.2 GB free: six chats of 8k`, and what would help where it is less."""
     from engine import Verdict
 
-    needed = f"{_size(fit.weight_bytes)} + {_size(fit.kv_bytes)} KV"
+    narrowed = f"{fit.kv_format} " if fit.kv_note else ""
+    needed = f"{_size(fit.weight_bytes)} + {_size(fit.kv_bytes)} {narrowed}KV"
     chats = f"chats of {tokens_text(fit.context)}"
     if fit.verdict is Verdict.UNKNOWN or fit.free_bytes is None:
         return f"needs {needed}"

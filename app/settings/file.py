@@ -71,7 +71,8 @@ class EngineSettings:
     )
     kv_dtype: str = _option(
         "auto",
-        "type of the context in memory; q8_0, on a GPU only, takes half of it",
+        "type of the context in memory; auto: q8_0, half of float16, where a wider type leaves too little "
+        "room, and the panel says so; a type that is named is kept",
         choices=("auto", "float32", "bfloat16", "float16", "q8_0"),
     )
     weight_dtype: str = _option(

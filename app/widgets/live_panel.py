@@ -166,7 +166,7 @@ def total_rows(stats: EngineStats | None, width: int, more_key: str = "") -> lis
     rows.append(((" ", ""), *bar(width - 2, [(used, "used"), (cached, "cached")])))
     if stats.kv_bytes_host:
         rows.append(((f" and {size_text(stats.kv_bytes_host)} in host memory", "dim"),))
-    rows += [*_window_rows(stats), *_disk_rows(stats, width)]
+    rows += [*_kv_rows(stats, width), *_window_rows(stats), *_disk_rows(stats, width)]
     if more_key:
         rows.append(((f" {more_key} ", "accent"), ("shows more", "dim")))
     return rows
@@ -184,6 +184,13 @@ def _disk_rows(stats: EngineStats, width: int) -> list[Row]:
     if disk.note:
         rows.append(((" " + fit(disk.note, width - 1), "warning"),))
     return rows
+
+
+def _kv_rows(stats: EngineStats, width: int) -> list[Row]:
+    """Why models' KV is narrower than it could be; its type stands above too, where the line is short."""
+    narrow = {model.kv_note: f"KV {model.kv_dtype}: {model.kv_note}" for model in stats.models}
+    rows = [whole if len(whole) < width else note for note, whole in narrow.items() if note]
+    return [((" " + fit(row, width - 1), "dim"),) for row in rows]
 
 
 def _window_rows(stats: EngineStats) -> list[Row]:

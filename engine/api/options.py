@@ -29,6 +29,8 @@ class EngineOptions:
     vram_limit_bytes: int | None = None
     """Use no more of a GPU than this, weights and KV together."""
     kv_dtype: str = "auto"
+    """Element type of the KV: "auto" is as wide as leaves a model room for its context or for four chats
+    of 8,000 tokens, else q8_0; another name holds whatever the room."""
     weight_dtype: str = "auto"
     tick_factor: float = 2.0
     """Longest tick, in idle ticks, while a prompt is read beside running answers."""

@@ -81,6 +81,9 @@ class ModelStats:
     context_length: int
     kv_groups: tuple[KVGroupStats, ...] = ()
     """Layers that see everything first, then by the size of their window."""
+    kv_dtype: str = ""
+    kv_note: str = ""
+    """Why its KV is not of a wider type, such as "float16 would hold 5,100 tokens"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,7 @@ class EngineStats:
     kernels: str
     """Which implementation serves the operations, e.g. "torch float32"."""
     kv_dtype: str
+    """Of all models; of the next one where there is none."""
     block_size: int
     kv_bytes_total: int
     kv_bytes_used: int

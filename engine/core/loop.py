@@ -168,6 +168,9 @@ class EngineLoop(CommandThread):
         scheduler.add_model(resident.key, resident.blocks, resident.context_length)
         scheduler.kv_admission.host_gb_s = self._ops.host_gb_s
         self.disk.add(resident)
+        longest = [model.longest_pass for model in self.models if model.longest_pass]
+        if longest:
+            scheduler.prefill_limit.hold(min(longest))
 
     def _round(self) -> None:
         lost: str | None = None

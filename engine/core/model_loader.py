@@ -3,7 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 
@@ -21,11 +21,16 @@ from engine.device.memory import (
     kv_room,
     return_freed_memory,
 )
+from engine.footprint.device import rules_of
+from engine.footprint.kv_choice import KVChoice, Room, choose_kv
+from engine.footprint.scratch import longest_pass
+from engine.footprint.shape import Footprint, read_footprint
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.gguf.labels import quantization_label
 from engine.model.config import read_config
 from engine.model.decoder import Decoder
 from engine.model.spec import ModelConfig
+from engine.model.tensors import check_tensors
 from engine.model.weights import Progress, load_weights
 from engine.runner.base import Runner
 from engine.runner.eager_runner import EagerRunner
@@ -33,6 +38,7 @@ from engine.runner.model_kv import pool_bytes, window_sizes
 from engine.templates.chat_template import ChatTemplate
 from engine.tokenizer.tokenizer import Tokenizer
 from kernels.contract import Operations
+from kernels.quant.formats import KVFormat
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +56,9 @@ class ModelInfo:
     size_bytes: int
     weight_bytes: int
     weight_dtype: str
-    kv_dtype: str
+    kv_dtype: KVFormat
+    kv_note: str
+    """Why its KV is not of a wider type; empty where it is as wide as it may be."""
     kv_bytes_per_token: int
 
 
@@ -61,6 +69,7 @@ class ModelOrigin:
     key: int
     path: Path
     context_length: int
+    kv: KVChoice
     salt: bytes
     tokenizer: Tokenizer
     template: ChatTemplate
@@ -79,6 +88,8 @@ class ResidentModel:
     tokenizer: Tokenizer
     template: ChatTemplate
     runner: Runner
+    longest_pass: int
+    """Most prompt tokens of a pass that memory allows; 0: any."""
     pool_bytes: list[int]
     """Of a KV block, then of a page of each window."""
     pool_pages: list[int]
@@ -92,7 +103,10 @@ class ResidentModel:
     @property
     def origin(self) -> ModelOrigin:
         """How to load it again."""
-        return ModelOrigin(self.key, self.path, self.context_length, self.salt, self.tokenizer, self.template)
+        kv = KVChoice(self.info.kv_dtype, self.info.kv_note)
+        return ModelOrigin(
+            self.key, self.path, self.context_length, kv, self.salt, self.tokenizer, self.template
+        )  # fmt: skip
 
     def open_blocks(self, budget: KVBudget, chunk: int, *, debug: bool) -> BlockManager:
         """Start with empty KV blocks; on the engine's thread, which owns the budget.
@@ -132,6 +146,11 @@ class LoadOptions:
         """What errors call a file: by its model, where its own name says nothing of that."""
         return f"{self.name_of(path)}{path.suffix}"
 
+    cached_kv: Callable[[], int] = lambda: 0
+    """Bytes of cached KV that would give way to the model's."""
+    kv: KVChoice | None = None
+    """Element type of its KV; None: by the memory that there is."""
+
 
 def build_model(
     key: int, path: Path, context_length: int | None, options: LoadOptions, progress: Progress
@@ -166,8 +185,10 @@ def _build(
     need: Need,
     progress: Progress,
 ) -> ResidentModel:
-    ops, path = options.ops, file.path
-    config = read_config(file, context_length)
+    path, config = file.path, read_config(file, context_length)
+    footprint = read_footprint(file, config, check_tensors(file, config))
+    kv = options.kv or _choose_kv(footprint, options)
+    ops = options.ops.with_kv(kv.kv_format)
     _check_attention(file, config, ops)
     tokenizer = Tokenizer.from_gguf(file)
     sizes = pool_bytes(ops, config)
@@ -179,10 +200,12 @@ def _build(
     # By now the process that compiles it has started.
     template = ChatTemplate.from_gguf(file, tokenizer)
     file.check_unchanged()
-    info = _info(file, config, need.parameters, weights.nbytes, sum(sizes) // ops.block_size, ops)
+    options.ops.host_gb_s = ops.host_gb_s
+    info = _info(file, config, need.parameters, weights.nbytes, sum(sizes) // ops.block_size, ops, kv)
     length = config.context_length
     pages = _pool_pages(options.file_name(path), length, sizes, options)
-    runner = _make_runner(Decoder(config, weights, ops), pages, length, tokenizer)
+    longest = longest_pass(footprint, rules_of(ops), free_bytes(ops.device))
+    runner = _make_runner(Decoder(config, weights, ops), pages, length, tokenizer, longest)
     warnings = [text for text in (tokenizer.warning, template.warning) if text]
     resident = ResidentModel(
         key=key,
@@ -194,6 +217,7 @@ def _build(
         tokenizer=tokenizer,
         template=template,
         runner=runner,
+        longest_pass=longest,
         pool_bytes=sizes,
         pool_pages=pages,
         salt=_salt(file, config, ops),
@@ -213,7 +237,8 @@ def rebuild_model(origin: ModelOrigin, options: LoadOptions, progress: Progress)
 
     Tokenizer and template stay, since handles and running answers have them.
     """
-    made = build_model(origin.key, origin.path, origin.context_length, options, progress)
+    same = replace(options, kv=origin.kv)
+    made = build_model(origin.key, origin.path, origin.context_length, same, progress)
     if made.salt != origin.salt:
         made.runner.close()
         raise ModelFileError(f"{origin.path}: the file has changed since it was loaded; restart the program")
@@ -231,6 +256,12 @@ def _check_attention(file: GGUFFile, config: ModelConfig, ops: Operations) -> No
         raise UnsupportedModelError(f"{file.path}: {key}: {error}.") from None
 
 
+def _choose_kv(footprint: Footprint, options: LoadOptions) -> KVChoice:
+    """By what weights and context take of what is free."""
+    room = Room(free_bytes(options.ops.device) + options.cached_kv(), options.kv_budget_bytes)
+    return choose_kv(footprint, rules_of(options.ops), room)
+
+
 def _need(file: GGUFFile, options: LoadOptions) -> Need:
     """What the matrices will take; vectors are too small to count."""
     ops, parameters = options.ops, _parameters(file)
@@ -243,12 +274,14 @@ def _need(file: GGUFFile, options: LoadOptions) -> Need:
     )
 
 
-def _make_runner(decoder: Decoder, pages: list[int], length: int, tokenizer: Tokenizer) -> Runner:
+def _make_runner(
+    decoder: Decoder, pages: list[int], length: int, tokenizer: Tokenizer, longest: int
+) -> Runner:
     if not decoder.ops.runs_ahead:
         return EagerRunner(decoder, pages)
     from engine.runner.graph_runner import GraphRunner
 
-    return GraphRunner(decoder, pages, length, tokenizer.eog_ids)
+    return GraphRunner(decoder, pages, length, tokenizer.eog_ids, longest)
 
 
 def _begin_to_compile(config: ModelConfig, ops: Operations) -> None:
@@ -291,7 +324,13 @@ def _parameters(file: GGUFFile) -> int:
 
 
 def _info(
-    file: GGUFFile, config: ModelConfig, parameters: int, weight_bytes: int, kv_bytes: int, ops: Operations
+    file: GGUFFile,
+    config: ModelConfig,
+    parameters: int,
+    weight_bytes: int,
+    kv_bytes: int,
+    ops: Operations,
+    kv: KVChoice,
 ) -> ModelInfo:
     return ModelInfo(
         architecture=config.architecture,
@@ -300,7 +339,8 @@ def _info(
         size_bytes=file.size_bytes,
         weight_bytes=weight_bytes,
         weight_dtype=ops.weight_format,
-        kv_dtype=ops.kv_format,
+        kv_dtype=kv.kv_format,
+        kv_note=kv.note,
         kv_bytes_per_token=kv_bytes,
     )
 

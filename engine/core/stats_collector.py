@@ -105,7 +105,7 @@ class StatsCollector:
         return EngineStats(
             device=str(self._ops.device),
             kernels=self._ops.name,
-            kv_dtype=self._ops.kv_format,
+            kv_dtype=", ".join(dict.fromkeys(m.info.kv_dtype for m in residents)) or self._ops.kv_format,
             block_size=self._ops.block_size,
             kv_bytes_total=self._models.budget.total_bytes,
             kv_bytes_used=used,
@@ -192,6 +192,8 @@ def _model(model: ResidentModel) -> ModelStats:
         weight_bytes=model.info.weight_bytes,
         kv_bytes_per_token=model.info.kv_bytes_per_token,
         context_length=model.context_length,
+        kv_dtype=model.info.kv_dtype,
+        kv_note=model.info.kv_note,
         kv_groups=_kv_groups(model),
     )
 

@@ -10,9 +10,9 @@ LOAD_MARGIN = 256 << 20
 KV_SHARE = 0.5
 """Part of the free memory that KV may take on a computer that others use too."""
 
-DEVICE_KV_SHARE = 0.94
-"""Part of a GPU's memory left by weights and graphs that KV may take: the rest is for the scratch of
-long prompts and for what other programs draw."""
+DEVICE_KV_SHARE = 0.98
+"""Part of a GPU's memory left by weights, graphs and the scratch of the longest pass that KV may take: the
+rest is for what other programs draw."""
 
 BITS = {"Q8_0": 8.5, "Q6_K": 6.6, "Q5_K_M": 5.7, "Q4_K_M": 4.9, "Q3_K_M": 3.9, "Q2_K": 3.4}
 """Bits of a weight in files of the usual mixtures, the widest first; embeddings are counted in."""

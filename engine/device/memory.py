@@ -4,6 +4,7 @@ import ctypes
 import gc
 import sys
 import traceback
+from collections.abc import Callable
 
 import torch
 
@@ -34,6 +35,16 @@ def free_bytes(device: torch.device) -> int:
         fraction = torch.cuda.get_per_process_memory_fraction(device)
         return min(int(free), int(total * fraction) - reserved) + cached
     return free_host_bytes()
+
+
+def scratch_of(device: torch.device, work: Callable[[], object]) -> int:
+    """What `work` makes a GPU's allocator take beyond what it holds when nothing is spare; else 0."""
+    if device.type != "cuda":
+        return 0
+    return_freed_memory()
+    before = torch.cuda.memory_reserved(device)
+    work()
+    return max(0, torch.cuda.memory_reserved(device) - before)
 
 
 def process_bytes() -> int:
@@ -110,11 +121,11 @@ def limit_device(device: torch.device, limit: int) -> None:
     torch.cuda.set_per_process_memory_fraction(min(1.0, limit / device_bytes(device)), device)
 
 
-def device_kv_budget(device: torch.device, held: int) -> int:
-    """Bytes that KV may take on a GPU where it holds `held` now."""
+def device_kv_budget(device: torch.device, held: int, scratch: int) -> int:
+    """Bytes that KV may take on a GPU where it holds `held` now; scratch: of the longest pass."""
     fraction = torch.cuda.get_per_process_memory_fraction(device)
     room = free_bytes(device) + (held if fraction == 1.0 else 0)
-    return max(0, int(room * DEVICE_KV_SHARE))
+    return max(0, int((room - scratch) * DEVICE_KV_SHARE))
 
 
 def device_bytes(device: torch.device) -> int:

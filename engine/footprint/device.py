@@ -25,6 +25,8 @@ def rules_of(ops: "Operations") -> DeviceRules:
         kv_format=ops.kv_format,
         block_size=ops.block_size,
         gpu=gpu,
+        kv_choices=ops.kv_choices,
+        pass_tokens=ops.max_prefill_tokens if dense is None else 0,
     )
 
 

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from engine.device.fit_advice import BITS, DEVICE_KV_SHARE, KV_SHARE, LOAD_MARGIN
+from engine.device.fit_advice import BITS, LOAD_MARGIN
+from engine.footprint.kv_choice import Room, choose_kv, kv_room
 from engine.footprint.rules import DeviceRules, Holding, kv_bytes, weight_bytes
+from engine.footprint.scratch import longest_pass, scratch_bytes
 from engine.footprint.shape import Experts, Footprint, Linear, Matrix
-from kernels.quant.formats import FORMATS, GGMLType
+from kernels.quant.formats import FORMATS, GGMLType, KVFormat
 
 CHAT_TOKENS = 8192
 """Length of a chat by which room is told where nobody says another."""
@@ -57,16 +59,6 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """Memory that one more model can have."""
-
-    free_bytes: int | None
-    """None: not known."""
-    kv_budget_bytes: int | None = None
-    """Most that KV may take; None: by the device's own rule."""
-
-
-@dataclass(frozen=True, slots=True)
 class Fit:
     """What a file will take, in bytes, of what there is."""
 
@@ -85,6 +77,10 @@ class Fit:
     """KV of one of them."""
     chats_that_fit: int
     advice: tuple[Advice, ...] = ()
+    kv_format: str = ""
+    """Element type of the KV."""
+    kv_note: str = ""
+    """Why it is not a wider one."""
 
 
 def fit(
@@ -95,7 +91,9 @@ def fit(
     context: tokens of a chat, `CHAT_TOKENS` where None; never more than the file's own.
     """
     context = max(1, min(context or CHAT_TOKENS, footprint.context_length))
-    made = _fit(footprint, rules, room, context, chats)
+    chosen = choose_kv(footprint, rules, room)
+    rules = replace(rules, kv_format=chosen.kv_format)
+    made = replace(_fit(footprint, rules, room, context, chats), kv_note=chosen.note)
     if made.verdict in (Verdict.FITS, Verdict.UNKNOWN):
         return made
     return replace(made, advice=tuple(_advice(footprint, rules, room, made)))
@@ -103,29 +101,19 @@ def fit(
 
 def _fit(footprint: Footprint, rules: DeviceRules, room: Room, context: int, chats: int) -> Fit:
     weights, chat = weight_bytes(footprint, rules), kv_bytes(footprint, rules, context)
-    kv_room = _kv_room(weights, rules, room)
-    fitting = min(max(0, kv_room) // chat, SLOTS_PER_CONTEXT * footprint.context_length // context)
+    most = SLOTS_PER_CONTEXT * footprint.context_length // context
+    fitting = min(max(0, kv_room(footprint, rules, room)) // chat, most)
     verdict = Verdict.FITS if fitting >= chats else Verdict.FEWER
     if room.free_bytes is None:
         verdict = Verdict.UNKNOWN
     elif weights + LOAD_MARGIN > room.free_bytes:
         verdict, fitting = Verdict.TOO_LARGE, 0
+    longest = longest_pass(footprint, rules, (room.free_bytes or 0) - weights)
+    scratch = max(LOAD_MARGIN, scratch_bytes(footprint, rules, longest))
     return Fit(
-        verdict, weights, chats * chat, LOAD_MARGIN, room.free_bytes, context, chats, chat, fitting
+        verdict, weights, chats * chat, scratch, room.free_bytes, context, chats, chat, fitting,
+        kv_format=rules.kv_format,
     )  # fmt: skip
-
-
-def _kv_room(weights: int, rules: DeviceRules, room: Room) -> int:
-    """As `engine.device.memory` and the engine's options divide memory."""
-    if room.free_bytes is None:
-        return 0
-    left, budget = room.free_bytes - weights, room.kv_budget_bytes
-    if rules.on_gpu:
-        share = int(left * DEVICE_KV_SHARE)
-        return share if budget is None else min(budget, share)
-    if budget is None:
-        budget = int(room.free_bytes * KV_SHARE)
-    return min(budget, left - LOAD_MARGIN // 2)
 
 
 def _advice(footprint: Footprint, rules: DeviceRules, room: Room, wanted: Fit) -> Iterator[Advice]:
@@ -136,9 +124,10 @@ def _advice(footprint: Footprint, rules: DeviceRules, room: Room, wanted: Fit) -
         return made.weight_bytes + made.kv_bytes if made.verdict is Verdict.FITS else None
 
     narrow_kv = replace(rules, kv_format="q8_0")
-    if _has_q8_kv(footprint, rules) and (taken := enough(footprint, narrow_kv)):
+    if rules.kv_format != "q8_0" and (taken := enough(footprint, narrow_kv)):
         yield Advice(AdviceKind.KV_TYPE, "q8_0", taken)
-    narrow = replace(rules, weight_itemsize=2, kv_format=rules.kv_format.replace("float32", "bfloat16"))
+    kv_format: KVFormat = "bfloat16" if rules.kv_format == "float32" else rules.kv_format
+    narrow = replace(rules, weight_itemsize=2, kv_format=kv_format)
     widened = rules.holding is not Holding.PLANES and rules.weight_itemsize > 2
     if widened and (taken := enough(footprint, narrow)):
         yield Advice(AdviceKind.WEIGHT_TYPE, "bfloat16", taken)
@@ -152,11 +141,6 @@ def _advice(footprint: Footprint, rules: DeviceRules, room: Room, wanted: Fit) -
         if tokens >= _LEAST_CONTEXT:
             taken = wanted.weight_bytes + wanted.chats * kv_bytes(footprint, rules, tokens)
             yield Advice(AdviceKind.CONTEXT, str(tokens), taken)
-
-
-def _has_q8_kv(footprint: Footprint, rules: DeviceRules) -> bool:
-    divisible = all(group.head_dim % 32 == 0 for group in footprint.kv)
-    return rules.holding is Holding.PLANES and rules.kv_format != "q8_0" and divisible
 
 
 def _longest(footprint: Footprint, rules: DeviceRules, room: Room, wanted: Fit) -> int:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from engine.footprint.shape import Experts, Footprint, KVLayers, Linear, Matrix
-from kernels.quant.formats import FORMATS, GGMLType
+from kernels.quant.formats import FORMATS, KV_GROUP, GGMLType, KVFormat
 
 
 class Holding(StrEnum):
@@ -34,22 +34,32 @@ class DeviceRules:
     holding: Holding
     weight_itemsize: int
     """Bytes of a widened weight."""
-    kv_format: str
+    kv_format: KVFormat
     """One of `KV_BYTES`."""
     block_size: int
     """Tokens of a KV block."""
     gpu: str = ""
     """The driver's name of a GPU."""
+    kv_choices: tuple[KVFormat, ...] = ()
+    """What `kv_format` may become for one model, the best first; it alone where nothing is given."""
+
+    pass_tokens: int = 0
+    """Most tokens of a pass whose scratch is a GPU's; 0 where scratch is not counted."""
+
+    def __post_init__(self) -> None:
+        if not self.kv_choices:
+            object.__setattr__(self, "kv_choices", (self.kv_format,))
 
     def as_data(self) -> dict[str, Any]:
         """Itself as JSON can hold it, for `from_data`."""
-        return asdict(self)
+        return asdict(self) | {"kv_choices": list(self.kv_choices)}
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> "DeviceRules":
         """Read what `as_data` gave; raises TypeError, ValueError or KeyError for bad data."""
-        rules = cls(**(data | {"holding": Holding(data["holding"])}))
-        if rules.kv_format not in KV_BYTES or rules.block_size < 1:
+        choices = tuple(data["kv_choices"])
+        rules = cls(**(data | {"holding": Holding(data["holding"]), "kv_choices": choices}))
+        if not {rules.kv_format, *choices} <= KV_BYTES.keys() or rules.block_size < 1:
             raise ValueError(f"no rules of a device: {data}")
         return rules
 
@@ -59,7 +69,7 @@ class DeviceRules:
         return self.device.startswith("cuda")
 
 
-KV_BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "q8_0": 1 + 2 / 32}
+KV_BYTES: dict[KVFormat, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "q8_0": 1}
 """Bytes of one value of a key."""
 
 PLANE_BYTES = {
@@ -137,8 +147,9 @@ def kept_windows(footprint: Footprint) -> set[int]:
 
 def block_bytes(group: KVLayers, rules: DeviceRules) -> int:
     """Memory of one block in all layers of a group."""
-    values = 2 * group.layers * group.kv_heads * group.head_dim * rules.block_size
-    return int(values * KV_BYTES[rules.kv_format])
+    scales = 2 * -(-group.head_dim // KV_GROUP) if rules.kv_format == "q8_0" else 0
+    slot = group.head_dim * KV_BYTES[rules.kv_format] + scales
+    return 2 * group.layers * group.kv_heads * rules.block_size * slot
 
 
 def linear_bytes(linear: Linear, rules: DeviceRules) -> int:

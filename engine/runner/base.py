@@ -41,6 +41,8 @@ class Runner(Verifier, Protocol):
     """Slots for what waits in host memory, of blocks and of the pages of windows; none before asked for."""
     notes: PassNotes
     """What its passes did that not every pass does."""
+    scratch_bytes: int
+    """What the longest pass takes of a GPU beside weights and KV, measured by `warm_up`; else 0."""
     freed: threading.Event
     """Set once a closed runner's memory is given back."""
 

@@ -23,6 +23,7 @@ class EagerRunner:
 
     max_ahead = 0
     kv_bytes = 0
+    scratch_bytes = 0
     compiling = False
 
     def __init__(self, decoder: Decoder, pages: list[int]) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from engine.cache.block_manager import KVMove
 from engine.device.host_pool import HostPool
+from engine.device.memory import scratch_of
 from engine.device.stream import Mark, open_stream
 from engine.model.decoder import Decoder
 from engine.runner.base import PassNotes
@@ -35,6 +36,7 @@ from engine.runner.model_kv import ModelKV, pool_bytes
 from engine.runner.persistent_batch import PersistentBatch
 from engine.runner.sampler import Sampled, edits_logits
 from engine.runner.warmup import CompileThread
+from engine.scheduler.buckets import CHUNKS, MIXED_ROWS
 from engine.scheduler.plan import ModelBatch
 from engine.scheduler.sequence import Sequence
 from kernels.cuda.compile import compile_together
@@ -64,15 +66,23 @@ class GraphRunner:
     """
 
     def __init__(
-        self, decoder: Decoder, pages: list[int], context_length: int, end_ids: Iterable[int]
+        self,
+        decoder: Decoder,
+        pages: list[int],
+        context_length: int,
+        end_ids: Iterable[int],
+        longest: int = 0,
     ) -> None:
-        """pages: of each pool of its KV, scratch page 0 included."""
+        """pages: of each pool of its KV, scratch page 0 included; longest: most prompt tokens of a pass."""
         ops = decoder.ops
         assert isinstance(ops, TritonOperations)
         self.decoder = decoder
         self.block_size = ops.block_size
         self._max_blocks = -(-context_length // self.block_size)
         self._end_ids = sorted(end_ids)[:_END_IDS]
+        rows = MIXED_ROWS[-1]
+        self._longest = [PassSize(rows, CHUNKS[0], rows + longest)] if ops.device.type == "cuda" else []
+        self.scratch_bytes = 0
         self._ops = ops
         self._stream = open_stream(ops.device)
         with torch.inference_mode(), self._stream.current():
@@ -128,11 +138,11 @@ class GraphRunner:
             for size in FIRST_SIZES:
                 self._pass(size)
             self._stream.synchronize()
+        self.scratch_bytes = scratch_of(self._ops.device, lambda: deque(self._try_out(self._longest), 0))
         self._compiler.start(self._try_out(WARM_SIZES))
 
     def _launch_first(self) -> None:
-        for _ in self._try_out(FIRST_SIZES):
-            pass
+        deque(self._try_out([*FIRST_SIZES, *self._longest]), 0)
 
     @torch.inference_mode()
     def _try_out(self, sizes: Iterable[PassSize]) -> Generator[None, None, None]:

@@ -22,11 +22,16 @@ class PrefillLimit:
     """How many prompt tokens a tick may have."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self._wanted = self._most = most
         self._passes = 0
         self._beside = 0
         self.tokens = most
         """For a tick by itself."""
+
+    def hold(self, most: int) -> None:
+        """What the memory beside weights and KV is made for."""
+        self._most = min(self._wanted, most)
+        self.tokens = self._most
 
     def most(self, beside_rows: bool) -> int:
         """For the next tick."""

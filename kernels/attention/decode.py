@@ -7,6 +7,7 @@ kernel: it also sums, normalises, rotates and appends.
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -136,30 +137,37 @@ def _launch(
         FAST=has_ptx(layer.values),
         WIDTH=SUM_WIDTH,
         num_warps=WARPS if shape.head_dim <= LONG_HEAD else 2 * WARPS,
-        num_stages=_stages(shape, 4 if tables.num_decode >= MANY_ROWS else 3, gpu_of(out.values).shared),
+        num_stages=_stages(shape, tables.num_decode, gpu_of(out.values).shared, _wide(layer)),
         **early(layer.values),
-        **_options(shape),
+        **_options(shape, _wide(layer)),
     )
 
 
-def _tile(shape: AttentionShape) -> int:
-    """Tokens of one step of the loop."""
-    return min(shape.block_size, max(LEAST_TILE, TILE_VALUES // padded_dim(shape.head_dim)))
+def _wide(layer: LayerKV) -> bool:
+    """Whether tiles are float32."""
+    return layer.values.dtype is torch.float32
 
 
-def _stages(shape: AttentionShape, wanted: int, shared: int) -> int:
+def _tile(shape: AttentionShape, wide: bool = False) -> int:
+    """Tokens of one step of the loop; half as many of float32, whose products take more registers."""
+    tokens = max(LEAST_TILE, TILE_VALUES // padded_dim(shape.head_dim))
+    return min(shape.block_size, tokens // 2 if wide else tokens)
+
+
+def _stages(shape: AttentionShape, rows: int, shared: int, wide: bool = False) -> int:
     """Tiles of keys and values on their way at once."""
-    return max(1, min(wanted, (shared - SPARE) // (4 * _tile(shape) * padded_dim(shape.head_dim))))
+    wanted, size = (4 if rows >= MANY_ROWS else 3), (8 if wide else 4)
+    return max(1, min(wanted, (shared - SPARE) // (size * _tile(shape, wide) * padded_dim(shape.head_dim))))
 
 
-def _options(shape: AttentionShape) -> dict[str, Any]:
+def _options(shape: AttentionShape, wide: bool) -> dict[str, Any]:
     return {
         "KV_HEADS": shape.kv_heads,
         "GROUPS": shape.groups,
         "HEAD_DIM": shape.head_dim,
         "DIM": padded_dim(shape.head_dim),
         "BLOCK_SIZE": shape.block_size,
-        "TILE": _tile(shape),
+        "TILE": _tile(shape, wide),
         "WINDOW": shape.window,
         "CAP": shape.score_cap,
         "TEMPERATURE": shape.temperature,

@@ -27,13 +27,14 @@ def _store_token(
 ) -> tuple:
     """Write a key and a value, [1, DIM] each, to their slot where `wanted`; → them as stored."""
     plane: tl.constexpr = KV_HEADS * BLOCK_SIZE
+    groups: tl.constexpr = (HEAD_DIM + 31) // 32
     block = slot // BLOCK_SIZE
     offset = head * BLOCK_SIZE + slot % BLOCK_SIZE
     page = block * block_stride + offset * HEAD_DIM
-    scale_page = block * scale_stride + offset * (HEAD_DIM // 32)
+    scale_page = block * scale_stride + offset * groups
     key = store_heads(values, scales, key, page, scale_page, 0, wanted, HEAD_DIM, 1, DIM, QUANTIZED)
     value = store_heads(
-        values, scales, value, page + plane * HEAD_DIM, scale_page + plane * (HEAD_DIM // 32), 0, wanted,
+        values, scales, value, page + plane * HEAD_DIM, scale_page + plane * groups, 0, wanted,
         HEAD_DIM, 1, DIM, QUANTIZED,
     )  # fmt: skip
     return key, value
@@ -71,8 +72,8 @@ def append_token(
 ) -> tuple:
     """The queries of a row and KV head, and the new token's score and value for them.
 
-    → float16 [ROWS, DIM], float32 [ROWS], float32 [DIM]. Where `newest` holds, key and value are
-    written to their slot, and scored as stored; elsewhere they are not read.
+    → float16, float32 beside such KV, [ROWS, DIM]; float32 [ROWS]; float32 [DIM]. Where `newest` holds,
+    key and value are written to their slot, and scored as stored; elsewhere they are not read.
     """
     row = tl.arange(0, ROWS)
     d = tl.arange(0, DIM)
@@ -87,7 +88,7 @@ def append_token(
         qkv, place, head * GROUPS + row, row < GROUPS, cos, sin, norm, stride, eps, heads + KV_HEADS,
         QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM, NORMED_HEADS,
     )  # fmt: skip
-    query = (query * q_scale).to(tl.float16)
+    query = (query * q_scale).to(tl.float32 if values.dtype.element_ty == tl.float32 else tl.float16)
     value_norm: tl.constexpr = NORM if heads + KV_HEADS < NORMED_HEADS else ""
     # A tensor of one row each: picking rows of a larger one is a sum across threads.
     one = tl.arange(0, 1)

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from kernels.attention.softmax import LOG2_E, NO_SCORE, capped, write_heads
-from kernels.kv.tiles import load_tile
+from kernels.kv.tiles import load_tile, product
 
 
 @triton.jit
@@ -38,9 +38,10 @@ def attend_blocks(
 
     `written` slots count.
 
-    queries float16 [DIM, n]; → row_max and row_sum float32 [n], acc float32 [DIM, n].
+    queries [DIM, n] of the tiles' type; → row_max and row_sum float32 [n], acc float32 [DIM, n].
     """
-    plane: tl.constexpr = KV_HEADS * BLOCK_SIZE * HEAD_DIM
+    plane: tl.constexpr = KV_HEADS * BLOCK_SIZE
+    groups: tl.constexpr = (HEAD_DIM + 31) // 32
     parts: tl.constexpr = BLOCK_SIZE // TILE
     slot = tl.arange(0, TILE)
     # Kept by key until the end: a sum over keys crosses the program's threads.
@@ -48,7 +49,7 @@ def attend_blocks(
     for tile in range(first * parts, end * parts):
         start = head * BLOCK_SIZE + tile % parts * TILE
         page = block.to(tl.int64) * block_stride + start * HEAD_DIM
-        scale_page = block.to(tl.int64) * scale_stride + start * (HEAD_DIM // 32)
+        scale_page = block.to(tl.int64) * scale_stride + start * groups
         # One step ahead, so that the next tile's address does not wait for memory.
         block = tl.load(table + (tile + 1) // parts, mask=tile + 1 < end * parts, other=0)
         position = tile * TILE + slot
@@ -60,16 +61,16 @@ def attend_blocks(
             HEAD_DIM, DIM, TILE, QUANTIZED, False, False, FAST,
         )  # fmt: skip
         value = load_tile(
-            values, scales, page + plane, scale_page + plane // 32, position < written,
+            values, scales, page + plane * HEAD_DIM, scale_page + plane * groups, position < written,
             HEAD_DIM, DIM, TILE, QUANTIZED, True, True, FAST,
         )  # fmt: skip
-        scores = tl.where(seen[:, None], capped(tl.dot(key, queries), CAP), NO_SCORE)
+        scores = tl.where(seen[:, None], capped(product(key, queries, None, FAST), CAP), NO_SCORE)
         new_max = tl.maximum(row_max, tl.max(scores, axis=0))
         rescale = tl.exp2(row_max - new_max)
         weight = tl.exp2(scores - new_max[None, :])
         row_sum = row_sum * rescale
         row_sums = row_sums * rescale[None, :] + weight
-        acc = tl.dot(value, weight.to(tl.float16), acc * rescale[None, :])
+        acc = product(value, weight.to(value.dtype), acc * rescale[None, :], FAST)
         row_max = new_max
     return row_max, row_sum + tl.sum(row_sums, axis=0), acc
 

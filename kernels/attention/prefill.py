@@ -13,7 +13,7 @@ from kernels.attention.softmax import LOG2_E, NO_SCORE, capped, write_heads
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables, has_ptx
 from kernels.cuda.gpu import gpu_of
 from kernels.kv.pages import LayerKV
-from kernels.kv.tiles import load_tile
+from kernels.kv.tiles import load_tile, product
 
 LONG = 1024
 """Tokens from which on a tile on Hopper has 128 rows and 8 warps, else 64 and 4; a row is a token and
@@ -44,7 +44,7 @@ def attention_prefill(
 ) -> None:
     """Attend with the tokens behind the decode rows, and write their rows of `out`.
 
-    q float16 [T, q_heads, head_dim] from `rope_append`; sinks float32 [q_heads], scores that take
+    q [T, q_heads, head_dim] from `rope_append`; sinks float32 [q_heads], scores that take
     weight and give no value. Keys and values of the tokens are already in their pages. The host
     knows T and the number of sequences alone; tokens behind the last sequence give zeros. With
     batch_invariant in tiles of one size that are never cut: a token's result depends on its context alone.
@@ -53,7 +53,7 @@ def attention_prefill(
     chunks = tables.context_lens.shape[0] - tables.num_decode
     if tokens <= 0 or chunks <= 0:
         return
-    large = tokens >= LONG and not batch_invariant
+    large = tokens >= LONG and not batch_invariant and q.dtype is not torch.float32
     rows = max(_rows(shape, large, _is_hopper(q)), triton.next_power_of_2(shape.groups))
     per_tile = rows // shape.groups
     # Every sequence, and the padding behind them, may have one tile that is not full.
@@ -75,7 +75,7 @@ def _launch(
     tiles: int,
     splits: int,
 ) -> None:
-    hopper = _is_hopper(q)
+    hopper, wide = _is_hopper(q), q.dtype is torch.float32
     scales = layer.values if layer.scales is None else layer.scales
     held = tiles * shape.kv_heads * splits * rows if splits > 1 else 0
     acc = torch.empty(held * padded_dim(shape.head_dim), device=q.device) if held else out.sums
@@ -103,9 +103,9 @@ def _launch(
         CAP=shape.score_cap,
         QUANTIZED=layer.scales is not None,
         FAST=has_ptx(layer.values),
-        TILE=_tile(shape),
-        num_warps=8 if rows >= 128 or not hopper or shape.head_dim > LONG_HEAD else 4,
-        num_stages=_stages(rows, shape, hopper, gpu_of(q).shared),
+        TILE=_tile(shape, wide),
+        num_warps=8 if rows >= 128 or not hopper or shape.head_dim > LONG_HEAD or wide else 4,
+        num_stages=_stages(rows, shape, hopper, gpu_of(q).shared, wide),
         **options,
     )
     if splits > 1:
@@ -131,16 +131,16 @@ def _rows(shape: AttentionShape, large: bool, hopper: bool) -> int:
     return 128 if large and hopper else 64
 
 
-def _tile(shape: AttentionShape) -> int:
-    """Keys of one step of the loop."""
-    return min(shape.block_size, 32 if shape.head_dim > LONG_HEAD else 64)
+def _tile(shape: AttentionShape, wide: bool) -> int:
+    """Keys of one step of the loop; few of float32, whose products take more registers."""
+    return min(shape.block_size, 16 if wide else 32 if shape.head_dim > LONG_HEAD else 64)
 
 
-def _stages(rows: int, shape: AttentionShape, hopper: bool, shared: int) -> int:
+def _stages(rows: int, shape: AttentionShape, hopper: bool, shared: int, wide: bool) -> int:
     """Tiles of keys and values on their way at once: as many as shared memory holds, beside q on Hopper."""
-    line = 2 * padded_dim(shape.head_dim)
+    line = (4 if wide else 2) * padded_dim(shape.head_dim)
     wanted, room = (3, shared - rows * line) if hopper else (2, min(shared, OTHER_SHARED))
-    return max(1, min(wanted, room // (2 * _tile(shape) * line)))
+    return max(1, min(wanted, room // (2 * _tile(shape, wide) * line)))
 
 
 def _is_hopper(tensor: Tensor) -> bool:
@@ -200,12 +200,13 @@ def _attend_tiles(
     """
     parts: tl.constexpr = BLOCK_SIZE // TILE
     slot = tl.arange(0, TILE)
-    plane: tl.constexpr = KV_HEADS * BLOCK_SIZE * HEAD_DIM
+    plane: tl.constexpr = KV_HEADS * BLOCK_SIZE
+    groups: tl.constexpr = (HEAD_DIM + 31) // 32
     block = tl.load(table + first, mask=first < end, other=0)
     for tile in range(first * parts, end * parts):
         start = head * BLOCK_SIZE + tile % parts * TILE
         page = block.to(tl.int64) * block_stride + start * HEAD_DIM
-        scale_page = block.to(tl.int64) * scale_stride + start * (HEAD_DIM // 32)
+        scale_page = block.to(tl.int64) * scale_stride + start * groups
         # One step ahead, so that the next tile's address does not wait for memory.
         block = tl.load(table + (tile + 1) // parts, mask=tile + 1 < end * parts, other=0)
         place = tile * TILE + slot
@@ -214,10 +215,10 @@ def _attend_tiles(
             HEAD_DIM, DIM, TILE, QUANTIZED, False, True, FAST,
         )  # fmt: skip
         value = load_tile(
-            values, scales, page + plane, scale_page + plane // 32, place < context,
+            values, scales, page + plane * HEAD_DIM, scale_page + plane * groups, place < context,
             HEAD_DIM, DIM, TILE, QUANTIZED, DIAGONAL, False, FAST,
         )  # fmt: skip
-        scores = capped(tl.dot(query, key), CAP)
+        scores = capped(product(query, key, None, FAST), CAP)
         if DIAGONAL:
             scores = tl.where(place[None, :] <= position[:, None], scores, NO_SCORE)
         if WINDOW > 0:
@@ -226,7 +227,7 @@ def _attend_tiles(
         rescale = tl.exp2(row_max - new_max)
         weight = tl.exp2(scores - new_max[:, None])
         row_sum = row_sum * rescale + tl.sum(weight, axis=1)
-        acc = tl.dot(weight.to(tl.float16), value, acc * rescale[:, None])
+        acc = product(weight.to(value.dtype), value, acc * rescale[:, None], FAST)
         row_max = new_max
     return row_max, row_sum, acc
 

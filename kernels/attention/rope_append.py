@@ -32,10 +32,12 @@ def rope_append(
     qk_norm float32 [q_heads + kv_heads, head_dim], RMS norm weights of each head; they follow the rotation
     where `shape.norm_rotated` says so, and those of values follow them where `shape.norms_values` does.
 
-    → float16 [T, q_heads, head_dim], already times `shape.q_scale`. Any T is one launch.
+    → float16, float32 beside such KV, [T, q_heads, head_dim], already times `shape.q_scale`. Any T is one
+    launch.
     """
     splits, tokens, _ = qkv.shape
-    q = torch.empty((tokens, shape.q_heads, shape.head_dim), dtype=torch.float16, device=qkv.device)
+    kind = torch.float32 if layer.values.dtype is torch.float32 else torch.float16
+    q = torch.empty((tokens, shape.q_heads, shape.head_dim), dtype=kind, device=qkv.device)
     if tokens == 0:
         return q
     heads = shape.q_heads + 2 * shape.kv_heads
@@ -229,7 +231,7 @@ def _rope_append(
         place = q + (token * Q_HEADS + head[:, None]) * HEAD_DIM + d[None, :]
         kept = (head < Q_HEADS)[:, None] & (d[None, :] < HEAD_DIM)
         grown = q_scale * temperature_at(position, TEMPERATURE, TEMPERATURE_LENGTH)
-        tl.store(place, (x * grown).to(tl.float16), mask=kept)
+        tl.store(place, (x * grown).to(q.dtype.element_ty), mask=kept)
     if tl.program_id(1) * ROWS + ROWS > Q_HEADS:
         slot = tl.load(slots + token)
         block = slot // BLOCK_SIZE
@@ -237,6 +239,6 @@ def _rope_append(
         first = (tl.program_id(1) * ROWS - Q_HEADS) * BLOCK_SIZE + slot % BLOCK_SIZE
         store_heads(
             values, scales, x, block * block_stride + first * HEAD_DIM,
-            block * scale_stride + first * (HEAD_DIM // 32), BLOCK_SIZE,
+            block * scale_stride + first * ((HEAD_DIM + 31) // 32), BLOCK_SIZE,
             (head >= Q_HEADS) & (head < heads), HEAD_DIM, ROWS, DIM, QUANTIZED,
         )  # fmt: skip

@@ -4,9 +4,11 @@ import math
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from kernels.cuda.activations import SUM_WIDTH, Activations
+from kernels.quant.formats import KV_GROUP
 
 LOG2E = 1.4426950408889634
 
@@ -38,10 +40,6 @@ class AttentionShape:
     def __post_init__(self) -> None:
         if self.q_heads % self.kv_heads:
             raise ValueError(f"{self.q_heads} query heads cannot share {self.kv_heads} KV heads")
-        if self.head_dim % SUM_WIDTH:
-            raise ValueError(
-                f"heads of {self.head_dim} values: the GPU's kernels serve multiples of {SUM_WIDTH}"
-            )
         if self.block_size < 16 or self.block_size & (self.block_size - 1):
             raise ValueError(f"block size {self.block_size}: not a power of two of at least 16")
 
@@ -73,14 +71,24 @@ class AttentionShape:
 
 
 def make_output(tokens: int, shape: AttentionShape, device: torch.device) -> Activations:
-    """Unwritten activations [tokens, q_heads * head_dim] for the attention kernels to fill."""
+    """Unwritten activations [tokens, q_heads * head_dim] for the attention kernels to fill.
+
+    Their sums are written by `add_sums` where a head is no whole number of them.
+    """
     width = shape.q_heads * shape.head_dim
     return Activations(
         torch.empty((tokens, width), dtype=torch.float16, device=device),
-        torch.empty((tokens, width // SUM_WIDTH), dtype=torch.float32, device=device),
+        torch.empty((tokens, -(-width // SUM_WIDTH)), dtype=torch.float32, device=device),
     )
 
 
+def add_sums(out: Activations, shape: AttentionShape) -> None:
+    """Sums that cross the borders of heads, once all heads are written."""
+    if shape.head_dim % SUM_WIDTH:
+        padded = F.pad(out.values, (0, -out.values.shape[1] % SUM_WIDTH))
+        torch.sum(padded.unflatten(1, (-1, SUM_WIDTH)), -1, dtype=torch.float32, out=out.sums)
+
+
 def padded_dim(head_dim: int) -> int:
-    """The power of two that a head's values are held in."""
-    return 1 << math.ceil(math.log2(head_dim))
+    """The power of two that a head's values are held in; at least a group of q8_0."""
+    return max(KV_GROUP, 1 << math.ceil(math.log2(head_dim)))

@@ -27,17 +27,21 @@ def write_heads(
     HEAD_DIM: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Write heads as activations: x float32 [ROWS, DIM], place int64 and inside bool [ROWS]."""
+    """Write heads as activations: x float32 [ROWS, DIM], place int64 and inside bool [ROWS].
+
+    Sums are left to `add_sums` where a head is no whole number of them.
+    """
     rows: tl.constexpr = x.shape[0]
     dim: tl.constexpr = x.shape[1]
     d = tl.arange(0, dim)
     y = x.to(tl.float16)
     kept = inside[:, None] & (d < HEAD_DIM)[None, :]
     tl.store(out + place[:, None] * HEAD_DIM + d[None, :], y, mask=kept)
-    total = tl.sum(tl.reshape(y.to(tl.float32), (rows, dim // WIDTH, WIDTH)), axis=2)
-    group = tl.arange(0, dim // WIDTH)
-    kept = inside[:, None] & (group < HEAD_DIM // WIDTH)[None, :]
-    tl.store(sums + place[:, None] * (HEAD_DIM // WIDTH) + group[None, :], total, mask=kept)
+    if HEAD_DIM % WIDTH == 0:
+        total = tl.sum(tl.reshape(y.to(tl.float32), (rows, dim // WIDTH, WIDTH)), axis=2)
+        group = tl.arange(0, dim // WIDTH)
+        kept = inside[:, None] & (group < HEAD_DIM // WIDTH)[None, :]
+        tl.store(sums + place[:, None] * (HEAD_DIM // WIDTH) + group[None, :], total, mask=kept)
 
 
 @triton.jit

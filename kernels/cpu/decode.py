@@ -9,12 +9,10 @@ from torch import Tensor
 
 from kernels.cpu.compiler import (
     F32,
-    I16,
     I32,
     I64,
     INTS,
     LANES,
-    SHORTS,
     VECTOR,
     Emitter,
     Value,
@@ -22,10 +20,11 @@ from kernels.cpu.compiler import (
     float_bits,
     threads_for,
 )
+from kernels.cpu.kv_lines import Lines
 from kernels.cpu.norm import inverse_length
+from kernels.quant.formats import KVFormat
 from kernels.reference.paged_kv import PagedKV
 
-_HALVES = ir.VectorType(ir.HalfType(), LANES)
 _HIDDEN = -1e30
 _NORM_BEFORE, _NORM_AFTER = 1, 2
 _PARTS_TOGETHER = 8
@@ -81,31 +80,33 @@ def attend_decode(
     """
     rows, dim = qkv.shape[0], kv.head_dim
     q_heads = qkv.shape[1] // dim - 2 * kv.kv_heads
-    groups, cache_layer = q_heads // kv.kv_heads, kv.layers[layer]
+    groups, pages = q_heads // kv.kv_heads, kv.layers[layer]
     out = torch.empty(rows, q_heads * dim)
     items = tables.tables.shape[0] * kv.kv_heads
     # Where threads would be idle, heads that share keys are shared out too: each writes the same keys.
     members = groups if items >= torch.get_num_threads() else 1
     items *= groups // members
     normed = (0, 0, 0) if norm is None else norm.parameters
-    attention_kernel(dim, cache_layer.dtype)(
+    scales = 0 if pages.scales is None else pages.scales.data_ptr()
+    attention_kernel(dim, kv.kv_format)(
         threads_for(items), items, 1, kv.kv_heads, groups, members, kv.block_size, qkv.data_ptr(),
-        rotation.data_ptr(), *normed, factors.data_ptr(), cache_layer.data_ptr(), cache_layer.shape[1],
+        rotation.data_ptr(), *normed, factors.data_ptr(), pages.values.data_ptr(), pages.values.shape[1],
         tables.tables.data_ptr(), tables.tables.shape[1], tables.starts.data_ptr(),
         tables.contexts.data_ptr(), window, float_bits(softcap),
-        0 if sinks is None else sinks.data_ptr(), out.data_ptr(),
+        0 if sinks is None else sinks.data_ptr(), out.data_ptr(), scales,
     )  # fmt: skip
     return out
 
 
 @compiled
-def attention_kernel(dim: int, dtype: torch.dtype) -> ir.Module:
+def attention_kernel(dim: int, kv_format: KVFormat) -> ir.Module:
     """One thread takes (sequence, kv head) pairs; each row in turn reads what those before it wrote."""
-    e = Emitter(f"attend_{dim}_{str(dtype).removeprefix('torch.')}")
+    e = Emitter(f"attend_{dim}_{kv_format}")
     items, chunk, kv_heads, groups, members, block_size = (e.parameter(index) for index in range(1, 7))
     qkv, angles = e.pointer(7), e.pointer(8)
     heads = _Heads(e, dim, e.parameter(9), e.pointer(10), e.pointer(11))
-    factors, layer, slots = e.pointer(12), e.pointer(13), e.parameter(14)
+    factors, slots = e.pointer(12), e.parameter(14)
+    lines = Lines(e, dim, kv_format, e.pointer(13), e.pointer(23))
     tables, width, starts, contexts = e.pointer(15), e.parameter(16), e.pointer(17), e.pointer(18)
     window, scores, out = e.parameter(19), _Scores(e, e.real(20), e.pointer(21)), e.pointer(22)
     q_heads = e.ir.mul(groups, kv_heads)
@@ -123,9 +124,9 @@ def attention_kernel(dim: int, dtype: torch.dtype) -> ir.Module:
         def place(position: Value, of: Value) -> Value:
             block = e.load(e.address(table, e.ir.sdiv(position, block_size), I64), I64)
             slot = e.ir.add(e.ir.mul(block, block_size), e.ir.srem(position, block_size))
-            return e.ir.mul(e.ir.add(e.ir.mul(of, slots), slot), e.const(dim))
+            return e.ir.add(e.ir.mul(of, slots), slot)
 
-        pages = _Pages(e, dim, dtype, layer, lambda at: (place(at, head), place(at, value_head)))
+        pages = _Pages(e, dim, lines, lambda at: (place(at, head), place(at, value_head)))
         with e.loop(first, end) as row:
             context = e.ir.add(first_context, e.ir.sub(row, first))
             heads.begin(
@@ -230,26 +231,19 @@ class _Scores:
 
 
 _Places = Callable[[Value], tuple[Value, Value]]
-"""Where key and value of a position lie in a layer's memory."""
+"""Which lines of a layer's memory are key and value of a position."""
 
 
 class _Pages:
     """Keys and values of one sequence and kv head."""
 
-    def __init__(
-        self,
-        e: Emitter,
-        dim: int,
-        dtype: torch.dtype,
-        layer: Value,
-        places: Callable[[Value], tuple[Value, Value]],
-    ) -> None:
-        self.e, self.dim, self.dtype, self.layer, self.places = e, dim, dtype, layer, places
+    def __init__(self, e: Emitter, dim: int, lines: Lines, places: _Places) -> None:
+        self.e, self.dim, self.lines, self.places = e, dim, lines, places
 
     def append(self, position: Value, key: list[Value], value: list[Value]) -> None:
         """Write one token's."""
         for parts, at in zip((key, value), self.places(position), strict=True):
-            _write(self.e, parts, self.layer, at, self.dtype)
+            self.lines.write(parts, at)
 
     def attend(
         self, query: list[Value], seen: Value, context: Value, scores: _Scores, number: Value
@@ -262,19 +256,16 @@ class _Pages:
             end = e.smaller(e.ir.sub(context, position), e.const(LANES))
             keys, values = self.places(position)
             with e.loop(begin, end) as index:
-                key = _read(e, self.layer, self._line(keys, index), range(self.dim // LANES), self.dtype)
+                key = self.lines.read(e.ir.add(keys, index), range(self.dim // LANES))
                 e.store(_dot(e, query, key), e.address(scores.buffer, index))
             e.store(running.step(scores.of(begin, end)), scores.buffer)
             for first in range(0, self.dim // LANES, _PARTS_TOGETHER):
                 parts = range(first, min(first + _PARTS_TOGETHER, self.dim // LANES))
                 with e.loop(begin, end) as index:
                     weight = e.splat(e.load(e.address(scores.buffer, index), F32))
-                    value = _read(e, self.layer, self._line(values, index), parts, self.dtype)
+                    value = self.lines.read(e.ir.add(values, index), parts)
                     running.add(weight, parts, value)
         return running.result()
-
-    def _line(self, start: Value, index: Value) -> Value:
-        return self.e.ir.add(start, self.e.ir.mul(index, self.e.const(self.dim)))
 
 
 class _Softmax:
@@ -324,26 +315,3 @@ def _dot(e: Emitter, a: list[Value], b: list[Value]) -> Value:
     for first, second in zip(a[1:], b[1:], strict=True):
         total = e.fma(first, second, total)
     return e.sum(total)
-
-
-def _read(e: Emitter, layer: Value, at: Value, parts: range, dtype: torch.dtype) -> list[Value]:
-    if dtype is torch.float32:
-        return [e.load(e.address(layer, e.ir.add(at, e.const(LANES * part)))) for part in parts]
-    places = [e.address(layer, e.ir.add(at, e.const(LANES * part)), I16) for part in parts]
-    if dtype is torch.float16:
-        return [e.ir.fpext(e.load(place, _HALVES), VECTOR) for place in places]
-    sixteen = ir.Constant(INTS, [16] * LANES)
-    return [
-        e.ir.bitcast(e.ir.shl(e.ir.zext(e.load(place, SHORTS), INTS), sixteen), VECTOR) for place in places
-    ]
-
-
-def _write(e: Emitter, parts: list[Value], layer: Value, at: Value, dtype: torch.dtype) -> None:
-    for number, part in enumerate(parts):
-        kind = F32 if dtype is torch.float32 else I16
-        place = e.address(layer, e.ir.add(at, e.const(LANES * number)), kind)
-        if dtype is torch.float16:
-            part = e.ir.fptrunc(part, _HALVES)
-        elif dtype is torch.bfloat16:
-            part = e.to_bfloat16(part)
-        e.store(part, place)

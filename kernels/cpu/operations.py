@@ -101,7 +101,7 @@ class CPUOperations(TorchOperations):
     def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> PagedKV:
         """As the definition's; its attention is compiled at once."""
         if not head_dim % LANES:
-            attention_kernel(head_dim, self.kv_dtype)
+            attention_kernel(head_dim, self.kv_format)
         return super().make_kv(num_layers, num_blocks, kv_heads, head_dim)
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:

@@ -1,21 +1,19 @@
 """The paged KV tensors of one model as the Triton kernels lay them out, and how kernels read them.
 
 Per layer [num_blocks, 2, kv_heads, block_size, head_dim], keys 0 and values 1: a block of one head is
-one contiguous tile. float16 or bfloat16; q8_0 keeps int8 quants and a float16 scale for every 32
-consecutive values in a tensor of its own. Kernels take the stride between blocks as an argument, so
-blocks of one layer need not be adjacent.
+one contiguous tile. Floats; q8_0 keeps int8 quants and a float16 scale for every 32 consecutive values
+of a head, the last of them for what is left, in a tensor of its own. Kernels take the stride between
+blocks as an argument, so blocks of one layer need not be adjacent.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-KVFormat = Literal["float16", "bfloat16", "q8_0"]
+from kernels.quant.formats import KV_GROUP, KVFormat
 
-QUANT_WIDTH = 32
-"""Consecutive values that share a q8_0 scale."""
+_FLOATS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +21,9 @@ class LayerKV:
     """One layer's pages."""
 
     values: Tensor
-    """float16, bfloat16 or int8 [num_blocks, 2, kv_heads, block_size, head_dim]."""
+    """A float type or int8 [num_blocks, 2, kv_heads, block_size, head_dim]."""
     scales: Tensor | None
-    """float16 [num_blocks, 2, kv_heads, block_size, head_dim / 32] of q8_0, else None."""
+    """float16 [num_blocks, 2, kv_heads, block_size, ceil(head_dim / 32)] of q8_0, else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +46,12 @@ class TritonKV:
 
 def block_nbytes(num_layers: int, kv_heads: int, head_dim: int, block_size: int, kv_format: KVFormat) -> int:
     """Bytes that one block takes in all layers together."""
-    values = num_layers * 2 * kv_heads * block_size * head_dim
-    return values + 2 * values // QUANT_WIDTH if kv_format == "q8_0" else 2 * values
+    slot = sum(width * dtype.itemsize for dtype, width in page_planes(kv_format, head_dim))
+    return num_layers * 2 * kv_heads * block_size * slot
 
 
 def page_planes(kv_format: KVFormat, head_dim: int) -> list[tuple[torch.dtype, int]]:
-    """Element type and values per slot of each tensor of pages: quants or floats, then q8_0's scales.
-
-    Raises ValueError for heads that q8_0 cannot divide.
-    """
-    if kv_format == "float16":
-        return [(torch.float16, head_dim)]
-    if kv_format == "bfloat16":
-        return [(torch.bfloat16, head_dim)]
-    if head_dim % QUANT_WIDTH:
-        raise ValueError(f"heads of {head_dim} values: KV of type q8_0 needs a multiple of {QUANT_WIDTH}")
-    return [(torch.int8, head_dim), (torch.float16, head_dim // QUANT_WIDTH)]
+    """Element type and values per slot of each tensor of pages: quants or floats, then q8_0's scales."""
+    if kv_format in _FLOATS:
+        return [(_FLOATS[kv_format], head_dim)]
+    return [(torch.int8, head_dim), (torch.float16, -(-head_dim // KV_GROUP))]

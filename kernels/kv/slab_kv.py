@@ -11,8 +11,9 @@ import weakref
 import torch
 
 from kernels.cuda.streams import CAPTURE_LOCK
-from kernels.kv.pages import KVFormat, LayerKV, TritonKV, page_planes
+from kernels.kv.pages import LayerKV, TritonKV, page_planes
 from kernels.kv.vmm import Memory, reserve
+from kernels.quant.formats import KVFormat
 
 
 class SlabKV:

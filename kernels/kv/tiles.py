@@ -9,6 +9,16 @@ import triton.language as tl
 
 
 @triton.jit
+def product(a: tl.tensor, b: tl.tensor, added: tl.tensor | None, FAST: tl.constexpr) -> tl.tensor:
+    """a · b + added, in float32; float32 operands to their last digits."""
+    if a.dtype == tl.float32:
+        result = tl.dot(a, b, added, input_precision="tf32x3" if FAST else "ieee")
+    else:
+        result = tl.dot(a, b, added)
+    return result
+
+
+@triton.jit
 def load_tile(
     values: tl.tensor,
     scales: tl.tensor,
@@ -23,7 +33,9 @@ def load_tile(
     DIM_FIRST: tl.constexpr,
     FAST: tl.constexpr,
 ) -> tl.tensor:
-    """The keys or values of a block, float16 [BLOCK_SIZE, DIM], or [DIM, BLOCK_SIZE] with DIM_FIRST.
+    """The keys or values of a block [BLOCK_SIZE, DIM], or [DIM, BLOCK_SIZE] with DIM_FIRST.
+
+    float32 pages stay float32, others give float16.
 
     page, scale_page: int64 offsets of the first one and of its first scale; MASKED reads 0 where not
     `written` [BLOCK_SIZE].
@@ -40,11 +52,12 @@ def load_tile(
         place = values + page + tl.expand_dims(slot, axis) * HEAD_DIM + d
         if MASKED:
             inside = tl.expand_dims(written, axis) & (d < HEAD_DIM)
-            tile = tl.load(place, mask=inside, other=0.0).to(tl.float16)
+            tile = tl.load(place, mask=inside, other=0.0)
         elif HEAD_DIM == DIM:
-            tile = tl.load(place).to(tl.float16)
+            tile = tl.load(place)
         else:
-            tile = tl.load(place, mask=d < HEAD_DIM, other=0.0).to(tl.float16)
+            tile = tl.load(place, mask=d < HEAD_DIM, other=0.0)
+        tile = tile.to(tl.float32 if values.dtype.element_ty == tl.float32 else tl.float16)
     return tile
 
 
@@ -62,11 +75,15 @@ def _dequantize(
 ) -> tl.tensor:
     """q8_0 slots [N] → float16 [N, DIM], 0 where not written."""
     count: tl.constexpr = slot.shape[0]
+    groups: tl.constexpr = (HEAD_DIM + 31) // 32
     group = tl.arange(0, DIM // 32)
-    inside = written[:, None] & (group[None, :] < HEAD_DIM // 32)
+    inside = written[:, None] & (group[None, :] < groups)
     d = group[None, :, None] * 32 + tl.arange(0, 32)[None, None, :]
-    quants = tl.load(values + page + slot[:, None, None] * HEAD_DIM + d, mask=inside[:, :, None], other=0)
-    scale_place = scales + scale_page + slot[:, None] * (HEAD_DIM // 32) + group[None, :]
+    kept = inside[:, :, None]
+    if HEAD_DIM % 32 != 0:
+        kept = kept & (d < HEAD_DIM)
+    quants = tl.load(values + page + slot[:, None, None] * HEAD_DIM + d, mask=kept, other=0)
+    scale_place = scales + scale_page + slot[:, None] * groups + group[None, :]
     scale = tl.load(scale_place, mask=inside, other=0.0)
     return tl.reshape(_to_float16(quants, FAST) * scale[:, :, None], (count, DIM))
 
@@ -129,8 +146,9 @@ def store_heads(
         quants = tl.clamp(quants, -127.0, 127.0)
         tl.store(place, tl.reshape(quants, (ROWS, DIM)).to(tl.int8), mask=kept)
         group = tl.arange(0, groups)
-        scale_place = scales + scale_page + row[:, None] * (HEAD_DIM // 32) + group[None, :]
-        tl.store(scale_place, scale, mask=inside[:, None] & (group[None, :] < HEAD_DIM // 32))
+        written: tl.constexpr = (HEAD_DIM + 31) // 32
+        scale_place = scales + scale_page + row[:, None] * written + group[None, :]
+        tl.store(scale_place, scale, mask=inside[:, None] & (group[None, :] < written))
         stored = tl.reshape(tl.reshape(quants, (ROWS, groups, 32)) * divisor, (ROWS, DIM))
     else:
         rounded = x.to(values.dtype.element_ty)

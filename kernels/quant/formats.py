@@ -7,6 +7,12 @@ imports neither torch nor numpy, so file readers can use it cheaply.
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Literal
+
+KVFormat = Literal["float32", "float16", "bfloat16", "q8_0"]
+"""Element type of the KV; "q8_0" is int8 with a float16 scale for each `KV_GROUP` values."""
+KV_GROUP = 32
+"""Consecutive values of a head that share a scale of q8_0."""
 
 
 class GGMLType(IntEnum):

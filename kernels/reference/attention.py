@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kernels.contract import PassLayout
+from kernels.reference.paged_kv import LayerKV
 
 GATHER_LIMIT = 192
 """Decode rows with at most this many context tokens are gathered into one batch.
@@ -82,14 +83,14 @@ def plan_attention(layout: PassLayout, block_size: int, like: Tensor, window: in
 
 def attend(
     q: Tensor,
-    layer: Tensor,
+    layer: LayerKV,
     kv_heads: int,
     plan: AttentionPlan,
     scale: float,
     softcap: float = 0.0,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """q [T, q_heads, head_dim], layer [2 * kv_heads, slots, head_dim] → [T, q_heads * head_dim].
+    """q [T, q_heads, head_dim] → [T, q_heads * head_dim].
 
     sinks float32 [q_heads]: scores that take weight and give no value.
     """
@@ -216,22 +217,19 @@ def _mask(queries: int, visible: int, window: int, like: Tensor) -> Tensor:
     return like.new_zeros(queries, visible).masked_fill_(hidden, float("-inf"))
 
 
-def _attend_gathered(q: Tensor, layer: Tensor, rows: GatheredRows, scores: _Scores) -> Tensor:
+def _attend_gathered(q: Tensor, layer: LayerKV, rows: GatheredRows, scores: _Scores) -> Tensor:
     count, dim, kv_heads = rows.count, q.shape[-1], scores.kv_heads
-    kv = layer.index_select(1, rows.slots).view(2 * kv_heads, count, rows.length, dim).to(q.dtype)
+    kv = layer.read(rows.slots, q.dtype).view(2 * kv_heads, count, rows.length, dim)
     grouped = q.view(count, kv_heads, scores.groups, dim).transpose(0, 1)
     out = scores.attend(grouped, kv[:kv_heads], kv[kv_heads:], rows.mask)
     return out.transpose(0, 1).reshape(count, kv_heads * scores.groups * dim)
 
 
-def _attend_single(q: Tensor, layer: Tensor, single: SingleSequence, scores: _Scores) -> Tensor:
+def _attend_single(q: Tensor, layer: LayerKV, single: SingleSequence, scores: _Scores) -> Tensor:
     tokens, heads, dim = q.shape
-    if single.run is not None:
-        kv = layer[:, single.run]
-    else:
-        assert single.slots is not None
-        kv = layer.index_select(1, single.slots)
-    kv = kv.to(q.dtype)[None]
+    slots = single.slots if single.run is None else single.run
+    assert slots is not None
+    kv = layer.read(slots, q.dtype)[None]
     keys, values = kv[:, : scores.kv_heads], kv[:, scores.kv_heads :]
     if tokens == 1:
         # A row's groups stand as queries: expanding K and V to all heads would copy the context.

@@ -4,10 +4,12 @@ It also runs CPU machines, so it is written for them: few, large calls, one prod
 all rows of a pass, float32 or bfloat16 weights by what the processor multiplies quickly.
 """
 
+import copy
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -26,7 +28,7 @@ from kernels.contract import (
 )
 from kernels.cuda.link_probe import host_gb_s
 from kernels.quant.dequant import dequantize
-from kernels.quant.formats import FORMATS, GGMLType
+from kernels.quant.formats import FORMATS, GGMLType, KVFormat
 from kernels.reference import paged_kv
 from kernels.reference.attention import AttentionPlan, attend, plan_attention
 from kernels.reference.dense_linear import DenseLinear, apply_dense, make_dense
@@ -35,7 +37,11 @@ from kernels.reference.gate import activate, gate, scaled
 from kernels.reference.weight_probe import fastest_weight_dtype
 
 WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-KV_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_KV_CHOICES: dict[torch.dtype, tuple[KVFormat, ...]] = {
+    torch.float32: ("float32", "float16", "q8_0"),
+    torch.bfloat16: ("bfloat16", "q8_0"),
+}
+"""By the weights' type, where no option names one."""
 
 DENSE_EMBEDDING_BYTES = 64 << 20
 """Embeddings up to this size are kept as float32; larger ones stay quantised, rows read on demand."""
@@ -109,15 +115,16 @@ class TorchOperations:
     def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:
         """Raise ValueError naming an option that is not one of its choices."""
         self.device = device
-        self.weight_dtype = _choose("weight_dtype", weight_dtype, WEIGHT_DTYPES) or fastest_weight_dtype(
-            device
-        )
-        self.kv_dtype = _choose("kv_dtype", kv_dtype, KV_DTYPES) or self.weight_dtype
-        both_narrow = self.weight_dtype is self.kv_dtype is torch.bfloat16
-        self._attention_dtype = torch.bfloat16 if both_narrow else torch.float32
+        if weight_dtype not in ("auto", *WEIGHT_DTYPES):
+            raise ValueError(f"weight_dtype: '{weight_dtype}' is not one of auto, {', '.join(WEIGHT_DTYPES)}")
+        self.weight_dtype = WEIGHT_DTYPES.get(weight_dtype) or fastest_weight_dtype(device)
+        if kv_dtype not in ("auto", *paged_kv.KV_DTYPES):
+            raise ValueError(f"kv_dtype: '{kv_dtype}' is not one of auto, {', '.join(paged_kv.KV_DTYPES)}")
+        named = [one for one in paged_kv.KV_DTYPES if one == kv_dtype]
+        self.kv_choices = tuple(named) or _KV_CHOICES[self.weight_dtype]
+        self.kv_format: KVFormat = self.kv_choices[0]
         self.block_size = block_size
         self.weight_format = str(self.weight_dtype).removeprefix("torch.")
-        self.kv_format = str(self.kv_dtype).removeprefix("torch.")
         self.name = f"torch {str(self.weight_dtype).removeprefix('torch.')}"
         self.fallbacks: list[str] = []
         self.host_gb_s: float | None = None
@@ -130,9 +137,21 @@ class TorchOperations:
         """As in the file."""
         return shape[0] * shape[1] // FORMATS[type].elements * FORMATS[type].nbytes
 
+    @property
+    def _attention_dtype(self) -> torch.dtype:
+        narrow = self.weight_dtype is torch.bfloat16 and self.kv_format in _KV_CHOICES[torch.bfloat16]
+        return torch.bfloat16 if narrow else torch.float32
+
+    def with_kv(self, kv_format: KVFormat) -> Self:
+        """A copy."""
+        made = copy.copy(self)
+        made.kv_format = kv_format
+        return made
+
     def kv_block_bytes(self, num_layers: int, kv_heads: int, head_dim: int) -> int:
         """Keys and values of one block."""
-        return 2 * num_layers * kv_heads * head_dim * self.block_size * self.kv_dtype.itemsize
+        slots = 2 * num_layers * kv_heads * self.block_size
+        return slots * paged_kv.slot_nbytes(head_dim, self.kv_format)
 
     def check_attention(self, q_heads: int, kv_heads: int, head_dim: int) -> None:
         """Any."""
@@ -194,7 +213,7 @@ class TorchOperations:
     def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> paged_kv.PagedKV:
         """Reserve the paged KV of one group."""
         return paged_kv.make_paged_kv(
-            num_layers, num_blocks, kv_heads, head_dim, self.block_size, self.kv_dtype, self.device
+            num_layers, num_blocks, kv_heads, head_dim, self.block_size, self.kv_format, self.device
         )
 
     def weight_bytes(
@@ -338,13 +357,14 @@ class TorchOperations:
         if attention.temperature:
             heads[:, :q_heads].mul_(temperatures(attention, prepared.layout.positions))
         new = heads[:, q_heads:].transpose(0, 1)
-        kv.layers[layer].index_copy_(1, prepared.layout.slot_mapping, new.to(self.kv_dtype))
+        kv.layers[layer].write(prepared.layout.slot_mapping, new)
         return heads[:, :q_heads]
 
     def block_pieces(self, kv: paged_kv.PagedKV, block: int) -> list[Tensor]:
-        """One of each layer."""
+        """Of each layer values, then q8_0's scales."""
         slots = slice(block * kv.block_size, (block + 1) * kv.block_size)
-        return [layer[:, slots] for layer in kv.layers]
+        planes = [plane for layer in kv.layers for plane in (layer.values, layer.scales)]
+        return [plane[:, slots] for plane in planes if plane is not None]
 
 
 def _rotation_table(rotation: Rotation, positions: Tensor, pairs: int) -> Tensor:
@@ -371,11 +391,3 @@ def _norm(x: Tensor, norm: NormWeight) -> Tensor:
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     normed = torch.div(x, torch.hypot(length, norm.eps_length)).mul_(norm.scaled)
     return normed if norm.bias is None else normed.add_(norm.bias)
-
-
-def _choose(option: str, name: str, choices: dict[str, torch.dtype]) -> torch.dtype | None:
-    if name == "auto":
-        return None
-    if name not in choices:
-        raise ValueError(f"{option}: '{name}' is not one of auto, {', '.join(choices)}")
-    return choices[name]

@@ -201,7 +201,7 @@ def test_unload_and_close_free_weights_and_kv_though_handles_live(file):
         kept += [model, model.submit(request()), model.submit(request(tokens=400))]
         kept[-2].result(60)
         parts = resident(model).runner
-        gone = [weakref.ref(part) for part in (parts, parts.decoder, parts.kv.groups[0].layers[0])]
+        gone = [weakref.ref(part) for part in (parts, parts.decoder, parts.kv.groups[0].layers[0].values)]
         del parts
         end(model)
         gc.collect()

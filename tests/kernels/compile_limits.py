@@ -29,6 +29,11 @@ LONG_HEADS = "heads of 512"
 LONG_HEADS_STACK = 512
 """In prefill attention their sums fill the registers of Hopper: its loop spills a few values."""
 
+WIDE = "attention float32"
+"""Part of the names of launches over float32 KV."""
+WIDE_STACK = 256
+"""Their products are three of parts of the operands, which prefill attention holds in registers."""
+
 TOLERANCE = 1.05
 TABLE = Path(__file__).with_name("instructions.json")
 """Triton's version → launch → lane instructions for one weight on sm_90 when they were last recorded."""
@@ -57,6 +62,8 @@ def _stack(entry: Mapping[str, Any]) -> int:
     """Bytes of local memory that one thread may have."""
     if entry["kernel"] == "_attention_prefill" and LONG_HEADS in entry["launch"]:
         return LONG_HEADS_STACK
+    if entry["kernel"] == "_attention_prefill" and WIDE in entry["launch"]:
+        return WIDE_STACK
     return STACK.get(entry["kernel"], 0)
 
 

@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor
 
-from kernels.kv.pages import QUANT_WIDTH, KVFormat, LayerKV, TritonKV, page_planes
+from kernels.kv.pages import LayerKV, TritonKV, page_planes
+from kernels.quant.formats import KVFormat
+from kernels.reference import paged_kv
 
 
 def make_kv(
@@ -28,14 +30,4 @@ def dequantize_kv(layer: LayerKV, dtype: torch.dtype) -> Tensor:
     """What the pages of a layer stand for, [num_blocks, 2, kv_heads, block_size, head_dim]."""
     if layer.scales is None:
         return layer.values.to(dtype)
-    blocks = layer.values.unflatten(-1, (-1, QUANT_WIDTH)).to(dtype)
-    return (blocks * layer.scales[..., None].to(dtype)).flatten(-2)
-
-
-def quantize_q8(x: Tensor) -> tuple[Tensor, Tensor]:
-    """float32 [..., dim] → q8_0 quants int8 [..., dim] and scales float16 [..., dim / 32]."""
-    blocks = x.unflatten(-1, (-1, QUANT_WIDTH))
-    scales = (blocks.abs().amax(-1) / 127).to(torch.float16)
-    divisor = scales.float()[..., None]
-    quants = torch.where(divisor > 0, blocks / divisor, 0).add(0.5).floor().clamp(-127, 127)
-    return quants.to(torch.int8).flatten(-2), scales
+    return paged_kv.dequantize_kv(layer.values, layer.scales).to(dtype)

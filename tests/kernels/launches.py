@@ -95,20 +95,21 @@ def _experts() -> Iterator[Launch]:
 
 
 def _attention() -> Iterator[Launch]:
-    for kv_format in ("float16", "bfloat16", "q8_0"):
+    for kv_format in ("float16", "bfloat16", "q8_0", "float32"):
         other = kv_format != "float16"
         yield Launch(f"rope {kv_format}", partial(_rope, kv_format))
         yield Launch(f"decode attention {kv_format}", partial(_decode, kv_format), slow=True, sibling=other)
         yield Launch(f"mixed attention {kv_format}", partial(_mixed, kv_format), slow=True, sibling=True)
         drafts = partial(_mixed, kv_format, VERIFY_TOKENS[-1])
         yield Launch(f"attention of drafts {kv_format}", drafts, slow=True, sibling=True)
-        name = f"{kv_format}, heads of {LONG_HEADS.head_dim}"
-        long_rope = partial(_rope, kv_format, shape=LONG_HEADS)
-        yield Launch(f"rope {name}", long_rope, sibling=other, target="sm_90")
-        long_decode = partial(_decode, kv_format, shape=LONG_HEADS)
-        yield Launch(f"decode attention {name}", long_decode, slow=True, sibling=other)
-        long_prefill = partial(_prefill, kv_format, 256, LONG_HEADS)
-        yield Launch(f"prefill attention {name}", long_prefill, slow=True, sibling=True)
+        if kv_format != "float32":
+            name = f"{kv_format}, heads of {LONG_HEADS.head_dim}"
+            long_rope = partial(_rope, kv_format, shape=LONG_HEADS)
+            yield Launch(f"rope {name}", long_rope, sibling=other, target="sm_90")
+            long_decode = partial(_decode, kv_format, shape=LONG_HEADS)
+            yield Launch(f"decode attention {name}", long_decode, slow=True, sibling=other)
+            long_prefill = partial(_prefill, kv_format, 256, LONG_HEADS)
+            yield Launch(f"prefill attention {name}", long_prefill, slow=True, sibling=True)
         for tokens in (256, 2048):
             name = f"prefill attention {kv_format}, {tokens} tokens"
             alike = other or tokens == 2048
@@ -233,8 +234,9 @@ def _rope(kv_format: str, tokens: int = 32, shape: AttentionShape = SHAPE) -> ob
     return rope_append(qkv, _tables(tokens, tokens), layer, shape, _rotation(shape), norm, 1e-6)
 
 
-def _queries(tokens: int, shape: AttentionShape = SHAPE) -> torch.Tensor:
-    return _empty(tokens, shape.q_heads, shape.head_dim, dtype=torch.float16)
+def _queries(kv_format: str, tokens: int, shape: AttentionShape = SHAPE) -> torch.Tensor:
+    kind = torch.float32 if kv_format == "float32" else torch.float16
+    return _empty(tokens, shape.q_heads, shape.head_dim, dtype=kind)
 
 
 def _decode(kv_format: str, rows: int = 32, shape: AttentionShape = SHAPE) -> None:
@@ -248,12 +250,12 @@ def _mixed(kv_format: str, rows: int = 7) -> None:
     """Decode rows beside a chunk: another kernel has rotated and appended."""
     tables, layer = _tables(rows, 256), _kv(kv_format).layer(1)
     out = make_output(256, SHAPE, META)
-    attention_decode(_queries(256), tables, layer, SHAPE, plan_decode(tables, SHAPE), out)
+    attention_decode(_queries(kv_format, 256), tables, layer, SHAPE, plan_decode(tables, SHAPE), out)
 
 
 def _prefill(kv_format: str, tokens: int, shape: AttentionShape = SHAPE) -> None:
     out, layer = make_output(tokens, shape, META), _kv(kv_format, shape).layer(1)
-    attention_prefill(_queries(tokens, shape), _tables(0, tokens), layer, shape, out)
+    attention_prefill(_queries(kv_format, tokens, shape), _tables(0, tokens), layer, shape, out)
 
 
 def _tick(decode: int, chunks: int, tokens: int) -> None:

@@ -56,7 +56,7 @@ class Passes:
         self.kv = open_kv(decoder, total + 1)
         for group in self.kv.groups:
             for layer in group.layers:
-                layer[:, BLOCK_SIZE:].fill_(float("nan"))
+                (layer.values if layer.scales is None else layer.scales)[:, BLOCK_SIZE:].fill_(float("nan"))
 
     def run(self, *spans: tuple[str, int]) -> None:
         """One packed pass: (sequence, how many of its next tokens), decode rows first."""

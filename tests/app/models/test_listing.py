@@ -136,6 +136,10 @@ def made(verdict, *, free=11_200_000_000, chats=1, fitting=6, advice=()):
             made(Verdict.FEWER, chats=4, fitting=2),
             "4.7 GB + 4.4 GB KV of 11.2 GB free: two of four chats of 8k at once",
         ),
+        (
+            replace(made(Verdict.FITS), kv_format="q8_0", kv_note="float16 would hold 5,120 tokens"),
+            "4.7 GB + 1.1 GB q8_0 KV of 11.2 GB free: six chats of 8k",
+        ),
         (made(Verdict.UNKNOWN, free=None), "needs 4.7 GB + 1.1 GB KV"),
         (
             made(Verdict.FEWER, fitting=0, free=5_200_000_000, advice=(

@@ -216,3 +216,15 @@ async def test_reading_and_writing_are_shown_and_nothing_ticks_when_idle(make_ap
         assert "30.0 tok/s" in plain(status)
         await wait_until(pilot, lambda: not screen.beat._timer._active.is_set())
         assert app.context.services.pump._timer is None
+
+
+def test_narrowed_context_memory_says_why():
+    note = "float16 would hold 5,120 tokens"
+    models = tuple(
+        ModelStats(name, f"{name}.gguf", 1, 2048, 8192, kv_dtype=kind, kv_note=said)
+        for name, kind, said in (("m", "q8_0", note), ("n", "q8_0", note), ("o", "float16", ""))
+    )
+    stats = replace(STATS, kv_dtype="q8_0, float16", models=models)
+    wide, narrow = text_of(total_rows(stats, 60)), text_of(total_rows(stats, 40))
+    assert wide.count(f" KV q8_0: {note}") == 1
+    assert f"\n {note}" in narrow and "q8_0" in narrow

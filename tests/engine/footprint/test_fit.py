@@ -8,10 +8,12 @@ import torch
 from engine.api.options import EngineOptions
 from engine.core import model_loader
 from engine.device import free_memory, memory
-from engine.device.fit_advice import LOAD_MARGIN
+from engine.device.fit_advice import DEVICE_KV_SHARE, LOAD_MARGIN
 from engine.engine import Engine, device_rules
-from engine.footprint.fit import SLOTS_PER_CONTEXT, AdviceKind, Room, Verdict, fit
+from engine.footprint.fit import SLOTS_PER_CONTEXT, AdviceKind, Verdict, fit
+from engine.footprint.kv_choice import Room
 from engine.footprint.rules import DeviceRules, Holding, kv_bytes, weight_bytes
+from engine.footprint.scratch import longest_pass, scratch_bytes
 from engine.footprint.shape import Experts, Footprint, KVLayers, Linear, Matrix
 from kernels.quant.formats import GGMLType
 
@@ -33,8 +35,21 @@ def test_all_that_is_wanted_fits():
     assert found.weight_bytes == weight_bytes(model(), GPU)
     assert found.chat_bytes == kv_bytes(model(), GPU, 8192) == 1 << 30
     assert found.kv_bytes == 2 << 30
-    assert found.chats_that_fit == int((11 * GB - found.weight_bytes) * 0.94) // (1 << 30)
+    assert found.chats_that_fit == int((11 * GB - found.weight_bytes) * DEVICE_KV_SHARE) // (1 << 30)
     assert found.scratch_bytes == LOAD_MARGIN
+
+
+def test_scratch_of_the_longest_pass_is_no_room_for_kv():
+    """Of an 8 GiB card beside 4.7 GB of weights a twentieth would be less than half of it."""
+    counted = replace(GPU, pass_tokens=4096)
+    left = 3 << 30
+    room = Room(weight_bytes(model(), GPU) + left)
+    longest = longest_pass(model(), counted, left)
+    scratch = scratch_bytes(model(), counted, longest)
+    found = fit(model(), counted, room, context=1024)
+    assert found.scratch_bytes == max(scratch, LOAD_MARGIN)
+    assert found.chats_that_fit == int((left - scratch) * DEVICE_KV_SHARE) // found.chat_bytes
+    assert fit(model(), GPU, room, context=1024).chats_that_fit > found.chats_that_fit
 
 
 def test_a_chat_is_no_longer_than_the_model_reads():
@@ -83,16 +98,15 @@ def test_narrow_kv_and_a_shorter_context_are_named_where_they_are_enough():
     found = advice(model(), GPU, weights + (700 << 20))
     assert found[AdviceKind.KV_TYPE].value == "q8_0"
     tokens = int(found[AdviceKind.CONTEXT].value)
-    assert 4096 < tokens < 5504 and tokens % 64 == 0
-    assert kv_bytes(model(), GPU, tokens) <= (700 << 20) * 0.94 < kv_bytes(model(), GPU, tokens + 64)
+    assert 4096 < tokens < 5568 and tokens % 64 == 0
+    room = (700 << 20) * DEVICE_KV_SHARE
+    assert kv_bytes(model(), GPU, tokens) <= room < kv_bytes(model(), GPU, tokens + 64)
     assert AdviceKind.KV_TYPE not in advice(model(), replace(GPU, kv_format="q8_0"), weights + (400 << 20))
-    odd = replace(model(), kv=(KVLayers(32, 0, 8, 136),))
-    assert AdviceKind.KV_TYPE not in advice(odd, GPU, weights + (700 << 20))
 
 
 def test_the_largest_quantisation_that_fits_is_named():
     whole = weight_bytes(model(), GPU)
-    found = advice(model(), GPU, int(whole * 0.85 + (1 << 30) / 0.94))
+    found = advice(model(), GPU, int(whole * 0.85 + (1 << 30) / DEVICE_KV_SHARE))
     assert found[AdviceKind.QUANTISATION].value == "Q6_K"
     assert advice(model(), GPU, whole // 8) == {}
 
@@ -107,7 +121,10 @@ def test_on_a_cpu_a_smaller_quantisation_helps_experts_alone():
 def test_an_engine_and_its_options_tell_the_same_rules():
     with Engine("cpu", weight_dtype="float32") as engine:
         assert engine.rules == device_rules(EngineOptions("cpu", weight_dtype="float32"))
-    assert engine.rules == DeviceRules("cpu", engine.rules.title, Holding.QUANTS, 4, "float32", 32)
+    choices = ("float32", "float16", "q8_0")
+    assert engine.rules == DeviceRules(
+        "cpu", engine.rules.title, Holding.QUANTS, 4, "float32", 32, kv_choices=choices
+    )
 
 
 class Driver:

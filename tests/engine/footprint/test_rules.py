@@ -26,7 +26,7 @@ from kernels.planes import layout
 from kernels.quant.formats import GGMLType
 from kernels.reference import operations
 from kernels.reference.operations import TorchOperations
-from kernels.triton_operations import KV_FORMATS, TritonOperations
+from kernels.triton_operations import KV_CHOICES, TritonOperations
 from tests.support.family_goldens import all_families
 from tests.support.tiny_gguf import make_tiny
 
@@ -93,10 +93,22 @@ def test_the_tables_are_the_kernels():
     assert (TILE, operations.DENSE_EMBEDDING_BYTES) == (module.QUANT_ROWS, module.DENSE_EMBEDDING_BYTES)
 
 
-@pytest.mark.parametrize("kv_format", sorted(set(KV_FORMATS.values())))
-def test_kv_of_a_gpu(kv_format):
+@pytest.mark.parametrize("head_dim", [96, 100])
+@pytest.mark.parametrize("kv_format", sorted({one for choices in KV_CHOICES.values() for one in choices}))
+def test_kv_of_a_gpu(kv_format, head_dim):
     rules = DeviceRules("cuda:0", "", Holding.PLANES, 2, kv_format, 64)
-    assert block_bytes(KVLayers(3, 0, 2, 96), rules) == block_nbytes(3, 2, 96, 64, kv_format)
+    assert block_bytes(KVLayers(3, 0, 2, head_dim), rules) == block_nbytes(3, 2, head_dim, 64, kv_format)
+
+
+@pytest.mark.parametrize("head_dim", [96, 100])
+@pytest.mark.parametrize("kv_format", module.KV_BYTES)
+def test_kv_of_a_cpu(kv_format, head_dim):
+    rules = DeviceRules("cpu", "", Holding.QUANTS, 4, kv_format, 32)
+    ops = CPUOperations(CPU, "float32", kv_format, 32)
+    held = ops.make_kv(3, 5, 2, head_dim)
+    pieces = sum(piece.nbytes for piece in ops.block_pieces(held, 2))
+    wanted = block_bytes(KVLayers(3, 0, 2, head_dim), rules)
+    assert ops.kv_block_bytes(3, 2, head_dim) == pieces == wanted
 
 
 def test_layers_of_a_window_keep_no_more_than_it():

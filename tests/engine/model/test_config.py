@@ -288,7 +288,8 @@ def test_a_context_of_two_billion_needs_no_more_than_the_budget(tmp_path, monkey
         tiny_gguf.GGUFWriter, "add_context_length", lambda self, _n: real(self, (1 << 31) - 1)
     )
     path = make_tiny(tmp_path / "m.gguf", "llama")
-    with Engine("cpu", weight_dtype="float32", kv_budget_bytes=8 << 20, threads=1) as engine:
+    exact = {"weight_dtype": "float32", "kv_dtype": "float32"}
+    with Engine("cpu", kv_budget_bytes=8 << 20, threads=1, **exact) as engine:
         model = engine.load(path)
         assert model.context_length == (1 << 31) - 1
         params = SamplingParams(temperature=0.0)

@@ -82,27 +82,31 @@ def fill_contexts(kv: TritonKV, tables: PassTables, shape: AttentionShape, seed:
             else:
                 quants = torch.randint(-127, 128, size, generator=generator, dtype=torch.int8)
                 layer.values[table[tile], :, :, :count] = quants.to(layer.values)
-                scales = torch.rand(*size[:3], shape.head_dim // 32, generator=generator) / 40
+                scales = torch.rand(*size[:3], -(-shape.head_dim // 32), generator=generator) / 40
                 layer.scales[table[tile], :, :, :count] = scales.to(layer.scales)
 
 
-def random_queries(tokens: int, shape: AttentionShape, device: str, seed: int = 2) -> torch.Tensor:
-    """q as `rope_append` gives it: already times the scale and log2(e)."""
+def random_queries(
+    tokens: int, shape: AttentionShape, device: str, seed: int = 2, kv: TritonKV | None = None
+) -> torch.Tensor:
+    """q as `rope_append` gives it beside such KV: already times the scale and log2(e)."""
     generator = torch.Generator().manual_seed(seed)
     q = torch.randn(tokens, shape.q_heads, shape.head_dim, generator=generator)
-    return (q * shape.q_scale).to(torch.float16).to(device)
+    wide = kv is not None and kv.values.dtype is torch.float32
+    return (q * shape.q_scale).to(torch.float32 if wide else torch.float16).to(device)
 
 
 def poisoned_output(tokens: int, shape: AttentionShape, device: str) -> Activations:
     width = shape.q_heads * shape.head_dim
     return Activations(
         torch.full((tokens, width), float("nan"), dtype=torch.float16, device=device),
-        torch.full((tokens, width // 16), float("nan"), device=device),
+        torch.full((tokens, -(-width // 16)), float("nan"), device=device),
     )
 
 
 def check_sums(actual: Activations, rows: slice = slice(None)) -> None:
-    expected = actual.values[rows].double().unflatten(1, (-1, 16)).sum(-1)
+    values = actual.values[rows].double()
+    expected = torch.nn.functional.pad(values, (0, -values.shape[1] % 16)).unflatten(1, (-1, 16)).sum(-1)
     torch.testing.assert_close(actual.sums[rows].double(), expected, rtol=1e-5, atol=1e-4)
 
 

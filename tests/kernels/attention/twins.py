@@ -7,7 +7,8 @@ from kernels.attention.shape import LOG2E, AttentionShape
 from kernels.contract import Rotation
 from kernels.cuda.activations import PassTables
 from kernels.kv.pages import LayerKV
-from tests.kernels.kv_cases import dequantize_kv, quantize_q8
+from kernels.reference.paged_kv import quantize_kv
+from tests.kernels.kv_cases import dequantize_kv
 
 
 def attention_torch(
@@ -92,10 +93,11 @@ def rope_append_torch(
         if layer.scales is None:
             layer.values[block, plane, :, offset] = x.to(layer.values.dtype)
         else:
-            quants, scales = quantize_q8(x.float())
+            quants, scales = quantize_kv(x.float())
             layer.values[block, plane, :, offset] = quants
             layer.scales[block, plane, :, offset] = scales
-    return (rotated[:, : shape.q_heads] * shape.q_scale).to(torch.float16)
+    kind = torch.float32 if layer.values.dtype is torch.float32 else torch.float16
+    return (rotated[:, : shape.q_heads] * shape.q_scale).to(kind)
 
 
 def _norm_torch(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from kernels.contract import PassLayout
+from kernels.quant.formats import KVFormat
 from kernels.reference.attention import GATHER_LIMIT, attend, plan_attention
 from kernels.reference.paged_kv import make_paged_kv
 
@@ -23,22 +24,22 @@ def tables(contexts: list[int], scattered: bool) -> tuple[list[list[int]], int]:
 
 
 def run(
-    spans: list[tuple[int, int]], num_decode: int, scattered: bool, dtype: torch.dtype
+    spans: list[tuple[int, int]], num_decode: int, scattered: bool, kind: KVFormat
 ) -> tuple[Tensor, Tensor]:
     """spans: (new tokens, context). Returns (ours, the formula's), every unwritten slot NaN."""
     made = torch.Generator().manual_seed(11)
     contexts = [context for _, context in spans]
     block_tables, blocks = tables(contexts, scattered)
-    layer = make_paged_kv(1, blocks, KV_HEADS, DIM, BLOCK, dtype, torch.device("cpu")).layers[0]
-    layer[:, BLOCK:] = float("nan")
+    layer = make_paged_kv(1, blocks, KV_HEADS, DIM, BLOCK, kind, torch.device("cpu")).layers[0]
+    (layer.values if layer.scales is None else layer.scales)[:, BLOCK:] = float("nan")
     positions, slots, expected, queries = [], [], [], []
     for (new, context), table in zip(spans, block_tables, strict=True):
         written = torch.tensor([table[p // BLOCK] * BLOCK + p % BLOCK for p in range(context)])
-        kv = torch.randn(2 * KV_HEADS, context, DIM, generator=made).to(dtype)
-        layer[:, written] = kv
+        layer.write(written, torch.randn(2 * KV_HEADS, context, DIM, generator=made))
+        kv = layer.read(written, torch.float32)
         q = torch.randn(new, HEADS, DIM, generator=made)
         queries.append(q)
-        expected.append(plain(q, kv.float(), context - new))
+        expected.append(plain(q, kv, context - new))
         positions += range(context - new, context)
         slots += written[context - new :].tolist()
     layout = PassLayout(
@@ -78,12 +79,12 @@ MIXES = {
 @pytest.mark.parametrize("scattered", [False, True])
 @pytest.mark.parametrize("mix", MIXES)
 def test_every_mixture_equals_the_formula(mix: str, scattered: bool):
-    ours, expected = run(*MIXES[mix], scattered, torch.float32)
+    ours, expected = run(*MIXES[mix], scattered, "float32")
     torch.testing.assert_close(ours, expected, rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "q8_0"])
 @pytest.mark.parametrize("mix", ["long between short", "rows beside chunks"])
-def test_small_kv_types_lose_only_what_storing_loses(mix: str, dtype: torch.dtype):
-    ours, expected = run(*MIXES[mix], True, dtype)
+def test_small_kv_types_lose_only_what_storing_loses(mix: str, kind: KVFormat):
+    ours, expected = run(*MIXES[mix], True, kind)
     torch.testing.assert_close(ours, expected, rtol=0, atol=2e-6)
