@@ -315,7 +315,8 @@ class Model:
         self._unloaded = True
         loop = self._engine._loop
         with suppress(EngineClosedError):
-            saved = loop.call(lambda: loop.disk.last_save(self._key))
+            keeps = self._engine._options.kv_disk_folder is not None
+            saved = loop.call(lambda: loop.disk.last_save(self._key)) if keeps else None
             if saved is not None:
                 saved.wait(_SAVE_WAIT_S)
             freed = loop.call(lambda: loop.remove_model(self._key))

@@ -313,7 +313,7 @@ def test_a_failing_snapshot_stops_nothing(engine: Engine, model: Model, monkeypa
     def broken(*args) -> None:
         raise OSError("no /proc here")
 
-    monkeypatch.setattr(engine._loop._stats, "take", broken)
+    monkeypatch.setattr(engine._loop._stats, "_build", broken)
     assert model.submit(request()).result(60)[1].reason is FinishReason.LENGTH
     other = engine.load(model.path)
     assert other.submit(request()).result(60)[1].reason is FinishReason.LENGTH
