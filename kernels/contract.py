@@ -199,14 +199,6 @@ class Operations(Protocol):
         """
         ...
 
-    def matrix_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
-        """Memory that `make_linear` will hold for a matrix."""
-        ...
-
-    def expert_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
-        """Memory that `make_experts` will hold for one of its matrices."""
-        ...
-
     def kv_block_bytes(self, num_layers: int, kv_heads: int, head_dim: int) -> int:
         """Memory of one KV block in all layers of a group."""
         ...

@@ -20,11 +20,15 @@ from engine.device.memory import (
     kv_room,
     return_freed_memory,
 )
+from engine.footprint.device import rules_of
+from engine.footprint.rules import weight_bytes
+from engine.footprint.shape import read_footprint
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.gguf.labels import quantization_label
 from engine.model.config import read_config
 from engine.model.decoder import Decoder
 from engine.model.spec import ModelConfig
+from engine.model.tensors import check_tensors
 from engine.model.weights import Progress, load_weights
 from engine.runner.base import Runner
 from engine.runner.eager_runner import EagerRunner
@@ -137,9 +141,11 @@ def build_model(
     """
     progress(0.0, "header")
     with open_gguf(path) as file:
-        need = _need(file, options.ops)
+        config = read_config(file, context_length)
+        check_tensors(file, config)
+        need = weights_of(file, config, options.ops)
         try:
-            return _build(key, file, context_length, options, need, progress)
+            return _build(key, file, config, options, need, progress)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -154,13 +160,12 @@ def build_model(
 def _build(
     key: int,
     file: GGUFFile,
-    context_length: int | None,
+    config: ModelConfig,
     options: LoadOptions,
     need: Need,
     progress: Progress,
 ) -> ResidentModel:
     ops, path = options.ops, file.path
-    config = read_config(file, context_length)
     _check_attention(file, config, ops)
     tokenizer = Tokenizer.from_gguf(file)
     sizes = pool_bytes(ops, config)
@@ -224,12 +229,12 @@ def _check_attention(file: GGUFFile, config: ModelConfig, ops: Operations) -> No
         raise UnsupportedModelError(f"{file.path}: {key}: {error}.") from None
 
 
-def _need(file: GGUFFile, ops: Operations) -> Need:
-    """What the matrices will take; vectors are too small to count."""
+def weights_of(file: GGUFFile, config: ModelConfig, ops: Operations) -> Need:
+    """What the weights of a file whose tensors were checked will take."""
     parameters = _parameters(file)
     return Need(
         file.path.name,
-        _weight_bytes(file, ops),
+        weight_bytes(read_footprint(file, config), rules_of(ops)),
         parameters,
         narrow_bytes=parameters * 2 if ops.weight_format == "float32" else None,
         as_in_file=ops.weight_format == "as in the file",
@@ -261,16 +266,6 @@ def _pool_pages(name: str, length: int, sizes: list[int], options: LoadOptions) 
     check_block_fits(name, sum(sizes), block_size, room)
     most = SLOTS_PER_CONTEXT * -(-length // block_size)
     return [1 + min(room // size, most) for size in sizes]
-
-
-def _weight_bytes(file: GGUFFile, ops: Operations) -> int:
-    total = 0
-    for info in file.tensors.values():
-        if len(info.shape) == 2:
-            total += ops.matrix_bytes(info.type, (info.shape[0], info.shape[1]))
-        elif len(info.shape) == 3:
-            total += ops.expert_bytes(info.type, (info.shape[0] * info.shape[1], info.shape[2]))
-    return total
 
 
 def _parameters(file: GGUFFile) -> int:
