@@ -28,9 +28,10 @@ if TYPE_CHECKING:
         UnsupportedModelError,
     )
     from engine.api.generation import Generation
+    from engine.api.load_plan import LoadPlan, PlannedRelease, Release
     from engine.api.options import EngineOptions
     from engine.api.request import Event, Finished, FinishReason, Priority, Request, SamplingParams, TextDelta
-    from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
+    from engine.api.stats import EngineStats, ModelState, ModelStats, SequenceState, SequenceStats
     from engine.catalog import ModelSummary, model_paths, part_paths, summarize
     from engine.core.tick_log import TickRecord
     from engine.engine import Engine, Model, device_rules
@@ -63,14 +64,18 @@ __all__ = [
     "Footprint",
     "Generation",
     "KeptAnswer",
+    "LoadPlan",
     "Message",
     "MessageFormat",
     "Model",
     "ModelFileError",
+    "ModelState",
     "ModelStats",
     "ModelSummary",
+    "PlannedRelease",
     "Priority",
     "Prompt",
+    "Release",
     "Request",
     "RequestError",
     "Room",
@@ -115,6 +120,10 @@ _HOMES = {
     "Footprint": "engine.footprint.shape",
     "Generation": "engine.api.generation",
     "KeptAnswer": "engine.templates.turns",
+    "LoadPlan": "engine.api.load_plan",
+    "ModelState": "engine.api.stats",
+    "PlannedRelease": "engine.api.load_plan",
+    "Release": "engine.api.load_plan",
     "Message": "engine.templates.turns",
     "MessageFormat": "engine.api.answer_format",
     "Model": "engine.engine",

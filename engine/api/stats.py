@@ -69,9 +69,17 @@ class KVGroupStats:
     """Kept for prefix hits."""
 
 
+class ModelState(StrEnum):
+    """Where a model's weights are."""
+
+    LOADED = "loaded"
+    PAUSED = "paused"
+    """Put aside: it comes back by itself when it is asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelStats:
-    """One resident model."""
+    """One model that is resident or aside."""
 
     name: str
     path: str
@@ -81,6 +89,10 @@ class ModelStats:
     context_length: int
     kv_groups: tuple[KVGroupStats, ...] = ()
     """Layers that see everything first, then by the size of their window."""
+    model_id: int = 0
+    state: ModelState = ModelState.LOADED
+    idle_s: float | None = None
+    """Seconds since its last request came or ended; None while it works."""
 
 
 @dataclass(frozen=True, slots=True)

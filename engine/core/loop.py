@@ -16,7 +16,8 @@ from engine.api.errors import DeviceLostError, EngineFailedError
 from engine.api.event_stream import EventStream
 from engine.api.request import Action, FinishReason, Priority
 from engine.api.stats import EngineStats
-from engine.core.command_thread import Command, CommandThread
+from engine.core.aside_commands import AsideCommands
+from engine.core.command_thread import Command
 from engine.core.device_recovery import DeviceTrial, queue_again, rewind
 from engine.core.executor import Executor
 from engine.core.model_loader import ModelOrigin, ResidentModel
@@ -43,7 +44,7 @@ _IDLE_PAUSE_S = 0.02
 """Between two pieces of idle work, so that other threads have the interpreter."""
 
 
-class EngineLoop(CommandThread):
+class EngineLoop(AsideCommands):
     """Owns the scheduler, the resident models and the outputs of running sequences."""
 
     def __init__(
@@ -61,6 +62,7 @@ class EngineLoop(CommandThread):
         self._config = config
         self._rebuild_model = rebuild
         self.models = ResidentModels(config, kv_limit)
+        self.wanted = lambda _key: None
         self.scheduler = Scheduler(CostModel(), config)
         self._speculator = self._new_speculator(self.scheduler)
         self.ticks = TickLog()
@@ -115,6 +117,7 @@ class EngineLoop(CommandThread):
         try:
             self.models.add(resident)
             self._add_to_scheduler(resident, self.scheduler)
+            self._check_answers_have_room(resident)
             self.update_budget()
         except Exception:
             # What could not be taken in leaves nothing behind, and ends nobody's answers.
@@ -132,6 +135,7 @@ class EngineLoop(CommandThread):
         """
         resident = self.models.remove(key)
         if resident is None:
+            self._remove_aside(key)
             return None
         for sequence in self.scheduler.remove_model(key):
             self._end(sequence, FinishReason.CANCELLED, "the model was unloaded")
@@ -142,13 +146,8 @@ class EngineLoop(CommandThread):
 
     def update_budget(self) -> None:
         """Let KV take what memory leaves it now, more or less than before; on the engine's thread."""
-        self.models.update_budget()
-        self._end_overgrown()
-
-    def _end_overgrown(self) -> None:
-        """End who has as many tokens as the budget holds; its text is kept, the others go on."""
-        for sequence in self.scheduler.fit_budget():
-            self._end(sequence, FinishReason.LENGTH)
+        self.models.update_budget(self.answers_bytes)
+        self.scheduler.fit_budget()
 
     def _new_speculator(self, scheduler: Scheduler) -> Speculator:
         return Speculator(scheduler.cost, self._config, scheduler.make_room)
@@ -283,8 +282,9 @@ class EngineLoop(CommandThread):
     def _admit(self, sequence: Sequence, stream: EventStream) -> None:
         try:
             self._check_device()
-            output = OutputProcessor(sequence, stream, self.models.get(sequence.model).tokenizer)
-            self.scheduler.submit(sequence)
+            output = OutputProcessor(sequence, stream, self.models.tokenizer(sequence.model))
+            self.models.touch(sequence.model, time.monotonic())
+            (self._park if sequence.model in self.models.aside else self.scheduler.submit)(sequence)
         except Exception as error:
             stream.push(never_started(sequence, str(error)))
             return
@@ -296,6 +296,8 @@ class EngineLoop(CommandThread):
             return
         if what is Action.CANCEL:
             self._end(output.sequence, FinishReason.CANCELLED)
+        elif output.sequence.model in self.models.aside:
+            self._control_parked(output.sequence, what)
         elif what is Action.PAUSE:
             self.scheduler.pause(sequence_id)
         elif what is Action.RESUME:
@@ -314,6 +316,7 @@ class EngineLoop(CommandThread):
         reason, stop = output.end_text(reason, error, stop)
         try:
             self.scheduler.finish(sequence, reason, error)
+            self.models.touch(sequence.model, time.monotonic())
         finally:
             output.finish(reason, time.monotonic(), error, stop)
 
@@ -349,9 +352,8 @@ class EngineLoop(CommandThread):
             self.models.reload(self._load_again)
             focused = self.scheduler.focused
             self._reset_scheduler()
-            self.models.update_budget()
-            queue_again(self._outputs, self.scheduler)
-            self._end_overgrown()
+            queue_again(self._outputs, self.scheduler, self.models.aside)
+            self.update_budget()
             self.scheduler.focus(focused)
         except Exception as error:
             log.exception("the engine could not be rebuilt")

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from engine.device.memory import (
     kv_room,
     return_freed_memory,
 )
+from engine.device.weight_memory import WeightMemory
 from engine.footprint.device import rules_of
 from engine.footprint.rules import weight_bytes
 from engine.footprint.shape import read_footprint
@@ -89,6 +91,8 @@ class ResidentModel:
     salt: bytes
     """Keys the prefix index: KV of another file, element type or rope choice must never match."""
     warnings: list[str]
+    last_used: float = 0.0
+    """Clock at which its last request came or ended."""
     blocks: BlockManager = field(init=False)
     table_check: BlockTableCheck = field(init=False)
 
@@ -173,14 +177,20 @@ def _build(
     options.make_room(need.weight_bytes)
     check_weights_fit(need, ops.device, options.holders())
     _begin_to_compile(config, ops)
-    weights = load_weights(file, config, ops, progress)
-    # By now the process that compiles it has started.
-    template = ChatTemplate.from_gguf(file, tokenizer)
-    file.check_unchanged()
-    info = _info(file, config, need.parameters, weights.nbytes, sum(sizes) // ops.block_size, ops)
-    length = config.context_length
-    pages = _pool_pages(path.name, length, sizes, options)
-    runner = _make_runner(Decoder(config, weights, ops), pages, length, tokenizer)
+    with ExitStack() as undo:
+        memory = WeightMemory(ops.device, need.weight_bytes) if ops.runs_ahead else None
+        if memory is not None:
+            undo.callback(memory.close)
+        weights = load_weights(file, config, ops, progress, None if memory is None else memory.adopt)
+        # By now the process that compiles it has started.
+        template = ChatTemplate.from_gguf(file, tokenizer)
+        file.check_unchanged()
+        info = _info(file, config, need.parameters, weights.nbytes, sum(sizes) // ops.block_size, ops)
+        length = config.context_length
+        pages = _pool_pages(path.name, length, sizes, options)
+        runner = _make_runner(Decoder(config, weights, ops), pages, length, tokenizer, memory)
+        # It closes the memory from now on, behind what its threads still run.
+        undo.pop_all()
     warnings = [text for text in (tokenizer.warning, template.warning) if text]
     resident = ResidentModel(
         key=key,
@@ -241,12 +251,14 @@ def weights_of(file: GGUFFile, config: ModelConfig, ops: Operations) -> Need:
     )
 
 
-def _make_runner(decoder: Decoder, pages: list[int], length: int, tokenizer: Tokenizer) -> Runner:
+def _make_runner(
+    decoder: Decoder, pages: list[int], length: int, tokenizer: Tokenizer, memory: WeightMemory | None
+) -> Runner:
     if not decoder.ops.runs_ahead:
         return EagerRunner(decoder, pages)
     from engine.runner.graph_runner import GraphRunner
 
-    return GraphRunner(decoder, pages, length, tokenizer.eog_ids)
+    return GraphRunner(decoder, pages, length, tokenizer.eog_ids, memory)
 
 
 def _begin_to_compile(config: ModelConfig, ops: Operations) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from engine.cache.block_manager import KVMove
 from engine.device.host_pool import HostPool
+from engine.device.weight_memory import WeightMemory
 from engine.runner.sampler import Sampled
 from engine.scheduler.plan import ModelBatch, Verifier
 
@@ -40,6 +41,8 @@ class Runner(Verifier, Protocol):
     """Slots for what waits in host memory, of blocks and of the pages of windows; none before asked for."""
     notes: PassNotes
     """What its passes did that not every pass does."""
+    weights: WeightMemory | None
+    """What can be put aside of its weights."""
     freed: threading.Event
     """Set once a closed runner's memory is given back."""
 
@@ -85,6 +88,18 @@ class Runner(Verifier, Protocol):
 
         Raises `MemoryError` when a GPU has no memory for the blocks; nothing was copied then.
         """
+        ...
+
+    def rest(self) -> bool:
+        """Give the device's memory back but keep everything else, so that `wake` is quick.
+
+        Not on the engine's thread, and nothing may be launched until `wake`. False, with nothing changed,
+        where weights cannot wait anywhere.
+        """
+        ...
+
+    def wake(self) -> None:
+        """Undo `rest`; raises `MemoryError`, still resting, when the device is full."""
         ...
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from engine.cache.block_manager import KVMove
 from engine.device.host_pool import HostPool
+from engine.device.weight_memory import WeightMemory
 from engine.model.decoder import Decoder
 from engine.runner.base import PassNotes
 from engine.runner.input_batch import pack, whole_prompt
@@ -22,6 +23,7 @@ class EagerRunner:
 
     max_ahead = 0
     kv_bytes = 0
+    weights: WeightMemory | None = None
     compiling = False
 
     def __init__(self, decoder: Decoder, pages: list[int]) -> None:
@@ -76,6 +78,13 @@ class EagerRunner:
     def reload_blocks(self, moves: list[KVMove]) -> None:
         """Copy host slots to KV blocks."""
         self.kv.reload(self.host_pools, moves)
+
+    def rest(self) -> bool:
+        """Never: weights are in host memory as it is."""
+        return False
+
+    def wake(self) -> None:
+        """Nothing: it never rests."""
 
     def close(self) -> None:
         """Give host memory back; all else goes with the object."""

@@ -1,8 +1,7 @@
 """Runs one model's passes on a GPU: captured per shape, queued ahead of the ids that they give.
 
-Everything a tick needs beyond its shape is on the device: block tables, lengths, last ids and
-sampling state of every row (`kernels.state.decode_state`). A tick of decode rows is one graph replay and
-one small copy to pinned memory; the host learns the ids when the copy's event has passed.
+Everything a tick needs beyond its shape is on the device (`kernels.state.decode_state`). A tick of decode
+rows is one graph replay and one small copy to pinned memory; the host learns the ids when that is done.
 """
 
 import logging
@@ -15,8 +14,10 @@ import torch
 from torch import Tensor
 
 from engine.cache.block_manager import KVMove
+from engine.device.free_memory import free_host_bytes
 from engine.device.host_pool import HostPool
 from engine.device.stream import Mark, open_stream
+from engine.device.weight_memory import WeightMemory
 from engine.model.decoder import Decoder
 from engine.runner.base import PassNotes
 from engine.runner.capture_policy import CapturePolicy
@@ -50,7 +51,7 @@ MAX_ROWS = 64
 DEPTH = 32
 """Ticks whose ids the device keeps; more are never in flight."""
 AHEAD_MS = 12.0
-"""Device time that is queued: longer than most frames of the UI take, too short to feel at a join."""
+"""Device time that is queued: longer than most frames of the UI, too short to feel at a join."""
 _END_IDS = 16
 _SMOOTHING = 0.2
 _KEPT_BLOCKS = 64
@@ -64,9 +65,14 @@ class GraphRunner:
     """
 
     def __init__(
-        self, decoder: Decoder, pages: list[int], context_length: int, end_ids: Iterable[int]
+        self,
+        decoder: Decoder,
+        pages: list[int],
+        context_length: int,
+        end_ids: Iterable[int],
+        weights: WeightMemory | None = None,
     ) -> None:
-        """pages: of each pool of its KV, scratch page 0 included."""
+        """pages: of each pool of its KV, scratch page 0 included; weights: where the decoder's are."""
         ops = decoder.ops
         assert isinstance(ops, TritonOperations)
         self.decoder = decoder
@@ -74,6 +80,7 @@ class GraphRunner:
         self._max_blocks = -(-context_length // self.block_size)
         self._end_ids = sorted(end_ids)[:_END_IDS]
         self._ops = ops
+        self.weights = weights
         self._stream = open_stream(ops.device)
         with torch.inference_mode(), self._stream.current():
             self.kv = ModelKV(decoder.ops, decoder.config, pages)
@@ -131,8 +138,7 @@ class GraphRunner:
         self._compiler.start(self._try_out(WARM_SIZES))
 
     def _launch_first(self) -> None:
-        for _ in self._try_out(FIRST_SIZES):
-            pass
+        list(self._try_out(FIRST_SIZES))
 
     @torch.inference_mode()
     def _try_out(self, sizes: Iterable[PassSize]) -> Generator[None, None, None]:
@@ -299,6 +305,20 @@ class GraphRunner:
             self.notes.add(f"{len(moves)} blocks from host memory")
             self._moved = self._stream.mark()
 
+    def rest(self) -> bool:
+        """Weights wait in host memory; graphs and kernels stay, since addresses do."""
+        self._compiler.pause()
+        self.forget()
+        rests = self.weights is not None and self.weights.rest()
+        (self.kv.empty if rests else self._compiler.resume)()
+        return rests
+
+    def wake(self) -> None:
+        """As `rest` left it, with empty KV."""
+        assert self.weights is not None
+        self.weights.wake(keep_copy=free_host_bytes() > 2 * self.weights.used_bytes)
+        self._compiler.resume()
+
     def close(self) -> None:
         """Give all memory back; the thread that still compiles does so at its end."""
         self._compiler.close()
@@ -310,9 +330,9 @@ class GraphRunner:
             self._in_flight.clear()
             self._current = None
             self._passes.clear()
-            self.kv.close()
-            for pool in self.host_pools:
-                pool.close()
+            for held in (self.kv, self.weights, *self.host_pools):
+                if held is not None:
+                    held.close()
 
     def _make_state(self, sampler_rows: int) -> tuple[DecodeState, SamplerState]:
         """sampler_rows: 1 is enough for padding, and tens of megabytes less."""

@@ -103,6 +103,11 @@ class ModelKV:
                 trimmed = True
         return trimmed
 
+    def empty(self) -> None:
+        """Give back all memory that can be; nothing is in any page, and no kernel may run on them."""
+        for kv in self.groups:
+            kv.trim(1)
+
     def close(self) -> None:
         """Give everything back; no kernel may run on it any more."""
         for kv in self.groups:

@@ -83,14 +83,21 @@ class Scheduler:
 
         Raises `InvariantError` for an unknown key, or while a tick is in flight.
         """
-        if self._in_flight is not None or key not in self._models:
-            raise InvariantError(f"scheduler: model {key} cannot be removed now")
-        ended = [sequence for sequence in self._sequences.values() if sequence.model == key]
+        ended = self.set_aside(key)
         for sequence in ended:
-            self._end(sequence, FinishReason.CANCELLED, "the model was unloaded")
-        self._models.pop(key).blocks.close()
+            sequence.finish_reason, sequence.error = FinishReason.CANCELLED, "the model was unloaded"
         self.cost.forget(key)
         return ended
+
+    def set_aside(self, key: int) -> list[Sequence]:
+        """As `remove_model`, but the sequences have not ended: submit them again when the model is back."""
+        if self._in_flight is not None or key not in self._models:
+            raise InvariantError(f"scheduler: model {key} cannot be removed now")
+        left = [sequence for sequence in self._sequences.values() if sequence.model == key]
+        for sequence in left:
+            self._leave(sequence)
+        self._models.pop(key).blocks.close()
+        return left
 
     def check_fits(self, request: Request, model: int) -> None:
         """Raise `RequestError`, with numbers, for a request that could never run to its end.
@@ -116,17 +123,16 @@ class Scheduler:
         self._sequences[sequence.sequence_id] = sequence
         self._queue.enter(sequence)
 
-    def fit_budget(self) -> list[Sequence]:
-        """Set every sequence's limit anew after the KV budget has moved.
+    def fit_budget(self) -> None:
+        """Set every sequence's limit anew after the KV budget has moved, to no less than `answers_bytes`.
 
-        Returns those that have as many tokens already; they are to be ended. What the others hold beyond
-        the budget is taken back by `plan`. Raises `InvariantError` while a tick is in flight.
+        What sequences hold beyond the budget together is taken back by `plan`. Raises `InvariantError`
+        while a tick is in flight.
         """
         if self._in_flight is not None:
             raise InvariantError("scheduler: the KV budget moves between ticks")
         for sequence in self._sequences.values():
             sequence.limit = self._models[sequence.model].limit_of(sequence.request)
-        return [sequence for sequence in self._sequences.values() if sequence.at_limit]
 
     def focus(self, sequence_id: int | None) -> None:
         """Put one sequence before all others; an id that is not live means nobody."""
@@ -379,10 +385,13 @@ class Scheduler:
     def _end(
         self, sequence: Sequence, reason: FinishReason, error: str | None, *, discard: bool = False
     ) -> None:
+        self._leave(sequence, discard=discard)
+        sequence.finish_reason = reason
+        sequence.error = error
+
+    def _leave(self, sequence: Sequence, *, discard: bool = False) -> None:
         del self._sequences[sequence.sequence_id]
         self._queue.leave(sequence)
         blocks = self._models[sequence.model].blocks
         blocks.release(sequence.block_table, sequence.windows, discard=discard)
         sequence.windows = []
-        sequence.finish_reason = reason
-        sequence.error = error

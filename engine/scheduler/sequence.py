@@ -27,6 +27,7 @@ class WaitCause(Enum):
     KV_MEMORY = "paused: the context memory is full"
     KV_MOVES = "waits while context moves to host memory"
     DEVICE = "paused: the device failed and its models are loaded again"
+    MODEL = "waits for its model, which comes back"
 
 
 @dataclass(slots=True, eq=False)
