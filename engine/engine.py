@@ -160,13 +160,13 @@ class Engine:
             raise
         return Model(self, resident)
 
-    def pause_model(self, model_id: int) -> None:
+    def pause_model(self, model_id: int, *, unload: bool = False) -> None:
         """Put an idle model aside: its memory comes free, its handles stay, a request wakes it.
 
-        On a GPU its weights wait in pinned host memory where there is enough; else, and on a CPU, its
-        file is read again. Raises `EngineError` while it answers.
+        On a GPU its weights wait in pinned host memory where there is enough; else, with `unload`, and on
+        a CPU, its file is read again. Raises `EngineError` while it answers.
         """
-        self._moves.pause(model_id)
+        self._moves.pause(model_id, unload=unload)
 
     def plan_wake(self, model_id: int) -> LoadPlan:
         """What `wake_model` would take of memory; raises `EngineError` for a model that is not aside."""

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from app.chat.reasoning import Part
-from engine import SequenceState
+from engine import LoadPlan, SequenceState
 
 
 class TabState(StrEnum):
@@ -68,4 +69,12 @@ class Notice:
     severity: str = "warning"
 
 
-SessionEvent = Changed | PathChanged | TextStreamed | AnswerFinished | TextReturned | Notice
+@dataclass(frozen=True, slots=True)
+class PlanAsked:
+    """Other tabs' models would make room for the model of this one: `ModelSlot.agree` or `cancel`."""
+
+    path: Path
+    plan: LoadPlan
+
+
+SessionEvent = Changed | PathChanged | TextStreamed | AnswerFinished | TextReturned | Notice | PlanAsked

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from app.chat.events import Changed, Notice, SessionEvent
+from app.chat.events import Changed, Notice, PlanAsked, SessionEvent
 from app.models.builtin import model_title
 from app.models.loader import EngineService, LoadJob
 from app.models.port import ModelPort
+from engine import LoadPlan
 
 
 class ModelSlot:
@@ -51,8 +52,30 @@ class ModelSlot:
         self.loading_path = path
         self.error = None
         self.progress = (0.0, "waiting")
-        self._job = self._engine.load(path, self._on_loaded, self._on_failed, self._on_progress)
+        self._job = self._engine.load(
+            path, self._on_loaded, self._on_failed, self._on_progress, self._on_plan
+        )
         self._tell(Changed())
+
+    def agree(self, plan: LoadPlan) -> None:
+        """Let models make room as a plan says that was asked about, and go on loading."""
+        if self._job is not None:
+            self._engine.agree(self._job, plan)
+
+    def put_aside(self, *, unload: bool) -> None:
+        """Free the model's memory until it is asked again, and say how that went."""
+        model = self.current
+        if model is None:
+            self._tell(Notice(f"No model is open; press {self._choose_key} to choose one.", "information"))
+            return
+        title = model_title(model.path)
+        does = "is unloaded" if unload else "pauses"
+
+        def done(reason: str | None) -> None:
+            said = f"{title} {does}; its next message brings it back."
+            self._tell(Notice(reason or said, "warning" if reason else "information"))
+
+        self._engine.put_aside(model, done, unload=unload)
 
     def cancel(self) -> bool:
         """Give up a load that is under way; tell whether there was one."""
@@ -91,6 +114,11 @@ class ModelSlot:
 
     def _on_progress(self, fraction: float, what: str) -> None:
         self.progress = (fraction, what)
+
+    def _on_plan(self, plan: LoadPlan) -> None:
+        self.progress = (0.0, "waits for memory")
+        if self.loading_path is not None:
+            self._tell(PlanAsked(self.loading_path, plan))
 
     def _on_loaded(self, model: ModelPort) -> None:
         self._job = self.loading_path = None

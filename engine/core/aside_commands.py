@@ -84,9 +84,14 @@ class AsideCommands(CommandThread):
         aside.kept = None
         self.add_model(resident)
         waiting = self.models.aside.parked(self._outputs, resident.key)
+        model = self.scheduler.model(resident.key)
+        # What waits keeps the room that it had.
+        least = max(map(model.least_bytes, waiting), default=0)
+        self.models.update_budget(max(self.answers_bytes, least))
         self.models.aside.remove(resident.key)
         for sequence in waiting:
             self._queue_woken(sequence)
+        self.scheduler.fit_budget()
         self._take_snapshot()
 
     def fail_waiting(self, key: int, cause: str) -> None:

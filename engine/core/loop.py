@@ -147,7 +147,12 @@ class EngineLoop(AsideCommands):
     def update_budget(self) -> None:
         """Let KV take what memory leaves it now, more or less than before; on the engine's thread."""
         self.models.update_budget(self.answers_bytes)
-        self.scheduler.fit_budget()
+        self._end_overgrown()
+
+    def _end_overgrown(self) -> None:
+        """End who has as many tokens as there is KV: after a failure there may be less of it than before."""
+        for sequence in self.scheduler.fit_budget():
+            self._end(sequence, FinishReason.LENGTH)
 
     def _new_speculator(self, scheduler: Scheduler) -> Speculator:
         return Speculator(scheduler.cost, self._config, scheduler.make_room)

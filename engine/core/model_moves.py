@@ -86,15 +86,22 @@ class ModelMoves:
         least = aside.stats.kv_bytes_per_token * LEAST_TOKENS
         return self._plan(need, least, self._copy_seconds("wake", aside.nbytes))
 
-    def pause(self, key: int) -> None:
-        """Put a model aside; nothing happens for one that is. Raises `EngineError` while it answers."""
+    def pause(self, key: int, *, unload: bool = False) -> None:
+        """Put a model aside, with `unload` without a copy in host memory.
+
+        Raises `EngineError` while it answers.
+        """
         self._loop.check_elsewhere()
         with self._moving:
-            if key in self._loop.models.aside:
-                return
-            aside = self._loop.call(lambda: self._loop.put_aside(key))
+            aside = self._loop.models.aside.get(key)
+            if aside is None:
+                aside = self._loop.call(lambda: self._loop.put_aside(key))
+                rests = not unload and self._rests(aside)
+            else:
+                rests = not unload
             try:
-                self._free(aside)
+                if not rests:
+                    self._unload(aside)
             finally:
                 self._loop.call(self._loop.update_budget)
 
@@ -143,15 +150,23 @@ class ModelMoves:
         with self._moving:
             return self._loop.call(lambda: self._loop.remove_model(key))
 
-    def _free(self, aside: AsideModel) -> None:
+    def _rests(self, aside: AsideModel) -> bool:
+        """Have the weights of a model that was taken out of work wait in host memory, if they can."""
         resident, started = aside.kept, time.perf_counter()
         assert resident is not None
         copies = not _has_copy(resident)
-        if self._way(resident) is Release.PAUSE and resident.runner.rest():
-            if copies:
-                self.speeds.measured("pause", aside.nbytes, time.perf_counter() - started)
+        if self._way(resident) is Release.UNLOAD or not resident.runner.rest():
+            return False
+        if copies:
+            self.speeds.measured("pause", aside.nbytes, time.perf_counter() - started)
+        return True
+
+    @staticmethod
+    def _unload(aside: AsideModel) -> None:
+        """Keep nothing of a model that is aside but where its file is."""
+        resident, aside.kept = aside.kept, None
+        if resident is None:
             return
-        aside.kept = None
         resident.runner.close()
         resident.runner.freed.wait()
         del resident

@@ -123,16 +123,17 @@ class Scheduler:
         self._sequences[sequence.sequence_id] = sequence
         self._queue.enter(sequence)
 
-    def fit_budget(self) -> None:
-        """Set every sequence's limit anew after the KV budget has moved, to no less than `answers_bytes`.
+    def fit_budget(self) -> list[Sequence]:
+        """Set every sequence's limit anew after the KV budget has moved.
 
-        What sequences hold beyond the budget together is taken back by `plan`. Raises `InvariantError`
-        while a tick is in flight.
+        Returns those that have as many tokens already; they are to be ended: none where it is at least
+        `answers_bytes`. What the others hold beyond it is taken back by `plan`.
         """
         if self._in_flight is not None:
             raise InvariantError("scheduler: the KV budget moves between ticks")
         for sequence in self._sequences.values():
             sequence.limit = self._models[sequence.model].limit_of(sequence.request)
+        return [sequence for sequence in self._sequences.values() if sequence.at_limit]
 
     def focus(self, sequence_id: int | None) -> None:
         """Put one sequence before all others; an id that is not live means nobody."""

@@ -1,10 +1,14 @@
 """The chat screen's actions on models: choose one, offer one, and say how fetches end."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.models.builtin import is_builtin
+from app.chat.events import PlanAsked
+from app.chat.session import ChatSession
+from app.models.builtin import is_builtin, model_title
 from app.screens.chat.tab_actions import TabActions
 from app.settings.actions import label_of
 
@@ -29,6 +33,33 @@ class ModelActions(TabActions):
         )
         if self.offered:
             self.run_worker(self._end_offer(), group="offer")
+
+    def ask_plan(self, session: ChatSession, asked: PlanAsked) -> None:
+        """Ask whether models of tabs may make room for this tab's; what else was chosen since counts."""
+        from app.screens.dialogs.load_plan import LoadPlanScreen
+
+        def answered(yes: bool) -> None:
+            if session.models.loading_path == asked.path:
+                session.models.agree(asked.plan) if yes else session.cancel_load()
+
+        self.ask(LoadPlanScreen(model_title(asked.path), asked.plan), answered)
+
+    def model_commands(self) -> list[tuple[str, str, Callable[[], None]]]:
+        """What the palette offers for the memory of this chat's model: title, help and what does it."""
+        put_aside = self.active.models.put_aside
+        again = "it comes back with the next message"
+        return [
+            (
+                "Pause model",
+                f"Put this chat's model aside in host memory; {again}",
+                partial(put_aside, unload=False),
+            ),
+            (
+                "Unload model",
+                f"Free all memory of this chat's model; {again}",
+                partial(put_aside, unload=True),
+            ),
+        ]
 
     async def make_offer(self) -> None:
         """Offer models in the empty chat of a reader who has only the demo model."""

@@ -1,0 +1,135 @@
+"""Weights leave the device and come back to the same addresses: what was captured of them stays valid."""
+
+import threading
+
+import pytest
+import torch
+
+from engine.api.request import Request, SamplingParams
+from engine.device import weight_memory
+from engine.device.weight_memory import WeightMemory
+from engine.gguf.file import open_gguf
+from engine.model.config import read_config
+from engine.model.decoder import Decoder
+from engine.model.weights import load_weights
+from engine.runner.graph_runner import GraphRunner
+from engine.runner.warmup import CompileThread
+from engine.scheduler.plan import ModelBatch, PrefillChunk
+from engine.scheduler.sequence import Sequence
+from kernels.triton_operations import TritonOperations
+from tests.support.tiny_gguf import make_tiny
+
+IDS = list(range(20, 50))
+
+
+@pytest.fixture
+def made(tmp_path, device, monkeypatch):
+    """A runner and its weights, all of them in memory of their own, small as they are."""
+    monkeypatch.setattr(weight_memory, "_LEAST_BYTES", 1)
+    path = make_tiny(tmp_path / "tiny.gguf", "qwen3", quant="Q8_0", seed=1)
+    ops = TritonOperations(torch.device(device), "auto")
+    memory = WeightMemory(ops.device, 8 << 20)
+    with open_gguf(path) as file:
+        config = read_config(file)
+        weights = load_weights(file, config, ops, lambda _part, _what: None, memory.adopt)
+    runner = GraphRunner(Decoder(config, weights, ops), [20], 256, [], memory)
+    yield runner, weights, memory
+    runner.close()
+
+
+def places(weights) -> list[int]:
+    return [tensor.data_ptr() for tensor in weight_memory._tensors([weights.layers, weights.head])]
+
+
+def next_id(runner: GraphRunner) -> int:
+    """What a captured pass samples behind a prompt."""
+    sequence = Sequence(1, 1, Request(tuple(IDS), SamplingParams(temperature=0.0)), 0.0)
+    sequence.block_table, sequence.limit = [1], 100
+    return runner.run(ModelBatch(1, [], [PrefillChunk(sequence, 0, len(IDS))])).ids[1]
+
+
+def test_weights_are_back_where_they_were_and_graphs_go_on(made):
+    runner, weights, memory = made
+    before, wanted, first = places(weights), runner.logits(IDS), next_id(runner)
+    base = memory._bytes.data_ptr()
+    assert all(base <= place < base + memory.used_bytes for place in before)
+    assert weight_memory.mapped_bytes(memory.device) >= memory.nbytes > 0
+    assert runner.rest()
+    assert memory.nbytes == 0 and memory.host_bytes == memory.used_bytes
+    runner.wake()
+    assert places(weights) == before
+    assert torch.equal(runner.logits(IDS), wanted) and next_id(runner) == first
+
+
+def test_a_copy_is_kept_or_made_again(made):
+    runner, _weights, memory = made
+    wanted = runner.logits(IDS)
+    for keep in (True, False, True):
+        assert memory.rest()
+        memory.wake(keep_copy=keep)
+        assert (memory.host_bytes > 0) is keep
+    assert torch.equal(runner.logits(IDS), wanted)
+
+
+def test_a_host_without_memory_leaves_weights_where_they_are(made, monkeypatch):
+    runner, _weights, memory = made
+    wanted = runner.logits(IDS)
+
+    def none(*_sizes, **_more):
+        raise RuntimeError("CUDA error: out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "empty", none)
+        assert not runner.rest()
+    assert memory.nbytes > 0 and torch.equal(runner.logits(IDS), wanted)
+
+
+def test_a_full_device_leaves_weights_aside(made, monkeypatch):
+    runner, _weights, memory = made
+    wanted = runner.logits(IDS)
+    assert runner.rest()
+
+    def full(_bytes):
+        raise MemoryError("the device has no 64 MiB left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(memory._memory, "resize", full)
+        with pytest.raises(MemoryError):
+            runner.wake()
+    assert memory.nbytes == 0
+    runner.wake()
+    assert torch.equal(runner.logits(IDS), wanted)
+
+
+def test_what_finds_no_address_stays_where_it_is(device):
+    memory = WeightMemory(torch.device(device), 1)
+    large, small = torch.ones(80 << 20, dtype=torch.uint8), torch.ones(1 << 20)
+    halves = [part.to(device) for part in (large, small)]
+    pair = list(halves[1].view(2, -1))
+    before = halves[0].data_ptr()
+    memory.adopt([halves[0], pair])
+    assert halves[0].data_ptr() == before
+    assert pair[1].data_ptr() - pair[0].data_ptr() == 2 << 20 and memory.used_bytes == 4 << 20
+    assert pair[1].sum() == 1 << 19
+    memory.close()
+
+
+def test_no_kernel_is_made_ready_while_weights_are_aside():
+    freed, entered, go = threading.Event(), threading.Event(), threading.Event()
+    thread = CompileThread(freed.set)
+
+    def steps():
+        entered.set()
+        assert go.wait(60)
+        yield
+        raise AssertionError("a step began while weights were aside")
+
+    thread.start(steps())
+    assert entered.wait(60)
+    paused = threading.Thread(target=thread.pause, daemon=True)
+    paused.start()
+    go.set()
+    paused.join(60)
+    assert not paused.is_alive() and thread.running
+    thread.close()
+    assert freed.wait(60)
