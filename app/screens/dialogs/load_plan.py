@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from engine import LoadPlan
 
 
-class LoadPlanScreen(ModalScreen[bool]):
+class LoadPlanScreen(ModalScreen[bool | None]):
     """Returns whether the plan is agreed to."""
 
     CSS_PATH: ClassVar = "dialog.tcss"
