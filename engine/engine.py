@@ -6,8 +6,8 @@
     for event in model.submit(Request(tuple(ids))).events(): ...
     engine.close()
 
-Every method may be called from any thread. Nothing here waits for a tick except `logits`, `unload`
-and the last step of `load`.
+Every method may be called from any thread. Nothing here waits for a tick except `logits`, `unload`, what
+plans or moves models, and the last step of `load`.
 """
 
 import itertools

@@ -111,7 +111,7 @@ class EngineService:
 
     def states(self) -> dict[Path, str]:
         """Where each model is that was loaded, in words: `loaded`, `idle 5 min` or `paused`."""
-        return resident_states(self.stats())
+        return resident_states(self.stats(), self._clock())
 
     def release(self, model: ModelPort) -> None:
         """Give up one use of a model; unused ones are unloaded, but for the last one used."""

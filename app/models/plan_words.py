@@ -44,17 +44,17 @@ def _seconds(plan: "LoadPlan") -> str:
     return f"about {seconds:.0f} s" if seconds >= 1 else "under a second"
 
 
-def resident_states(stats: "EngineStats | None") -> dict[Path, str]:
-    """Where each model is that was loaded: `loaded`, `idle 5 min` or `paused`."""
+def resident_states(stats: "EngineStats | None", now: float) -> dict[Path, str]:
+    """Where each model is that was loaded at monotonic clock `now`: `loaded`, `idle 5 min` or `paused`."""
     models = stats.models if stats is not None else ()
-    return {Path(model.path): _state(model) for model in models}
+    return {Path(model.path): _state(model, now) for model in models}
 
 
-def _state(model: "ModelStats") -> str:
+def _state(model: "ModelStats", now: float) -> str:
     from engine import ModelState
 
     if model.state is ModelState.PAUSED:
         return PAUSED
-    if model.idle_s is None or model.idle_s < 60:
+    if model.idle_since is None or now - model.idle_since < 60:
         return "loaded"
-    return f"idle {age_text(model.idle_s)}"
+    return f"idle {age_text(now - model.idle_since)}"

@@ -91,8 +91,8 @@ class ModelStats:
     """Layers that see everything first, then by the size of their window."""
     model_id: int = 0
     state: ModelState = ModelState.LOADED
-    idle_s: float | None = None
-    """Seconds since its last request came or ended; None while it works."""
+    idle_since: float | None = None
+    """Monotonic clock at which its last request came or ended; None while it works."""
 
 
 @dataclass(frozen=True, slots=True)

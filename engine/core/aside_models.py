@@ -77,9 +77,9 @@ class AsideModels:
             if kept is not None:
                 kept.runner.close()
 
-    def stats(self, now: float) -> tuple[ModelStats, ...]:
+    def stats(self) -> tuple[ModelStats, ...]:
         """What a snapshot says of them."""
-        return tuple(replace(model.stats, idle_s=max(0.0, now - model.last_used)) for model in self)
+        return tuple(replace(model.stats, idle_since=model.last_used) for model in self)
 
 
 def working(key: int, sequences: Mapping[int, Sequence]) -> bool:

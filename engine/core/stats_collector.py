@@ -106,8 +106,8 @@ class StatsCollector:
             preemptions=scheduler.preemptions,
             sequences=sequences,
             models=(
-                *(_model(m, working(m.key, scheduler.sequences), now) for m in residents),
-                *self._models.aside.stats(now),
+                *(_model(m, working(m.key, scheduler.sequences)) for m in residents),
+                *self._models.aside.stats(),
             ),
             kv_bytes_host=sum(m.blocks.hosted_bytes for m in residents),
             tick_limit_ms=_finite(scheduler.tick_limit_ms) if self._rows else 0.0,
@@ -191,10 +191,10 @@ def _p95(errors: Iterable[float]) -> float:
     return ordered[int(0.95 * (len(ordered) - 1))] if ordered else 0.0
 
 
-def _model(model: ResidentModel, works: bool, now: float) -> ModelStats:
+def _model(model: ResidentModel, works: bool) -> ModelStats:
     return ModelStats(
         model_id=model.key,
-        idle_s=None if works else max(0.0, now - model.last_used),
+        idle_since=None if works else model.last_used,
         name=model.name,
         path=str(model.path),
         weight_bytes=model.info.weight_bytes,

@@ -79,8 +79,7 @@ class GraphRunner:
         self.block_size = ops.block_size
         self._max_blocks = -(-context_length // self.block_size)
         self._end_ids = sorted(end_ids)[:_END_IDS]
-        self._ops = ops
-        self.weights = weights
+        self._ops, self.weights = ops, weights
         self._stream = open_stream(ops.device)
         with torch.inference_mode(), self._stream.current():
             self.kv = ModelKV(decoder.ops, decoder.config, pages)

@@ -13,6 +13,7 @@ from engine.cache.block_manager import KVMove
 from engine.device.host_pool import HostPool
 from engine.model.spec import ModelConfig
 from kernels.contract import Operations
+from kernels.cuda.streams import CAPTURE_LOCK
 
 T = TypeVar("T")
 
@@ -105,8 +106,9 @@ class ModelKV:
 
     def empty(self) -> None:
         """Give back all memory that can be; nothing is in any page, and no kernel may run on them."""
-        for kv in self.groups:
-            kv.trim(1)
+        with CAPTURE_LOCK:
+            for kv in self.groups:
+                kv.trim(1)
 
     def close(self) -> None:
         """Give everything back; no kernel may run on it any more."""

@@ -26,8 +26,9 @@ class CompileThread:
         """free: gives back what steps and runner use; called by `close`, or by the thread at its end."""
         self._free: Callable[[], None] | None = free
         self._lock = threading.Lock()
-        self._stepping = threading.Lock()
-        """Held while a step runs, and by who has paused the thread."""
+        self._changed = threading.Condition()
+        """Of the next two."""
+        self._stepping = False
         self._paused = False
         self._running = False
         self._closed = False
@@ -46,15 +47,15 @@ class CompileThread:
 
     def pause(self) -> None:
         """Begin no further step until `resume`; waits for the one that runs."""
-        if not self._paused:
-            self._stepping.acquire()
+        with self._changed:
             self._paused = True
+            self._changed.wait_for(lambda: not self._stepping)
 
     def resume(self) -> None:
         """Undo `pause`."""
-        if self._paused:
+        with self._changed:
             self._paused = False
-            self._stepping.release()
+            self._changed.notify_all()
 
     def close(self) -> None:
         """End after the step that runs; returns at once. Harmless when it was called before."""
@@ -85,8 +86,17 @@ class CompileThread:
 
     def _step(self, steps: Generator[None, None, None]) -> bool:
         """Run one; False where none is left to run."""
-        with self._stepping:
-            return not self._closed and next(steps, self) is not self
+        with self._changed:
+            self._changed.wait_for(lambda: not self._paused)
+            if self._closed:
+                return False
+            self._stepping = True
+        try:
+            return next(steps, self) is not self
+        finally:
+            with self._changed:
+                self._stepping = False
+                self._changed.notify_all()
 
     def _end(self) -> None:
         free, self._free = self._free, None

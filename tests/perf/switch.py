@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=300, help="of the stream before and after")
     args = parser.parse_args()
     switch_often()
-    with Engine(args.device) as engine:
+    with Engine(args.device, speculation="off") as engine:
         model = engine.load(args.model)
         stream = Stream(model, "Once upon a time")
         stream.wait(20)

@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=3)
     args = parser.parse_args()
     switch_often()
-    with Engine(args.device) as engine:
+    with Engine(args.device, speculation="off") as engine:
         beside = engine.load(args.beside)
         while beside.compiling():
             time.sleep(0.1)

@@ -32,15 +32,15 @@ def test_states_of_models():
 
     models = (
         model("works"),
-        model("new", idle_s=59.0),
-        model("idle", idle_s=300.0),
-        model("aside", idle_s=900.0, state=ModelState.PAUSED),
+        model("new", idle_since=941.0),
+        model("idle", idle_since=700.0),
+        model("aside", idle_since=100.0, state=ModelState.PAUSED),
     )
-    states = resident_states(replace(STATS, models=models))
+    states = resident_states(replace(STATS, models=models), 1000.0)
     assert states == {
         Path("works"): "loaded",
         Path("new"): "loaded",
         Path("idle"): "idle 5 min",
         Path("aside"): "paused",
     }
-    assert resident_states(None) == {}
+    assert resident_states(None, 0.0) == {}
