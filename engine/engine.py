@@ -251,8 +251,12 @@ class Engine:
         self._loop.check_open()
         check_token_ids(request.prompt_ids, vocab_size)
         check_leaves_a_token(request.sampling, vocab_size)
-        if key not in self._loop.models.aside:
+        try:
             self._loop.scheduler.check_fits(request, key)
+        except RequestError:
+            # One that is aside, since when the check began perhaps, is checked when it is back.
+            if key not in self._loop.models.aside:
+                raise
         seed = request.sampling.seed
         sequence = Sequence(
             sequence_id=next(self._sequence_ids),

@@ -70,6 +70,11 @@ class AsideModels:
         aside = self._models.get(key)
         return [] if aside is None else [s for s in aside.waiting if s.sequence_id in outputs]
 
+    def clear(self) -> None:
+        """Forget all of them."""
+        self.forget_copies()
+        self._models.clear()
+
     def forget_copies(self) -> None:
         """What host memory has of weights is of no use any more: files are read again."""
         for model in self:

@@ -388,4 +388,5 @@ class EngineLoop(AsideCommands):
             except Exception:
                 log.exception("ending a sequence failed while closing")
         self.models.close()
+        self.models.aside.clear()
         self._take_snapshot()

@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 
 LEAST_TOKENS = 512
 """Of the shortest chat that a model is loaded for."""
-_LINK_SHARE = 0.25
-"""Of a copy's speed, that of copying and pinning together, before it was measured."""
+_PINNING_SHARE = 0.25
+"""Of a copy's speed, that of pinning memory and copying into it, before it was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,8 @@ class ModelMoves:
 
     def _copy_seconds(self, kind: str, nbytes: int) -> float | None:
         link = self._options().ops.host_gb_s
-        return self.speeds.seconds(kind, nbytes, None if link is None else link * 1e9 * _LINK_SHARE)
+        share = _PINNING_SHARE if kind == "pause" else 1.0
+        return self.speeds.seconds(kind, nbytes, None if link is None else link * 1e9 * share)
 
     def _wanted(self, key: int) -> None:
         if key not in self._waking:
