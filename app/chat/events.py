@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
 from app.chat.reasoning import Part
-from engine import LoadPlan, SequenceState
+from engine import SequenceState
 
 
 class TabState(StrEnum):
@@ -71,10 +70,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class PlanAsked:
-    """Other tabs' models would make room for the model of this one: `ModelSlot.agree` or `cancel`."""
-
-    path: Path
-    plan: LoadPlan
+    """Models of tabs would make room for the model of this one, as `ModelSlot.asked` says."""
 
 
 SessionEvent = Changed | PathChanged | TextStreamed | AnswerFinished | TextReturned | Notice | PlanAsked

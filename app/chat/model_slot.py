@@ -32,6 +32,8 @@ class ModelSlot:
         self.error: str | None = None
         self.progress: tuple[float, str] = (0.0, "")
         self.loading_path: Path | None = None
+        self.asked: LoadPlan | None = None
+        """What has to be agreed to before the load goes on."""
         self._engine = engine
         self._opened = opened
         self._unable = unable
@@ -57,9 +59,10 @@ class ModelSlot:
         )
         self._tell(Changed())
 
-    def agree(self, plan: LoadPlan) -> None:
-        """Let models make room as a plan says that was asked about, and go on loading."""
-        if self._job is not None:
+    def agree(self) -> None:
+        """Let models make room as was asked, and go on loading."""
+        plan, self.asked = self.asked, None
+        if self._job is not None and plan is not None:
             self._engine.agree(self._job, plan)
 
     def put_aside(self, *, unload: bool) -> None:
@@ -82,7 +85,7 @@ class ModelSlot:
         if self._job is None:
             return False
         self._job.cancel()
-        self._job = self.loading_path = None
+        self._job = self.loading_path = self.asked = None
         if self.current is None:
             self.error = f"No model is open: loading was stopped. Press {self._choose_key} to choose one."
         self._unable()
@@ -116,12 +119,11 @@ class ModelSlot:
         self.progress = (fraction, what)
 
     def _on_plan(self, plan: LoadPlan) -> None:
-        self.progress = (0.0, "waits for memory")
-        if self.loading_path is not None:
-            self._tell(PlanAsked(self.loading_path, plan))
+        self.progress, self.asked = (0.0, "waits for memory"), plan
+        self._tell(PlanAsked())
 
     def _on_loaded(self, model: ModelPort) -> None:
-        self._job = self.loading_path = None
+        self._job = self.loading_path = self.asked = None
         if self.current is not None:
             self._retired.append(self.current)
         self.current = model
@@ -131,7 +133,7 @@ class ModelSlot:
         self._opened(model)
 
     def _on_failed(self, reason: str) -> None:
-        self._job = self.loading_path = None
+        self._job = self.loading_path = self.asked = None
         if self.current is not None:
             reason = f"{reason} This chat goes on with {model_title(self.current.path)}."
             self._tell(Notice(reason, "error"))

@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.chat.events import PlanAsked
-from app.chat.session import ChatSession
 from app.models.builtin import is_builtin, model_title
 from app.screens.chat.tab_actions import TabActions
 from app.settings.actions import label_of
@@ -34,15 +32,25 @@ class ModelActions(TabActions):
         if self.offered:
             self.run_worker(self._end_offer(), group="offer")
 
-    def ask_plan(self, session: ChatSession, asked: PlanAsked) -> None:
-        """Ask whether models of tabs may make room for this tab's; what else was chosen since counts."""
+    async def show_active(self) -> None:
+        """And ask what its model waits for."""
+        await super().show_active()
+        self.ask_plan()
+
+    def ask_plan(self) -> None:
+        """Ask whether models of tabs may make room for that of the tab in front, if it waits for that."""
+        session = self.active
+        plan, path = session.models.asked, session.models.loading_path
+        if plan is None or path is None:
+            return
         from app.screens.dialogs.load_plan import LoadPlanScreen
 
         def answered(yes: bool) -> None:
-            if session.models.loading_path == asked.path:
-                session.models.agree(asked.plan) if yes else session.cancel_load()
+            # Another model may have been chosen since.
+            if session.models.asked is plan:
+                session.models.agree() if yes else session.cancel_load()
 
-        self.ask(LoadPlanScreen(model_title(asked.path), asked.plan), answered)
+        self.ask(LoadPlanScreen(model_title(path), plan), answered)
 
     def model_commands(self) -> list[tuple[str, str, Callable[[], None]]]:
         """What the palette offers for the memory of this chat's model: title, help and what does it."""

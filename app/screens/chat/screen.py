@@ -115,8 +115,8 @@ class ChatScreen(KeptChats, AnswerActions, ModelActions):
         elif isinstance(event, Notice):
             title = "" if visible else session.conversation.title
             self.say(event.text, event.severity, title)
-        elif isinstance(event, PlanAsked):
-            self.ask_plan(session, event)
+        elif isinstance(event, PlanAsked) and visible:
+            self.ask_plan()
         elif isinstance(event, PathChanged) and visible:
             self.refresh_past()
             if self.deck.transcript is None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from app.chat.events import TabState
 from app.screens.dialogs.load_plan import LoadPlanScreen
 from tests.app.driving import ready, say, wait_until
 from tests.app.screens.dialogs.test_models import SMALL, models, open_picker
@@ -46,6 +47,24 @@ async def test_escape_leaves_everything_as_it_is(make_app, engine):
         assert not screen.active.models.loading and screen.active.model is before and not engine.aside
         await say(pilot, "more")
         await wait_until(pilot, lambda: len(engine.generations) == 2)
+
+
+async def test_a_tab_that_is_not_in_front_asks_when_it_comes_there(make_app, engine):
+    app = make_app(find_models=models)
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        first = screen.active
+        await pilot.press("ctrl+t")
+        await ready(pilot)
+        engine.fits = 1
+        first.open_model(SMALL.path)
+        await wait_until(pilot, lambda: first.models.asked is not None)
+        assert app.screen is screen and first.state is TabState.LOADING
+        await pilot.press("alt+1")
+        await wait_until(pilot, lambda: isinstance(app.screen, LoadPlanScreen))
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: first.model.path == SMALL.path)
+        assert app.screen is screen and first.models.asked is None
 
 
 @pytest.mark.parametrize(("title", "unload"), [("Pause model", False), ("Unload model", True)])
