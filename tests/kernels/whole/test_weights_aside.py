@@ -5,9 +5,12 @@ import threading
 import pytest
 import torch
 
+from app.models.builtin import builtin_model_path
 from engine.api.request import Request, SamplingParams
 from engine.device import weight_memory
+from engine.device.memory import free_bytes
 from engine.device.weight_memory import WeightMemory
+from engine.engine import Engine
 from engine.gguf.file import open_gguf
 from engine.model.config import read_config
 from engine.model.decoder import Decoder
@@ -61,6 +64,25 @@ def test_weights_are_back_where_they_were_and_graphs_go_on(made):
     runner.wake()
     assert places(weights) == before
     assert torch.equal(runner.logits(IDS), wanted) and next_id(runner) == first
+
+
+def test_an_engine_pauses_and_wakes_a_model(full):
+    if not full:
+        pytest.skip("weights are put aside on a GPU alone")
+    with Engine("cuda", kv_budget_bytes=1 << 30, speculation="off") as engine:
+        model = engine.load(builtin_model_path())
+        wait_until(lambda: not model.compiling())
+        request = Request(tuple(IDS), SamplingParams(temperature=0.0), max_tokens=40, ignore_eog=True)
+        wanted = model.submit(request).result(60)[0]
+        before = free_bytes(engine._ops.device)
+        engine.pause_model(model.id)
+        aside = engine._loop.models.aside.get(model.id)
+        assert aside is not None and aside.kept is not None
+        runner = aside.kept.runner
+        assert runner.weights.nbytes == 0 and free_bytes(engine._ops.device) > before
+        replays = runner.replays
+        assert model.submit(request).result(60)[0] == wanted
+        assert engine._loop.models.get(model.id).runner is runner and runner.replays > replays
 
 
 @pytest.fixture
