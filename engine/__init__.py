@@ -29,10 +29,11 @@ if TYPE_CHECKING:
         UnsupportedModelError,
     )
     from engine.api.generation import Generation
+    from engine.api.load_plan import LoadPlan, PlannedRelease, Release
     from engine.api.options import EngineOptions
     from engine.api.recommended import check_sampling
     from engine.api.request import Event, Finished, FinishReason, Priority, Request, SamplingParams, TextDelta
-    from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
+    from engine.api.stats import EngineStats, ModelState, ModelStats, SequenceState, SequenceStats
     from engine.catalog import ModelSummary, model_paths, part_paths, recommended_sampling, summarize
     from engine.core.tick_log import TickRecord
     from engine.engine import Engine, Model, device_rules
@@ -72,15 +73,19 @@ __all__ = [
     "KVHolding",
     "KVPool",
     "KeptAnswer",
+    "LoadPlan",
     "Message",
     "MessageFormat",
     "Model",
     "ModelFileError",
+    "ModelState",
     "ModelStats",
     "ModelSummary",
     "Outline",
+    "PlannedRelease",
     "Priority",
     "Prompt",
+    "Release",
     "Request",
     "RequestError",
     "Room",
@@ -136,6 +141,10 @@ _HOMES = {
     "Footprint": "engine.footprint.shape",
     "Generation": "engine.api.generation",
     "KeptAnswer": "engine.templates.turns",
+    "LoadPlan": "engine.api.load_plan",
+    "ModelState": "engine.api.stats",
+    "PlannedRelease": "engine.api.load_plan",
+    "Release": "engine.api.load_plan",
     "Message": "engine.templates.turns",
     "MessageFormat": "engine.api.answer_format",
     "Model": "engine.engine",

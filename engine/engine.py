@@ -6,8 +6,8 @@
     for event in model.submit(Request(tuple(ids))).events(): ...
     engine.close()
 
-Every method may be called from any thread. Nothing here waits for a tick except `logits`, `unload`
-and the last step of `load`.
+Every method may be called from any thread. Nothing here waits for a tick except `logits`, `unload`, what
+plans or moves models, and the last step of `load`.
 """
 
 import itertools
@@ -15,6 +15,7 @@ import os
 import secrets
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from torch import Tensor
 from engine.api.detail import DeviceUse, EngineDetail
 from engine.api.errors import EngineClosedError, EngineError, RequestError
 from engine.api.generation import Generation
+from engine.api.load_plan import LoadPlan
 from engine.api.options import EngineOptions, Offload
 from engine.api.request import Request, check_leaves_a_token, check_token_ids, without_tokens
 from engine.api.stats import EngineStats
@@ -37,6 +39,7 @@ from engine.core.model_loader import (
     build_model,
     rebuild_model,
 )
+from engine.core.model_moves import ModelMoves
 from engine.core.tick_log import TickRecord
 from engine.device.fit_advice import LOAD_MARGIN, Holders
 from engine.device.memory import (
@@ -66,8 +69,6 @@ from engine.tokenizer.tokenizer import Tokenizer
 from kernels import machine_cache
 from kernels.contract import Operations
 from kernels.select import operations_for
-
-_SAVE_WAIT_S = 3.0
 
 
 class Engine:
@@ -107,20 +108,34 @@ class Engine:
         self._model_keys = itertools.count(1)
         self._sequence_ids = itertools.count(1)
         self._loading = threading.RLock()
+        self._moves = ModelMoves(self._loop, self._load_options, self._loading)
         self._loop.start()
 
+    def plan_load(self, path: str | Path, *, context_length: int | None = None) -> LoadPlan:
+        """What loading a file would take of memory and who would make room; nothing is changed.
+
+        Raises what `load` raises for a file that cannot be served.
+        """
+        _check_length(context_length)
+        return self._moves.plan_load(Path(path).expanduser(), context_length)
+
     def load(
-        self, path: str | Path, *, context_length: int | None = None, progress: Progress | None = None
+        self,
+        path: str | Path,
+        *,
+        context_length: int | None = None,
+        progress: Progress | None = None,
+        pause: Iterable[int] = (),
     ) -> "Model":
         """Load a GGUF file beside the models that are resident; their ticks go on meanwhile.
 
         context_length: most tokens of a sequence, at least 1; the file's own when that is less.
+        pause: ids of models to be put aside before, as `plan_load` names them.
         progress: called with (fraction, what) on the caller's thread; raising from it abandons the
         load, and so does `close`. Raises `ModelFileError`, `UnsupportedModelError`,
         `TokenizerError` or `EngineError`.
         """
-        if context_length is not None and context_length < 1:
-            raise EngineError(f"context_length: {context_length} is not at least 1")
+        _check_length(context_length)
 
         def report(fraction: float, what: str) -> None:
             self._loop.check_open()
@@ -131,6 +146,7 @@ class Engine:
         SHARED_RENDERER.start()
         with self._loading:
             try:
+                self._moves.make_room(pause)
                 return self._load(Path(path).expanduser(), context_length, report)
             except BaseException as error:
                 forget_frames(error)
@@ -138,8 +154,10 @@ class Engine:
                 raise
 
     def _load(self, file: Path, context_length: int | None, progress: Progress) -> "Model":
+        started = time.perf_counter()
         resident = build_model(next(self._model_keys), file, context_length, self._load_options(), progress)
         self._scratch_bytes = max(self._scratch_bytes, resident.runner.scratch_bytes)
+        self._moves.speeds.measured("load", resident.info.size_bytes, time.perf_counter() - started)
         try:
             if not self._loop.stats().models:
                 freeze_garbage()
@@ -149,6 +167,32 @@ class Engine:
             self._loop.drop_model(resident)
             raise
         return Model(self, resident)
+
+    def pause_model(self, model_id: int, *, unload: bool = False) -> None:
+        """Put an idle model aside: its memory comes free, its handles stay, a request wakes it.
+
+        On a GPU its weights wait in pinned host memory where there is enough; else, with `unload`, and on
+        a CPU, its file is read again. Raises `EngineError` while it answers.
+        """
+        self._moves.pause(model_id, unload=unload)
+
+    def plan_wake(self, model_id: int) -> LoadPlan:
+        """What `wake_model` would take of memory; raises `EngineError` for a model that is not aside."""
+        return self._moves.plan_wake(model_id)
+
+    def wake_model(self, model_id: int, progress: Progress | None = None) -> None:
+        """Bring a model back, idle ones making room where need be.
+
+        Raises `EngineError` saying what would help when there is no room.
+        """
+        self._moves.wake(model_id, progress or (lambda _part, _what: self._loop.check_open()))
+
+    def pause_idle(self, seconds: float, now: float | None = None) -> list[str]:
+        """Put aside every model whose last request ended `seconds` before the monotonic clock's `now`.
+
+        Returns their names.
+        """
+        return self._moves.pause_idle(seconds, now)
 
     def stats(self) -> EngineStats:
         """The latest snapshot, at most a few ticks old."""
@@ -238,7 +282,12 @@ class Engine:
         self._loop.check_open()
         check_token_ids(request.prompt_ids, vocab_size)
         check_leaves_a_token(request.sampling, vocab_size)
-        self._loop.scheduler.check_fits(request, key)
+        try:
+            self._loop.scheduler.check_fits(request, key)
+        except RequestError:
+            # One that is aside, since when the check began perhaps, is checked when it is back.
+            if key not in self._loop.models.aside:
+                raise
         seed = request.sampling.seed
         sequence = Sequence(
             sequence_id=next(self._sequence_ids),
@@ -270,6 +319,11 @@ class Model:
         self.warnings: tuple[str, ...] = tuple(resident.warnings)
 
     @property
+    def id(self) -> int:
+        """What `pause_model` and plans call it."""
+        return self._key
+
+    @property
     def max_tokens(self) -> int:
         """Most tokens of one sequence: the context length, or what the KV budget holds if that is less."""
         try:
@@ -298,6 +352,8 @@ class Model:
         check_token_ids(tuple(ids), self._vocab_size)
         if not 1 <= len(ids) <= self.context_length:
             raise RequestError(f"token_ids: give 1 to {self.context_length} tokens, not {len(ids)}")
+        if self._key in loop.models.aside:
+            self._engine.wake_model(self._key)
         return loop.call(lambda: loop.models.get(self._key).runner.logits(ids))
 
     def compiling(self) -> bool:
@@ -315,11 +371,7 @@ class Model:
         self._unloaded = True
         loop = self._engine._loop
         with suppress(EngineClosedError):
-            keeps = self._engine._options.kv_disk_folder is not None
-            saved = loop.call(lambda: loop.disk.last_save(self._key)) if keeps else None
-            if saved is not None:
-                saved.wait(_SAVE_WAIT_S)
-            freed = loop.call(lambda: loop.remove_model(self._key))
+            freed = self._engine._moves.unload(self._key)
             if freed is not None and not freed.is_set():
                 freed.wait()
                 loop.call(loop.update_budget)
@@ -328,6 +380,11 @@ class Model:
     def _check_loaded(self) -> None:
         if self._unloaded:
             raise EngineClosedError(f"{self.name}: the model was unloaded; load it again")
+
+
+def _check_length(context_length: int | None) -> None:
+    if context_length is not None and context_length < 1:
+        raise EngineError(f"context_length: {context_length} is not at least 1")
 
 
 def device_rules(options: EngineOptions) -> DeviceRules:

@@ -201,14 +201,6 @@ class Operations(Protocol):
         """
         ...
 
-    def matrix_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
-        """Memory that `make_linear` will hold for a matrix."""
-        ...
-
-    def expert_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
-        """Memory that `make_experts` will hold for one of its matrices."""
-        ...
-
     def with_kv(self, kv_format: KVFormat) -> "Operations":
         """These operations for a model whose KV is of that type."""
         ...

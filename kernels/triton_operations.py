@@ -39,12 +39,11 @@ from kernels.experts.experts import TritonExperts, apply_experts, make_experts
 from kernels.kv import pages
 from kernels.kv.slab_kv import SlabKV
 from kernels.linear.gate import sigmoid_gate
-from kernels.linear.linear import KEPT, LinearMaker, TritonLinear, Weight, apply_gated, apply_linear
+from kernels.linear.linear import LinearMaker, TritonLinear, Weight, apply_gated, apply_linear
 from kernels.linear.norm import add_norm
 from kernels.linear.norm_columns import norm_columns
 from kernels.planes.embedding import embed_rows
-from kernels.planes.layout import LAYOUTS
-from kernels.quant.formats import FORMATS, GGMLType, KVFormat
+from kernels.quant.formats import KVFormat
 
 LARGEST_HEAD = 512 if torch.version.hip is None else 256
 """Tiles of longer heads do not fit into shared memory, of which AMD's GPUs have less."""
@@ -153,18 +152,6 @@ class TritonOperations:
         finally:
             self._maker.close()
             self._maker = None
-
-    def matrix_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
-        """As in the file, within a few per cent; float16 where no kernel reads the type."""
-        count = shape[0] * shape[1]
-        if type in LAYOUTS or type in KEPT:
-            form = FORMATS[type]
-            return count // form.elements * form.nbytes * 17 // 16
-        return 2 * count
-
-    def expert_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
-        """As of other matrices."""
-        return self.matrix_bytes(type, shape)
 
     def with_kv(self, kv_format: KVFormat) -> Self:
         """A copy."""

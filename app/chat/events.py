@@ -68,4 +68,9 @@ class Notice:
     severity: str = "warning"
 
 
-SessionEvent = Changed | PathChanged | TextStreamed | AnswerFinished | TextReturned | Notice
+@dataclass(frozen=True, slots=True)
+class PlanAsked:
+    """Models of tabs would make room for the model of this one, as `ModelSlot.asked` says."""
+
+
+SessionEvent = Changed | PathChanged | TextStreamed | AnswerFinished | TextReturned | Notice | PlanAsked

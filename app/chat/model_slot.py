@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from app.chat.events import Changed, Notice, SessionEvent
+from app.chat.events import Changed, Notice, PlanAsked, SessionEvent
 from app.models.builtin import model_title
 from app.models.loader import EngineService, LoadJob
 from app.models.port import ModelPort
+from engine import LoadPlan
 
 
 class ModelSlot:
@@ -31,6 +32,8 @@ class ModelSlot:
         self.error: str | None = None
         self.progress: tuple[float, str] = (0.0, "")
         self.loading_path: Path | None = None
+        self.asked: LoadPlan | None = None
+        """What has to be agreed to before the load goes on."""
         self._engine = engine
         self._opened = opened
         self._unable = unable
@@ -51,15 +54,38 @@ class ModelSlot:
         self.loading_path = path
         self.error = None
         self.progress = (0.0, "waiting")
-        self._job = self._engine.load(path, self._on_loaded, self._on_failed, self._on_progress)
+        self._job = self._engine.load(
+            path, self._on_loaded, self._on_failed, self._on_progress, self._on_plan
+        )
         self._tell(Changed())
+
+    def agree(self) -> None:
+        """Let models make room as was asked, and go on loading."""
+        plan, self.asked = self.asked, None
+        if self._job is not None and plan is not None:
+            self._engine.agree(self._job, plan)
+
+    def put_aside(self, *, unload: bool) -> None:
+        """Free the model's memory until it is asked again, and say how that went."""
+        model = self.current
+        if model is None:
+            self._tell(Notice(f"No model is open; press {self._choose_key} to choose one.", "information"))
+            return
+        title = model_title(model.path)
+        does = "is unloaded" if unload else "pauses"
+
+        def done(reason: str | None) -> None:
+            said = f"{title} {does}; its next message brings it back."
+            self._tell(Notice(reason or said, "warning" if reason else "information"))
+
+        self._engine.put_aside(model, done, unload=unload)
 
     def cancel(self) -> bool:
         """Give up a load that is under way; tell whether there was one."""
         if self._job is None:
             return False
         self._job.cancel()
-        self._job = self.loading_path = None
+        self._job = self.loading_path = self.asked = None
         if self.current is None:
             self.error = f"No model is open: loading was stopped. Press {self._choose_key} to choose one."
         self._unable()
@@ -92,8 +118,12 @@ class ModelSlot:
     def _on_progress(self, fraction: float, what: str) -> None:
         self.progress = (fraction, what)
 
+    def _on_plan(self, plan: LoadPlan) -> None:
+        self.progress, self.asked = (0.0, "waits for memory"), plan
+        self._tell(PlanAsked())
+
     def _on_loaded(self, model: ModelPort) -> None:
-        self._job = self.loading_path = None
+        self._job = self.loading_path = self.asked = None
         if self.current is not None:
             self._retired.append(self.current)
         self.current = model
@@ -103,7 +133,7 @@ class ModelSlot:
         self._opened(model)
 
     def _on_failed(self, reason: str) -> None:
-        self._job = self.loading_path = None
+        self._job = self.loading_path = self.asked = None
         if self.current is not None:
             reason = f"{reason} This chat goes on with {model_title(self.current.path)}."
             self._tell(Notice(reason, "error"))

@@ -7,18 +7,22 @@ interpreter for about a second, so it must not happen before the first frame is 
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from app.models.plan_words import PAUSED, resident_states
 from app.models.port import EngineFactory, EnginePort, ModelPort
-from engine import DeviceUse, EngineDetail, EngineError, EngineStats, TickRecord
+from engine import DeviceUse, EngineDetail, EngineError, EngineStats, LoadPlan, TickRecord
 
 log = logging.getLogger(__name__)
 
 Deliver = Callable[[Callable[[], None]], None]
 """Runs a function on the user interface's thread, soon; callable from any thread."""
 _PROGRESS_STEP = 0.01
+_IDLE_CHECK_S = 10.0
+"""How often models are looked for that nobody has asked for long."""
 
 
 class LoadCancelled(Exception):
@@ -33,6 +37,10 @@ class LoadJob:
     on_loaded: Callable[[ModelPort], None]
     on_failed: Callable[[str], None]
     on_progress: Callable[[float, str], None]
+    on_plan: Callable[[LoadPlan], None]
+    """Told who would make room where that takes consent; `EngineService.agree` goes on."""
+    agreed: frozenset[int] = frozenset()
+    """Ids of models that may be put aside although a tab uses them."""
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def cancel(self) -> None:
@@ -43,7 +51,17 @@ class LoadJob:
 class EngineService:
     """Loads, shares and unloads models; public methods are for the UI's thread, the rest for its own."""
 
-    def __init__(self, factory: EngineFactory, deliver: Deliver) -> None:
+    def __init__(
+        self,
+        factory: EngineFactory,
+        deliver: Deliver,
+        *,
+        idle_seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """idle_seconds: after so long models that nobody asks are put aside; 0: never."""
+        self._idle_seconds = idle_seconds
+        self._clock = clock
         self._factory = factory
         self._deliver = deliver
         self._jobs: queue.Queue[LoadJob | Callable[[], None] | None] = queue.Queue()
@@ -65,11 +83,35 @@ class EngineService:
         on_loaded: Callable[[ModelPort], None],
         on_failed: Callable[[str], None],
         on_progress: Callable[[float, str], None],
+        on_plan: Callable[[LoadPlan], None],
     ) -> LoadJob:
         """Bring a model in (or share the resident one) and count a user of it."""
-        job = LoadJob(path, on_loaded, on_failed, on_progress)
+        job = LoadJob(path, on_loaded, on_failed, on_progress, on_plan)
         self._jobs.put(job)
         return job
+
+    def agree(self, job: LoadJob, plan: LoadPlan) -> None:
+        """Go on with a load whose plan was asked about."""
+        job.agreed |= frozenset(plan.model_ids)
+        self._jobs.put(job)
+
+    def put_aside(self, model: ModelPort, on_done: Callable[[str | None], None], *, unload: bool) -> None:
+        """Free a model's memory until it is asked again; on_done: told why that cannot be, or None."""
+
+        def work() -> None:
+            reason: str | None = None
+            try:
+                if self._engine is not None:
+                    self._engine.pause_model(model.id, unload=unload)
+            except EngineError as error:
+                reason = str(error)
+            self._deliver(lambda: on_done(reason))
+
+        self._jobs.put(work)
+
+    def states(self) -> dict[Path, str]:
+        """Where each model is that was loaded, in words: `loaded`, `idle 5 min` or `paused`."""
+        return resident_states(self.stats(), self._clock())
 
     def release(self, model: ModelPort) -> None:
         """Give up one use of a model; unused ones are unloaded, but for the last one used."""
@@ -111,17 +153,28 @@ class EngineService:
         except Exception as error:
             log.exception("the engine could not start")
             self._failure = f"The engine could not start: {str(error) or type(error).__name__}"
-        while (job := self._jobs.get()) is not None:
+        while (job := self._next_job()) is not None:
             try:
                 self._load(job) if isinstance(job, LoadJob) else job()
             except Exception:
                 log.exception("a load or an unload failed")
 
+    def _next_job(self) -> LoadJob | Callable[[], None] | None:
+        """Wait for one; looking for idle models is one too."""
+        try:
+            return self._jobs.get(timeout=_IDLE_CHECK_S if self._idle_seconds else None)
+        except queue.Empty:
+            return self._pause_idle
+
+    def _pause_idle(self) -> None:
+        if self._engine is not None:
+            self._engine.pause_idle(self._idle_seconds, self._clock())
+
     def _load(self, job: LoadJob) -> None:
         if job.cancelled.is_set():
             return
         try:
-            model = self._resident.get(job.path) or self._load_new(job)
+            model = self._bring(job)
         except LoadCancelled:
             return
         except EngineError as error:
@@ -132,11 +185,37 @@ class EngineService:
             log.exception("loading %s", job.path)
             self._fail(job, f"{job.path.name} could not be loaded: {str(error) or type(error).__name__}")
         else:
-            self._hand_over(job, model)
+            if model is not None:
+                self._hand_over(job, model)
 
-    def _load_new(self, job: LoadJob) -> ModelPort:
-        if self._engine is None:
+    def _bring(self, job: LoadJob) -> ModelPort | None:
+        """Load a model, or wake it; None where somebody has to agree first to who makes room."""
+        engine = self._engine
+        if engine is None:
             raise EngineError(self._failure or "The engine is closed.")
+        model = self._resident.get(job.path)
+        paused = model is not None and self.states().get(model.path) == PAUSED
+        if model is not None and not paused:
+            return model
+        plan = engine.plan_load(job.path) if model is None else engine.plan_wake(model.id)
+        if plan.refusal is not None:
+            raise EngineError(plan.refusal)
+        if self._takes_consent(plan, job):
+            self._deliver(lambda: None if job.cancelled.is_set() else job.on_plan(plan))
+            return None
+        progress = self._progress(job)
+        if model is None:
+            model = self._resident[job.path] = engine.load(job.path, progress=progress, pause=plan.model_ids)
+        else:
+            engine.wake_model(model.id, progress)
+        return model
+
+    def _takes_consent(self, plan: LoadPlan, job: LoadJob) -> bool:
+        """Whether a model of some tab would make room that nobody has agreed to yet."""
+        used = {model.id for path, model in self._resident.items() if self._users.get(path)}
+        return not used.isdisjoint(set(plan.model_ids) - job.agreed)
+
+    def _progress(self, job: LoadJob) -> Callable[[float, str], None]:
         shown = -1.0
 
         def progress(fraction: float, what: str) -> None:
@@ -147,9 +226,7 @@ class EngineService:
                 shown = fraction
                 self._deliver(lambda: None if job.cancelled.is_set() else job.on_progress(fraction, what))
 
-        model = self._engine.load(job.path, progress=progress)
-        self._resident[job.path] = model
-        return model
+        return progress
 
     def _hand_over(self, job: LoadJob, model: ModelPort) -> None:
         self._users[job.path] = self._users.get(job.path, 0) + 1

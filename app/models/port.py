@@ -1,6 +1,6 @@
 """What the app needs of the engine, as types only: the real engine and the tests' fake both fit."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ from engine import (
     EngineStats,
     Event,
     Finished,
+    LoadPlan,
     Priority,
     Prompt,
     Request,
@@ -74,7 +75,11 @@ class GenerationPort(Protocol):
 
 
 class ModelPort(Protocol):
-    """A resident model."""
+    """A model that is resident or aside."""
+
+    @property
+    def id(self) -> int:
+        """What the engine and its plans call it."""
 
     @property
     def name(self) -> str:
@@ -114,10 +119,30 @@ class ModelPort(Protocol):
 class EnginePort(Protocol):
     """The engine's facade."""
 
+    def plan_load(self, path: Path, *, context_length: int | None = None) -> LoadPlan:
+        """Return who would make room for a model file."""
+
     def load(
-        self, path: Path, *, context_length: int | None = None, progress: Progress | None = None
+        self,
+        path: Path,
+        *,
+        context_length: int | None = None,
+        progress: Progress | None = None,
+        pause: Iterable[int] = (),
     ) -> ModelPort:
-        """Load a model file; blocking."""
+        """Load a model file once the models of these ids are put aside; blocking."""
+
+    def pause_model(self, model_id: int, *, unload: bool = False) -> None:
+        """Put an idle model aside, in host memory or, with `unload`, only as its file; blocking."""
+
+    def plan_wake(self, model_id: int) -> LoadPlan:
+        """Return who would make room for a model that is aside."""
+
+    def wake_model(self, model_id: int, progress: Progress | None = None) -> None:
+        """Bring a model back, whom its plan names making room; blocking."""
+
+    def pause_idle(self, seconds: float, now: float | None = None) -> list[str]:
+        """Put aside what nobody has asked for so long; returns names."""
 
     def stats(self) -> EngineStats:
         """Return the newest snapshot."""

@@ -82,6 +82,12 @@ class EngineSettings:
     tick_factor: float = _option(
         2.0, "how much longer than an idle tick one may last while prompts are read", low=1.0, high=100.0
     )
+    idle_unload_minutes: int = _option(
+        0,
+        "put models aside that nobody asks for so long; 0 never: whoever needs their memory gets it anyway",
+        low=0,
+        high=10_000,
+    )
     speculation: str = _option(
         "auto",
         "guess tokens from the text so far where that is quicker; the answers are the same",

@@ -154,7 +154,8 @@ class ChatApp(LeavingApp):
 
         self._settings_writer = SettingsWriter(self.places.settings_file, warn_of_settings)
         history = self._history or HistoryStore(self.places.history_file, on_warning=warn)
-        engine = EngineService(self._factory, deliver)
+        idle_seconds = 60.0 * self.settings.engine.idle_unload_minutes
+        engine = EngineService(self._factory, deliver, idle_seconds=idle_seconds)
         pump = Pump(loop, self._after_flush)
         model, folders = self._choice
         services = Services(
@@ -209,6 +210,8 @@ class ChatApp(LeavingApp):
                 yield SystemCommand(
                     action.title, f"{action.help} ({key})", getattr(chat, f"action_{action.id}")
                 )
+        for title, help, work in chat.model_commands():
+            yield SystemCommand(title, help, work)
         for priority in Priority:
             mark = ", as it is now" if chat.active.conversation.priority is priority else ""
             help = f"This chat's share while others work too: {priority}{mark}"

@@ -69,9 +69,17 @@ class KVGroupStats:
     """Kept for prefix hits."""
 
 
+class ModelState(StrEnum):
+    """Where a model's weights are."""
+
+    LOADED = "loaded"
+    PAUSED = "paused"
+    """Put aside: it comes back by itself when it is asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelStats:
-    """One resident model."""
+    """One model that is resident or aside."""
 
     name: str
     path: str
@@ -84,6 +92,10 @@ class ModelStats:
     kv_dtype: str = ""
     kv_note: str = ""
     """Why its KV is not of a wider type, such as "float16 would hold 5,100 tokens"."""
+    model_id: int = 0
+    state: ModelState = ModelState.LOADED
+    idle_since: float | None = None
+    """Monotonic clock at which its last request came or ended; None while it works."""
 
 
 @dataclass(frozen=True, slots=True)

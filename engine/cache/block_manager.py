@@ -218,8 +218,7 @@ class BlockManager:
         if not self.fits(n):
             return None
         if n > self._runs.count:
-            short = n - self._runs.count + self._spare
-            for _ in range(min(short, len(self._cached))):
+            for _ in range(min(n - self._runs.count + self._spare, len(self._cached))):
                 self._evict_block()
         if not self.budget.try_reserve(n * self.block_bytes):
             raise InvariantError(f"KV budget: {n} blocks were promised but their bytes are not there")
@@ -317,8 +316,7 @@ class BlockManager:
 
     def evict_oldest(self) -> None:
         """Forget a page that windows have passed, or else the least recently used cached block."""
-        freed = self.windows.drop_passed()
-        if freed:
+        if freed := self.windows.drop_passed():
             self.budget.release(freed)
         else:
             self._evict_block()

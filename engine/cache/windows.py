@@ -51,6 +51,11 @@ class Windows:
         enough = all(count < shape.num_pages for shape, count in pages)
         return enough and sum(count * shape.page_bytes for shape, count in pages) <= room
 
+    def bytes_alone(self, blocks: int) -> int:
+        """Most bytes of the pages of a sequence of so many blocks."""
+        counts = zip(self.kinds, self.most, strict=True)
+        return sum(min(blocks, most) * kind.shape.page_bytes for kind, most in counts)
+
     def bytes_of(self, needs: Sequence[Pages]) -> int:
         """Bytes of the pages that would be taken."""
         return sum(need.take * kind.shape.page_bytes for kind, need in zip(self.kinds, needs, strict=False))

@@ -45,17 +45,21 @@ class CommandThread:
         if self._closing.is_set():
             raise EngineClosedError(_CLOSED)
 
+    def check_elsewhere(self) -> None:
+        """Raise `EngineError` on the thread itself: what waits for it there would wait for ever."""
+        if self._thread is threading.current_thread():
+            raise EngineError(
+                "a generation's listener runs on the engine's thread and cannot wait for the engine; "
+                "call from another thread"
+            )
+
     def call(self, work: Callable[[], T]) -> T:
         """Run `work` on this thread between rounds and wait for its result.
 
         Raises `EngineClosedError` after `stop`, and `EngineError` on the thread itself.
         """
         self.check_open()
-        if self._thread is threading.current_thread():
-            raise EngineError(
-                "a generation's listener runs on the engine's thread and cannot wait for the engine; "
-                "call from another thread"
-            )
+        self.check_elsewhere()
         future: Future[T] = Future()
 
         def command() -> None:

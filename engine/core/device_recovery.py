@@ -14,6 +14,7 @@ the driver's back, or a failure of which the process was told but that left its 
 
 import time
 from collections import deque
+from collections.abc import Container
 
 import torch
 
@@ -65,10 +66,17 @@ def rewind(output: OutputProcessor) -> None:
     _wait(sequence)
 
 
-def queue_again(outputs: dict[int, OutputProcessor], scheduler: Scheduler) -> None:
-    """Submit rewound sequences in their old order; ends those that had ended, or whose model is gone."""
+def queue_again(
+    outputs: dict[int, OutputProcessor], scheduler: Scheduler, aside: Container[int] = ()
+) -> None:
+    """Submit rewound sequences in their old order; ends those that had ended, or whose model is gone.
+
+    Those whose models are aside go on waiting for them.
+    """
     for output in sorted(outputs.values(), key=lambda item: item.sequence.rank):
         sequence, error = output.sequence, output.sequence.error
+        if sequence.model in aside:
+            continue
         if not sequence.finished:
             try:
                 scheduler.submit(sequence)

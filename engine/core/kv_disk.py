@@ -82,6 +82,10 @@ class KVDisk:
         sequence.wait_cause = WaitCause.DISK if held else None
         return held
 
+    def holds(self, key: int) -> bool:
+        """Whether a request to a model waits for its KV."""
+        return bool(self._restores.of_model(key))
+
     def keep_wish(self, sequence_id: int, what: Wish) -> bool:
         """Note what is asked of a request that waits here; False for one that does not."""
         return self._restores.keep_wish(sequence_id, what)
@@ -148,7 +152,7 @@ def _fingerprint(model: ResidentModel, ops: Operations) -> Fingerprint:
         for group in model.config.kv_groups
     ]
     return Fingerprint(
-        kv_type=ops.kv_format,
+        kv_type=model.info.kv_dtype,
         kernels=ops.name,
         shapes=f"{ops.block_size} {groups} {window_sizes(model.config)}",
         rope=str(model.config.ropes),

@@ -17,13 +17,14 @@ from engine.api.errors import DeviceLostError, EngineFailedError
 from engine.api.event_stream import EventStream
 from engine.api.request import Action, FinishReason, Priority
 from engine.api.stats import EngineStats
-from engine.core.command_thread import Command, CommandThread
+from engine.core.aside_commands import AsideCommands
+from engine.core.command_thread import Command
 from engine.core.device_recovery import DeviceTrial, queue_again, rewind
 from engine.core.executor import Executor
 from engine.core.kv_disk import KVDisk
 from engine.core.model_loader import ModelOrigin, ResidentModel
 from engine.core.multi_step import MultiStep
-from engine.core.output_processor import OutputProcessor, never_started
+from engine.core.output_processor import OutputProcessor, deliver, never_started
 from engine.core.resident_models import ResidentModels
 from engine.core.stats_collector import StatsCollector
 from engine.core.tick_log import TickLog
@@ -46,7 +47,7 @@ _IDLE_PAUSE_S = 0.02
 """Between two pieces of idle work, so that other threads have the interpreter."""
 
 
-class EngineLoop(CommandThread):
+class EngineLoop(AsideCommands):
     """Owns the scheduler, the resident models and the outputs of running sequences."""
 
     def __init__(
@@ -65,6 +66,7 @@ class EngineLoop(CommandThread):
         self._config = config
         self._rebuild_model = rebuild
         self.models = ResidentModels(config, kv_limit)
+        self.wanted = lambda _key: None
         self.scheduler = Scheduler(CostModel(), config)
         self._speculator = self._new_speculator(self.scheduler)
         self.ticks = TickLog()
@@ -126,6 +128,7 @@ class EngineLoop(CommandThread):
         try:
             self.models.add(resident)
             self._add_to_scheduler(resident, self.scheduler)
+            self._check_answers_have_room(resident)
             self.update_budget()
         except Exception:
             # What could not be taken in leaves nothing behind, and ends nobody's answers.
@@ -143,6 +146,7 @@ class EngineLoop(CommandThread):
         """
         resident = self.models.remove(key)
         if resident is None:
+            self._remove_aside(key)
             return None
         for sequence in (*self.disk.remove(key), *self.scheduler.remove_model(key)):
             self._end(sequence, FinishReason.CANCELLED, "the model was unloaded")
@@ -153,11 +157,11 @@ class EngineLoop(CommandThread):
 
     def update_budget(self) -> None:
         """Let KV take what memory leaves it now, more or less than before; on the engine's thread."""
-        self.models.update_budget()
+        self.models.update_budget(self.answers_bytes)
         self._end_overgrown()
 
     def _end_overgrown(self) -> None:
-        """End who has as many tokens as the budget holds; its text is kept, the others go on."""
+        """End who has as many tokens as there is KV: after a failure there may be less of it than before."""
         for sequence in self.scheduler.fit_budget():
             self._end(sequence, FinishReason.LENGTH)
 
@@ -209,10 +213,7 @@ class EngineLoop(CommandThread):
     def _move_files(self) -> None:
         """Move some KV from and to files; queue requests whose KV is back."""
         for sequence, wishes in self.disk.step():
-            try:
-                self.scheduler.submit(sequence)
-            except Exception as error:
-                self._end(sequence, FinishReason.ERROR, str(error))
+            self._queue_waiting(sequence)
             for what in wishes:
                 self._control(sequence.sequence_id, what)
 
@@ -279,39 +280,23 @@ class EngineLoop(CommandThread):
             plan, sampled.ids, sampled.failed, now, accepted=sampled.accepted, more=more
         )
         self._executor.committed(plan)
-        self._deliver(sampled, over, now)
+        for sequence in over:
+            self._end(sequence, sequence.finish_reason or FinishReason.ERROR, sequence.error)
+        deliver(sampled.ids, sampled.accepted, self._outputs, now, self._end)
         self._speculator.settle(plan, sampled.accepted, started, ended)
         self._stats.tick(plan, sum(map(len, sampled.accepted.values())), seconds, now)
         if self._stats.due(now):
             self._take_snapshot()
             self.models.fit_memory()
 
-    def _deliver(self, sampled: Sampled, ended: list[Sequence], now: float) -> None:
-        for sequence in ended:
-            self._end(sequence, sequence.finish_reason or FinishReason.ERROR, sequence.error)
-        for sequence_id, last_id in sampled.ids.items():
-            for token_id in (*sampled.accepted.get(sequence_id, ()), last_id):
-                # Looked up for each token: what lies behind the one that ends a sequence is dropped.
-                output = self._outputs.get(sequence_id)
-                if output is not None:
-                    self._deliver_one(output, token_id, now)
-
-    def _deliver_one(self, output: OutputProcessor, token_id: int, now: float) -> None:
-        try:
-            over = output.token(token_id, now)
-        except Exception as error:
-            log.exception("delivering a token failed")
-            self._end(output.sequence, FinishReason.ERROR, f"decoding the text failed: {describe(error)}")
-            return
-        if over is not None:
-            reason, stop = over
-            self._end(output.sequence, reason, None, stop)
-
     def _admit(self, sequence: Sequence, stream: EventStream) -> None:
         try:
             self._check_device()
-            output = OutputProcessor(sequence, stream, self.models.get(sequence.model).tokenizer)
-            if not self.disk.hold(sequence):
+            output = OutputProcessor(sequence, stream, self.models.tokenizer(sequence.model))
+            self.models.touch(sequence.model, time.monotonic())
+            if sequence.model in self.models.aside:
+                self._park(sequence)
+            elif not self.disk.hold(sequence):
                 self.scheduler.submit(sequence)
         except Exception as error:
             stream.push(never_started(sequence, str(error)))
@@ -326,6 +311,8 @@ class EngineLoop(CommandThread):
             self._end(output.sequence, FinishReason.CANCELLED)
         elif self.disk.keep_wish(sequence_id, what):
             return
+        elif output.sequence.model in self.models.aside:
+            self._control_parked(output.sequence, what)
         elif what is Action.PAUSE:
             self.scheduler.pause(sequence_id)
         elif what is Action.RESUME:
@@ -345,6 +332,7 @@ class EngineLoop(CommandThread):
         try:
             self.scheduler.finish(sequence, reason, error)
             self.disk.ended(sequence, reason)
+            self.models.touch(sequence.model, time.monotonic())
         finally:
             output.finish(reason, time.monotonic(), error, stop)
 
@@ -381,9 +369,8 @@ class EngineLoop(CommandThread):
             self.models.reload(lambda origin: self._rebuild_model(origin, lambda *_: self.check_open()))
             focused = self.scheduler.focused
             self._reset_scheduler()
-            self.models.update_budget()
-            queue_again(self._outputs, self.scheduler)
-            self._end_overgrown()
+            queue_again(self._outputs, self.scheduler, self.models.aside)
+            self.update_budget()
             self.scheduler.focus(focused)
         except Exception as error:
             log.exception("the engine could not be rebuilt")
@@ -408,4 +395,5 @@ class EngineLoop(CommandThread):
                 log.exception("ending a sequence failed while closing")
         self.disk.close()
         self.models.close()
+        self.models.aside.clear()
         self._take_snapshot()

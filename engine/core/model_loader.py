@@ -3,6 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
@@ -21,8 +22,10 @@ from engine.device.memory import (
     kv_room,
     return_freed_memory,
 )
+from engine.device.weight_memory import WeightMemory
 from engine.footprint.device import rules_of
 from engine.footprint.kv_choice import KVChoice, Room, choose_kv
+from engine.footprint.rules import weight_bytes
 from engine.footprint.scratch import longest_pass
 from engine.footprint.shape import Footprint, read_footprint
 from engine.gguf.file import GGUFFile, open_gguf
@@ -97,6 +100,8 @@ class ResidentModel:
     salt: bytes
     """Keys the prefix index: KV of another file, element type or rope choice must never match."""
     warnings: list[str]
+    last_used: float = 0.0
+    """Clock at which its last request came or ended."""
     blocks: BlockManager = field(init=False)
     table_check: BlockTableCheck = field(init=False)
 
@@ -163,9 +168,11 @@ def build_model(
     """
     progress(0.0, "header")
     with open_gguf(path) as file:
-        need = _need(file, options)
+        config = read_config(file, context_length)
+        footprint = read_footprint(file, config, check_tensors(file, config))
+        need = weights_of(file, footprint, options)
         try:
-            return _build(key, file, context_length, options, need, progress)
+            return _build(key, file, config, footprint, options, need, progress)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -180,14 +187,14 @@ def build_model(
 def _build(
     key: int,
     file: GGUFFile,
-    context_length: int | None,
+    config: ModelConfig,
+    footprint: Footprint,
     options: LoadOptions,
     need: Need,
     progress: Progress,
 ) -> ResidentModel:
-    path, config = file.path, read_config(file, context_length)
-    footprint = read_footprint(file, config, check_tensors(file, config))
-    kv = options.kv or _choose_kv(footprint, options)
+    path = file.path
+    kv = options.kv or choose_kv_type(footprint, options)
     ops = options.ops.with_kv(kv.kv_format)
     _check_attention(file, config, ops)
     tokenizer = Tokenizer.from_gguf(file)
@@ -196,16 +203,22 @@ def _build(
     options.make_room(need.weight_bytes)
     check_weights_fit(need, ops.device, options.holders())
     _begin_to_compile(config, ops)
-    weights = load_weights(file, config, ops, progress)
-    # By now the process that compiles it has started.
-    template = ChatTemplate.from_gguf(file, tokenizer)
-    file.check_unchanged()
-    options.ops.host_gb_s = ops.host_gb_s
-    info = _info(file, config, need.parameters, weights.nbytes, sum(sizes) // ops.block_size, ops, kv)
-    length = config.context_length
-    pages = _pool_pages(options.file_name(path), length, sizes, options)
-    longest = longest_pass(footprint, rules_of(ops), free_bytes(ops.device))
-    runner = _make_runner(Decoder(config, weights, ops), pages, length, tokenizer, longest)
+    with ExitStack() as undo:
+        memory = WeightMemory(ops.device, need.weight_bytes) if ops.runs_ahead else None
+        if memory is not None:
+            undo.callback(memory.close)
+        weights = load_weights(file, config, ops, progress, None if memory is None else memory.adopt)
+        # By now the process that compiles it has started.
+        template = ChatTemplate.from_gguf(file, tokenizer)
+        file.check_unchanged()
+        options.ops.host_gb_s = ops.host_gb_s
+        info = _info(file, config, need.parameters, weights.nbytes, sum(sizes) // ops.block_size, ops, kv)
+        length = config.context_length
+        pages = _pool_pages(options.file_name(path), length, sizes, options)
+        longest = longest_pass(footprint, rules_of(ops), free_bytes(ops.device))
+        runner = _make_runner(Decoder(config, weights, ops), pages, length, tokenizer, longest, memory)
+        # It closes the memory from now on, behind what its threads still run.
+        undo.pop_all()
     warnings = [text for text in (tokenizer.warning, template.warning) if text]
     resident = ResidentModel(
         key=key,
@@ -256,18 +269,18 @@ def _check_attention(file: GGUFFile, config: ModelConfig, ops: Operations) -> No
         raise UnsupportedModelError(f"{file.path}: {key}: {error}.") from None
 
 
-def _choose_kv(footprint: Footprint, options: LoadOptions) -> KVChoice:
+def choose_kv_type(footprint: Footprint, options: LoadOptions) -> KVChoice:
     """By what weights and context take of what is free."""
     room = Room(free_bytes(options.ops.device) + options.cached_kv(), options.kv_budget_bytes)
     return choose_kv(footprint, rules_of(options.ops), room)
 
 
-def _need(file: GGUFFile, options: LoadOptions) -> Need:
-    """What the matrices will take; vectors are too small to count."""
+def weights_of(file: GGUFFile, footprint: Footprint, options: LoadOptions) -> Need:
+    """What the weights of a file whose tensors were checked will take."""
     ops, parameters = options.ops, _parameters(file)
     return Need(
         options.file_name(file.path),
-        _weight_bytes(file, ops),
+        weight_bytes(footprint, rules_of(ops)),
         parameters,
         narrow_bytes=parameters * 2 if ops.weight_format == "float32" else None,
         as_in_file=ops.weight_format == "as in the file",
@@ -275,13 +288,18 @@ def _need(file: GGUFFile, options: LoadOptions) -> Need:
 
 
 def _make_runner(
-    decoder: Decoder, pages: list[int], length: int, tokenizer: Tokenizer, longest: int
+    decoder: Decoder,
+    pages: list[int],
+    length: int,
+    tokenizer: Tokenizer,
+    longest: int,
+    memory: WeightMemory | None,
 ) -> Runner:
     if not decoder.ops.runs_ahead:
         return EagerRunner(decoder, pages)
     from engine.runner.graph_runner import GraphRunner
 
-    return GraphRunner(decoder, pages, length, tokenizer.eog_ids, longest)
+    return GraphRunner(decoder, pages, length, tokenizer.eog_ids, longest, memory)
 
 
 def _begin_to_compile(config: ModelConfig, ops: Operations) -> None:
@@ -301,16 +319,6 @@ def _pool_pages(name: str, length: int, sizes: list[int], options: LoadOptions) 
     check_block_fits(name, sum(sizes), block_size, room)
     most = SLOTS_PER_CONTEXT * -(-length // block_size)
     return [1 + min(room // size, most) for size in sizes]
-
-
-def _weight_bytes(file: GGUFFile, ops: Operations) -> int:
-    total = 0
-    for info in file.tensors.values():
-        if len(info.shape) == 2:
-            total += ops.matrix_bytes(info.type, (info.shape[0], info.shape[1]))
-        elif len(info.shape) == 3:
-            total += ops.expert_bytes(info.type, (info.shape[0] * info.shape[1], info.shape[2]))
-    return total
 
 
 def _parameters(file: GGUFFile) -> int:

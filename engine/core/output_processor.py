@@ -2,10 +2,12 @@
 
 import logging
 from collections import deque
+from collections.abc import Callable, Mapping
 
 from engine.api.errors import EngineError
 from engine.api.event_stream import EventStream
 from engine.api.request import Finished, FinishReason, TextDelta
+from engine.device.faults import describe
 from engine.scheduler.sequence import Sequence
 from engine.tokenizer.detokenizer import Detokenizer
 from engine.tokenizer.stops import StopMatcher
@@ -137,6 +139,38 @@ class OutputProcessor:
             stop_string=stop,
             saved_ms=sequence.saved_ms,
         )
+
+
+EndSequence = Callable[[Sequence, FinishReason, str | None, str | None], None]
+"""Ends a sequence with its reason, its error and the stop string that was met."""
+
+
+def deliver(
+    ids: Mapping[int, int],
+    accepted: Mapping[int, list[int]],
+    outputs: Mapping[int, OutputProcessor],
+    now: float,
+    end: EndSequence,
+) -> None:
+    """Give every sequence its drafts that were accepted and its sampled id; end what they complete."""
+    for sequence_id, last_id in ids.items():
+        for token_id in (*accepted.get(sequence_id, ()), last_id):
+            # Looked up for each token: what lies behind the one that ends a sequence is dropped.
+            output = outputs.get(sequence_id)
+            if output is not None:
+                _deliver_one(output, token_id, now, end)
+
+
+def _deliver_one(output: OutputProcessor, token_id: int, now: float, end: EndSequence) -> None:
+    try:
+        over = output.token(token_id, now)
+    except Exception as error:
+        log.exception("delivering a token failed")
+        end(output.sequence, FinishReason.ERROR, f"decoding the text failed: {describe(error)}", None)
+        return
+    if over is not None:
+        reason, stop = over
+        end(output.sequence, reason, None, stop)
 
 
 def never_started(sequence: Sequence, error: str) -> Finished:

@@ -1,15 +1,18 @@
 """The models that are loaded, and the memory that their KV shares."""
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 
-from engine.api.errors import EngineClosedError
+from engine.api.errors import EngineClosedError, EngineError
 from engine.api.options import Offload
 from engine.cache.budget import KVBudget
+from engine.core.aside_models import AsideModels
 from engine.core.model_loader import ModelOrigin, ResidentModel
 from engine.device.faults import is_lost
 from engine.device.memory import return_freed_memory
 from engine.scheduler.config import SchedulerConfig
+from engine.tokenizer.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +28,7 @@ class ResidentModels:
         self._config = config
         self._kv_limit = kv_limit
         self._models: dict[int, ResidentModel] = {}
+        self.aside = AsideModels()
         self.budget = KVBudget(kv_limit(0))
 
     @property
@@ -36,15 +40,29 @@ class ResidentModels:
         return iter(self._models.values())
 
     def get(self, key: int) -> ResidentModel:
-        """A resident model; raises `EngineClosedError` once it is removed."""
+        """A resident model; raises `EngineClosedError` once removed and `EngineError` while it is aside."""
         model = self._models.get(key)
+        if model is None and key in self.aside:
+            raise EngineError("the model is paused; wake it before")
         if model is None:
             raise EngineClosedError("the model was unloaded; load it again")
         return model
 
+    def tokenizer(self, key: int) -> Tokenizer:
+        """Of a model that is resident or aside; raises `EngineClosedError` for another."""
+        aside = self.aside.get(key)
+        return self.get(key).tokenizer if aside is None else aside.origin.tokenizer
+
+    def touch(self, key: int, now: float) -> None:
+        """A request of a model came or ended."""
+        model = self._models.get(key) or self.aside.get(key)
+        if model is not None:
+            model.last_used = now
+
     def add(self, resident: ResidentModel) -> None:
         """Take in a loaded model, with KV blocks of its own."""
         self._models[resident.key] = resident
+        resident.last_used = time.monotonic()
         resident.open_blocks(self.budget, self._config.max_prefill_tokens, debug=self._config.debug)
 
     def remove(self, key: int) -> ResidentModel | None:
@@ -57,9 +75,14 @@ class ResidentModels:
         for resident in self:
             resident.open_blocks(self.budget, self._config.max_prefill_tokens, debug=self._config.debug)
 
-    def update_budget(self) -> None:
-        """What KV may take changes with what weights take."""
-        self.budget.set_total(self._kv_limit(sum(model.runner.kv_bytes for model in self)))
+    @property
+    def kv_limit(self) -> int:
+        """Bytes that KV may take now: what weights and graphs leave, or the settings' number."""
+        return self._kv_limit(sum(model.runner.kv_bytes for model in self))
+
+    def update_budget(self, least: int) -> None:
+        """What KV may take changes with what weights take; never less than the answers at hand need."""
+        self.budget.set_total(max(self.kv_limit, least))
 
     def make_room(self) -> None:
         """Give back the memory of cached KV."""
@@ -100,6 +123,7 @@ class ResidentModels:
 
     def close(self) -> None:
         """Forget all models and wait until their memory is back."""
+        self.aside.forget_copies()
         freed = [resident.runner.freed for resident in self]
         self.drop()
         for memory in freed:

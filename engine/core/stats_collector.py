@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from engine.api.stats import EngineStats, KVDiskStats, KVGroupStats, ModelStats, SequenceState, SequenceStats
+from engine.core.aside_models import working
 from engine.core.detail_collector import DetailCollector
 from engine.core.model_loader import ResidentModel
 from engine.core.output_processor import RATE_WINDOW, OutputProcessor, RateMeter
@@ -99,7 +100,12 @@ class StatsCollector:
     ) -> EngineStats:
         residents = list(self._models)
         waits = scheduler.wait_seconds()
-        sequences = tuple(self._sequence(scheduler, output, waits, now) for output in outputs.values())
+        sequences = tuple(
+            self._sequence(scheduler, output, waits, now)
+            if (aside := self._models.aside.get(output.sequence.model)) is None
+            else _parked(output.sequence, aside.stats)
+            for output in outputs.values()
+        )
         used = sum(sum(m.blocks.held_bytes) for m in residents)
         cached = sum(m.blocks.cached_bytes for m in residents)
         return EngineStats(
@@ -122,7 +128,10 @@ class StatsCollector:
             process_bytes=self._process_bytes(now),
             preemptions=scheduler.preemptions,
             sequences=sequences,
-            models=tuple(_model(m) for m in residents),
+            models=(
+                *(_model(m, working(m.key, scheduler.sequences)) for m in residents),
+                *self._models.aside.stats(),
+            ),
             kv_bytes_host=sum(m.blocks.hosted_bytes for m in residents),
             tick_limit_ms=_finite(scheduler.tick_limit_ms) if self._rows else 0.0,
             tick_error=_p95(scheduler.errors),
@@ -169,6 +178,27 @@ class StatsCollector:
         return self._memory[1]
 
 
+def _parked(sequence: Sequence, model: ModelStats) -> SequenceStats:
+    """Of one that waits for its model."""
+    return SequenceStats(
+        sequence_id=sequence.sequence_id,
+        model=model.name,
+        label=sequence.request.label,
+        state=sequence.state,
+        prompt_tokens=sequence.prompt_len,
+        computed_tokens=0,
+        context_tokens=len(sequence.token_ids),
+        context_length=model.context_length,
+        blocks_own=0,
+        blocks_shared=0,
+        tok_s=0.0,
+        queue_position=0,
+        note=sequence.note,
+        priority=sequence.priority,
+        user_paused=sequence.user_paused,
+    )
+
+
 def _hosted(sequence: Sequence, model: ResidentModel) -> int:
     """Blocks of a sequence that wait in host memory."""
     if sequence.block_table or not model.blocks.host.used:
@@ -185,8 +215,10 @@ def _p95(errors: Iterable[float]) -> float:
     return ordered[int(0.95 * (len(ordered) - 1))] if ordered else 0.0
 
 
-def _model(model: ResidentModel) -> ModelStats:
+def _model(model: ResidentModel, works: bool) -> ModelStats:
     return ModelStats(
+        model_id=model.key,
+        idle_since=None if works else model.last_used,
         name=model.name,
         path=str(model.path),
         weight_bytes=model.info.weight_bytes,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 
 from engine.api.errors import EngineError
+from engine.device import weight_memory
 from engine.device.fit_advice import (
     DEVICE_KV_SHARE,
     KV_SHARE,
@@ -33,7 +34,7 @@ def free_bytes(device: torch.device) -> int:
         cached = reserved - torch.cuda.memory_allocated(device)
         free, total = torch.cuda.mem_get_info(device)
         fraction = torch.cuda.get_per_process_memory_fraction(device)
-        return min(int(free), int(total * fraction) - reserved) + cached
+        return min(int(free), int(total * fraction) - reserved - weight_memory.mapped_bytes(device)) + cached
     return free_host_bytes()
 
 

@@ -83,22 +83,36 @@ class ModelWeights:
     nbytes: int = 0
 
 
-def load_weights(file: GGUFFile, config: ModelConfig, ops: Operations, progress: Progress) -> ModelWeights:
+def load_weights(
+    file: GGUFFile,
+    config: ModelConfig,
+    ops: Operations,
+    progress: Progress,
+    settle: Callable[[object], None] | None = None,
+) -> ModelWeights:
     """Convert a file's tensors; raises `ModelFileError` or `UnsupportedModelError` naming a tensor.
 
-    progress: called with the fraction done and what is being read.
+    progress: called with the fraction done and what is being read; settle: with the handles of each part
+    as soon as it is made.
     """
     check_tensors(file, config)
     with ops.loading():
-        return _load(file, config, ops, progress)
+        return _load(file, config, ops, progress, settle or (lambda _handles: None))
 
 
-def _load(file: GGUFFile, config: ModelConfig, ops: Operations, progress: Progress) -> ModelWeights:
+def _load(
+    file: GGUFFile,
+    config: ModelConfig,
+    ops: Operations,
+    progress: Progress,
+    settle: Callable[[object], None],
+) -> ModelWeights:
     loader = _Loader(file, config, ops)
     layers = []
     for index, layer in enumerate(config.layers):
         progress(index / (config.num_layers + 1), f"layer {index + 1} of {config.num_layers}")
         layers.append(loader.layer(f"blk.{index}", layer))
+        settle(layers[-1])
     progress(config.num_layers / (config.num_layers + 1), "output")
     tied = "output.weight" not in file.tensors
     rows = Rows("token_embd" if tied else "output", config.vocab_size)
@@ -112,6 +126,7 @@ def _load(file: GGUFFile, config: ModelConfig, ops: Operations, progress: Progre
         head=head,
         rotations=[loader.rotation(rope) for rope in config.ropes],
     )
+    settle([weights.head, weights.embedding])
     weights.nbytes = sum(ops.weight_bytes(handle) for handle in _handles(weights))
     return weights
 

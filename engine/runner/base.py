@@ -9,6 +9,7 @@ from torch import Tensor
 from engine.cache.block_manager import KVMove
 from engine.device.host_pool import HostPool
 from engine.device.stream import Mark
+from engine.device.weight_memory import WeightMemory
 from engine.runner.sampler import Sampled
 from engine.scheduler.plan import ModelBatch, Verifier
 
@@ -43,6 +44,8 @@ class Runner(Verifier, Protocol):
     """What its passes did that not every pass does."""
     scratch_bytes: int
     """What the longest pass takes of a GPU beside weights and KV, measured by `warm_up`; else 0."""
+    weights: WeightMemory | None
+    """What can be put aside of its weights."""
     freed: threading.Event
     """Set once a closed runner's memory is given back."""
 
@@ -96,6 +99,18 @@ class Runner(Verifier, Protocol):
 
     def restore_blocks(self, hosts: list[HostPool], moves: list[KVMove]) -> Mark:
         """`reload_blocks` from slots of other pools, which may be filled anew after the mark."""
+        ...
+
+    def rest(self) -> bool:
+        """Give the device's memory back but keep everything else, so that `wake` is quick.
+
+        Not on the engine's thread, and nothing may be launched until `wake`. False, with nothing changed,
+        where weights cannot wait anywhere.
+        """
+        ...
+
+    def wake(self) -> None:
+        """Undo `rest`; raises `MemoryError`, still resting, when the device is full."""
         ...
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from engine.cache.block_manager import KVMove
 from engine.device.host_pool import HostPool
 from engine.device.stream import DONE, Mark
+from engine.device.weight_memory import WeightMemory
 from engine.model.decoder import Decoder
 from engine.runner.base import PassNotes
 from engine.runner.input_batch import pack, whole_prompt
@@ -24,6 +25,7 @@ class EagerRunner:
     max_ahead = 0
     kv_bytes = 0
     scratch_bytes = 0
+    weights: WeightMemory | None = None
     compiling = False
 
     def __init__(self, decoder: Decoder, pages: list[int]) -> None:
@@ -90,6 +92,13 @@ class EagerRunner:
         """Copy slots of other pools to KV blocks."""
         self.kv.reload(hosts, moves)
         return DONE
+
+    def rest(self) -> bool:
+        """Never: weights are in host memory as it is."""
+        return False
+
+    def wake(self) -> None:
+        """Nothing: it never rests."""
 
     def close(self) -> None:
         """Give host memory back; all else goes with the object."""

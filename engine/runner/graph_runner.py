@@ -1,8 +1,7 @@
 """Runs one model's passes on a GPU: captured per shape, queued ahead of the ids that they give.
 
-Everything a tick needs beyond its shape is on the device: block tables, lengths, last ids and
-sampling state of every row (`kernels.state.decode_state`). A tick of decode rows is one graph replay and
-one small copy to pinned memory; the host learns the ids when the copy's event has passed.
+Everything a tick needs beyond its shape is on the device (`kernels.state.decode_state`). A tick of decode
+rows is one graph replay and one small copy to pinned memory; the host learns the ids when that is done.
 """
 
 import logging
@@ -14,12 +13,14 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from engine.cache.block_manager import KVMove
+from engine.device.free_memory import free_host_bytes
 from engine.device.host_pool import HostPool
 from engine.device.memory import scratch_of
-from engine.device.stream import Mark, open_stream
+from engine.device.stream import open_stream
+from engine.device.weight_memory import WeightMemory
 from engine.model.decoder import Decoder
 from engine.runner.base import PassNotes
+from engine.runner.block_copies import BlockCopies
 from engine.runner.capture_policy import CapturePolicy
 from engine.runner.cuda_graph import (
     FIRST_SIZES,
@@ -52,14 +53,12 @@ MAX_ROWS = 64
 DEPTH = 32
 """Ticks whose ids the device keeps; more are never in flight."""
 AHEAD_MS = 12.0
-"""Device time that is queued: longer than most frames of the UI take, too short to feel at a join."""
+"""Device time that is queued: longer than most frames of the UI, too short to feel at a join."""
 _END_IDS = 16
 _SMOOTHING = 0.2
-_KEPT_BLOCKS = 64
-"""KV blocks that stay backed beyond the need: giving memory back and taking it again costs ticks."""
 
 
-class GraphRunner:
+class GraphRunner(BlockCopies):
     """One model's decoder, paged KV and decode state on one GPU.
 
     A captured pass has one token of each decode row; draft tokens are decode rows of their own.
@@ -72,8 +71,10 @@ class GraphRunner:
         context_length: int,
         end_ids: Iterable[int],
         longest: int = 0,
+        weights: WeightMemory | None = None,
     ) -> None:
-        """pages: of each pool of its KV, scratch page 0 included; longest: most prompt tokens of a pass."""
+        """pages: of each pool of its KV, scratch page 0 included; longest: most prompt tokens of a pass;
+        weights: where the decoder's are."""
         ops = decoder.ops
         assert isinstance(ops, TritonOperations)
         self.decoder = decoder
@@ -83,7 +84,7 @@ class GraphRunner:
         rows = MIXED_ROWS[-1]
         self._longest = [PassSize(rows, CHUNKS[0], rows + longest)] if ops.device.type == "cuda" else []
         self.scratch_bytes = 0
-        self._ops = ops
+        self._ops, self.weights = ops, weights
         self._stream = open_stream(ops.device)
         with torch.inference_mode(), self._stream.current():
             self.kv = ModelKV(decoder.ops, decoder.config, pages)
@@ -96,8 +97,7 @@ class GraphRunner:
         pinned = ops.device.type == "cuda"
         self.host_pools = [HostPool(size, pinned) for size in pool_bytes(ops, decoder.config)]
         self._mapped = self.kv.mapped_bytes
-        self._moved: Mark | None = None
-        """The last copy between device and host blocks."""
+        self._moved = None
         self._rows = PersistentBatch(self._state, self._sampler, self.kv)
         self._passes: dict[PassSize, CUDAGraphPass] = {}
         self._compiled: set[PassSize] = set()
@@ -274,50 +274,19 @@ class GraphRunner:
         """Whether later passes are still being made ready: by a thread, or when nothing runs."""
         return self._compiler.running or any(map(self._is_missing, WARM_SIZES))
 
-    @property
-    def kv_bytes(self) -> int:
-        """Memory that the paged KV holds now."""
-        return self.kv.mapped_bytes
+    def rest(self) -> bool:
+        """Weights wait in host memory; graphs and kernels stay, since addresses do."""
+        self._compiler.pause()
+        self.forget()
+        rests = self.weights is not None and self.weights.rest()
+        (self.kv.empty if rests else self._compiler.resume)()
+        return rests
 
-    def trim_kv(self, highest: list[int]) -> None:
-        """Give back KV memory behind the highest pages in use, unless it is little or in use."""
-        if self._in_flight or (self._moved is not None and not self._moved.query()):
-            return
-        trimmed = [self.kv.trim(pool, page + 1, _KEPT_BLOCKS) for pool, page in enumerate(highest)]
-        if any(trimmed):
-            self._mapped = self.kv.mapped_bytes
-            self.notes.add(f"KV memory trimmed: {self._mapped >> 20} MiB")
-
-    def offload_blocks(self, moves: list[KVMove]) -> None:
-        """Queue copies of KV blocks to pinned host slots, behind the passes launched so far."""
-        self.save_blocks(self.host_pools, moves)
-
-    def reload_blocks(self, moves: list[KVMove]) -> None:
-        """Queue copies of host slots to KV blocks, ahead of the passes launched from now on.
-
-        Raises `MemoryError` when the device has no memory for them; nothing was copied then.
-        """
-        self.restore_blocks(self.host_pools, moves)
-
-    @torch.inference_mode()
-    def save_blocks(self, hosts: list[HostPool], moves: list[KVMove]) -> Mark:
-        """Queue copies of KV blocks to slots of these pools, behind the passes launched so far."""
-        with self._stream.current():
-            self.kv.offload(hosts, moves)
-            self.notes.add(f"{len(moves)} blocks to host memory")
-            self._moved = self._stream.mark()
-        return self._moved
-
-    @torch.inference_mode()
-    def restore_blocks(self, hosts: list[HostPool], moves: list[KVMove]) -> Mark:
-        """Queue copies of slots of these pools to KV blocks; raises what `reload_blocks` raises."""
-        for pool, page, _ in moves:
-            self.kv.back(pool, page + 1)
-        with self._stream.current():
-            self.kv.reload(hosts, moves)
-            self.notes.add(f"{len(moves)} blocks from host memory")
-            self._moved = self._stream.mark()
-        return self._moved
+    def wake(self) -> None:
+        """As `rest` left it, with empty KV."""
+        assert self.weights is not None
+        self.weights.wake(keep_copy=free_host_bytes() > 2 * self.weights.used_bytes)
+        self._compiler.resume()
 
     def close(self) -> None:
         """Give all memory back; the thread that still compiles does so at its end."""
@@ -330,9 +299,9 @@ class GraphRunner:
             self._in_flight.clear()
             self._current = None
             self._passes.clear()
-            self.kv.close()
-            for pool in self.host_pools:
-                pool.close()
+            for held in (self.kv, self.weights, *self.host_pools):
+                if held is not None:
+                    held.close()
 
     def _make_state(self, sampler_rows: int) -> tuple[DecodeState, SamplerState]:
         """sampler_rows: 1 is enough for padding, and tens of megabytes less."""

@@ -13,6 +13,7 @@ from engine.cache.block_manager import KVMove
 from engine.device.host_pool import HostPool
 from engine.model.spec import ModelConfig
 from kernels.contract import Operations
+from kernels.cuda.streams import CAPTURE_LOCK
 
 T = TypeVar("T")
 
@@ -102,6 +103,12 @@ class ModelKV:
                 kv.trim(pages + spare)
                 trimmed = True
         return trimmed
+
+    def empty(self) -> None:
+        """Give back all memory that can be; nothing is in any page, and no kernel may run on them."""
+        with CAPTURE_LOCK:
+            for kv in self.groups:
+                kv.trim(1)
 
     def close(self) -> None:
         """Give everything back; no kernel may run on it any more."""

@@ -26,6 +26,10 @@ class CompileThread:
         """free: gives back what steps and runner use; called by `close`, or by the thread at its end."""
         self._free: Callable[[], None] | None = free
         self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        """Of the next two."""
+        self._stepping = False
+        self._paused = False
         self._running = False
         self._closed = False
         self.freed = threading.Event()
@@ -41,18 +45,31 @@ class CompileThread:
         self._running = True
         threading.Thread(target=self._run, args=([steps],), name="compiler", daemon=True).start()
 
+    def pause(self) -> None:
+        """Begin no further step until `resume`; waits for the one that runs."""
+        with self._changed:
+            self._paused = True
+            self._changed.wait_for(lambda: not self._stepping)
+
+    def resume(self) -> None:
+        """Undo `pause`."""
+        with self._changed:
+            self._paused = False
+            self._changed.notify_all()
+
     def close(self) -> None:
         """End after the step that runs; returns at once. Harmless when it was called before."""
         with self._lock:
             last = not self._running and not self._closed
             self._closed = True
+        self.resume()
         if last:
             self._end()
 
     def _run(self, holder: list[Generator[None, None, None]]) -> None:
         steps = holder.pop()
         try:
-            while not self._closed and next(steps, self) is not self:
+            while self._step(steps):
                 pass
             steps.close()
         except Exception:
@@ -66,6 +83,20 @@ class CompileThread:
                 self._end()
             except Exception:
                 log.exception("freeing a model's memory failed")
+
+    def _step(self, steps: Generator[None, None, None]) -> bool:
+        """Run one; False where none is left to run."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._paused)
+            if self._closed:
+                return False
+            self._stepping = True
+        try:
+            return next(steps, self) is not self
+        finally:
+            with self._changed:
+                self._stepping = False
+                self._changed.notify_all()
 
     def _end(self) -> None:
         free, self._free = self._free, None

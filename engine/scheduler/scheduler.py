@@ -83,14 +83,21 @@ class Scheduler:
 
         Raises `InvariantError` for an unknown key, or while a tick is in flight.
         """
-        if self._in_flight is not None or key not in self._models:
-            raise InvariantError(f"scheduler: model {key} cannot be removed now")
-        ended = [sequence for sequence in self._sequences.values() if sequence.model == key]
+        ended = self.set_aside(key)
         for sequence in ended:
-            self._end(sequence, FinishReason.CANCELLED, "the model was unloaded")
-        self._models.pop(key).blocks.close()
+            sequence.finish_reason, sequence.error = FinishReason.CANCELLED, "the model was unloaded"
         self.cost.forget(key)
         return ended
+
+    def set_aside(self, key: int) -> list[Sequence]:
+        """As `remove_model`, but the sequences have not ended: submit them again when the model is back."""
+        if self._in_flight is not None or key not in self._models:
+            raise InvariantError(f"scheduler: model {key} cannot be removed now")
+        left = [sequence for sequence in self._sequences.values() if sequence.model == key]
+        for sequence in left:
+            self._leave(sequence)
+        self._models.pop(key).blocks.close()
+        return left
 
     def check_fits(self, request: Request, model: int) -> None:
         """Raise `RequestError`, with numbers, for a request that could never run to its end.
@@ -119,8 +126,8 @@ class Scheduler:
     def fit_budget(self) -> list[Sequence]:
         """Set every sequence's limit anew after the KV budget has moved.
 
-        Returns those that have as many tokens already; they are to be ended. What the others hold beyond
-        the budget is taken back by `plan`. Raises `InvariantError` while a tick is in flight.
+        Returns those that have as many tokens already; they are to be ended: none where it is at least
+        `answers_bytes`. What the others hold beyond it is taken back by `plan`.
         """
         if self._in_flight is not None:
             raise InvariantError("scheduler: the KV budget moves between ticks")
@@ -379,10 +386,13 @@ class Scheduler:
     def _end(
         self, sequence: Sequence, reason: FinishReason, error: str | None, *, discard: bool = False
     ) -> None:
+        self._leave(sequence, discard=discard)
+        sequence.finish_reason = reason
+        sequence.error = error
+
+    def _leave(self, sequence: Sequence, *, discard: bool = False) -> None:
         del self._sequences[sequence.sequence_id]
         self._queue.leave(sequence)
         blocks = self._models[sequence.model].blocks
         blocks.release(sequence.block_table, sequence.windows, discard=discard)
         sequence.windows = []
-        sequence.finish_reason = reason
-        sequence.error = error

@@ -28,6 +28,7 @@ class WaitCause(Enum):
     KV_MOVES = "waits while context moves to host memory"
     DISK = "its context is read from the disk"
     DEVICE = "paused: the device failed and its models are loaded again"
+    MODEL = "waits for its model, which comes back"
 
 
 @dataclass(slots=True, eq=False)

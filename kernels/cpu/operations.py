@@ -26,8 +26,7 @@ from kernels.cpu.decode import DecodeTables, HeadNorm, attend_decode, attention_
 from kernels.cpu.experts import apply_cpu_experts, compile_experts, serves
 from kernels.cpu.norm import add_norm
 from kernels.cpu.quant_linear import MOST_ROWS, apply_quant_linear, product_kernel
-from kernels.cpu.quant_weights import QuantLinear, make_quant_linear, quant_bytes
-from kernels.quant.formats import GGMLType
+from kernels.cpu.quant_weights import QuantLinear, make_quant_linear
 from kernels.reference.dense_linear import DenseLinear, make_dense
 from kernels.reference.experts import Experts
 from kernels.reference.gate import activate, gate, scaled
@@ -85,10 +84,6 @@ class CPUOperations(TorchOperations):
         self.few_tokens: int = _FEW_TOKENS.get(self.weight_dtype, _FEWEST_TOKENS)
         self.verify_rows = max(self.few_tokens, TorchOperations.verify_rows)
         self.name = f"LLVM for few rows, {self.name}"
-
-    def matrix_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
-        """Dense and as quants."""
-        return super().matrix_bytes(type, shape) + quant_bytes(type, shape)
 
     @contextmanager
     def loading(self) -> Iterator[None]:

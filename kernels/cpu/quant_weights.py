@@ -44,13 +44,6 @@ class QuantLinear:
         return self.quants.nbytes + self.scales.nbytes + self.offsets.nbytes
 
 
-def quant_bytes(type: GGMLType, shape: tuple[int, int]) -> int:
-    """Memory of a matrix as quants."""
-    if type not in READERS:
-        return 0
-    return shape[0] * shape[1] * (6 if READERS[type].group == 16 else 5) // 4
-
-
 def make_quant_linear(
     parts: Sequence[QuantizedMatrix], bias: Tensor | None, gated: bool, dense: Tensor | None = None
 ) -> QuantLinear | None:

@@ -36,7 +36,7 @@ class SlabKV:
         self.backed_blocks = 0
         self._block_bytes = [math.prod(shape[1:]) * dtype.itemsize for dtype, shape in planes]
         self._memories: list[Memory] = []
-        self._forgotten = weakref.finalize(self, _give_back, self._memories, device)
+        self._forgotten = weakref.finalize(self, give_back, self._memories, device)
         self._forgotten.atexit = False
         try:
             for block_bytes in self._block_bytes:
@@ -90,7 +90,7 @@ class SlabKV:
         self.backed_blocks = min(self.num_blocks, *backed)
 
 
-def _give_back(memories: list[Memory], device: torch.device) -> None:
+def give_back(memories: list[Memory], device: torch.device) -> None:
     """Close what nobody has closed; the garbage collector calls it on any thread, amid a capture too."""
     if device.type == "cuda":
         # `threading` takes locks that the collector's thread may hold.

@@ -37,6 +37,10 @@ class Memory(Protocol):
         """
         ...
 
+    def unback(self) -> None:
+        """Back nothing; addresses and tensors stay, and nothing may touch them until `resize`."""
+        ...
+
     def close(self) -> None:
         """Give memory and addresses back; tensors over them become invalid."""
         ...
@@ -62,6 +66,11 @@ class HostMemory:
     def resize(self, num_bytes: int) -> None:
         """Count only."""
         self.mapped_bytes = min(-(-num_bytes // SLAB_BYTES) * SLAB_BYTES, self._bytes.numel())
+
+    def unback(self) -> None:
+        """Forget the contents, so that whoever needs them still is found out."""
+        self._bytes.fill_(0xFF)
+        self.mapped_bytes = 0
 
     def close(self) -> None:
         """Tensors keep it alive as long as they need it."""
@@ -163,10 +172,14 @@ class DeviceSlabs:
         while len(self._handles) > max(wanted, 1):
             self._unmap_one()
 
-    def close(self) -> None:
-        """Give memory and addresses back; tensors over them become invalid."""
+    def unback(self) -> None:
+        """Unmap every slab."""
         while self._handles:
             self._unmap_one()
+
+    def close(self) -> None:
+        """Give memory and addresses back; tensors over them become invalid."""
+        self.unback()
         if self._base.value:
             self._call("cuMemAddressFree", self._base, ctypes.c_size_t(self._reserved))
             self._base = ctypes.c_ulonglong()
@@ -199,6 +212,6 @@ class DeviceSlabs:
         """Raise `MemoryError` when the device is full and `RuntimeError` for anything else."""
         status = getattr(self._driver, name)(*arguments)
         if status == _OUT_OF_MEMORY:
-            raise MemoryError(f"the device has no {SLAB_BYTES >> 20} MiB left for KV")
+            raise MemoryError(f"the device has no {SLAB_BYTES >> 20} MiB left")
         if status:
             raise RuntimeError(f"{name} failed with CUDA error {status}")

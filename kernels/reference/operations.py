@@ -28,7 +28,7 @@ from kernels.contract import (
 )
 from kernels.cuda.link_probe import host_gb_s
 from kernels.quant.dequant import dequantize
-from kernels.quant.formats import FORMATS, GGMLType, KVFormat
+from kernels.quant.formats import GGMLType, KVFormat
 from kernels.reference import paged_kv
 from kernels.reference.attention import AttentionPlan, attend, plan_attention
 from kernels.reference.dense_linear import DenseLinear, apply_dense, make_dense
@@ -128,14 +128,6 @@ class TorchOperations:
         self.name = f"torch {str(self.weight_dtype).removeprefix('torch.')}"
         self.fallbacks: list[str] = []
         self.host_gb_s: float | None = None
-
-    def matrix_bytes(self, _type: GGMLType, shape: tuple[int, int], /) -> int:
-        """Dense, whatever the file's type."""
-        return shape[0] * shape[1] * self.weight_dtype.itemsize
-
-    def expert_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
-        """As in the file."""
-        return shape[0] * shape[1] // FORMATS[type].elements * FORMATS[type].nbytes
 
     @property
     def _attention_dtype(self) -> torch.dtype:

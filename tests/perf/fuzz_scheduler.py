@@ -13,7 +13,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     started = time.perf_counter()
-    ticks = preemptions = ended = refused = pauses = offloads = reloads = drafted = accepted = outgrown = 0
+    ticks = preemptions = ended = refused = pauses = offloads = reloads = drafted = accepted = outgrown = (
+        asides
+    ) = 0
     for i in range(options.workloads):
         seed = options.seed + i
         fuzzer = SchedulerFuzzer(Random(seed), faults=seed % 2 == 0)
@@ -31,11 +33,12 @@ def main() -> None:
         drafted += fuzzer.drafted
         accepted += fuzzer.accepted
         outgrown += fuzzer.outgrown
+        asides += fuzzer.asides
     print(
         f"{options.workloads} workloads in {time.perf_counter() - started:.1f} s: {ticks} ticks, "
         f"{ended} sequences ended once each, {refused} refused, {outgrown} outgrew the KV budget, "
         f"{preemptions} preemptions, {pauses} pauses, {offloads} blocks to host memory, {reloads} back, "
-        f"{accepted} of {drafted} drafts accepted"
+        f"{accepted} of {drafted} drafts accepted, {asides} times a model was put aside"
     )
 
 

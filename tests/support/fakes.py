@@ -4,15 +4,16 @@ import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.api.answer_format import THINK, AnswerFormat
 from engine.api.detail import DeviceUse, EngineDetail, KVHolding, KVPool, SequenceDetail
-from engine.api.errors import ModelFileError, RequestError
+from engine.api.errors import EngineError, ModelFileError, RequestError
+from engine.api.load_plan import LoadPlan, PlannedRelease, Release
 from engine.api.request import Event, Finished, FinishReason, Priority, Request, TextDelta
-from engine.api.stats import EngineStats, ModelStats, SequenceState, SequenceStats
+from engine.api.stats import EngineStats, ModelState, ModelStats, SequenceState, SequenceStats
 from engine.core.tick_log import TickRecord
 from engine.templates.turns import Prompt
 
@@ -182,6 +183,7 @@ class FakeGeneration:
 class FakeModel:
     def __init__(self, engine: "FakeEngine", path: Path, context_length: int) -> None:
         self.engine = engine
+        self.id = len(engine.models) + 1
         self.name = path.stem
         self.path = path
         self.context_length = context_length
@@ -224,9 +226,48 @@ class FakeEngine:
         self.ticks: list[TickRecord] = []
         self.use: DeviceUse | None = None
         self.looks = 0
+        self.fits = 1 << 30
+        """How many models memory holds."""
+        self.refusals: dict[str, str] = {}
+        self.answering: set[int] = set()
+        self.aside: dict[int, bool] = {}
+        """Ids of models that are put aside, and whether they were unloaded."""
         self.on_submit: Callable[[FakeGeneration], None] | None = None
 
-    def load(self, path: Path, *, context_length: int | None = None, progress=None) -> FakeModel:
+    def plan_load(self, path: Path, *, context_length: int | None = None) -> LoadPlan:
+        if path.name in self.failures:
+            raise ModelFileError(self.failures[path.name])
+        return self._plan(path.stem)
+
+    def plan_wake(self, model_id: int) -> LoadPlan:
+        return self._plan(self.models[model_id - 1].name)
+
+    def _plan(self, name: str) -> LoadPlan:
+        """As many models make room as `fits` says are too many, the oldest first."""
+        there = [m for m in self.models if not m.unloaded and m.id not in self.aside and m.name != name]
+        short = there[: max(0, len(there) + 1 - self.fits)]
+        releases = [PlannedRelease(m.id, m.name, str(m.path), 88_000_000, Release.PAUSE, 0.5) for m in short]
+        refusal = self.refusals.get(name)
+        return LoadPlan(name, 90_000_000, 10_000_000, tuple(releases), 1.6, refusal)
+
+    def pause_model(self, model_id: int, *, unload: bool = False) -> None:
+        if model_id in self.answering:
+            raise EngineError("it is answering; stop or pause its answers before")
+        self.aside[model_id] = unload
+
+    def wake_model(self, model_id: int, progress=None) -> None:
+        for other in self.plan_wake(model_id).model_ids:
+            self.pause_model(other)
+        del self.aside[model_id]
+
+    def pause_idle(self, seconds: float, now: float | None = None) -> list[str]:
+        return []
+
+    def load(
+        self, path: Path, *, context_length: int | None = None, progress=None, pause: Iterable[int] = ()
+    ) -> FakeModel:
+        for other in pause:
+            self.pause_model(other)
         if path.name in self.failures:
             raise ModelFileError(self.failures[path.name])
         gate = self.load_gates.get(path.name)
@@ -254,7 +295,12 @@ class FakeEngine:
             queue_length=sum(g.state is SequenceState.QUEUED for g in live),
             sequences=tuple(generation.stats() for generation in live),
             models=tuple(
-                ModelStats(m.name, str(m.path), 88_000_000, 2048, m.context_length) for m in self.models
+                ModelStats(
+                    *(m.name, str(m.path), 88_000_000, 2048, m.context_length),
+                    model_id=m.id,
+                    state=ModelState.PAUSED if m.id in self.aside else ModelState.LOADED,
+                )
+                for m in self.models
             ),
         )
 

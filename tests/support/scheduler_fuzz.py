@@ -16,6 +16,7 @@ from engine.cache.budget import KVBudget
 from engine.cache.window_pages import WindowShape
 from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel
+from engine.scheduler.limits import ANSWER_ROOM, answers_bytes
 from engine.scheduler.plan import KVMoves, ModelBatch
 from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.sequence import Sequence
@@ -47,18 +48,15 @@ class SchedulerFuzzer:
         )
         self.scheduler = Scheduler(CostModel(), config)
         self.scheduler.kv_admission.host_gb_s = random.choice([None, 1e-6, 1e-3])
+        self.shapes: dict[int, tuple[int, bool, list[WindowShape]]] = {}
+        """Of each model's KV: bytes of a block, order of numbers, windows."""
         self.memory: dict[int, list[list[list[int]]]] = {}
         """By model, pool and page."""
         self.host: dict[int, list[list[list[int]]]] = {}
+        self.blocks, self.chunk = blocks, config.max_prefill_tokens
+        self.contexts = {key: random.choice([30, 60, 1000]) for key in self.models}
         for key in self.models:
-            manager = self.manager(key, blocks, config.max_prefill_tokens)
-            pages = [blocks + 1, *(kind.shape.num_pages for kind in manager.windows.kinds)]
-            self.memory[key] = [[[0] * self.size for _ in range(count)] for count in pages]
-            slots = random.choice([1, 5, 200])
-            self.host[key] = [[[0] * self.size for _ in range(slots)] for _ in pages]
-            for host in manager.hosts:
-                host.grow(slots)
-            self.scheduler.add_model(key, manager, random.choice([30, 60, 1000]))
+            self.add(key)
         self.left = requests
         self.longest = random.choice([6, 15, 40])
         self.rate = random.choice([0.1, 0.5, 0.9])
@@ -70,22 +68,34 @@ class SchedulerFuzzer:
         self.live: dict[int, Sequence] = {}
         self.ended: Counter[int] = Counter()
         self.refused = self.ticks = self.tokens = self.pauses = self.offloads = self.reloads = 0
-        self.drafted = self.accepted = self.outgrown = 0
+        self.drafted = self.accepted = self.outgrown = self.shrunk = 0
+        self.asides = 0
         self.drafting = random.choice([0.0, 0.3, 0.9])
         self.prompts = [[random.randrange(1, 4) for _ in range(60)] for _ in range(2)]
 
+    def add(self, key: int) -> None:
+        """A model with empty KV."""
+        manager = self.manager(key, self.blocks, self.chunk)
+        pages = [self.blocks + 1, *(kind.shape.num_pages for kind in manager.windows.kinds)]
+        self.memory[key] = [[[0] * self.size for _ in range(count)] for count in pages]
+        slots = self.random.choice([1, 5, 200])
+        self.host[key] = [[[0] * self.size for _ in range(slots)] for _ in pages]
+        for host in manager.hosts:
+            host.grow(slots)
+        self.scheduler.add_model(key, manager, self.contexts[key])
+
     def manager(self, key: int, blocks: int, chunk: int) -> BlockManager:
-        """Blocks of a model with no windows, or one or two kinds."""
+        """Blocks of a model with no windows, or one or two kinds; of the same shape every time."""
         random = self.random
-        windows = random.choice([(), (), (5,), (3, 17)])
+        if key not in self.shapes:
+            windows = random.choice([(), (), (5,), (3, 17)])
+            shapes = [WindowShape(w, random.choice([blocks + 1, blocks // 2]), 4) for w in windows]
+            self.shapes[key] = random.choice([5, 10]), random.random() < 0.5, shapes
+        block_bytes, lowest_first, shapes = self.shapes[key]
         return BlockManager(
-            blocks + 1,
-            self.size,
-            random.choice([5, 10]),
-            self.budget,
-            bytes([key]),
-            lowest_first=random.random() < 0.5,
-            windows=[WindowShape(w, random.choice([blocks + 1, blocks // 2]), 4) for w in windows],
+            *(blocks + 1, self.size, block_bytes, self.budget, bytes([key])),
+            lowest_first=lowest_first,
+            windows=shapes,
             chunk=chunk,
         )
 
@@ -115,6 +125,8 @@ class SchedulerFuzzer:
             self.move_budget()
         if self.random.random() < self.controlling:
             self.control()
+        if self.random.random() < self.moving:
+            self.put_aside()
         held = {i for i, s in self.live.items() if s.user_paused}
         decoding = {i: s.preemptions for i, s in self.live.items() if s.state is SequenceState.DECODE}
         plan = self.scheduler.plan(self.now)
@@ -183,9 +195,18 @@ class SchedulerFuzzer:
 
     def move_budget(self) -> None:
         """What a model that is loaded or unloaded does to the memory of the others' KV."""
-        self.budget.set_total(self.most_bytes * self.random.choice([0, 10, 30, 60, 100, 100]) // 100)
+        total = self.most_bytes * self.random.choice([0, 10, 30, 60, 100, 100]) // 100
+        least = answers_bytes(self.live.values(), self.scheduler.model)
+        heeds_answers = self.random.random() < 0.7
+        self.budget.set_total(max(total, least) if heeds_answers else total)
+        self.shrunk += heeds_answers and total < least
         before = {i: list(s.token_ids) for i, s in self.live.items()}
-        for sequence in self.scheduler.fit_budget():
+        goals = {i: min(s.limit, s.num_target + ANSWER_ROOM) for i, s in self.live.items()}
+        outgrown = self.scheduler.fit_budget()
+        if heeds_answers:
+            assert not outgrown, "a budget that left answers their room has ended one"
+            assert all(s.limit >= goals[i] for i, s in self.live.items()), "an answer lost its room"
+        for sequence in outgrown:
             model = self.scheduler.model(sequence.model)
             assert sequence.num_target >= model.max_tokens and sequence.limit == model.max_tokens
             assert sequence.token_ids == before[sequence.sequence_id]
@@ -195,6 +216,32 @@ class SchedulerFuzzer:
             self.end(sequence)
             self.outgrown += 1
         assert all(s.num_target < s.limit for s in self.live.values())
+
+    def put_aside(self) -> None:
+        """A model that nothing runs on goes, and comes back after the budget has moved; nobody ends of it."""
+        key = self.random.choice(self.models)
+        own = [s for s in self.live.values() if s.model == key]
+        if not all(s.user_paused for s in own):
+            return
+        self.asides += 1
+        others = {i: list(s.token_ids) for i, s in self.live.items() if s.model != key}
+        known = {s.sequence_id: (list(s.token_ids), s.limit) for s in own}
+        assert self.scheduler.set_aside(key) == own
+        least = answers_bytes((self.live[i] for i in others), self.scheduler.model)
+        self.budget.set_total(max(least, self.most_bytes * self.random.choice([10, 50, 100]) // 100))
+        assert not self.scheduler.fit_budget()
+        assert {i: s.token_ids for i, s in self.live.items() if s.model != key} == others
+        self.add(key)
+        model = self.scheduler.model(key)
+        self.budget.set_total(max([self.budget.total_bytes, least, *map(model.least_bytes, own)]))
+        for sequence in own:
+            assert not sequence.block_table and not sequence.finished
+            sequence.num_computed, sequence.reloads, sequence.user_paused = 0, [], False
+            sequence.preemptions += 1
+            self.scheduler.submit(sequence)
+            self.scheduler.pause(sequence.sequence_id)
+            ids, limit = known[sequence.sequence_id]
+            assert sequence.token_ids == ids and sequence.limit >= min(limit, len(ids) + ANSWER_ROOM)
 
     def control(self) -> None:
         """What a user does to answers between two ticks; ids that have ended are harmless."""

@@ -1,10 +1,12 @@
 """The chat screen's actions on models: choose one, offer one, and say how fetches end."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.models.builtin import is_builtin
+from app.models.builtin import is_builtin, model_title
 from app.screens.chat.tab_actions import TabActions
 from app.settings.actions import label_of
 
@@ -47,6 +49,43 @@ class ModelActions(TabActions):
                 if path is not None:
                     found.setdefault(path, session.conversation.title)
         return found
+
+    async def show_active(self) -> None:
+        """And ask what its model waits for."""
+        await super().show_active()
+        self.ask_plan()
+
+    def ask_plan(self) -> None:
+        """Ask whether models of tabs may make room for that of the tab in front, if it waits for that."""
+        session = self.active
+        plan, path = session.models.asked, session.models.loading_path
+        if plan is None or path is None:
+            return
+        from app.screens.dialogs.load_plan import LoadPlanScreen
+
+        def answered(yes: bool) -> None:
+            # Another model may have been chosen since.
+            if session.models.asked is plan:
+                session.models.agree() if yes else session.cancel_load()
+
+        self.ask(LoadPlanScreen(model_title(path), plan), answered)
+
+    def model_commands(self) -> list[tuple[str, str, Callable[[], None]]]:
+        """What the palette offers for the memory of this chat's model: title, help and what does it."""
+        put_aside = self.active.models.put_aside
+        again = "it comes back with the next message"
+        return [
+            (
+                "Pause model",
+                f"Put this chat's model aside in host memory; {again}",
+                partial(put_aside, unload=False),
+            ),
+            (
+                "Unload model",
+                f"Free all memory of this chat's model; {again}",
+                partial(put_aside, unload=True),
+            ),
+        ]
 
     async def make_offer(self) -> None:
         """Offer models in the empty chat of a reader who has only the demo model."""

@@ -9,7 +9,15 @@ from textual.containers import Horizontal
 from textual.timer import Timer
 from textual.widgets import TextArea
 
-from app.chat.events import AnswerFinished, Notice, PathChanged, SessionEvent, TextReturned, TextStreamed
+from app.chat.events import (
+    AnswerFinished,
+    Notice,
+    PathChanged,
+    PlanAsked,
+    SessionEvent,
+    TextReturned,
+    TextStreamed,
+)
 from app.chat.session import ChatSession
 from app.screens.chat.answer_actions import AnswerActions
 from app.screens.chat.bindings import bindings
@@ -109,6 +117,8 @@ class ChatScreen(KeptChats, AnswerActions, ModelActions):
         elif isinstance(event, Notice):
             title = "" if visible else session.conversation.title
             self.say(event.text, event.severity, title)
+        elif isinstance(event, PlanAsked) and visible:
+            self.ask_plan()
         elif isinstance(event, PathChanged) and visible:
             self.refresh_past()
             if self.deck.transcript is None:

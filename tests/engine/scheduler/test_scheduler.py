@@ -369,6 +369,14 @@ def test_random_workloads(seed):
     SchedulerFuzzer(Random(seed), faults=seed % 2 == 0).run()
 
 
+def test_random_workloads_put_models_aside_and_shrink_the_budget_below_what_answers_need():
+    fuzzers = [SchedulerFuzzer(Random(seed)) for seed in range(16)]
+    for fuzzer in fuzzers:
+        fuzzer.moving, fuzzer.controlling = 0.3, 0.3
+        fuzzer.run()
+    assert all(sum(getattr(one, what) for one in fuzzers) > 10 for what in ("asides", "shrunk"))
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     @initialize(random=st.randoms(use_true_random=False))
     def begin(self, random):

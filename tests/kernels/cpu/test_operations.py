@@ -16,7 +16,7 @@ from kernels.contract import Branch, LayerAttention, PassLayout, QuantizedMatrix
 from kernels.cpu.block_readers import READERS
 from kernels.cpu.operations import CPUOperations
 from kernels.cpu.quant_linear import apply_quant_linear
-from kernels.cpu.quant_weights import make_quant_linear, quant_bytes
+from kernels.cpu.quant_weights import make_quant_linear
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
 from kernels.reference.operations import TorchOperations
@@ -66,7 +66,6 @@ def test_quantised_product_equals_plain(name: str, rows: int):
     x = torch.randn(rows, 512)
     expected = F.linear(x.double(), plain(parts).double(), bias.double())
     assert relative(apply_quant_linear(x, made), expected) < 2e-6
-    assert made.nbytes <= sum(quant_bytes(GGMLType.Q6_K, part.shape) for part in parts)
 
 
 @pytest.mark.parametrize("rows", [1, 4, 6])
@@ -125,7 +124,7 @@ def test_types_and_shapes_that_do_not_fit_stay_dense():
     assert make_quant_linear([QuantizedMatrix(raw, GGMLType.NVFP4, (32, 64))], None, gated=False) is None
     values = torch.from_numpy(quants.quantize(np.ones((32, 64), np.float32), GGMLQuantizationType.F16))
     half = QuantizedMatrix(values.view(torch.uint8).reshape(-1), GGMLType.F16, (32, 64))
-    assert make_quant_linear([half], None, gated=False) is None and quant_bytes(GGMLType.F16, (32, 64)) == 0
+    assert make_quant_linear([half], None, gated=False) is None
     ops = CPUOperations(CPU, "float32", "float32", 32)
     assert relative(ops.linear(torch.eye(64), ops.make_linear([half], None)), torch.ones(64, 32)) == 0
 
