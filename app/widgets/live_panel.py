@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from app.chat.events import TabState
 from app.settings.words import size_text, tokens_text, wait_text
@@ -117,8 +118,8 @@ def tab_rows(tab: PanelTab, width: int, frame: int) -> list[Row]:
             rows.append(_context_row(*tab.context, width))
             rows.append(())
         return rows
-    if activity := _activity_spans(tab, sequence, width - len(_INDENT) - 1):
-        rows.append(((_INDENT, ""), *activity))
+    activity = _activity_rows(tab, sequence, width - len(_INDENT) - 1)
+    rows += [((_INDENT, ""), *row) for row in activity]
     most = tab.context[1] if tab.context is not None else sequence.context_length
     rows.append(_context_row(sequence.context_tokens, most, width))
     rows.append(_blocks_row(sequence, width))
@@ -142,17 +143,17 @@ def _head_row(tab: PanelTab, width: int, frame: int) -> Row:
     return pair((front, (f"{mark} ", style), (title, "strong" if tab.active else "text")), right, width)
 
 
-def _activity_spans(tab: PanelTab, sequence: SequenceStats, width: int) -> Row:
-    """What the state's own row shows: progress, speed, or why it waits."""
+def _activity_rows(tab: PanelTab, sequence: SequenceStats, width: int) -> list[Row]:
+    """What the state's own rows show: progress, speed, or why it waits."""
     state = tab.item.state
     if state is TabState.READING:
         wait = wait_text(sequence.wait_s)
         wait = f" {wait}" if wait else ""
-        return (*bar(width - len(wait), [(tab.item.fraction, "reading")]), (wait, "dim"))
+        return [(*bar(width - len(wait), [(tab.item.fraction, "reading")]), (wait, "dim"))]
     if state is TabState.GENERATING:
-        return ((sparkline(tab.speeds, width), "spark"),)
+        return [((sparkline(tab.speeds, width), "spark"),)]
     reason = "you paused it" if state is TabState.PAUSED else sequence.note
-    return ((fit(reason, width), "dim"),) if reason else ()
+    return [((fit(line, width), "dim"),) for line in wrap(reason, max(1, width))]
 
 
 def total_rows(stats: EngineStats | None, width: int, more_key: str = "") -> list[Row]:

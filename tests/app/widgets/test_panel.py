@@ -1,5 +1,6 @@
 """The live panel's and status line's contents, as text."""
 
+import re
 from dataclasses import replace
 
 from app.chat.events import TabState
@@ -48,7 +49,14 @@ def test_a_narrow_panel_says_the_same_in_fewer_words():
         PanelTab(
             TabItem("2", "Later", TabState.QUEUED),
             False,
-            replace(SEQUENCE, queue_position=2, wait_s=4.2, blocks_own=1_000, blocks_shared=64),
+            replace(
+                SEQUENCE,
+                queue_position=2,
+                wait_s=4.2,
+                blocks_own=1_000,
+                blocks_shared=64,
+                note="paused: the context memory is full",
+            ),
         ),
     ]
     sequences = tuple(replace(SEQUENCE, sequence_id=number) for number in range(3))
@@ -60,8 +68,9 @@ def test_a_narrow_panel_says_the_same_in_fewer_words():
         "1,000 own + 64 shared",
         " 3 answering · 1 waiting\n 93 tok/s · 2.0 GB free\n",
         "F12 shows more",
+        "   paused: the context\n   memory is full",
     ):
-        assert expected in text, f"{expected!r} is missing:\n{text}"
+        assert expected in re.sub(" +\n", "\n", text), f"{expected!r} is missing:\n{text}"
     assert all(len(line) <= 28 for line in text.splitlines()), text
 
 

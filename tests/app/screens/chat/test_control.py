@@ -88,7 +88,7 @@ async def test_a_key_pauses_an_answer_and_lets_it_go_on(make_app, engine, short_
 
 async def test_an_answer_that_the_engine_paused_says_why_and_goes_on_by_itself(make_app, engine):
     app = make_app()
-    async with app.run_test(size=(130, 30)) as pilot:
+    async with app.run_test(size=(140, 30)) as pilot:
         screen = await ready(pilot)
         generation = await ask(pilot, engine, "one")
         generation.feed("some words")
