@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from engine.api.request import Event, Finished, FinishReason, Priority, Request, SamplingParams, TextDelta
     from engine.api.stats import EngineStats, ModelState, ModelStats, SequenceState, SequenceStats
     from engine.catalog import ModelSummary, model_paths, part_paths, recommended_sampling, summarize
+    from engine.core.device_choice import device_rules
     from engine.core.tick_log import TickRecord
-    from engine.engine import Engine, Model, device_rules
+    from engine.engine import Engine, Model
     from engine.footprint.device import free_memory, read_bandwidth
     from engine.footprint.fit import Advice, AdviceKind, Fit, Verdict, fit
     from engine.footprint.kv_choice import Room
@@ -170,7 +171,7 @@ _HOMES = {
     "architectures": "engine.model.architectures",
     "Verdict": "engine.footprint.fit",
     "check_sampling": "engine.api.recommended",
-    "device_rules": "engine.engine",
+    "device_rules": "engine.core.device_choice",
     "fit": "engine.footprint.fit",
     "free_memory": "engine.footprint.device",
     "model_paths": "engine.catalog",

@@ -11,7 +11,6 @@ plans or moves models, and the last step of `load`.
 """
 
 import itertools
-import os
 import secrets
 import threading
 import time
@@ -30,6 +29,7 @@ from engine.api.load_plan import LoadPlan
 from engine.api.options import EngineOptions, Offload
 from engine.api.request import Request, check_leaves_a_token, check_token_ids, without_tokens
 from engine.api.stats import EngineStats
+from engine.core.device_choice import device_name, host_kv_bytes, operations_of, usable_cores
 from engine.core.loop import EngineLoop
 from engine.core.model_loader import (
     LoadOptions,
@@ -43,7 +43,6 @@ from engine.core.model_moves import ModelMoves
 from engine.core.tick_log import TickRecord
 from engine.device.fit_advice import LOAD_MARGIN, Holders
 from engine.device.memory import (
-    HOST_KV_SHARE,
     beyond_limit,
     default_kv_budget,
     device_bytes,
@@ -59,7 +58,6 @@ from engine.device.memory import (
 from engine.device.nvml import device_use
 from engine.disk.store import KVStore
 from engine.footprint.device import rules_of
-from engine.footprint.rules import DeviceRules
 from engine.model.weights import Progress
 from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.sequence import Sequence
@@ -67,8 +65,6 @@ from engine.templates.chat_template import ChatTemplate
 from engine.templates.renderer import SHARED as SHARED_RENDERER
 from engine.tokenizer.tokenizer import Tokenizer
 from kernels import machine_cache
-from kernels.contract import Operations
-from kernels.select import operations_for
 
 
 class Engine:
@@ -80,10 +76,10 @@ class Engine:
         options: the other fields of `EngineOptions`. Raises `EngineError` naming one that cannot be served.
         """
         chosen = EngineOptions(device, **options)
-        self.device = _device_name(device)
+        self.device = device_name(device)
         machine_cache.keep_in(chosen.cache_folder)
-        torch.set_num_threads(chosen.threads or min(torch.get_num_threads(), _usable_cores()))
-        self._ops = _operations(self.device, chosen)
+        torch.set_num_threads(chosen.threads or min(torch.get_num_threads(), usable_cores()))
+        self._ops = operations_of(self.device, chosen)
         self.rules = rules_of(self._ops)
         self._options = chosen
         if chosen.vram_limit_bytes is not None and self._ops.device.type == "cuda":
@@ -98,7 +94,7 @@ class Engine:
             fill_passes=self._ops.runs_ahead,
             few_tokens=self._ops.few_tokens,
             offload=Offload(chosen.kv_offload),
-            host_kv_bytes=_host_kv_bytes(chosen.host_kv_bytes, self._ops.device),
+            host_kv_bytes=host_kv_bytes(chosen.host_kv_bytes, self._ops.device),
             speculation=chosen.speculation == "auto",
             debug=chosen.debug,
         )
@@ -385,43 +381,3 @@ class Model:
 def _check_length(context_length: int | None) -> None:
     if context_length is not None and context_length < 1:
         raise EngineError(f"context_length: {context_length} is not at least 1")
-
-
-def device_rules(options: EngineOptions) -> DeviceRules:
-    """How an engine of these options would hold weights and KV; none is started.
-
-    Raises `EngineError` naming an option that cannot be served.
-    """
-    machine_cache.keep_in(options.cache_folder)
-    return rules_of(_operations(_device_name(options.device), options))
-
-
-def _operations(device: str, options: EngineOptions) -> Operations:
-    try:
-        return operations_for(device, options.weight_dtype, options.kv_dtype, options.batch_independent)
-    except ValueError as error:
-        raise EngineError(f"engine options: {error}") from None
-
-
-def _usable_cores() -> int:
-    """Cores that this process may run on; torch counts all of the machine's."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _host_kv_bytes(wanted: int | None, device: torch.device) -> int:
-    if wanted is not None:
-        return wanted
-    return int(free_bytes(torch.device("cpu")) * HOST_KV_SHARE) if device.type == "cuda" else 0
-
-
-def _device_name(device: str) -> str:
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    kind, _, number = device.partition(":")
-    if kind not in ("cpu", "cuda") or (kind != device and (kind == "cpu" or not number.isdecimal())):
-        raise EngineError(f"engine options: device: '{device}' is not one of auto, cpu, cuda, cuda:N")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise EngineError("engine options: device: no CUDA device is usable here; choose cpu or auto")
-    return device

@@ -40,7 +40,7 @@ class KVDisk:
         self._changed = threading.Event()
         self._log = KVDiskLog()
         self._models: dict[int, tuple[ResidentModel, Fingerprint]] = {}
-        self._enabled = store is not None and store.enabled
+        self.enabled = store is not None and store.enabled
         self._store = store or KVStore(Path(), 0)
         self._saves = KVSaves(self._store, self._log, self._wake)
         self._restores = KVRestores(self._store, self._log, self._wake)
@@ -49,11 +49,11 @@ class KVDisk:
 
     def stats(self) -> KVDiskStats | None:
         """What was saved and restored; None where nothing is kept."""
-        return self._log.stats(self._store.used_bytes, self._store.limit_bytes) if self._enabled else None
+        return self._log.stats(self._store.used_bytes, self._store.limit_bytes) if self.enabled else None
 
     def add(self, model: ResidentModel) -> None:
         """Save and restore what a model computes from now on; in place of what had its key."""
-        if self._enabled:
+        if self.enabled:
             try:
                 self._models[model.key] = (model, _fingerprint(model, self._ops))
             except OSError as error:

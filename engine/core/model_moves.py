@@ -162,6 +162,8 @@ class ModelMoves:
 
     def _save(self, key: int) -> None:
         """Let KV of a model's chats that is on the way to files get there, a few seconds at most."""
+        if not self._loop.disk.enabled:
+            return
         saved = self._loop.call(lambda: self._loop.disk.last_save(key))
         if saved is not None:
             saved.wait(_SAVE_WAIT_S)

@@ -64,14 +64,9 @@ def bench(request, small_model: Path):
 def damage_when(bench: FaultBench, computed: int, damage: Damage) -> None:
     """Damage the victim's table between two ticks, once `computed` of its tokens are.
 
-    Another is paused meanwhile: however slowly the victim's prompt is read, it does not end before.
+    Another is paused from then on: however slowly the victim's prompt is read, it does not end before.
     """
     loop, tap = bench.engine._loop, bench.tap()
-
-    def resume() -> None:
-        tap.before = lambda batch: None
-        for sequence_id in loop.scheduler.sequences:
-            loop.scheduler.resume(sequence_id)
 
     def look() -> None:
         scheduler = loop.scheduler
@@ -82,10 +77,16 @@ def damage_when(bench: FaultBench, computed: int, damage: Damage) -> None:
             if victim.num_computed < computed:
                 scheduler.pause(others[0].sequence_id)
             else:
-                tap.before = lambda batch: loop._post(resume)
+                tap.before = lambda batch: None
                 damage(bench, victim, others[0])
 
     tap.before = lambda batch: loop._post(look)
+
+
+def resume_all(bench: FaultBench) -> None:
+    scheduler = bench.engine._loop.scheduler
+    for sequence_id in scheduler.sequences:
+        scheduler.resume(sequence_id)
 
 
 def check(bench: FaultBench, damage: Damage, computed: int, words: str) -> None:
@@ -93,6 +94,7 @@ def check(bench: FaultBench, damage: Damage, computed: int, words: str) -> None:
     damage_when(bench, computed, damage)
     others, victim = bench.everybody(30, long=True)
     _, end = read(victim)
+    bench.on_thread(lambda: resume_all(bench))
     assert end.reason is FinishReason.ERROR
     assert words in (end.error or "") and "Send the message again" in (end.error or "")
     bench.check_others(others)

@@ -7,9 +7,10 @@ import torch
 
 from engine.api.options import EngineOptions
 from engine.core import model_loader
+from engine.core.device_choice import device_rules
 from engine.device import free_memory, memory
 from engine.device.fit_advice import DEVICE_KV_SHARE, LOAD_MARGIN
-from engine.engine import Engine, device_rules
+from engine.engine import Engine
 from engine.footprint.fit import SLOTS_PER_CONTEXT, AdviceKind, Verdict, fit
 from engine.footprint.kv_choice import Room
 from engine.footprint.rules import DeviceRules, Holding, kv_bytes, weight_bytes

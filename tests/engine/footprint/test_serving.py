@@ -10,6 +10,7 @@ from engine.footprint.serving import serving
 from engine.footprint.shape import Experts, Matrix, read_footprint
 from engine.gguf.file import open_gguf
 from engine.model.config import read_config
+from engine.model.tensors import check_tensors
 from engine.model.weights import load_weights
 from kernels.cpu.operations import CPULinear, CPUOperations
 from kernels.quant.formats import GGMLType
@@ -28,7 +29,8 @@ class Recording(CPUOperations):
 
 def footprint_of(path):
     with open_gguf(path) as file:
-        return read_footprint(file, read_config(file))
+        config = read_config(file)
+        return read_footprint(file, config, check_tensors(file, config))
 
 
 @pytest.mark.parametrize("quant", ["Q4_K_M", "Q8_0", "F16", "MXFP4"])
@@ -60,7 +62,7 @@ def test_types_are_listed_with_what_serves_them(tmp_path):
 
 def test_experts_are_said_beside_the_rest(tmp_path):
     plain = footprint_of(make_tiny(tmp_path / "a.gguf", "llama", quant="F16"))
-    experts = Experts(8, (Matrix(GGMLType.MXFP4, 64),), Matrix(GGMLType.MXFP4, 256), 256, 32)
+    experts = Experts(8, (Matrix(GGMLType.MXFP4, 64),), Matrix(GGMLType.MXFP4, 256), 256, 32, 2)
     footprint = replace(plain, linears=(), experts=((experts, 2),))
     assert serving(footprint, CPU)[0] == ("MXFP4", "experts: LLVM kernel over the file's own blocks")
     odd = replace(footprint, experts=((experts._replace(size=40), 2),))
