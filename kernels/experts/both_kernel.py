@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from kernels.cuda.early import let_next_start, wait_for_inputs
-from kernels.experts.router import sharers
+from kernels.experts.router import ids_of, sharers
 from kernels.experts.rows_kernels import store_pairs
 from kernels.linear.rows_kernels import products
 
@@ -65,15 +65,16 @@ def experts_both_kernel(
     whoever waits waits for programs that run.
     """
     wait_for_inputs(EARLY)
+    chosen = ids_of(ids, pairs, USED, BM)
     turn = tl.atomic_add(done, 1, sem="relaxed")
     blocks1, blocks2 = tl.cdiv(N1, BN), tl.cdiv(N2, BN)
     if turn < pairs * blocks1:
         number, block = turn // blocks1, turn % blocks1
-        expert, begins, pair, live = sharers(ids, number, pairs, USED, BM)
+        expert, begins, pair, live = sharers(chosen, number, USED, BM)
         if begins:
             acc = products(
-                quants1, high1, meta1, x, sums, S1, K1, pair // USED, block, expert * tl.cdiv(N1, ROWS), 0, 1,
-                FORM1, BN, BM, STAGES, RAGGED1, False, FAST, TILES1, WARPS,
+                quants1, high1, meta1, x, sums, S1, K1, pair // USED, live, block,
+                expert * tl.cdiv(N1, ROWS), 0, 1, FORM1, BN, BM, STAGES, RAGGED1, False, FAST, TILES1, WARPS,
             )  # fmt: skip
             store_pairs(
                 acc, bias1, weights, opened, opened_sums, block, expert, pair, live, N1, tokens,
@@ -86,13 +87,13 @@ def experts_both_kernel(
         let_next_start(EARLY)
         rest = turn - pairs * blocks1
         number, block = rest // blocks2, rest % blocks2
-        expert, begins, pair, live = sharers(ids, number, pairs, USED, BM)
+        expert, begins, pair, live = sharers(chosen, number, USED, BM)
         if begins:
             while tl.atomic_add(done + 1 + number, 0, sem="acquire") < blocks1:
                 pass
             acc = products(
-                quants2, high2, meta2, opened, opened_sums, S2, K2, pair, block, expert * tl.cdiv(N2, ROWS),
-                0, 1, FORM2, BN, BM, STAGES, RAGGED2, False, FAST, TILES2, WARPS,
+                quants2, high2, meta2, opened, opened_sums, S2, K2, pair, live, block,
+                expert * tl.cdiv(N2, ROWS), 0, 1, FORM2, BN, BM, STAGES, RAGGED2, False, FAST, TILES2, WARPS,
             )  # fmt: skip
             store_pairs(
                 acc, bias2, weights, out, out, block, expert, pair, live, N2, tokens,

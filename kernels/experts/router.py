@@ -118,19 +118,24 @@ def _route_few(
 
 
 @triton.jit
-def sharers(
-    ids: tl.tensor, pair: tl.tensor, pairs: tl.tensor, USED: tl.constexpr, BM: tl.constexpr
-) -> tl.tuple:
-    """Who else has a pair's expert, of at most BM tokens.
+def ids_of(ids: tl.tensor, pairs: tl.tensor, USED: tl.constexpr, BM: tl.constexpr) -> tl.tensor:
+    """The experts of at most BM tokens, one token's a row; -1 beyond."""
+    token, slot = tl.arange(0, BM)[:, None], tl.arange(0, triton.next_power_of_2(USED))[None, :]
+    place = token * USED + slot
+    return tl.load(ids + place, mask=(slot < USED) & (place < pairs), other=-1)
+
+
+@triton.jit
+def sharers(ids: tl.tensor, pair: tl.tensor, USED: tl.constexpr, BM: tl.constexpr) -> tl.tuple:
+    """Who else has a pair's expert, by the ids that `ids_of` gave.
 
     → the expert, whether no earlier token has it, each token's own pair with it [BM] (this pair where a
     token has none), and which tokens have one.
     """
     token, slot = tl.arange(0, BM)[:, None], tl.arange(0, triton.next_power_of_2(USED))[None, :]
-    place = token * USED + slot
-    expert = tl.load(ids + pair)
-    others = tl.load(ids + place, mask=(slot < USED) & (place < pairs), other=-1)
-    own = tl.max(tl.where(others == expert, place, -1), axis=1)
+    place = tl.where(slot < USED, token * USED + slot, -1)
+    expert = tl.max(tl.max(tl.where(place == pair, ids, -1), axis=1), axis=0)
+    own = tl.max(tl.where(ids == expert, place, -1), axis=1)
     live = own >= 0
-    first = tl.min(tl.where(live, own, pairs), axis=0) == pair
+    first = tl.min(tl.where(live, own, BM * USED), axis=0) == pair
     return expert, first, tl.where(live, own, pair), live

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from kernels.cuda.early import let_next_start, wait_for_inputs
-from kernels.experts.router import sharers
+from kernels.experts.router import ids_of, sharers
 from kernels.experts.routing import find_expert
 from kernels.linear.gate import store_gated
 from kernels.linear.rows_kernels import products
@@ -60,7 +60,8 @@ def experts_rows_kernel(
     if first_product or EXPERTS > 0:
         wait_for_inputs(EARLY)
     if EXPERTS == 0:
-        expert, begins, pair, live = sharers(starts, tl.program_id(1), tokens * USED, USED, BM)
+        ids = ids_of(starts, tokens * USED, USED, BM)
+        expert, begins, pair, live = sharers(ids, tl.program_id(1), USED, BM)
     else:
         expert, first, end = find_expert(starts, tl.program_id(1), experts, EXPERTS, BM)
         begins = first < end
@@ -73,7 +74,7 @@ def experts_rows_kernel(
         return
     row = pair // USED if first_product else pair
     acc = products(
-        quants, high, meta, x, sums, S, K, row, tl.program_id(0), expert * per_expert, 0, 1,
+        quants, high, meta, x, sums, S, K, row, live, tl.program_id(0), expert * per_expert, 0, 1,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
     let_next_start(EARLY)

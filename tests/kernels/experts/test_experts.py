@@ -11,7 +11,7 @@ from kernels.contract import Activation, ExpertMatrices, QuantizedMatrix, Routin
 from kernels.cuda.activations import Activations
 from kernels.experts import experts as products
 from kernels.experts.experts import TritonExperts, apply_experts, make_experts
-from kernels.experts.router import FEW_TOKENS, route_few, sharers
+from kernels.experts.router import FEW_TOKENS, ids_of, route_few, sharers
 from kernels.experts.routing import group_pairs, route_tokens
 from kernels.linear.linear import LinearMaker
 from kernels.quant.formats import GGMLType
@@ -65,7 +65,7 @@ def test_one_launch_routes_a_few_tokens_as_the_definition_does(routing: Routing,
 @triton.jit
 def _list_sharers(ids, out, pairs, USED: tl.constexpr, BM: tl.constexpr):
     """Grid (pairs,): expert, whether it begins here, and each token's pair or -1."""
-    expert, begins, pair, live = sharers(ids, tl.program_id(0), pairs, USED, BM)
+    expert, begins, pair, live = sharers(ids_of(ids, pairs, USED, BM), tl.program_id(0), USED, BM)
     row = out + tl.program_id(0) * (2 + BM)
     tl.store(row, expert)
     tl.store(row + 1, begins.to(tl.int32))
