@@ -10,7 +10,7 @@ import triton.language as tl
 
 from kernels.cuda.early import let_next_start, wait_for_inputs
 from kernels.linear.gate import store_gated
-from kernels.linear.rows_fields import factor, last_word, meta_word
+from kernels.linear.rows_fields import at_once, factor, last_word, meta_word
 from kernels.linear.rows_operands import four_planes, fragment, scale, scaled_plane, sides, small
 from kernels.planes.fields import word_count
 from kernels.planes.layout import ROWS, WIDTH
@@ -20,8 +20,6 @@ _ROWS = tl.constexpr(ROWS)
 _WIDTH = tl.constexpr(WIDTH)
 _WORD = tl.constexpr(ROWS * WIDTH)
 _LOW = tl.constexpr(2048.0)
-_FEW = tl.constexpr(8)
-"""Rows of activations of which registers hold a whole super-block."""
 
 
 @triton.jit
@@ -159,7 +157,7 @@ def _group(
         right = four_planes(first_b, first_b, high_b, FORM, GROUP, FAST)
         for index in tl.static_range(4):
             at = column + (4 * GROUP + index) * _WIDTH
-            x = xs[4 * GROUP + index] if BM == _FEW else _columns(px, at, K, RAGGED)
+            x = xs[4 * GROUP + index] if at_once(FORM, BM) else _columns(px, at, K, RAGGED)
             xa, xb = sides(x, BM)
             word = _word(pm, meta_word(FORM, GROUP, index) * _ROWS, WARPS, BN)
             acc += tl.dot(left[index], tl.trans(xa)) * scale(word, d, FORM, index, 0, FAST)[:, None]
@@ -170,7 +168,7 @@ def _group(
         planes = four_planes(first, second, upper, FORM, GROUP, FAST)
         for index in tl.static_range(4):
             at = column + (4 * GROUP + index) * _WIDTH
-            x = xs[4 * GROUP + index] if BM == _FEW else _columns(px, at, K, RAGGED)
+            x = xs[4 * GROUP + index] if at_once(FORM, BM) else _columns(px, at, K, RAGGED)
             x = tl.trans(fragment(x, BM, _WIDTH))
             word = _word(pm, meta_word(FORM, GROUP, index) * _ROWS, WARPS, BN)
             if BEFORE:
@@ -260,7 +258,7 @@ def products(
             odd = tl.zeros((BN, BM), tl.float32)
         at = s * (8 * _WIDTH)
         xs = ()
-        if BM == _FEW:
+        if at_once(FORM, BM):
             there = live[:, None] & (at + columns < K) if RAGGED else live[:, None]
             xs = _planes_of(tl.load(pxs + at, mask=there, other=0), BM)
         for group in tl.static_range(2):
