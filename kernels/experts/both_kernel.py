@@ -7,17 +7,9 @@ import triton
 import triton.language as tl
 
 from kernels.cuda.early import let_next_start, wait_for_inputs
+from kernels.experts.router import ids_of, sharers
 from kernels.experts.rows_kernels import store_pairs
 from kernels.linear.rows_kernels import products
-
-
-@triton.jit
-def _tile_of(order: tl.tensor, tiles: tl.tensor, number: tl.tensor, BM: tl.constexpr) -> tl.tuple:
-    """The expert of a tile, how many pairs it has, and these [BM], the last repeated."""
-    tile = tiles + 4 * number
-    expert, first, count = tl.load(tile), tl.load(tile + 1), tl.load(tile + 2)
-    pair = tl.load(order + first + tl.minimum(tl.arange(0, BM), tl.maximum(count - 1, 0)))
-    return expert, count, pair
 
 
 @triton.jit(do_not_specialize=["pairs", "tokens", "N1", "K1", "S1", "TILES1", "N2", "K2", "S2", "TILES2"])
@@ -30,8 +22,7 @@ def experts_both_kernel(
     meta2: tl.tensor,
     x: tl.tensor,
     sums: tl.tensor,
-    order: tl.tensor,
-    tiles: tl.tensor,
+    ids: tl.tensor,
     weights: tl.tensor,
     bias1: tl.tensor,
     bias2: tl.tensor,
@@ -68,21 +59,22 @@ def experts_both_kernel(
 ) -> None:
     """opened float16 [P, N1 / 2] and its sums, out float32 [USED, tokens, N2]; see `experts_rows_kernel`.
 
-    done: int32 [1 + P], zero before: how many programs began, and how many of a tile's first product ended.
+    ids: those of `Routes`, of at most BM tokens. done: int32 [1 + P], zero before: how many programs began,
+    and how many of the first product ended for the expert that a pair is the first to have.
     grid: P · (⌈N1 / BN⌉ + ⌈N2 / BN⌉). Who began first has a first product, and those wait for nobody, so
     whoever waits waits for programs that run.
     """
     wait_for_inputs(EARLY)
+    chosen = ids_of(ids, pairs, USED, BM)
     turn = tl.atomic_add(done, 1, sem="relaxed")
     blocks1, blocks2 = tl.cdiv(N1, BN), tl.cdiv(N2, BN)
     if turn < pairs * blocks1:
         number, block = turn // blocks1, turn % blocks1
-        expert, count, pair = _tile_of(order, tiles, number, BM)
-        if count > 0:
-            live = tl.arange(0, BM) < count
+        expert, begins, pair, live = sharers(chosen, number, USED, BM)
+        if begins:
             acc = products(
-                quants1, high1, meta1, x, sums, S1, K1, pair // USED, block, expert * tl.cdiv(N1, ROWS), 0, 1,
-                FORM1, BN, BM, STAGES, RAGGED1, False, FAST, TILES1, WARPS,
+                quants1, high1, meta1, x, sums, S1, K1, pair // USED, live, block,
+                expert * tl.cdiv(N1, ROWS), 0, 1, FORM1, BN, BM, STAGES, RAGGED1, False, FAST, TILES1, WARPS,
             )  # fmt: skip
             store_pairs(
                 acc, bias1, weights, opened, opened_sums, block, expert, pair, live, N1, tokens,
@@ -95,14 +87,13 @@ def experts_both_kernel(
         let_next_start(EARLY)
         rest = turn - pairs * blocks1
         number, block = rest // blocks2, rest % blocks2
-        expert, count, pair = _tile_of(order, tiles, number, BM)
-        if count > 0:
-            live = tl.arange(0, BM) < count
+        expert, begins, pair, live = sharers(chosen, number, USED, BM)
+        if begins:
             while tl.atomic_add(done + 1 + number, 0, sem="acquire") < blocks1:
                 pass
             acc = products(
-                quants2, high2, meta2, opened, opened_sums, S2, K2, pair, block, expert * tl.cdiv(N2, ROWS),
-                0, 1, FORM2, BN, BM, STAGES, RAGGED2, False, FAST, TILES2, WARPS,
+                quants2, high2, meta2, opened, opened_sums, S2, K2, pair, live, block,
+                expert * tl.cdiv(N2, ROWS), 0, 1, FORM2, BN, BM, STAGES, RAGGED2, False, FAST, TILES2, WARPS,
             )  # fmt: skip
             store_pairs(
                 acc, bias2, weights, out, out, block, expert, pair, live, N2, tokens,

@@ -13,7 +13,7 @@ from kernels.cuda.early import early
 from kernels.cuda.gpu import gpu_of
 from kernels.experts.both_kernel import experts_both_kernel
 from kernels.experts.float_kernels import float_experts_kernel
-from kernels.experts.router import FEW_PAIRS, FEW_TOKENS, Tiles, route_few
+from kernels.experts.router import FEW_PAIRS, FEW_TOKENS, route_few
 from kernels.experts.routing import Groups, Routes, group_pairs, route_tokens
 from kernels.experts.rows_kernels import experts_rows_kernel
 from kernels.experts.tile_kernels import experts_tiled_kernel
@@ -57,7 +57,7 @@ class TritonExperts:
     routing: Routing
     activation: Activation
     tickets: Tensor
-    """int32 [FEW_TOKENS + 1], zeros, for `route_few`."""
+    """int32 [FEW_TOKENS], zeros, for `route_few`."""
     done: Tensor
     """int32 [1 + FEW_PAIRS], for `experts_both_kernel`."""
     activation_scale: float = 1.0
@@ -99,7 +99,7 @@ def make_experts(
         hidden,
         routing,
         activation,
-        torch.zeros(FEW_TOKENS + 1, dtype=torch.int32, device=maker.device),
+        torch.zeros(FEW_TOKENS, dtype=torch.int32, device=maker.device),
         torch.zeros(1 + FEW_PAIRS, dtype=torch.int32, device=maker.device),
         activation_scale,
         None if matrices.factors is None else matrices.factors.to(maker.device, torch.float32),
@@ -139,16 +139,16 @@ def apply_experts(
     out = torch.empty((used, tokens, experts.hidden), device=device)
     routes, groups = _route(x if routed is None else routed, experts, batch_invariant)
     one = _Products(experts, routes, groups, tokens, fixed=batch_invariant)
-    if isinstance(groups, Tiles) and _fills_twice(tokens * used, experts):
-        one.launch_both(x, groups, opened, out)
+    if groups is None and _fills_twice(tokens * used, experts):
+        one.launch_both(x, opened, out)
         return out
     one.launch(x, experts.gate_up, experts.gate_up_bias, opened.values, opened.sums, experts.activation)
     one.launch(opened, experts.down, experts.down_bias, out, routes.weights, "")
     return out
 
 
-def _route(x: Activations, experts: TritonExperts, batch_invariant: bool) -> tuple[Routes, Groups | Tiles]:
-    """Tiles for a few tokens and experts that have planes."""
+def _route(x: Activations, experts: TritonExperts, batch_invariant: bool) -> tuple[Routes, Groups | None]:
+    """No groups for a few tokens and experts that have planes: programs see in ids who shares one."""
     (segment,) = experts.router.segments
     planes = isinstance(experts.gate_up, PlanesMatrix) and isinstance(experts.down, PlanesMatrix)
     tokens = x.values.shape[0]
@@ -156,8 +156,8 @@ def _route(x: Activations, experts: TritonExperts, batch_invariant: bool) -> tup
     if few and planes and isinstance(segment.weight, Tensor) and not batch_invariant:
         return route_few(
             x.values, segment.weight, segment.bias, experts.selection_bias, experts.factors, experts.routing,
-            experts.tickets, experts.done, ROWS_PAIRS,
-        )  # fmt: skip
+            experts.tickets, experts.done,
+        ), None  # fmt: skip
     logits = apply_linear(x, experts.router, batch_invariant)
     routes = route_tokens(logits, experts.selection_bias, experts.routing, experts.factors)
     return routes, group_pairs(routes, experts.count)
@@ -175,7 +175,7 @@ class _Products:
 
     experts: TritonExperts
     routes: Routes
-    groups: Groups | Tiles
+    groups: Groups | None
     tokens: int
     fixed: bool
     """Whether tiles may not depend on the number of tokens."""
@@ -190,7 +190,7 @@ class _Products:
         options["SCALE"] = self.experts.activation_scale
         if isinstance(weight, Tensor):
             self._float(x, weight, added, out, sums, rows, options)
-        elif isinstance(self.groups, Tiles) or (self.tokens <= ROWS_TOKENS and not self.fixed):
+        elif self.groups is None or (self.tokens <= ROWS_TOKENS and not self.fixed):
             self._rows(x, weight, added, out, sums, rows, options)
         else:
             assert isinstance(self.groups, Groups)
@@ -208,13 +208,14 @@ class _Products:
     ) -> None:
         groups, count, first = self.groups, self.experts.count, options["GATE"] != ""
         plan = self._plan(weight, rows)
-        if isinstance(groups, Tiles):
-            starts, padded, tiles = groups.tiles, 0, self.routes.ids.shape[0]
+        if groups is None:
+            order = starts = self.routes.ids
+            padded, tiles = 0, order.shape[0]
         else:
-            starts, padded = groups.starts, triton.next_power_of_2(count)
+            order, starts, padded = groups.order, groups.starts, triton.next_power_of_2(count)
             tiles = self._num_tiles(plan.tokens)
         experts_rows_kernel[(triton.cdiv(rows, plan.weights), tiles)](
-            weight.quants, weight.high, weight.meta, x.values, x.sums, groups.order, starts,
+            weight.quants, weight.high, weight.meta, x.values, x.sums, order, starts,
             self.routes.weights, bias, out, sums, count, -(-rows // ROWS), weight.quants.shape[1],
             weight.shape[1], weight.quants.shape[0], rows, self.tokens, EXPERTS=padded,
             FORM=weight.format, BN=plan.weights, BM=plan.tokens, STAGES=plan.stages,
@@ -223,7 +224,7 @@ class _Products:
             **_registers(weight.quants), **early(weight.quants, starts_early=not first),
         )  # fmt: skip
 
-    def launch_both(self, x: Activations, tiles: Tiles, opened: Activations, out: Tensor) -> None:
+    def launch_both(self, x: Activations, opened: Activations, out: Tensor) -> None:
         """The two products at once."""
         experts, weights = self.experts, self.routes.weights
         first, second = experts.gate_up, experts.down
@@ -233,7 +234,7 @@ class _Products:
         plan = self._plan(first, rows[0])
         experts_both_kernel[(pairs * sum(triton.cdiv(count, plan.weights) for count in rows),)](
             first.quants, first.high, first.meta, second.quants, second.high, second.meta, x.values, x.sums,
-            tiles.order, tiles.tiles, weights, *(weights if bias is None else bias for bias in biases),
+            self.routes.ids, weights, *(weights if bias is None else bias for bias in biases),
             opened.values, opened.sums, out, experts.done, pairs, self.tokens,
             rows[0], first.shape[1], first.quants.shape[1], first.quants.shape[0],
             rows[1], second.shape[1], second.quants.shape[1], second.quants.shape[0],

@@ -1,10 +1,8 @@
-"""The router of a few tokens in one launch: logits, the experts of each token, and who shares an expert.
+"""The router of a few tokens in one launch: logits, and the experts of each token.
 
-Every program computes one logit; the last of a token's to finish chooses its experts, and the last of
-these finds out who shares one.
+Every program computes one logit; the last of a token's to finish chooses its experts. Who shares an expert
+is no work of the router's: every program of the products that follow sees it in a few dozen ids (`sharers`).
 """
-
-from dataclasses import dataclass
 
 import torch
 import triton
@@ -21,16 +19,6 @@ _WARP_COLUMNS = 4096
 """Columns of which one warp holds a row of the router and of x in registers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """Pairs of each expert side by side, cut into tiles."""
-
-    order: Tensor
-    """int32 [P], the pairs of one expert after those of another; an expert's in order of their tokens."""
-    tiles: Tensor
-    """int32 [P, 4]: expert, first place in `order` and number of pairs, which is 0 where no tile begins."""
-
-
 def route_few(
     x: Tensor,
     router: Tensor,
@@ -40,32 +28,29 @@ def route_few(
     routing: Routing,
     tickets: Tensor,
     done: Tensor,
-    size: int,
-) -> tuple[Routes, Tiles]:
+) -> Routes:
     """x float16 [T, hidden], for at most FEW_TOKENS and FEW_PAIRS; router rows [experts, hidden] of floats.
 
-    tickets: int32 [FEW_TOKENS + 1], zero before and after; done: int32 [1 + T · used] or more, which become
-    zero. Tiles have at most `size` pairs.
+    tickets: int32 [FEW_TOKENS], zero before and after; done: int32 [1 + T · used] or more, which become zero.
     """
     (tokens, hidden), experts, device = x.shape, router.shape[0], x.device
     pairs = tokens * routing.used
-    ids, order = (torch.empty(pairs, dtype=torch.int32, device=device) for _ in range(2))
-    tiles = torch.empty((pairs, 4), dtype=torch.int32, device=device)
+    ids = torch.empty(pairs, dtype=torch.int32, device=device)
     weights = torch.empty(pairs, device=device)
     logits = torch.empty((tokens, experts), device=device)
     block = triton.next_power_of_2(hidden)
     _route_few[(experts, tokens)](
         x, router, x if router_bias is None else router_bias,
         x if selection_bias is None else selection_bias, x if factors is None else factors,
-        logits, ids, weights, order, tiles, tickets, done, tokens, routing.scale,
+        logits, ids, weights, tickets, done, tokens, routing.scale,
         H=hidden, BLOCK=block, EXPERTS=experts,
         PADDED=triton.next_power_of_2(experts), USED=routing.used,
         ROUTER_BIAS=router_bias is not None, BIAS=selection_bias is not None, FACTORS=factors is not None,
         GATING=routing.gating, NORMALISED=routing.normalised, GROUPS=routing.groups,
-        GROUPS_USED=routing.groups_used, PAIRS=triton.next_power_of_2(pairs), SIZE=size,
+        GROUPS_USED=routing.groups_used, PAIRS=triton.next_power_of_2(pairs),
         num_warps=max(1, block // _WARP_COLUMNS), **early(router),
     )  # fmt: skip
-    return Routes(ids, weights), Tiles(order, tiles)
+    return Routes(ids, weights)
 
 
 @triton.jit(do_not_specialize=["tokens"])
@@ -78,8 +63,6 @@ def _route_few(
     logits: tl.tensor,
     ids: tl.tensor,
     weights: tl.tensor,
-    order: tl.tensor,
-    tiles: tl.tensor,
     tickets: tl.tensor,
     done: tl.tensor,
     tokens: int,
@@ -97,12 +80,11 @@ def _route_few(
     GROUPS: tl.constexpr,
     GROUPS_USED: tl.constexpr,
     PAIRS: tl.constexpr,
-    SIZE: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
     """Grid (experts, tokens), a program for each logit. Bytes: the router once, and from L2 for each token.
 
-    tickets: how many logits of each token are there, and behind them of how many tokens all are.
+    tickets: how many logits of each token are there.
     """
     expert, token = tl.program_id(0), tl.program_id(1)
     column = tl.arange(0, BLOCK)
@@ -133,36 +115,27 @@ def _route_few(
             score, bias, factors, ids, weights, every, tokens, scale,
             EXPERTS, PADDED, USED, BIAS, FACTORS, GATING, NORMALISED, GROUPS, GROUPS_USED,
         )  # fmt: skip
-        tl.debug_barrier()
-        last = tickets + tokens
-        if tl.atomic_add(last, 1, sem="acq_rel") == tokens - 1:
-            tl.store(last, 0)
-            _cut_tiles(ids, order, tiles, tokens * USED, PAIRS, SIZE)
 
 
 @triton.jit
-def _cut_tiles(
-    ids: tl.tensor,
-    order: tl.tensor,
-    tiles: tl.tensor,
-    pairs: tl.tensor,
-    PAIRS: tl.constexpr,
-    SIZE: tl.constexpr,
-) -> None:
-    """Sort the pairs by their experts, by comparing all with all; a tile is named by its first pair."""
-    place = tl.arange(0, PAIRS)
-    there = place < pairs
-    # Places behind the last pair sort behind it.
-    expert = tl.load(ids + place, mask=there, other=0x7FFFFFFF, cache_modifier=".cg")
-    # Sums are over the first axis, which a lane holds alone.
-    others = tl.load(ids + place, mask=there, other=0x7FFFFFFF, cache_modifier=".cg")[:, None]
-    same = others == expert[None, :]
-    earlier = (same & (place[:, None] < place[None, :])).to(tl.int32)
-    rank = tl.sum(earlier, axis=0)
-    at = tl.sum((others < expert[None, :]).to(tl.int32) + earlier, axis=0)
-    count = tl.sum(same.to(tl.int32), axis=0)
-    tl.store(order + at, place, mask=there)
-    own = tiles + 4 * place
-    tl.store(own, expert, mask=there)
-    tl.store(own + 1, at, mask=there)
-    tl.store(own + 2, tl.where(rank % SIZE == 0, tl.minimum(count - rank, SIZE), 0), mask=there)
+def ids_of(ids: tl.tensor, pairs: tl.tensor, USED: tl.constexpr, BM: tl.constexpr) -> tl.tensor:
+    """The experts of at most BM tokens, one token's a row; -1 beyond."""
+    token, slot = tl.arange(0, BM)[:, None], tl.arange(0, triton.next_power_of_2(USED))[None, :]
+    place = token * USED + slot
+    return tl.load(ids + place, mask=(slot < USED) & (place < pairs), other=-1)
+
+
+@triton.jit
+def sharers(ids: tl.tensor, pair: tl.tensor, USED: tl.constexpr, BM: tl.constexpr) -> tl.tuple:
+    """Who else has a pair's expert, by the ids that `ids_of` gave.
+
+    → the expert, whether no earlier token has it, each token's own pair with it [BM] (this pair where a
+    token has none), and which tokens have one.
+    """
+    token, slot = tl.arange(0, BM)[:, None], tl.arange(0, triton.next_power_of_2(USED))[None, :]
+    place = tl.where(slot < USED, token * USED + slot, -1)
+    expert = tl.max(tl.max(tl.where(place == pair, ids, -1), axis=1), axis=0)
+    own = tl.max(tl.where(ids == expert, place, -1), axis=1)
+    live = own >= 0
+    first = tl.min(tl.where(live, own, BM * USED), axis=0) == pair
+    return expert, first, tl.where(live, own, pair), live

@@ -12,6 +12,7 @@ from kernels.reference.experts import LEAST_SUM
 
 _LEAST_SUM = tl.constexpr(LEAST_SUM)
 _NO_NUMBER = tl.constexpr(-1.0e30)
+_LEAST = tl.constexpr(-(1 << 31))
 _SCANNED = 1024
 """Pairs that a program looks at in one step."""
 
@@ -137,19 +138,22 @@ def choose(
     ranked = tl.where(inside, tl.where(ranked == ranked, ranked, _NO_NUMBER), float("-inf"))
     if GROUPS > GROUPS_USED:
         ranked = _in_open_groups(ranked, expert, inside, EXPERTS // GROUPS, GROUPS, GROUPS_USED)
+    # A warp finds the largest of integers in one instruction; adding 0 makes the two zeros equal.
+    key = _ordered((ranked + 0.0).to(tl.int32, bitcast=True))
     slot = tl.arange(0, triton.next_power_of_2(USED))[None, :]
     chosen = tl.zeros((score.shape[0], slot.shape[1]), tl.int32)
     weight = tl.full(chosen.shape, float("-inf"), tl.float32)
     for number in tl.static_range(USED):
-        top, best = tl.max(ranked, axis=1, return_indices=True, return_indices_tie_break_left=True)
-        top, best = top[:, None], best[:, None]
+        top = tl.max(key, axis=1)[:, None]
+        best = tl.min(tl.where(key == top, expert, PADDED), axis=1)[:, None]
         if BIAS:
             own = tl.sum(tl.where(expert == best, score, 0.0), axis=1)[:, None]
         else:
-            own = tl.where(top == _NO_NUMBER, float("nan"), top)
+            own = _ordered(top).to(tl.float32, bitcast=True)
+            own = tl.where(own == _NO_NUMBER, float("nan"), own)
         chosen = tl.where(slot == number, best, chosen)
         weight = tl.where(slot == number, own, weight)
-        ranked = tl.where(expert == best, float("-inf"), ranked)
+        key = tl.where(expert == best, _LEAST, key)
     used = slot < USED
     if GATING == "softmax_selected":
         weight = tl.exp(weight - tl.max(weight, axis=1)[:, None])
@@ -163,6 +167,12 @@ def choose(
     kept = used & (token < num_tokens)[:, None]
     tl.store(ids + token[:, None] * USED + slot, chosen, mask=kept)
     tl.store(weights + token[:, None] * USED + slot, weight, mask=kept)
+
+
+@triton.jit
+def _ordered(bits: tl.tensor) -> tl.tensor:
+    """float32 bits as integers of the same order, and back."""
+    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
 
 
 @triton.jit

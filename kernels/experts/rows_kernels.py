@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from kernels.cuda.early import let_next_start, wait_for_inputs
+from kernels.experts.router import ids_of, sharers
 from kernels.experts.routing import find_expert
 from kernels.linear.gate import store_gated
 from kernels.linear.rows_kernels import products
@@ -51,29 +52,29 @@ def experts_rows_kernel(
 
     With GATE, the activation, out is float16 [P, N / 2], the gated product of each pair, and its sums. With
     "" x [P, K] is that, and out float32 [USED, tokens, N] is each pair's product times its weight.
-    EXPERTS: their count rounded up where `starts` are those of `Groups`, 0 where they are `Tiles`.
+    EXPERTS: their count rounded up where `starts` are those of `Groups`, 0 where they are ids of `Routes`.
     grid: (⌈N / BN⌉, tiles of BM pairs).
     """
     first_product: tl.constexpr = GATE != ""
-    # Tiles were there before the first product began: the second one may read them before it waits.
+    # Ids were there before the first product began: the second one may read them before it waits.
     if first_product or EXPERTS > 0:
         wait_for_inputs(EARLY)
     if EXPERTS == 0:
-        tile = starts + 4 * tl.program_id(1)
-        expert, first, count = tl.load(tile), tl.load(tile + 1), tl.load(tile + 2)
+        ids = ids_of(starts, tokens * USED, USED, BM)
+        expert, begins, pair, live = sharers(ids, tl.program_id(1), USED, BM)
     else:
         expert, first, end = find_expert(starts, tl.program_id(1), experts, EXPERTS, BM)
-        count = end - first
+        begins = first < end
+        place = first + tl.arange(0, BM)
+        live = place < end
+        pair = tl.load(order + tl.minimum(place, tl.maximum(end - 1, 0)))
     if not first_product and EXPERTS == 0:
         wait_for_inputs(EARLY)
-    if count <= 0:
+    if not begins:
         return
-    lane = tl.arange(0, BM)
-    live = lane < count
-    pair = tl.load(order + first + tl.minimum(lane, count - 1))
     row = pair // USED if first_product else pair
     acc = products(
-        quants, high, meta, x, sums, S, K, row, tl.program_id(0), expert * per_expert, 0, 1,
+        quants, high, meta, x, sums, S, K, row, live, tl.program_id(0), expert * per_expert, 0, 1,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
     let_next_start(EARLY)

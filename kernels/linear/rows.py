@@ -15,6 +15,7 @@ from kernels.cuda.activations import SUM_WIDTH, Activations, has_ptx
 from kernels.cuda.early import early
 from kernels.linear.rows_float import float_kernel
 from kernels.linear.rows_kernels import gated_kernel, planes_kernel
+from kernels.linear.rows_pair import planes_pair_kernel
 from kernels.linear.rows_plan import MAX_ROWS, RowsPlan, multiprocessors, rows_plan
 from kernels.planes.layout import COLUMNS, PlanesMatrix
 
@@ -57,6 +58,9 @@ def linear_rows_parts(
     width, device = sum(w.shape[0] for w, _ in parts), first.quants.device
     splits = (plan or rows_plan(first.type, rows, first.shape, multiprocessors(device))).splits
     out = torch.empty((splits, rows, width), dtype=torch.float32, device=device)
+    if len(parts) == 2:
+        _launch_pair(x, parts, out, plan)
+        return out
     column = 0
     for w, bias in parts:
         own = plan or rows_plan(w.type, rows, w.shape, multiprocessors(device))
@@ -67,6 +71,30 @@ def linear_rows_parts(
         )  # fmt: skip
         column += w.shape[0]
     return out
+
+
+def _launch_pair(
+    x: Activations,
+    parts: Sequence[tuple[PlanesMatrix, Tensor | None]],
+    out: Tensor,
+    plan: RowsPlan | None,
+) -> None:
+    (first, first_bias), (second, second_bias) = parts
+    splits, rows, width = out.shape
+    device = first.quants.device
+    one, other = (plan or rows_plan(w.type, rows, w.shape, multiprocessors(device)) for w, _ in parts)
+    assert (one.weights, one.tokens, one.warps) == (other.weights, other.tokens, other.warps)
+    planes_pair_kernel[(sum(triton.cdiv(w.shape[0], one.weights) for w, _ in parts), splits)](
+        first.quants, first.high, first.meta, x.sums if first_bias is None else first_bias,
+        second.quants, second.high, second.meta, x.sums if second_bias is None else second_bias,
+        x.values, x.sums, out, width, first.shape[0], first.quants.shape[0],
+        second.shape[0], second.quants.shape[0], first.quants.shape[1], first.shape[1], rows, splits,
+        FORM1=first.format, FORM2=second.format, STAGES1=one.stages, STAGES2=other.stages,
+        BEFORE1=one.before, BEFORE2=other.before, BIAS1=first_bias is not None,
+        BIAS2=second_bias is not None, BN=one.weights, BM=one.tokens,
+        RAGGED=first.shape[1] % COLUMNS != 0, FAST=has_ptx(out), WARPS=one.warps, num_warps=one.warps,
+        **early(out),
+    )  # fmt: skip
 
 
 def gated_rows(

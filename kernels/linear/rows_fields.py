@@ -17,6 +17,12 @@ from kernels.planes.layout import WIDTH, PlanesFormat
 
 
 @triton.constexpr_function
+def at_once(form: PlanesFormat, rows: int) -> bool:
+    """Whether a super-block's activations are loaded at once: where registers hold those of all planes."""
+    return rows == 8 and form.scales != "half"
+
+
+@triton.constexpr_function
 def factor(form: PlanesFormat, index: int, fast: bool) -> float:
     """What products with plane `index` of four are multiplied by."""
     if fast and form.scales == "e8m0":

@@ -10,8 +10,8 @@ import triton.language as tl
 
 from kernels.cuda.early import let_next_start, wait_for_inputs
 from kernels.linear.gate import store_gated
-from kernels.linear.rows_fields import factor, last_word, meta_word
-from kernels.linear.rows_operands import four_planes, fragment, scale, scaled_plane, sides
+from kernels.linear.rows_fields import at_once, factor, last_word, meta_word
+from kernels.linear.rows_operands import four_planes, fragment, scale, scaled_plane, sides, small
 from kernels.planes.fields import word_count
 from kernels.planes.layout import ROWS, WIDTH
 from kernels.planes.unpack import float16_in
@@ -23,11 +23,25 @@ _LOW = tl.constexpr(2048.0)
 
 
 @triton.jit
-def _columns(pointer: tl.tensor, column: tl.tensor, K: tl.tensor, RAGGED: tl.constexpr) -> tl.tensor:
+def _columns(px: tl.tensor, at: tl.tensor, K: tl.tensor, RAGGED: tl.constexpr) -> tl.tensor:
     """Activations [BM, 32], zero behind the last column."""
     if RAGGED:
-        return tl.load(pointer, mask=(column + tl.arange(0, _WIDTH))[None, :] < K, other=0)
-    return tl.load(pointer)
+        return tl.load(px + at, mask=(at + tl.arange(0, _WIDTH))[None, :] < K, other=0)
+    return tl.load(px + at)
+
+
+@triton.jit
+def _planes_of(x: tl.tensor, BM: tl.constexpr) -> tl.tuple:
+    """The columns [BM, 32] of each plane of a super-block [BM, 256], in the registers that have them."""
+    parts = tl.permute(tl.reshape(x, (BM, 2, 2, 2, _WIDTH)), (0, 4, 3, 2, 1))
+    lower, upper = tl.split(parts)
+    first, second = tl.split(lower)
+    third, fourth = tl.split(upper)
+    p0, p1 = tl.split(first)
+    p2, p3 = tl.split(second)
+    p4, p5 = tl.split(third)
+    p6, p7 = tl.split(fourth)
+    return p0, p1, p2, p3, p4, p5, p6, p7
 
 
 @triton.jit
@@ -35,14 +49,6 @@ def _word(pm: tl.tensor, at: tl.tensor, WARPS: tl.constexpr, BN: tl.constexpr) -
     """One word of each row, in the order in which a warp's lanes own the rows of a product."""
     parts = tl.reshape(tl.load(pm + at), (WARPS, 8, BN // (16 * WARPS), 2))
     return tl.reshape(tl.permute(parts, (2, 0, 3, 1)), (BN,))
-
-
-@triton.jit
-def _small(quant: tl.tensor, FAST: tl.constexpr) -> tl.tensor:
-    """A small integer as float16, with FAST 2^24 times smaller."""
-    if FAST:
-        return quant.to(tl.int16).to(tl.float16, bitcast=True)
-    return quant.to(tl.float16)
 
 
 @triton.jit
@@ -54,16 +60,19 @@ def _minimum_operand(
     WARPS: tl.constexpr,
     FAST: tl.constexpr,
 ) -> tl.tensor:
-    """Minima as exact float16 [BN, 16], for the 16 sums of a super-block in the order of `fragment`."""
+    """Minima as exact float16 [BN, 16], for the 16 sums of a super-block in the order of `_means`."""
+    if FORM.scales == "k" and FORM.scale_width == _WIDTH:
+        # Two bytes a lane and row, which lie where the matrix instruction wants them.
+        pair = tl.arange(0, 4)
+        halves = pn.to(tl.pointer_type(tl.int16), bitcast=True)
+        word = tl.load(halves[:, None] + ((2 + pair // 2) * (2 * _ROWS) + pair % 2)[None, :]).to(tl.int32)
+        both = tl.join(small(word & 0xFF, FAST), small((word >> 8) & 0xFF, FAST))
+        return tl.reshape(tl.broadcast_to(both[:, None], (BN, 2, 4, 2)), (BN, 16))
     place = tl.arange(0, 16)
     group = 4 * (place % 8 // 2) + place // 8 * 2 + place % 2
     if FORM.scales == "pair":
         word = tl.load(pn[:, None] + (group // 2 * _ROWS)[None, :])
         return (word >> 16).to(tl.int16).to(tl.float16, bitcast=True)
-    if FORM.scale_width == _WIDTH:
-        low, high = _word(pm, 2 * _ROWS, WARPS, BN), _word(pm, 3 * _ROWS, WARPS, BN)
-        word = tl.where((group < 8)[None, :], low[:, None], high[:, None])
-        return _small((word >> (group // 2 % 4 * 8)[None, :]) & 0xFF, FAST)
     low = tl.where(
         (group < 4)[None, :], _word(pm, 0, WARPS, BN)[:, None], _word(pm, _ROWS, WARPS, BN)[:, None]
     )
@@ -73,7 +82,16 @@ def _minimum_operand(
         _word(pm, 3 * _ROWS, WARPS, BN)[:, None],
     )
     word = tl.where((group < 8)[None, :], low, high)
-    return _small((word >> (group % 4 * 8 + 4)[None, :]) & 0xF, FAST)
+    return small((word >> (group % 4 * 8 + 4)[None, :]) & 0xF, FAST)
+
+
+@triton.jit
+def _means(sums: tl.tensor, FORM: tl.constexpr, BM: tl.constexpr) -> tl.tensor:
+    """[16, BM] in an order for which each lane has the minima: both sums of a plane share theirs."""
+    if FORM.scales == "k" and FORM.scale_width == _WIDTH:
+        parts = tl.permute(tl.reshape(sums, (BM, 4, 2, 2)), (0, 3, 1, 2))
+        return tl.trans(tl.reshape(parts, (BM, 16)))
+    return tl.trans(fragment(sums, BM, 16))
 
 
 @triton.jit
@@ -91,7 +109,7 @@ def _minima(
 ) -> tl.tensor:
     """acc less the minima's part; `sums` are the means [BM, 16], which float16 cannot overflow."""
     operand = _minimum_operand(pm, pn, FORM, BN, WARPS, FAST)
-    means = tl.trans(fragment(sums, BM, 16))
+    means = _means(sums, FORM, BM)
     upper = means.to(tl.float16)
     lower = ((means - upper.to(tl.float32)) * _LOW).to(tl.float16)
     part = tl.dot(operand, upper) + tl.dot(operand, lower) * (1 / _LOW)
@@ -111,6 +129,7 @@ def _group(
     high: tl.tensor,
     pm: tl.tensor,
     d: tl.tensor,
+    xs: tl.tuple,
     px: tl.tensor,
     column: tl.tensor,
     K: tl.tensor,
@@ -137,8 +156,8 @@ def _group(
         left = four_planes(first_a, first_a, high_a, FORM, GROUP, FAST)
         right = four_planes(first_b, first_b, high_b, FORM, GROUP, FAST)
         for index in tl.static_range(4):
-            at = (4 * GROUP + index) * _WIDTH
-            x = _columns(px + at, column + at, K, RAGGED)
+            at = column + (4 * GROUP + index) * _WIDTH
+            x = xs[4 * GROUP + index] if at_once(FORM, BM) else _columns(px, at, K, RAGGED)
             xa, xb = sides(x, BM)
             word = _word(pm, meta_word(FORM, GROUP, index) * _ROWS, WARPS, BN)
             acc += tl.dot(left[index], tl.trans(xa)) * scale(word, d, FORM, index, 0, FAST)[:, None]
@@ -148,8 +167,9 @@ def _group(
         upper = fragment(high, BN, _WIDTH) if FORM.high_bits > 0 else first
         planes = four_planes(first, second, upper, FORM, GROUP, FAST)
         for index in tl.static_range(4):
-            at = (4 * GROUP + index) * _WIDTH
-            x = tl.trans(fragment(_columns(px + at, column + at, K, RAGGED), BM, _WIDTH))
+            at = column + (4 * GROUP + index) * _WIDTH
+            x = xs[4 * GROUP + index] if at_once(FORM, BM) else _columns(px, at, K, RAGGED)
+            x = tl.trans(fragment(x, BM, _WIDTH))
             word = _word(pm, meta_word(FORM, GROUP, index) * _ROWS, WARPS, BN)
             if BEFORE:
                 plane = scaled_plane(planes[index], word, FORM, index, FAST)
@@ -172,6 +192,7 @@ def products(
     S: tl.tensor,
     K: tl.tensor,
     token: tl.tensor,
+    live: tl.tensor,
     block: tl.tensor,
     base_tile: tl.tensor,
     share: tl.tensor,
@@ -188,7 +209,8 @@ def products(
 ) -> tl.tensor:
     """float32 [BN, BM]: rows of weights times rows of activations, over a share of the super-blocks.
 
-    token [BM]: the rows of x and sums; block: which BN rows of the weights, counted from tile `base_tile`.
+    token [BM]: the rows of x and sums, of which those that are not `live` may be left unread; block: which
+    BN rows of the weights, counted from tile `base_tile`.
     """
     # What the compiler then knows decides how wide it loads.
     K = K // _WIDTH * _WIDTH
@@ -218,6 +240,8 @@ def products(
     stride = K if RAGGED else S * (8 * _WIDTH)
     counts = K // _WIDTH * 2 if RAGGED else S * 16
     px = x + (token * stride)[:, None] + column[None, :]
+    columns = tl.arange(0, 8 * _WIDTH)[None, :]
+    pxs = x + (token * stride)[:, None] + columns
     ps = sums + (token * counts)[:, None] + tl.arange(0, 16)[None, :]
     acc = tl.zeros((BN, BM), tl.float32)
     for s in tl.range(S * share // SPLITS, S * (share + 1) // SPLITS, num_stages=STAGES):
@@ -233,9 +257,13 @@ def products(
             part = tl.zeros((BN, BM), tl.float32)
             odd = tl.zeros((BN, BM), tl.float32)
         at = s * (8 * _WIDTH)
+        xs = ()
+        if at_once(FORM, BM):
+            there = live[:, None] & (at + columns < K) if RAGGED else live[:, None]
+            xs = _planes_of(tl.load(pxs + at, mask=there, other=0), BM)
         for group in tl.static_range(2):
             part, odd = _group(
-                part, odd, pq + here, upper, scales, factor_d, px + at, at, K,
+                part, odd, pq + here, upper, scales, factor_d, xs, px, at, K,
                 FORM, group, BN, BM, RAGGED, BEFORE, FAST, WARPS,
             )  # fmt: skip
         if BEFORE:
@@ -290,17 +318,35 @@ def planes_kernel(
     """
     wait_for_inputs(EARLY)
     acc = products(
-        quants, high, meta, x, sums, S, K,
-        tl.minimum(tl.arange(0, BM), M - 1), tl.program_id(0), 0, tl.program_id(1), SPLITS,
+        quants, high, meta, x, sums, S, K, tl.minimum(tl.arange(0, BM), M - 1), tl.arange(0, BM) < M,
+        tl.program_id(0), 0, tl.program_id(1), SPLITS,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
     let_next_start(EARLY)
-    row = tl.program_id(0) * BN + tl.arange(0, BN)
+    store_share(acc, bias, out, STRIDE, N, M, tl.program_id(0), tl.program_id(1), BN, BM, BIAS)
+
+
+@triton.jit
+def store_share(
+    acc: tl.tensor,
+    bias: tl.tensor,
+    out: tl.tensor,
+    STRIDE: tl.tensor,
+    N: tl.tensor,
+    M: tl.tensor,
+    block: tl.tensor,
+    share: tl.tensor,
+    BN: tl.constexpr,
+    BM: tl.constexpr,
+    BIAS: tl.constexpr,
+) -> None:
+    """The products [BN, BM] of one share go to its part of out [SPLITS, M, N], the bias to the first."""
+    row = block * BN + tl.arange(0, BN)
     token = tl.arange(0, BM)
     if BIAS:
         added = tl.load(bias + row, mask=row < N, other=0.0)
-        acc += tl.where(tl.program_id(1) == 0, added, 0.0)[:, None]
-    at = out + tl.program_id(1).to(tl.int64) * M * STRIDE + token[None, :] * STRIDE + row[:, None]
+        acc += tl.where(share == 0, added, 0.0)[:, None]
+    at = out + share.to(tl.int64) * M * STRIDE + token[None, :] * STRIDE + row[:, None]
     tl.store(at, acc, mask=(token[None, :] < M) & (row[:, None] < N))
 
 
@@ -337,8 +383,8 @@ def gated_kernel(
     """
     wait_for_inputs(EARLY)
     acc = products(
-        quants, high, meta, x, sums, S, K,
-        tl.minimum(tl.arange(0, BM), M - 1), tl.program_id(0), 0, tl.program_id(1), SPLITS,
+        quants, high, meta, x, sums, S, K, tl.minimum(tl.arange(0, BM), M - 1), tl.arange(0, BM) < M,
+        tl.program_id(0), 0, tl.program_id(1), SPLITS,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
     )  # fmt: skip
     let_next_start(EARLY)

@@ -19,7 +19,7 @@ from kernels.linear.gate import gate_activations, sigmoid_gate
 from kernels.linear.linear import Segment, TritonLinear
 from kernels.linear.norm import add_norm
 from kernels.linear.norm_columns import norm_columns
-from kernels.linear.rows import MAX_ROWS, gated_rows, linear_rows
+from kernels.linear.rows import MAX_ROWS, gated_rows, linear_rows, linear_rows_parts
 from kernels.linear.wide import gated_wide, linear_batch_invariant_parts, linear_wide
 from kernels.planes import layout
 from kernels.planes.dequant import dequantize_planes
@@ -58,7 +58,7 @@ class Launch:
 
 def launches() -> list[Launch]:
     """All launches, in a fixed order."""
-    return [*_norms(), *_linears(), *_experts(), *_attention(), *_ticks()]
+    return [*_norms(), *_linears(), *_pairs(), *_experts(), *_attention(), *_ticks()]
 
 
 def _norms() -> Iterator[Launch]:
@@ -85,6 +85,13 @@ def _linears() -> Iterator[Launch]:
         yield Launch(f"{str(dtype)[6:]} linear, 8 tokens", partial(_dense, dtype))
     yield Launch("gate", partial(_gate, 256))
     yield Launch("gate of attention", partial(sigmoid_gate, _activations(32), _empty(2, 32, HIDDEN)))
+
+
+def _pairs() -> Iterator[Launch]:
+    for tokens in (8, 16, MAX_ROWS):
+        yield Launch(
+            f"q, k beside v of two types, {tokens} tokens", partial(_pair, tokens), sibling=tokens == 16
+        )
 
 
 def _experts() -> Iterator[Launch]:
@@ -153,6 +160,11 @@ def _wide(type: GGMLType, tokens: int) -> object:
 
 def _batch_invariant(type: GGMLType) -> object:
     return linear_batch_invariant_parts(_activations(3), [(_planes(type, HIDDEN, HIDDEN), None)])
+
+
+def _pair(tokens: int) -> object:
+    first, second = _planes(GGMLType.Q4_K, 5120, HIDDEN), _planes(GGMLType.Q6_K, 1024, HIDDEN)
+    return linear_rows_parts(_activations(tokens), [(first, None), (second, None)])
 
 
 def _rows(type: GGMLType, tokens: int) -> object:

@@ -8,11 +8,10 @@ import random
 import time
 from pathlib import Path
 
+from engine.api.generation import Generation
 from engine.api.request import Request, SamplingParams
 from engine.api.stats import EngineStats, SequenceState
 from engine.engine import Engine
-
-NEW = 64
 
 
 def held(stats: EngineStats) -> list[int]:
@@ -23,6 +22,15 @@ def held(stats: EngineStats) -> list[int]:
 def all_answer(stats: EngineStats, chats: int) -> bool:
     """Whether so many sequences decode."""
     return sum(one.state is SequenceState.DECODE for one in stats.sequences) == chats
+
+
+def wait_for_answers(engine: Engine, running: list[Generation]) -> None:
+    """Until all decode at once; ends with an error where one of them ended before."""
+    while not all_answer(engine.stats(), len(running)):
+        for one in running:
+            if one.stream.finished is not None:
+                raise SystemExit(f"a chat ended before all answered: {one.stream.finished}")
+        time.sleep(0.05)
 
 
 def main() -> None:
@@ -41,9 +49,9 @@ def main() -> None:
         for _ in range(args.chats):
             prompt = tuple(words.randrange(1000, 20_000) for _ in range(args.tokens))
             params = SamplingParams(temperature=0.0)
-            running.append(model.submit(Request(prompt, params, max_tokens=NEW * 40, ignore_eog=True)))
-        while not all_answer(engine.stats(), args.chats):
-            time.sleep(0.05)
+            # The first to answer goes on while the others read.
+            running.append(model.submit(Request(prompt, params, max_tokens=args.tokens, ignore_eog=True)))
+        wait_for_answers(engine, running)
         print(f"read in {time.perf_counter() - started:.1f} s")
         # A window's pages go back when the next tick is planned.
         time.sleep(0.5)

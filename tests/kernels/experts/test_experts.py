@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 from kernels.contract import Activation, ExpertMatrices, QuantizedMatrix, Routing
 from kernels.cuda.activations import Activations
 from kernels.experts import experts as products
 from kernels.experts.experts import TritonExperts, apply_experts, make_experts
-from kernels.experts.router import FEW_TOKENS, route_few
+from kernels.experts.router import FEW_TOKENS, ids_of, route_few, sharers
 from kernels.experts.routing import group_pairs, route_tokens
 from kernels.linear.linear import LinearMaker
 from kernels.quant.formats import GGMLType
@@ -52,20 +54,35 @@ def test_one_launch_routes_a_few_tokens_as_the_definition_does(routing: Routing,
     on = [part.to(device) for part in (x, router, bias, selection, factors)]
     tickets, done = (torch.zeros(65, dtype=torch.int32, device=device) for _ in range(2))
     done += 1
-    routes, tiles = route_few(*on, routing, tickets, done, 4)
+    routes = route_few(*on, routing, tickets, done)
     ids, weights = reference.route(x.float() @ router.T + bias, selection, routing)
     weights = weights * factors[ids]
     assert torch.equal(routes.ids.cpu().view(tokens, -1).long(), ids)
     torch.testing.assert_close(routes.weights.cpu().view(tokens, -1), weights, rtol=1e-5, atol=1e-6)
     assert not tickets.any() and not done[: 1 + ids.numel()].any()
-    flat, seen = ids.flatten(), []
-    for expert, first, count, _ in tiles.tiles.tolist():
-        own = tiles.order.tolist()[first : first + count]
-        assert len(own) <= 4 and own == sorted(own) and all(flat[pair] == expert for pair in own)
-        seen += own
-    assert sorted(seen) == list(range(len(flat)))
-    shared = [expert for expert, _, count, _ in tiles.tiles.tolist() if count]
-    assert len(shared) == sum(-(-int(count) // 4) for count in flat.bincount())
+
+
+@triton.jit
+def _list_sharers(ids, out, pairs, USED: tl.constexpr, BM: tl.constexpr):
+    """Grid (pairs,): expert, whether it begins here, and each token's pair or -1."""
+    expert, begins, pair, live = sharers(ids_of(ids, pairs, USED, BM), tl.program_id(0), USED, BM)
+    row = out + tl.program_id(0) * (2 + BM)
+    tl.store(row, expert)
+    tl.store(row + 1, begins.to(tl.int32))
+    tl.store(row + 2 + tl.arange(0, BM), tl.where(live, pair, -1))
+
+
+@pytest.mark.parametrize(("tokens", "used"), [(1, 8), (3, 3), (8, 2)])
+def test_every_pair_is_served_once_with_all_that_share_its_expert(tokens: int, used: int, device: str):
+    torch.manual_seed(6)
+    ids = torch.stack([torch.randperm(9)[:used] for _ in range(tokens)]).flatten()
+    out = torch.zeros(len(ids), 2 + FEW_TOKENS, dtype=torch.int32, device=device)
+    _list_sharers[(len(ids),)](ids.int().to(device), out, len(ids), USED=used, BM=FEW_TOKENS)
+    served = [row for row in out.tolist() if row[1]]
+    assert sorted(row[0] for row in served) == ids.unique().tolist()
+    for expert, _, *pairs in served:
+        assert [pair for pair in pairs if pair >= 0] == (ids == expert).nonzero().flatten().tolist()
+        assert all(pair // used == token for token, pair in enumerate(pairs) if pair >= 0)
 
 
 def test_equal_probabilities_and_no_numbers_still_choose_different_experts(device: str):

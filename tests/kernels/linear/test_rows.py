@@ -52,13 +52,28 @@ def test_equals_float64(type: GGMLType, rows: int, device: str, full: bool) -> N
     assert relative_error(linear_rows_torch(x, matrix, bias).sum(0), expected) < LIMIT
 
 
-def test_matrices_of_two_types_stand_side_by_side(device: str) -> None:
+@pytest.mark.parametrize("rows", [3, 20])
+def test_matrices_of_two_types_stand_side_by_side(rows: int, device: str) -> None:
     first, first_weights = quantized(GGMLType.Q4_K, (128, 512), device)
     second, second_weights = quantized(GGMLType.Q6_K, (70, 512), device)
-    x, bias = activations(3, 512, device), torch.randn(70, device=device)
+    x, bias = activations(rows, 512, device), torch.randn(70, device=device)
     out = linear_rows_parts(x, [(first, None), (second, bias)]).sum(0)
     assert relative_error(out[:, :128], x.values.double() @ first_weights.T) < LIMIT
     assert relative_error(out[:, 128:], x.values.double() @ second_weights.T + bias) < LIMIT
+
+
+def test_matrices_of_three_types_stand_side_by_side(device: str) -> None:
+    kinds = (GGMLType.Q4_K, GGMLType.Q8_0, GGMLType.Q6_K)
+    parts, weights = zip(*(quantized(kind, (66, 512), device) for kind in kinds), strict=True)
+    x = activations(2, 512, device)
+    out = linear_rows_parts(x, [(part, None) for part in parts]).sum(0)
+    assert relative_error(out, x.values.double() @ torch.cat(weights).T) < LIMIT
+
+
+def test_two_types_take_one_launch(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [(quantized(kind, (70, 512), device)[0], None) for kind in (GGMLType.Q4_K, GGMLType.Q6_K)]
+    monkeypatch.setattr("kernels.linear.rows.planes_kernel", None)
+    assert linear_rows_parts(activations(2, 512, device), parts).shape[1:] == (2, 140)
 
 
 @pytest.mark.parametrize("type", [GGMLType.Q8_0, GGMLType.Q5_1], ids=lambda type: type.name)
