@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-import engine.engine as facade
+import engine.core.device_choice as facade
 from app.models.builtin import builtin_model_path
 from engine.api.errors import UnsupportedModelError
 from engine.api.request import Request, SamplingParams

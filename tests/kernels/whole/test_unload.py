@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import engine.engine as facade
+import engine.core.device_choice as facade
 from engine.api.errors import EngineError
 from engine.engine import Engine
 from engine.model.spec import KVGroup, KVShape
