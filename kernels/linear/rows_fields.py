@@ -19,7 +19,13 @@ from kernels.planes.layout import WIDTH, PlanesFormat
 @triton.constexpr_function
 def at_once(form: PlanesFormat, rows: int) -> bool:
     """Whether a super-block's activations are loaded at once: where registers hold those of all planes."""
-    return rows == 8 and form.scales != "half"
+    return rows == 8 and form.scales == "k" and form.scale_width == WIDTH
+
+
+@triton.constexpr_function
+def minima_by_lane(form: PlanesFormat, rows: int) -> bool:
+    """Whether each lane loads the minima that it multiplies: for more rows registers have no room."""
+    return rows == 8 and scale_kind(form) == "minima"
 
 
 @triton.constexpr_function

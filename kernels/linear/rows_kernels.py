@@ -10,7 +10,7 @@ import triton.language as tl
 
 from kernels.cuda.early import let_next_start, wait_for_inputs
 from kernels.linear.gate import store_gated
-from kernels.linear.rows_fields import at_once, factor, last_word, meta_word
+from kernels.linear.rows_fields import at_once, factor, last_word, meta_word, minima_by_lane
 from kernels.linear.rows_operands import four_planes, fragment, scale, scaled_plane, sides, small
 from kernels.planes.fields import word_count
 from kernels.planes.layout import ROWS, WIDTH
@@ -57,15 +57,16 @@ def _minimum_operand(
     pn: tl.tensor,
     FORM: tl.constexpr,
     BN: tl.constexpr,
+    BM: tl.constexpr,
     WARPS: tl.constexpr,
     FAST: tl.constexpr,
 ) -> tl.tensor:
     """Minima as exact float16 [BN, 16], for the 16 sums of a super-block in the order of `_means`."""
-    if FORM.scales == "k" and FORM.scale_width == _WIDTH:
+    if minima_by_lane(FORM, BM):
         # Two bytes a lane and row, which lie where the matrix instruction wants them.
         pair = tl.arange(0, 4)
         halves = pn.to(tl.pointer_type(tl.int16), bitcast=True)
-        word = tl.load(halves[:, None] + ((2 + pair // 2) * (2 * _ROWS) + pair % 2)[None, :]).to(tl.int32)
+        word = tl.load(halves[:, None] + ((2 + pair // 2) * (2 * _ROWS) + pair % 2)[None, :])
         both = tl.join(small(word & 0xFF, FAST), small((word >> 8) & 0xFF, FAST))
         return tl.reshape(tl.broadcast_to(both[:, None], (BN, 2, 4, 2)), (BN, 16))
     place = tl.arange(0, 16)
@@ -73,6 +74,10 @@ def _minimum_operand(
     if FORM.scales == "pair":
         word = tl.load(pn[:, None] + (group // 2 * _ROWS)[None, :])
         return (word >> 16).to(tl.int16).to(tl.float16, bitcast=True)
+    if FORM.scale_width == _WIDTH:
+        low, high = _word(pm, 2 * _ROWS, WARPS, BN), _word(pm, 3 * _ROWS, WARPS, BN)
+        word = tl.where((group < 8)[None, :], low[:, None], high[:, None])
+        return small((word >> (group // 2 % 4 * 8)[None, :]) & 0xFF, FAST)
     low = tl.where(
         (group < 4)[None, :], _word(pm, 0, WARPS, BN)[:, None], _word(pm, _ROWS, WARPS, BN)[:, None]
     )
@@ -88,7 +93,7 @@ def _minimum_operand(
 @triton.jit
 def _means(sums: tl.tensor, FORM: tl.constexpr, BM: tl.constexpr) -> tl.tensor:
     """[16, BM] in an order for which each lane has the minima: both sums of a plane share theirs."""
-    if FORM.scales == "k" and FORM.scale_width == _WIDTH:
+    if minima_by_lane(FORM, BM):
         parts = tl.permute(tl.reshape(sums, (BM, 4, 2, 2)), (0, 3, 1, 2))
         return tl.trans(tl.reshape(parts, (BM, 16)))
     return tl.trans(fragment(sums, BM, 16))
@@ -108,7 +113,7 @@ def _minima(
     FAST: tl.constexpr,
 ) -> tl.tensor:
     """acc less the minima's part; `sums` are the means [BM, 16], which float16 cannot overflow."""
-    operand = _minimum_operand(pm, pn, FORM, BN, WARPS, FAST)
+    operand = _minimum_operand(pm, pn, FORM, BN, BM, WARPS, FAST)
     means = _means(sums, FORM, BM)
     upper = means.to(tl.float16)
     lower = ((means - upper.to(tl.float32)) * _LOW).to(tl.float16)
