@@ -73,8 +73,10 @@ class GraphRunner(BlockCopies):
         longest: int = 0,
         weights: WeightMemory | None = None,
     ) -> None:
-        """pages: of each pool of its KV, scratch page 0 included; longest: most prompt tokens of a pass;
-        weights: where the decoder's are."""
+        """pages: of each pool of its KV, scratch page 0 included; weights: where the decoder's are.
+
+        longest: most prompt tokens of a pass, 0 where they are not known.
+        """
         ops = decoder.ops
         assert isinstance(ops, TritonOperations)
         self.decoder = decoder
@@ -82,7 +84,8 @@ class GraphRunner(BlockCopies):
         self._max_blocks = -(-context_length // self.block_size)
         self._end_ids = sorted(end_ids)[:_END_IDS]
         rows = MIXED_ROWS[-1]
-        self._longest = [PassSize(rows, CHUNKS[0], rows + longest)] if ops.device.type == "cuda" else []
+        measured = longest and ops.device.type == "cuda"
+        self._longest = [PassSize(rows, CHUNKS[0], rows + longest)] if measured else []
         self.scratch_bytes = 0
         self._ops, self.weights = ops, weights
         self._stream = open_stream(ops.device)

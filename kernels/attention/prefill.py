@@ -102,7 +102,8 @@ def _launch(
         *counts,
         CAP=shape.score_cap,
         QUANTIZED=layer.scales is not None,
-        FAST=has_ptx(layer.values),
+        # On an H200 products of three tf32 parts, with tiles copied ahead, accessed memory illegally.
+        FAST=has_ptx(layer.values) and not wide,
         TILE=_tile(shape, wide),
         num_warps=8 if rows >= 128 or not hopper or shape.head_dim > LONG_HEAD or wide else 4,
         num_stages=_stages(rows, shape, hopper, gpu_of(q).shared, wide),
@@ -138,7 +139,9 @@ def _tile(shape: AttentionShape, wide: bool) -> int:
 
 def _stages(rows: int, shape: AttentionShape, hopper: bool, shared: int, wide: bool) -> int:
     """Tiles of keys and values on their way at once: as many as shared memory holds, beside q on Hopper."""
-    line = (4 if wide else 2) * padded_dim(shape.head_dim)
+    if wide:
+        return 1
+    line = 2 * padded_dim(shape.head_dim)
     wanted, room = (3, shared - rows * line) if hopper else (2, min(shared, OTHER_SHARED))
     return max(1, min(wanted, room // (2 * _tile(shape, wide) * line)))
 

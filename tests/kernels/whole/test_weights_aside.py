@@ -36,7 +36,7 @@ def made(tmp_path, device, monkeypatch):
     with open_gguf(path) as file:
         config = read_config(file)
         weights = load_weights(file, config, ops, lambda _part, _what: None, memory.adopt)
-    runner = GraphRunner(Decoder(config, weights, ops), [20], 256, [], memory)
+    runner = GraphRunner(Decoder(config, weights, ops), [20], 256, [], weights=memory)
     yield runner, weights, memory
     runner.close()
 
