@@ -17,8 +17,8 @@ class Holding(StrEnum):
 
     PLANES = "planes"
     """A GPU's kernels: repacked as they are."""
-    QUANTS = "quants"
-    """A CPU's kernels: widened, and as 8-bit quants beside that."""
+    PACKED = "packed"
+    """A CPU's kernels: repacked as they are, but for plain float types, which are widened."""
     DENSE = "dense"
     """torch: widened."""
 
@@ -83,18 +83,27 @@ TILE_ROWS, TILE_COLUMNS = 64, 256
 KEPT_BYTES = {GGMLType.F32: 4, GGMLType.F16: 2, GGMLType.BF16: 2}
 """Types that a GPU's kernels read as they are; others become float16."""
 
-QUANT_GROUP = {
-    **dict.fromkeys((GGMLType.Q4_0, GGMLType.Q4_1, GGMLType.Q5_0, GGMLType.Q5_1, GGMLType.Q8_0), 32),
-    **dict.fromkeys((GGMLType.Q4_K, GGMLType.Q5_K), 32),
-    **dict.fromkeys((GGMLType.IQ4_NL, GGMLType.IQ4_XS, GGMLType.MXFP4), 32),
-    **dict.fromkeys((GGMLType.Q2_K, GGMLType.Q3_K, GGMLType.Q6_K), 16),
+PACKED_BYTES = {
+    GGMLType.Q4_0: 144,
+    GGMLType.Q4_1: 160,
+    GGMLType.Q5_0: 176,
+    GGMLType.Q5_1: 192,
+    GGMLType.Q8_0: 272,
+    GGMLType.Q2_K: 84,
+    GGMLType.Q3_K: 114,
+    GGMLType.Q4_K: 148,
+    GGMLType.Q5_K: 180,
+    GGMLType.Q6_K: 210,
+    GGMLType.IQ4_NL: 144,
+    GGMLType.IQ4_XS: 138,
+    GGMLType.MXFP4: 136,
 }
-"""Weights that share a scale, of the types that become 8-bit quants on a CPU."""
-QUANT_ROWS = QUANT_COLUMNS = 32
-"""What rows and columns must be multiples of for that."""
+"""Of 256 weights of a row, in the layout of a CPU's kernels; other quantised types stay as in the file."""
+PACKED_ROWS = 16
+"""To a multiple of these a CPU's matrices are padded."""
 
 DENSE_EMBEDDING_BYTES = 64 << 20
-"""Embeddings up to this size are float32 on a CPU; larger ones stay as in the file."""
+"""Embeddings up to this size are float32 where torch computes; larger ones stay as in the file."""
 
 
 def weight_bytes(footprint: Footprint, rules: DeviceRules) -> int:
@@ -136,9 +145,9 @@ def linear_bytes(linear: Linear, rules: DeviceRules) -> int:
         if linear.paired and len({part.type for part in linear.parts}) > 1:
             return bias + 2 * rows * columns
         return bias + sum(_plane_bytes(part, columns) for part in _segments(linear.parts))
-    dense = rows * columns * rules.weight_itemsize
-    quants = _quant_bytes(linear, rows) if rules.holding is Holding.QUANTS else 0
-    return bias + dense + quants
+    if rules.holding is Holding.PACKED:
+        return bias + sum(_packed_bytes(part, columns, rules) for part in _segments(linear.parts))
+    return bias + rows * columns * rules.weight_itemsize
 
 
 def expert_bytes(experts: Experts, rules: DeviceRules) -> int:
@@ -162,6 +171,10 @@ def _embedding_bytes(footprint: Footprint, rules: DeviceRules) -> int:
     if rules.holding is Holding.PLANES:
         return 0 if footprint.tied else linear_bytes(embedding, rules)
     (part,) = embedding.parts
+    if rules.holding is Holding.PACKED:
+        if part.type not in PACKED_BYTES:
+            return _file_bytes(part, embedding.columns)
+        return 0 if footprint.tied else linear_bytes(embedding, rules)
     dense = 4 * part.rows * embedding.columns
     return dense if dense <= DENSE_EMBEDDING_BYTES else _file_bytes(part, embedding.columns)
 
@@ -183,13 +196,12 @@ def _plane_bytes(part: Matrix, columns: int) -> int:
     return tiles * TILE_ROWS * blocks * PLANE_BYTES[part.type]
 
 
-def _quant_bytes(linear: Linear, rows: int) -> int:
-    """A byte a weight, and two float32 for each group of the finest of the parts."""
-    fits = all(part.rows % QUANT_ROWS == 0 and part.type in QUANT_GROUP for part in linear.parts)
-    if not fits or linear.columns % QUANT_COLUMNS:
-        return 0
-    group = min(QUANT_GROUP[part.type] for part in linear.parts)
-    return rows * linear.columns * (group + 8) // group
+def _packed_bytes(part: Matrix, columns: int, rules: DeviceRules) -> int:
+    if part.type in KEPT_BYTES:
+        return part.rows * columns * rules.weight_itemsize
+    if part.type not in PACKED_BYTES:
+        return _file_bytes(part, columns)
+    return -(-part.rows // PACKED_ROWS) * PACKED_ROWS * columns * PACKED_BYTES[part.type] // 256
 
 
 def _file_bytes(part: Matrix, columns: int) -> int:
