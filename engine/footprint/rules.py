@@ -156,8 +156,15 @@ def expert_bytes(experts: Experts, rules: DeviceRules) -> int:
     if rules.holding is not Holding.PLANES:
         if rules.on_gpu:
             return 0
-        gate_up = sum(_file_bytes(part, experts.hidden) for part in experts.gate_up)
-        return experts.experts * (gate_up + _file_bytes(experts.down, experts.size))
+        parts = [*((part, experts.hidden) for part in experts.gate_up), (experts.down, experts.size)]
+        packed = rules.holding is Holding.PACKED and all(
+            part.type in PACKED_BYTES and part.rows % PACKED_ROWS == 0 for part, _ in parts
+        )
+        held = (
+            _packed_bytes(part, columns, rules) if packed else _file_bytes(part, columns)
+            for part, columns in parts
+        )
+        return experts.experts * sum(held)
     kinds = {part.type for part in experts.gate_up}
     if len(kinds) > 1:
         gate_up = 2 * up_rows * experts.hidden

@@ -233,16 +233,15 @@ def compiled(write: Callable[Arguments, ir.Module]) -> Callable[Arguments, "Kern
         key = f"{write.__name__}{arguments}{named}|{_surroundings()}"
         code = machine_cache.find(key)
         if code is None:
-            code = _compile(write(*arguments, **named))
+            code = machine_code(write(*arguments, **named), _machine())
             machine_cache.keep(key, code)
         return Kernel(code)
 
     return cast(Callable[Arguments, Kernel], kernel)
 
 
-def _compile(module: ir.Module) -> bytes:
-    """An object file."""
-    machine = _machine()
+def machine_code(module: ir.Module, machine: Any) -> bytes:
+    """An object file for one of LLVM's target machines."""
     parsed = binding.parse_assembly(str(module))
     parsed.verify()
     options = binding.create_pipeline_tuning_options(speed_level=3)

@@ -124,7 +124,7 @@ def _total(e: Emitter, sums: list[Value]) -> Value:
     return e.sum(total)
 
 
-class _Pairs:
+class ExpertPairs:
     """The pairs of each touched expert, from parameters `ids`, `starts`, both int64."""
 
     def __init__(self, e: Emitter, ids: Value, starts: Value) -> None:
@@ -148,7 +148,7 @@ def open_kernel(gate: GGMLType, up: GGMLType, activation: Activation) -> ir.Modu
     bases = e.pointer(6), e.pointer(7)
     strides = e.parameter(8), e.parameter(9)
     bias, tokens, x, products = (e.pointer(index) for index in (10, 13, 14, 15))
-    pairs = _Pairs(e, e.pointer(11), e.pointer(12))
+    pairs = ExpertPairs(e, e.pointer(11), e.pointer(12))
 
     def vector_of(pair: Value) -> Value:
         return e.address(x, e.ir.mul(e.load(e.address(tokens, pair, I64), I64), hidden))
@@ -193,7 +193,7 @@ def down_kernel(type: GGMLType) -> ir.Module:
     e = Emitter(f"down_{type.name}")
     items, chunk, groups, hidden, size = (e.parameter(index) for index in range(1, 6))
     base, stride, bias = e.pointer(6), e.parameter(7), e.pointer(8)
-    pairs = _Pairs(e, e.pointer(9), e.pointer(10))
+    pairs = ExpertPairs(e, e.pointer(9), e.pointer(10))
     tokens, weights, opened, out = (e.pointer(index) for index in range(11, 15))
 
     def vector_of(pair: Value) -> Value:

@@ -28,10 +28,11 @@ from kernels.cpu.experts import apply_cpu_experts, compile_experts, serves
 from kernels.cpu.linear import CPULinear, few_rows, held_bytes, make_parts, many_rows
 from kernels.cpu.norm import add_norm
 from kernels.cpu.packed import PackedMatrix, is_packable
+from kernels.cpu.packed_experts import PackedExperts, compile_packed, pack_experts, without_matrices
+from kernels.cpu.packed_form import FORMS, packed_bytes
 from kernels.cpu.packed_values import rows_of
 from kernels.cpu.products import PackedProduct, ProductKind, compile_products
 from kernels.quant.formats import GGMLType
-from kernels.reference.experts import Experts
 from kernels.reference.gate import activate, gate, scaled
 from kernels.reference.operations import (
     Embedding,
@@ -94,6 +95,10 @@ class CPUOperations(TorchOperations):
     def matrix_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
         """About as in the file."""
         return held_bytes(type, shape, self.weight_dtype.itemsize)
+
+    def expert_bytes(self, type: GGMLType, shape: tuple[int, int], /) -> int:
+        """About as in the file, whatever the type."""
+        return packed_bytes(type, shape) if type in FORMS else super().expert_bytes(type, shape)
 
     @contextmanager
     def loading(self) -> Iterator[None]:
@@ -163,7 +168,8 @@ class CPUOperations(TorchOperations):
         """Memory held by a handle."""
         if isinstance(handle, PackedEmbedding):
             return 0 if handle.shared else handle.matrix.nbytes
-        return handle.nbytes if isinstance(handle, CPULinear) else super().weight_bytes(handle)
+        held = isinstance(handle, CPULinear | PackedExperts)
+        return handle.nbytes if held else super().weight_bytes(handle)
 
     def _compile(self, wanted: "SimpleQueue[ProductKind | None]") -> None:
         """Products of the kinds that are asked for, until None is."""
@@ -221,16 +227,22 @@ class CPUOperations(TorchOperations):
         routing: Routing,
         activation: Activation,
         activation_scale: float = 1.0,
-    ) -> Experts:
-        """As the definition's; their kernels are compiled at once."""
+    ) -> Any:
+        """Packed where the types have such a form; their kernels are compiled at once."""
+        stacks = pack_experts(matrices)
+        if stacks is not None:
+            rest = super().make_experts(without_matrices(matrices), routing, activation, activation_scale)
+            packed = PackedExperts(rest, *stacks, self.exact)
+            compile_packed(packed)
+            return packed
         made = super().make_experts(matrices, routing, activation, activation_scale)
         if serves(made):
             compile_experts(made, self.weight_dtype)
         return made
 
-    def experts(self, x: Tensor, handle: Experts, routed: Tensor | None = None) -> Tensor:
-        """From the file's own blocks."""
-        if not serves(handle):
+    def experts(self, x: Tensor, handle: Any, routed: Tensor | None = None) -> Tensor:
+        """Few rows of an expert with what lies in memory."""
+        if not isinstance(handle, PackedExperts) and not serves(handle):
             return super().experts(x, handle, routed)
         return apply_cpu_experts(x.to(torch.float32), handle, self.weight_dtype, routed)
 

@@ -31,18 +31,26 @@ _BUNDLE = 4
 """Tiles whose values of a group are written one after another, so that cache lines are filled."""
 
 
-def slices_of(matrix: PackedMatrix, dtype: torch.dtype) -> Iterator[tuple[int, Tensor]]:
-    """(first row, values [columns, rows] of `dtype`) of slices one after another, in the same memory."""
+def slices_of(
+    matrix: PackedMatrix, dtype: torch.dtype, first: int = 0, tiles: int | None = None
+) -> Iterator[tuple[int, Tensor]]:
+    """(first row, values [columns, rows] of `dtype`) of slices one after another, in the same memory.
+
+    Of `tiles` tiles from `first` on, whose first row is then 0; all without them.
+    """
+    tiles = matrix.tiles - first if tiles is None else tiles
+    rows = min(tiles * LANES, matrix.rows - first * LANES)
     step = max(1, SLICE_BYTES // (matrix.columns * LANES * dtype.itemsize * _BUNDLE)) * _BUNDLE
-    scratch = torch.empty(min(step, matrix.tiles) * LANES * matrix.columns, dtype=dtype)
-    for start in range(0, matrix.tiles, step):
-        count = min(step, matrix.tiles - start)
+    scratch = torch.empty(min(step, tiles) * LANES * matrix.columns, dtype=dtype)
+    for start in range(0, tiles, step):
+        count = min(step, tiles - start)
         values = scratch[: count * LANES * matrix.columns].view(matrix.columns, count * LANES)
         values_kernel(matrix.type, dtype, host_dots())(
             *shared_out(-(-count // _BUNDLE)), count, matrix.blocks, count * LANES,
-            matrix.quants[start].data_ptr(), matrix.scales[start].data_ptr(), values.data_ptr(),
+            matrix.quants[first + start].data_ptr(), matrix.scales[first + start].data_ptr(),
+            values.data_ptr(),
         )  # fmt: skip
-        yield start * LANES, values[:, : matrix.rows - start * LANES]
+        yield start * LANES, values[:, : rows - start * LANES]
 
 
 def rows_of(matrix: PackedMatrix, ids: Tensor) -> Tensor:

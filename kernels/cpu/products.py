@@ -54,6 +54,11 @@ class ProductKind:
     dots: Dots
 
 
+def product_kind(type: GGMLType, gate: Activation | None, exact: bool) -> ProductKind:
+    """For this processor."""
+    return ProductKind(type, gate, "float" if exact else "whole", host_dots())
+
+
 class PackedProduct:
     """A packed matrix that is multiplied, what is added, and what the sums go through."""
 
@@ -61,7 +66,7 @@ class PackedProduct:
         self, matrix: PackedMatrix, bias: Tensor | None, gate: Activation | None, exact: bool
     ) -> None:
         """bias: float32 [rows], padded to whole tiles; exact: activations stay float32."""
-        self.kind = ProductKind(matrix.type, gate, "float" if exact else "whole", host_dots())
+        self.kind = product_kind(matrix.type, gate, exact)
         self._held = matrix, bias
         self._blocks = matrix.blocks
         self._tiles = matrix.tiles // (1 if gate is None else 2)
