@@ -273,7 +273,7 @@ class Kernel:
 
 def threads_for(pieces: int) -> int:
     """Threads worth waking for so many pieces of work."""
-    return max(1, min(torch.get_num_threads(), pieces))
+    return 1 if pieces <= 1 else min(torch.get_num_threads(), pieces)
 
 
 def shared_out(items: int) -> tuple[int, int, int]:

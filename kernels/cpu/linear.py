@@ -126,7 +126,8 @@ def _unpacked(matrix: QuantizedMatrix, dtype: torch.dtype) -> Part:
 
 def few_rows(x: Tensor, linear: CPULinear) -> Tensor:
     """x [T, in] → float32 [T, out], or [T, out / 2] through the gate where that is fused."""
-    x = x.to(torch.float32).contiguous()
+    if x.dtype is not torch.float32 or not x.is_contiguous():
+        x = x.to(torch.float32).contiguous()
     stride, width = linear.few_stride, linear.few_width
     out = torch.empty(x.shape[0], stride)
     source, address = Activations(x, linear.exact), out.data_ptr()

@@ -43,6 +43,7 @@ from kernels.reference.operations import (
     temperatures,
 )
 from kernels.reference.paged_kv import PagedKV
+from kernels.reference.weight_probe import MANY_ROWS
 
 _FEW_TOKENS = {torch.float32: 16, torch.bfloat16: 8} if wide_registers() else {}
 _FEWEST_TOKENS = 2
@@ -79,6 +80,8 @@ class CPUPass(PreparedPass):
 
 class CPUOperations(TorchOperations):
     """`kernels.contract.Operations` for CPUs."""
+
+    probed_rows = MANY_ROWS
 
     def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:
         """Raise ValueError naming an option that is not one of its choices."""

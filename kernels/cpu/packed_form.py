@@ -22,7 +22,7 @@ from kernels.quant.nonlinear import E2M1_DOUBLED, IQ4
 QUADS = GROUP // 4
 VECTOR_BYTES = 4 * LANES
 _HALVES = ir.VectorType(ir.HalfType(), LANES)
-_AHEAD = 2048
+_AHEAD = 4096
 """Bytes of quants asked for ahead of their use: the hardware's own prefetch stops at pages."""
 
 ReadNumbers = Callable[[int], Value]

@@ -32,7 +32,7 @@ from kernels.reference.attention import AttentionPlan, attend, plan_attention
 from kernels.reference.dense_linear import DenseLinear, apply_dense, make_dense
 from kernels.reference.experts import Experts, apply_experts, make_experts
 from kernels.reference.gate import activate, gate, scaled
-from kernels.reference.weight_probe import fastest_weight_dtype
+from kernels.reference.weight_probe import FEW_AND_MANY_ROWS, fastest_weight_dtype
 
 WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 KV_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -105,12 +105,14 @@ class TorchOperations:
     few_tokens: int | None = None
     verify_rows = 8
     runs_ahead = False
+    probed_rows: tuple[int, ...] = FEW_AND_MANY_ROWS
+    """Rows by which the type of products is chosen."""
 
     def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:
         """Raise ValueError naming an option that is not one of its choices."""
         self.device = device
         self.weight_dtype = _choose("weight_dtype", weight_dtype, WEIGHT_DTYPES) or fastest_weight_dtype(
-            device
+            device, self.probed_rows
         )
         self.kv_dtype = _choose("kv_dtype", kv_dtype, KV_DTYPES) or self.weight_dtype
         both_narrow = self.weight_dtype is self.kv_dtype is torch.bfloat16
