@@ -1,5 +1,6 @@
 """Operations of CPUs: compiled kernels for passes of few rows, torch for the rest."""
 
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -45,10 +46,9 @@ from kernels.reference.operations import (
 from kernels.reference.paged_kv import PagedKV
 from kernels.reference.weight_probe import MANY_ROWS
 
-_FEW_TOKENS = {torch.float32: 16, torch.bfloat16: 8} if wide_registers() else {}
-_FEWEST_TOKENS = 2
-"""By the type that torch multiplies in: passes of at most so many rows multiply packed weights, faster up to
-there."""
+_FEW_ROUNDED, _FEW_EXACT = (32, 16) if wide_registers() else (2, 2)
+"""Passes of at most so many rows multiply packed weights, with rounded activations or as they are: measured
+on AVX-512 cores with AMX, where torch's bfloat16 overtakes rounded ones between 32 and 64 rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,10 @@ class CPUOperations(TorchOperations):
         """Whether no activation is rounded to fewer bits than float32 has."""
         self._compiled: set[ProductKind] = set()
         self._wanted: SimpleQueue[ProductKind | None] | None = None
-        self.few_tokens: int = _FEW_TOKENS.get(self.weight_dtype, _FEWEST_TOKENS)
+        self.few_tokens: int = _FEW_EXACT if self.exact else _FEW_ROUNDED
+        always = wide_registers() and not self.exact and self.weight_dtype is torch.float32
+        self._packed_rows = sys.maxsize if always else self.few_tokens
+        """Rows up to which packed weights are multiplied: torch's float32 is slower at any number."""
         self.verify_rows = max(self.few_tokens, TorchOperations.verify_rows)
         self.name = f"LLVM for few rows, {self.name}"
 
@@ -220,7 +223,7 @@ class CPUOperations(TorchOperations):
         return scaled(product, handle.activation_scale)
 
     def _product(self, x: Tensor, handle: CPULinear) -> Tensor:
-        if x.shape[0] <= self.few_tokens:
+        if x.shape[0] <= self._packed_rows:
             return few_rows(x, handle)
         return many_rows(x, handle, self.weight_dtype)
 

@@ -11,12 +11,14 @@ pytest.importorskip("llvmlite")
 
 from app.models.builtin import builtin_model_path
 from kernels.contract import Branch, LayerAttention, PassLayout, QuantizedMatrix, Rotation
-from kernels.cpu import activations, packed_values, products
+from kernels.cpu import activations, operations, packed_values, products
 from kernels.cpu.block_readers import READERS
+from kernels.cpu.compiler import wide_registers
 from kernels.cpu.dots import Dots, host_dots, usable_dots
 from kernels.cpu.operations import CPUOperations
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
+from kernels.reference import operations as reference_operations
 from kernels.reference.gate import gate
 from kernels.reference.operations import TorchOperations
 from kernels.select import operations_for
@@ -68,7 +70,7 @@ def test_a_packed_product_equals_plain(name: str, rows: int, weight_dtype: str):
     """Beside another type; a few columns of x outweigh the rest, as they do in models."""
     parts = [matrix(GGMLType[name], 96, 512, order=True), matrix(GGMLType.Q5_K, 32, 512, seed=1)]
     bias, ops = torch.randn(128), CPUOperations(CPU, weight_dtype, "float32", 32)
-    ops.few_tokens = rows
+    ops._packed_rows = rows
     x = torch.randn(rows, 512) * torch.rand(512).mul(5).exp()
     expected = F.linear(x.double(), plain(parts).double(), bias.double())
     limit = EXACT if weight_dtype == "float32" else ROUNDED
@@ -176,6 +178,20 @@ def test_short_prompts_attend_in_bfloat16_between_quantised_products():
         passes[kind].run(("a", 7))
     ours, definition = (passes[kind].logits["a"] for kind in (CPUOperations, TorchOperations))
     assert relative(ours, definition) < 0.05
+
+
+def test_many_rows_go_to_torch_where_it_is_faster(monkeypatch):
+    """Never where it would multiply in float32 by its own choice."""
+    part, x = matrix(GGMLType.Q4_K, 32, 256), torch.randn(100, 256)
+    asked = []
+    monkeypatch.setattr(operations, "many_rows", lambda x, *_: asked.append(len(x)))
+    monkeypatch.setattr(reference_operations, "fastest_weight_dtype", lambda *_: torch.float32)
+    for dtype in ("auto", "float32", "bfloat16"):
+        ops = CPUOperations(CPU, dtype, "float32", 32)
+        handle = ops.make_linear([part], None)
+        for rows in (1, ops.few_tokens, 100):
+            ops.linear(x[:rows], handle)
+    assert asked == ([100, 100] if wide_registers() else [100] * 3)
 
 
 @pytest.mark.parametrize("weight_dtype", ["float32", "bfloat16"])
