@@ -31,7 +31,7 @@ from kernels.cpu.norm import add_norm
 from kernels.cpu.packed import PackedMatrix, is_packable
 from kernels.cpu.packed_experts import PackedExperts, compile_packed, pack_experts, without_matrices
 from kernels.cpu.packed_form import FORMS, packed_bytes
-from kernels.cpu.packed_values import rows_of
+from kernels.cpu.packed_values import rows_of, values_kernel
 from kernels.cpu.products import PackedProduct, ProductKind, compile_products
 from kernels.quant.formats import GGMLType
 from kernels.reference.gate import activate, gate, scaled
@@ -178,11 +178,12 @@ class CPUOperations(TorchOperations):
         return handle.nbytes if held else super().weight_bytes(handle)
 
     def _compile(self, wanted: "SimpleQueue[ProductKind | None]") -> None:
-        """Products of the kinds that are asked for, until None is."""
+        """What is computed with the kinds of products that are asked for, until None is."""
         while (kind := wanted.get()) is not None:
             if kind not in self._compiled:
                 self._compiled.add(kind)
                 compile_products(kind)
+                values_kernel(kind.type, self.weight_dtype, kind.dots)
 
     def _prepare(self, layout: PassLayout, kv: PagedKV, rotations: Sequence[Rotation]) -> CPUPass:
         """With the tables of a pass of few tokens or of decode rows alone."""
