@@ -175,6 +175,8 @@ class Operations(Protocol):
     """Order of head dimensions that `attend` expects; the loader permutes rows to it."""
     weight_format: str
     """For people: how linear weights are held, e.g. "float32" or "as in the file"."""
+    weight_itemsize: int
+    """Bytes of a weight of a type that is not held as in the file."""
     kv_format: KVFormat
     """Element type of the KV."""
     kv_choices: tuple[KVFormat, ...]

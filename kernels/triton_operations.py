@@ -104,6 +104,7 @@ class TritonOperations:
 
     rope_pairing: Pairing = "halves"
     weight_format = "as in the file"
+    weight_itemsize = 2
     block_size = BLOCK_SIZE
     max_prefill_tokens = 4096
     tick_extra_ms = 8.0

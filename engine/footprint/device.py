@@ -9,24 +9,22 @@ from engine.footprint.rules import DeviceRules, Holding
 if TYPE_CHECKING:
     from kernels.contract import Operations
 
-_ITEMSIZE = {"float32": 4, "bfloat16": 2}
-
 
 def rules_of(ops: "Operations") -> DeviceRules:
     """How these operations hold weights and KV."""
-    dense = _ITEMSIZE.get(ops.weight_format)
-    holding = Holding.DENSE if ops.few_tokens is None else Holding.QUANTS
+    widened = ops.weight_format in ("float32", "bfloat16")
+    repacked = Holding.PLANES if ops.few_tokens is None else Holding.PACKED
     title, gpu = _names(ops)
     return DeviceRules(
         device=str(ops.device),
         title=title,
-        holding=Holding.PLANES if dense is None else holding,
-        weight_itemsize=dense or 2,
+        holding=Holding.DENSE if widened else repacked,
+        weight_itemsize=ops.weight_itemsize,
         kv_format=ops.kv_format,
         block_size=ops.block_size,
         gpu=gpu,
         kv_choices=ops.kv_choices,
-        pass_tokens=ops.max_prefill_tokens if dense is None else 0,
+        pass_tokens=0 if widened or repacked is Holding.PACKED else ops.max_prefill_tokens,
     )
 
 

@@ -158,7 +158,7 @@ def _requantised(footprint: Footprint, rules: DeviceRules, kind: GGMLType, bits:
     form = FORMATS[kind]
     more = bits / (8 * form.nbytes / form.elements)
     # What is widened takes the same, whatever the type.
-    wider = more if rules.holding is Holding.PLANES else 1.0
+    wider = 1.0 if rules.holding is Holding.DENSE else more
 
     def matrices(parts: tuple[Matrix, ...], factor: float) -> tuple[Matrix, ...]:
         return tuple(Matrix(kind, int(part.rows * factor)) for part in parts)

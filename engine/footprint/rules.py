@@ -17,8 +17,8 @@ class Holding(StrEnum):
 
     PLANES = "planes"
     """A GPU's kernels: repacked as they are."""
-    QUANTS = "quants"
-    """A CPU's kernels: widened, and as 8-bit quants beside that."""
+    PACKED = "packed"
+    """A CPU's kernels: repacked as they are, but for plain float types, which are widened."""
     DENSE = "dense"
     """torch: widened."""
 
@@ -93,23 +93,32 @@ TILE_ROWS, TILE_COLUMNS = 64, 256
 KEPT_BYTES = {GGMLType.F32: 4, GGMLType.F16: 2, GGMLType.BF16: 2}
 """Types that a GPU's kernels read as they are; others become float16."""
 
-QUANT_GROUP = {
-    **dict.fromkeys((GGMLType.Q4_0, GGMLType.Q4_1, GGMLType.Q5_0, GGMLType.Q5_1, GGMLType.Q8_0), 32),
-    **dict.fromkeys((GGMLType.Q4_K, GGMLType.Q5_K), 32),
-    **dict.fromkeys((GGMLType.IQ4_NL, GGMLType.IQ4_XS, GGMLType.MXFP4), 32),
-    **dict.fromkeys((GGMLType.Q2_K, GGMLType.Q3_K, GGMLType.Q6_K), 16),
+PACKED_BYTES = {
+    GGMLType.Q4_0: 144,
+    GGMLType.Q4_1: 160,
+    GGMLType.Q5_0: 176,
+    GGMLType.Q5_1: 192,
+    GGMLType.Q8_0: 272,
+    GGMLType.Q2_K: 84,
+    GGMLType.Q3_K: 114,
+    GGMLType.Q4_K: 148,
+    GGMLType.Q5_K: 180,
+    GGMLType.Q6_K: 210,
+    GGMLType.IQ4_NL: 144,
+    GGMLType.IQ4_XS: 138,
+    GGMLType.MXFP4: 136,
 }
-"""Weights that share a scale, of the types that become 8-bit quants on a CPU."""
-QUANT_ROWS = QUANT_COLUMNS = 32
-"""What rows and columns must be multiples of for that."""
+"""Of 256 weights of a row, in the layout of a CPU's kernels; other quantised types stay as in the file."""
+PACKED_ROWS = 16
+"""To a multiple of these a CPU's matrices are padded."""
 
-EXPERT_TYPES = frozenset(QUANT_GROUP) | frozenset(KEPT_BYTES)
+EXPERT_TYPES = frozenset(PACKED_BYTES) | frozenset(KEPT_BYTES)
 """Types whose experts a CPU's kernels read from the file's own blocks."""
 KERNEL_COLUMNS = 16
 """What the width of an expert or of a head must be a multiple of for a CPU's kernels."""
 
 DENSE_EMBEDDING_BYTES = 64 << 20
-"""Embeddings up to this size are float32 on a CPU; larger ones stay as in the file."""
+"""Embeddings up to this size are float32 where torch computes; larger ones stay as in the file."""
 
 
 def weight_bytes(footprint: Footprint, rules: DeviceRules) -> int:
@@ -121,7 +130,7 @@ def weight_bytes(footprint: Footprint, rules: DeviceRules) -> int:
 
 def read_bytes(footprint: Footprint, rules: DeviceRules) -> int:
     """Bytes of weights that a token of one chat reads while it is written: of experts only those used."""
-    total = sum(count * _few_rows_bytes(linear, rules) for linear, count in footprint.linears)
+    total = sum(count * linear_bytes(linear, rules) for linear, count in footprint.linears)
     for experts, count in footprint.experts:
         total += count * expert_bytes(experts, rules) * experts.used // experts.experts
     return total
@@ -160,17 +169,9 @@ def linear_bytes(linear: Linear, rules: DeviceRules) -> int:
         if linear.paired and len({part.type for part in linear.parts}) > 1:
             return bias + 2 * rows * columns
         return bias + sum(_plane_bytes(part, columns) for part in _segments(linear.parts))
-    dense = rows * columns * rules.weight_itemsize
-    quants = _quant_bytes(linear, rows) if rules.holding is Holding.QUANTS else 0
-    return bias + dense + quants
-
-
-def _few_rows_bytes(linear: Linear, rules: DeviceRules) -> int:
-    """What of a linear layer few tokens read: its quants alone, where there are any beside it."""
-    if rules.holding is Holding.QUANTS:
-        quants = _quant_bytes(linear, sum(part.rows for part in linear.parts))
-        return quants or linear_bytes(linear, rules)
-    return linear_bytes(linear, rules)
+    if rules.holding is Holding.PACKED:
+        return bias + sum(_packed_bytes(part, columns, rules) for part in _segments(linear.parts))
+    return bias + rows * columns * rules.weight_itemsize
 
 
 def expert_bytes(experts: Experts, rules: DeviceRules) -> int:
@@ -179,8 +180,13 @@ def expert_bytes(experts: Experts, rules: DeviceRules) -> int:
     if rules.holding is not Holding.PLANES:
         if rules.on_gpu:
             return 0
-        gate_up = sum(_file_bytes(part, experts.hidden) for part in experts.gate_up)
-        return experts.experts * (gate_up + _file_bytes(experts.down, experts.size))
+        parts = [*((part, experts.hidden) for part in experts.gate_up), (experts.down, experts.size)]
+        packed = rules.holding is Holding.PACKED and packs(experts)
+        held = (
+            _packed_bytes(part, columns, rules) if packed else _file_bytes(part, columns)
+            for part, columns in parts
+        )
+        return experts.experts * sum(held)
     kinds = {part.type for part in experts.gate_up}
     if len(kinds) > 1:
         gate_up = 2 * up_rows * experts.hidden
@@ -189,10 +195,10 @@ def expert_bytes(experts: Experts, rules: DeviceRules) -> int:
     return experts.experts * (gate_up + _plane_bytes(experts.down, experts.size))
 
 
-def held_as_quants(linear: Linear) -> bool:
-    """Whether a CPU's kernels can have a linear layer as 8-bit quants."""
-    fits = all(part.rows % QUANT_ROWS == 0 and part.type in QUANT_GROUP for part in linear.parts)
-    return fits and not linear.columns % QUANT_COLUMNS
+def packs(experts: Experts) -> bool:
+    """Whether a CPU's kernels can have experts packed."""
+    parts = (*experts.gate_up, experts.down)
+    return all(part.type in PACKED_BYTES and part.rows % PACKED_ROWS == 0 for part in parts)
 
 
 def _embedding_bytes(footprint: Footprint, rules: DeviceRules) -> int:
@@ -200,6 +206,10 @@ def _embedding_bytes(footprint: Footprint, rules: DeviceRules) -> int:
     if rules.holding is Holding.PLANES:
         return 0 if footprint.tied else linear_bytes(embedding, rules)
     (part,) = embedding.parts
+    if rules.holding is Holding.PACKED:
+        if part.type not in PACKED_BYTES:
+            return _file_bytes(part, embedding.columns)
+        return 0 if footprint.tied else linear_bytes(embedding, rules)
     dense = 4 * part.rows * embedding.columns
     return dense if dense <= DENSE_EMBEDDING_BYTES else _file_bytes(part, embedding.columns)
 
@@ -221,12 +231,12 @@ def _plane_bytes(part: Matrix, columns: int) -> int:
     return tiles * TILE_ROWS * blocks * PLANE_BYTES[part.type]
 
 
-def _quant_bytes(linear: Linear, rows: int) -> int:
-    """A byte a weight, and two float32 for each group of the finest of the parts."""
-    if not held_as_quants(linear):
-        return 0
-    group = min(QUANT_GROUP[part.type] for part in linear.parts)
-    return rows * linear.columns * (group + 8) // group
+def _packed_bytes(part: Matrix, columns: int, rules: DeviceRules) -> int:
+    if part.type in KEPT_BYTES:
+        return part.rows * columns * rules.weight_itemsize
+    if part.type not in PACKED_BYTES:
+        return _file_bytes(part, columns)
+    return -(-part.rows // PACKED_ROWS) * PACKED_ROWS * columns * PACKED_BYTES[part.type] // 256
 
 
 def _file_bytes(part: Matrix, columns: int) -> int:

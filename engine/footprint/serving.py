@@ -1,6 +1,6 @@
 """Which kernels serve a model's parts on a device, in words for a person.
 
-Told by the same rules as memory is: what is held as quants or planes is read by compiled kernels.
+Told by the same rules as memory is: what is held packed or as planes is read by compiled kernels.
 """
 
 from collections.abc import Iterable
@@ -9,15 +9,17 @@ from engine.footprint.rules import (
     EXPERT_TYPES,
     KEPT_BYTES,
     KERNEL_COLUMNS,
+    PACKED_BYTES,
     PLANE_BYTES,
     DeviceRules,
     Holding,
-    held_as_quants,
+    packs,
 )
 from engine.footprint.shape import Experts, Footprint, Linear
 from kernels.quant.formats import GGMLType
 
-_FEW_ROWS = "LLVM kernel over 8-bit quants for few tokens, torch for more"
+_FEW_ROWS = "LLVM kernel over packed weights for few tokens, torch for more"
+_PACKED_EXPERTS = "LLVM kernel over packed weights"
 _EXPERTS = "LLVM kernel over the file's own blocks"
 _ATTENTION = "LLVM kernel for few tokens, torch for more"
 
@@ -38,7 +40,7 @@ def serving(footprint: Footprint, rules: DeviceRules) -> tuple[tuple[str, str], 
 def _linear(linear: Linear, kind: GGMLType, rules: DeviceRules) -> str:
     if rules.holding is Holding.PLANES:
         return _on_gpu({kind}, {part.type for part in linear.parts}, linear.paired)
-    if rules.holding is Holding.QUANTS and held_as_quants(linear):
+    if rules.holding is Holding.PACKED and kind in PACKED_BYTES:
         return _FEW_ROWS
     return _torch(rules)
 
@@ -46,8 +48,10 @@ def _linear(linear: Linear, kind: GGMLType, rules: DeviceRules) -> str:
 def _experts(experts: Experts, kinds: set[GGMLType], rules: DeviceRules) -> str:
     if rules.holding is Holding.PLANES:
         return _on_gpu(kinds, {part.type for part in experts.gate_up}, paired=True)
+    if rules.holding is Holding.PACKED and packs(experts):
+        return _PACKED_EXPERTS
     whole = not experts.hidden % KERNEL_COLUMNS and not experts.size % KERNEL_COLUMNS
-    if rules.holding is Holding.QUANTS and whole and kinds <= EXPERT_TYPES:
+    if rules.holding is Holding.PACKED and whole and kinds <= EXPERT_TYPES:
         return _EXPERTS
     return _torch(rules)
 
@@ -67,7 +71,7 @@ def _attention(footprint: Footprint, rules: DeviceRules) -> str:
     if rules.holding is Holding.PLANES:
         return f"Triton kernels, KV in {rules.kv_format}"
     whole = not any(group.head_dim % KERNEL_COLUMNS for group in footprint.kv)
-    if rules.holding is Holding.QUANTS and whole and not footprint.norms_values:
+    if rules.holding is Holding.PACKED and whole and not footprint.norms_values:
         return f"{_ATTENTION}, KV in {rules.kv_format}"
     return f"torch, KV in {rules.kv_format}"
 

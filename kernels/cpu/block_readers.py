@@ -31,6 +31,13 @@ class BlockReader:
     that hold, after another, the scales of all groups and the offsets of all groups."""
     quants: Callable[[Emitter, Value, Value], list[Value]]
     """(emitter, address of a block, number of a group in it, int64) → int32 vectors of 16 columns each."""
+    halves: tuple[int, ...] = (0,)
+    """Bytes of a block at which its float16 factors lie."""
+    numbers: Callable[[Emitter, Value], Value] | None = None
+    """(emitter, address of a block) → int32 of 16 lanes: the whole numbers that its scales are made of."""
+    places: Callable[[Emitter, Value, Value], list[Value]] | None = None
+    """As `quants`, before these are looked up in `table`."""
+    table: tuple[int, ...] = ()
 
 
 class BlockScales:
@@ -141,7 +148,7 @@ def _legacy(start: int, high: bool, middle: float | None) -> BlockReader:
             both[half] = _raised(e, bits, 4, both[half])
         return both
 
-    return BlockReader(32, scales, quants)
+    return BlockReader(32, scales, quants, (0, 2) if middle is None else (0,))
 
 
 def _one(e: Emitter, block: Value, at: int, middle: float) -> list[Value]:
@@ -153,15 +160,19 @@ def _q8_0_quants(e: Emitter, block: Value, _number: Value) -> list[Value]:
     return [e.ir.xor(_vector(e, block, e.const(2 + LANES * half)), _all(128)) for half in range(2)]
 
 
-def _six_bits(e: Emitter, block: Value) -> list[Value]:
+def _six_bits(e: Emitter, block: Value) -> Value:
     """8 scales and 8 minima in 12 bytes from byte 4 on: those of the last four share bytes with all."""
     first = [0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 8, 9, 10, 11]
     low = _packed(e, block, 4, 12, first)
     low = _fields(e, low, [0] * 12 + [4] * 4, [*[63] * 4, *[15] * 4] * 2)
     top = _packed(e, block, 4, 12, [*range(4), *range(4), *range(4, 8), *range(4, 8)])
     top = _fields(e, top, [2] * LANES, [*[0] * 4, *[48] * 4] * 2)
+    return e.ir.or_(low, top)
+
+
+def _six_bit_scales(e: Emitter, block: Value) -> list[Value]:
     both = e.shuffle(_pair(e, _half(e, block, 0), e.ir.fneg(_half(e, block, 2))), [0] * 8 + [1] * 8)
-    return [e.ir.fmul(e.ir.sitofp(e.ir.or_(low, top), VECTOR), both)]
+    return [e.ir.fmul(e.ir.sitofp(_six_bits(e, block), VECTOR), both)]
 
 
 def _pair(e: Emitter, first: Value, second: Value) -> Value:
@@ -184,7 +195,7 @@ def _nibbles_of_32(start: int, fifths: int | None) -> BlockReader:
             made.append(quant)
         return made
 
-    return BlockReader(32, _six_bits, quants)
+    return BlockReader(32, _six_bit_scales, quants, (0, 2), _six_bits)
 
 
 def _digits(e: Emitter, number: Value) -> tuple[Value, Value, Value]:
@@ -200,9 +211,12 @@ def _pairs(e: Emitter, block: Value, start: int, number: Value) -> Value:
     return _bits(e, packed, e.ir.mul(quarter, e.const(2)), 3)
 
 
+def _q6_k_numbers(e: Emitter, block: Value) -> Value:
+    return e.ir.sext(e.load(e.address(block, e.const(192), I8), BYTES), INTS)
+
+
 def _q6_k_scales(e: Emitter, block: Value) -> list[Value]:
-    numbers = e.ir.sext(e.load(e.address(block, e.const(192), I8), BYTES), INTS)
-    return _of_middle(e, _scaled(e, numbers, _half(e, block, 208)), 32.0)
+    return _of_middle(e, _scaled(e, _q6_k_numbers(e, block), _half(e, block, 208)), 32.0)
 
 
 def _q6_k_quants(e: Emitter, block: Value, number: Value) -> list[Value]:
@@ -213,8 +227,13 @@ def _q6_k_quants(e: Emitter, block: Value, number: Value) -> list[Value]:
     return [_raised(e, _pairs(e, block, 128, number), 4, low)]
 
 
+def _q2_k_numbers(e: Emitter, block: Value) -> Value:
+    """Scale and minimum, 4 bits each."""
+    return _vector(e, block, e.const(0))
+
+
 def _q2_k_scales(e: Emitter, block: Value) -> list[Value]:
-    both = _vector(e, block, e.const(0))
+    both = _q2_k_numbers(e, block)
     scales = _scaled(e, e.ir.and_(both, _all(15)), _half(e, block, 80))
     return [scales, _scaled(e, e.ir.lshr(both, _all(4)), e.ir.fneg(_half(e, block, 82)))]
 
@@ -223,13 +242,16 @@ def _q2_k_quants(e: Emitter, block: Value, number: Value) -> list[Value]:
     return [_pairs(e, block, 16, number)]
 
 
-def _q3_k_scales(e: Emitter, block: Value) -> list[Value]:
+def _q3_k_numbers(e: Emitter, block: Value) -> Value:
     eighths, quarters = [*range(8)] * 2, [*range(4)] * 4
     low = _fields(e, _packed(e, block, 96, 8, eighths), [0] * 8 + [4] * 8, [15] * LANES)
     shifts = [2 * (lane // 4) for lane in range(LANES)]
     high = _fields(e, _packed(e, block, 104, 4, quarters), shifts, [3] * LANES)
-    signed = e.ir.sub(_raised(e, high, 4, low), _all(32))
-    return _of_middle(e, _scaled(e, signed, _half(e, block, 108)), 4.0)
+    return e.ir.sub(_raised(e, high, 4, low), _all(32))
+
+
+def _q3_k_scales(e: Emitter, block: Value) -> list[Value]:
+    return _of_middle(e, _scaled(e, _q3_k_numbers(e, block), _half(e, block, 108)), 4.0)
 
 
 def _q3_k_quants(e: Emitter, block: Value, number: Value) -> list[Value]:
@@ -239,18 +261,27 @@ def _q3_k_quants(e: Emitter, block: Value, number: Value) -> list[Value]:
 
 
 def _from_table(
-    start: int, table: tuple[int, ...], scales: Callable[[Emitter, Value], list[Value]]
+    start: int,
+    table: tuple[int, ...],
+    scales: Callable[[Emitter, Value], list[Value]],
+    halves: tuple[int, ...] = (0,),
+    numbers: Callable[[Emitter, Value], Value] | None = None,
 ) -> BlockReader:
     """16 bytes of nibbles for each group, from byte `start` on: entries of a table, less the least."""
     entries = ir.Constant(BYTES, [entry - min(table) for entry in table])
     four, low = ir.Constant(BYTES, [4] * LANES), ir.Constant(BYTES, [15] * LANES)
 
-    def quants(e: Emitter, block: Value, number: Value) -> list[Value]:
+    def nibbles(e: Emitter, block: Value, number: Value) -> list[Value]:
         packed = e.load(e.address(block, _sum(e, start, (LANES, number)), I8), BYTES)
-        both = e.ir.and_(packed, low), e.ir.lshr(packed, four)
-        return [e.ir.zext(_looked_up(e, entries, nibbles), INTS) for nibbles in both]
+        return [e.ir.and_(packed, low), e.ir.lshr(packed, four)]
 
-    return BlockReader(32, scales, quants)
+    def quants(e: Emitter, block: Value, number: Value) -> list[Value]:
+        return [e.ir.zext(_looked_up(e, entries, part), INTS) for part in nibbles(e, block, number)]
+
+    def places(e: Emitter, block: Value, number: Value) -> list[Value]:
+        return [e.ir.zext(part, INTS) for part in nibbles(e, block, number)]
+
+    return BlockReader(32, scales, quants, halves, numbers, places, table)
 
 
 def _looked_up(e: Emitter, entries: Value, places: Value) -> Value:
@@ -262,21 +293,36 @@ def _looked_up(e: Emitter, entries: Value, places: Value) -> Value:
     return found
 
 
-def _iq4_xs_scales(e: Emitter, block: Value) -> list[Value]:
+def _iq4_xs_numbers(e: Emitter, block: Value) -> Value:
+    """Those of the 8 groups, twice."""
     low = _packed(e, block, 4, 4, [lane % 8 // 2 for lane in range(LANES)])
     low = _fields(e, low, [0, 4] * 8, [15] * LANES)
     high = _packed(e, block, 2, 2, [lane % 8 // 4 for lane in range(LANES)])
     high = _fields(e, high, [0, 2, 4, 6] * 4, [3] * LANES)
-    scales = _scaled(e, e.ir.sub(_raised(e, high, 4, low), _all(32)), _half(e, block, 0))
+    return e.ir.sub(_raised(e, high, 4, low), _all(32))
+
+
+def _iq4_xs_scales(e: Emitter, block: Value) -> list[Value]:
+    scales = _scaled(e, _iq4_xs_numbers(e, block), _half(e, block, 0))
     return [e.ir.fmul(scales, ir.Constant(VECTOR, [1.0] * 8 + [float(min(IQ4))] * 8))]
 
 
+def _mxfp4_numbers(e: Emitter, block: Value) -> Value:
+    """The exponent."""
+    return e.spread(e.ir.zext(e.load(block, I8), I32))
+
+
+def half_power(e: Emitter, exponents: Value) -> Value:
+    """Half of a power of two from E8M0, since the table is doubled: int32 → float32 of 16 lanes."""
+    small = e.ir.icmp_signed("<", exponents, _all(2))
+    normal = e.ir.shl(e.ir.sub(exponents, _all(1)), _all(23))
+    # A shift by more than the width has no result: it is bounded for the lanes that are not used.
+    tiny = e.ir.shl(_all(1 << 21), e.ir.and_(exponents, _all(1)))
+    return e.ir.bitcast(e.ir.select(small, tiny, normal), VECTOR)
+
+
 def _mxfp4_scales(e: Emitter, block: Value) -> list[Value]:
-    """Half of a power of two, since the table is doubled."""
-    exponent = e.ir.zext(e.load(block, I8), I32)
-    small = e.ir.icmp_signed("<", exponent, _word(2))
-    normal = e.ir.shl(e.ir.sub(exponent, _word(1)), _word(23))
-    scale = e.ir.bitcast(e.ir.select(small, e.ir.shl(_word(1 << 21), exponent), normal), F32)
+    scale = e.ir.extract_element(half_power(e, _mxfp4_numbers(e, block)), _word(0))
     return [scale, e.ir.fmul(scale, ir.Constant(F32, float(min(E2M1_DOUBLED))))]
 
 
@@ -290,13 +336,13 @@ READERS: dict[GGMLType, BlockReader] = {
     GGMLType.Q5_0: _legacy(6, high=True, middle=16.0),
     GGMLType.Q5_1: _legacy(8, high=True, middle=None),
     GGMLType.Q8_0: BlockReader(32, _first_half(128.0), _q8_0_quants),
-    GGMLType.Q2_K: BlockReader(16, _q2_k_scales, _q2_k_quants),
-    GGMLType.Q3_K: BlockReader(16, _q3_k_scales, _q3_k_quants),
+    GGMLType.Q2_K: BlockReader(16, _q2_k_scales, _q2_k_quants, (80, 82), _q2_k_numbers),
+    GGMLType.Q3_K: BlockReader(16, _q3_k_scales, _q3_k_quants, (108,), _q3_k_numbers),
     GGMLType.Q4_K: _nibbles_of_32(16, None),
     GGMLType.Q5_K: _nibbles_of_32(48, 16),
-    GGMLType.Q6_K: BlockReader(16, _q6_k_scales, _q6_k_quants),
+    GGMLType.Q6_K: BlockReader(16, _q6_k_scales, _q6_k_quants, (208,), _q6_k_numbers),
     GGMLType.IQ4_NL: _from_table(2, IQ4, _first_half(float(-min(IQ4)))),
-    GGMLType.IQ4_XS: _from_table(8, IQ4, _iq4_xs_scales),
-    GGMLType.MXFP4: _from_table(1, E2M1_DOUBLED, _mxfp4_scales),
+    GGMLType.IQ4_XS: _from_table(8, IQ4, _iq4_xs_scales, numbers=_iq4_xs_numbers),
+    GGMLType.MXFP4: _from_table(1, E2M1_DOUBLED, _mxfp4_scales, (), _mxfp4_numbers),
 }
 """The types whose values are affine in their quants, which are bytes."""

@@ -23,6 +23,8 @@ from llvmlite import binding, ir
 from kernels import machine_cache
 
 LANES = 16
+CACHE_LINE = 64
+_PIECES_PER_THREAD = 8
 
 F32 = ir.FloatType()
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
@@ -98,9 +100,10 @@ class Emitter:
             return self.ir.inttoptr(self.ir.ptrtoint(place, I64), _POINTER)
 
     def bytes(self, count: int) -> Value:
-        """`count` bytes on the stack."""
+        """`count` bytes on the stack, where a cache line begins."""
         with self.ir.goto_entry_block():
             place = self.ir.alloca(I8, count)
+            place.align = CACHE_LINE
             return self.ir.inttoptr(self.ir.ptrtoint(place, I64), _POINTER)
 
     @contextmanager
@@ -160,7 +163,8 @@ class Emitter:
         self, intrinsic: str, *arguments: Value, result: Value = VECTOR, flags: tuple[str, ...] = ()
     ) -> Value:
         """An LLVM intrinsic on whole vectors."""
-        name = f"{intrinsic}.v{LANES}f32"
+        whole = isinstance(arguments[-1].type.element, ir.IntType)
+        name = f"{intrinsic}.v{LANES}{'i32' if whole else 'f32'}"
         function = self.module.globals.get(name)
         if function is None:
             kind = ir.FunctionType(result, [argument.type for argument in arguments])
@@ -229,16 +233,15 @@ def compiled(write: Callable[Arguments, ir.Module]) -> Callable[Arguments, "Kern
         key = f"{write.__name__}{arguments}{named}|{_surroundings()}"
         code = machine_cache.find(key)
         if code is None:
-            code = _compile(write(*arguments, **named))
+            code = machine_code(write(*arguments, **named), _machine())
             machine_cache.keep(key, code)
         return Kernel(code)
 
     return cast(Callable[Arguments, Kernel], kernel)
 
 
-def _compile(module: ir.Module) -> bytes:
-    """An object file."""
-    machine = _machine()
+def machine_code(module: ir.Module, machine: Any) -> bytes:
+    """An object file for one of LLVM's target machines."""
     parsed = binding.parse_assembly(str(module))
     parsed.verify()
     options = binding.create_pipeline_tuning_options(speed_level=3)
@@ -270,7 +273,13 @@ class Kernel:
 
 def threads_for(pieces: int) -> int:
     """Threads worth waking for so many pieces of work."""
-    return max(1, min(torch.get_num_threads(), pieces))
+    return 1 if pieces <= 1 else min(torch.get_num_threads(), pieces)
+
+
+def shared_out(items: int) -> tuple[int, int, int]:
+    """(threads, items, items that a thread draws at once)."""
+    threads = threads_for(items)
+    return threads, items, max(1, items // (threads * _PIECES_PER_THREAD))
 
 
 def float_bits(value: float) -> int:

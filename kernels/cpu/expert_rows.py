@@ -12,6 +12,7 @@ from llvmlite import ir
 from kernels.contract import Activation
 from kernels.cpu.block_readers import READERS, BlockScales
 from kernels.cpu.compiler import F32, I1, I8, I16, I64, INTS, LANES, SHORTS, VECTOR, Emitter, Value, compiled
+from kernels.cpu.gate import open_gate
 from kernels.quant.formats import FORMATS, GGMLType
 
 _SUMS = 2
@@ -123,7 +124,7 @@ def _total(e: Emitter, sums: list[Value]) -> Value:
     return e.sum(total)
 
 
-class _Pairs:
+class ExpertPairs:
     """The pairs of each touched expert, from parameters `ids`, `starts`, both int64."""
 
     def __init__(self, e: Emitter, ids: Value, starts: Value) -> None:
@@ -147,7 +148,7 @@ def open_kernel(gate: GGMLType, up: GGMLType, activation: Activation) -> ir.Modu
     bases = e.pointer(6), e.pointer(7)
     strides = e.parameter(8), e.parameter(9)
     bias, tokens, x, products = (e.pointer(index) for index in (10, 13, 14, 15))
-    pairs = _Pairs(e, e.pointer(11), e.pointer(12))
+    pairs = ExpertPairs(e, e.pointer(11), e.pointer(12))
 
     def vector_of(pair: Value) -> Value:
         return e.address(x, e.ir.mul(e.load(e.address(tokens, pair, I64), I64), hidden))
@@ -181,7 +182,7 @@ def open_kernel(gate: GGMLType, up: GGMLType, activation: Activation) -> ir.Modu
                     e.ir.store(added, value)
                 both.append(e.ir.load(value, typ=VECTOR))
             e.store(
-                _gate(e, activation, *both), e.address(products, e.ir.add(place(pair, e.const(0)), start))
+                open_gate(e, activation, *both), e.address(products, e.ir.add(place(pair, e.const(0)), start))
             )
     return e.finish()
 
@@ -192,7 +193,7 @@ def down_kernel(type: GGMLType) -> ir.Module:
     e = Emitter(f"down_{type.name}")
     items, chunk, groups, hidden, size = (e.parameter(index) for index in range(1, 6))
     base, stride, bias = e.pointer(6), e.parameter(7), e.pointer(8)
-    pairs = _Pairs(e, e.pointer(9), e.pointer(10))
+    pairs = ExpertPairs(e, e.pointer(9), e.pointer(10))
     tokens, weights, opened, out = (e.pointer(index) for index in range(11, 15))
 
     def vector_of(pair: Value) -> Value:
@@ -241,31 +242,3 @@ def rows_kernel(type: GGMLType, dtype: torch.dtype) -> ir.Module:
 
         decode_row(e, type, e.address(base, e.ir.mul(row, row_bytes(e, type, columns)), I8), columns, use)
     return e.finish()
-
-
-def _gate(e: Emitter, activation: Activation, gate: Value, up: Value) -> Value:
-    """activation(gate) * up, as `kernels.reference.gate`."""
-    if activation == "relu2":
-        positive = e.ir.select(e.ir.fcmp_unordered(">", gate, e.vector(0.0)), gate, e.vector(0.0))
-        return e.ir.fmul(e.ir.fmul(positive, positive), up)
-    if activation == "swiglu_oai":
-        gate, up = _at_most(e, gate, 7.0), _at_most(e, up, 7.0)
-        least = e.vector(-7.0)
-        up = e.ir.select(e.ir.fcmp_ordered("<", up, least), least, up)
-        return e.ir.fmul(_opened(e, gate, e.ir.fmul(gate, e.vector(1.702))), e.ir.fadd(up, e.vector(1.0)))
-    inner = gate
-    if activation == "gelu":
-        cubed = e.fma(e.ir.fmul(gate, gate), e.vector(0.044715), e.vector(1.0))
-        inner = e.ir.fmul(e.ir.fmul(gate, cubed), e.vector(1.5957691216057308))
-    return e.ir.fmul(_opened(e, gate, inner), up)
-
-
-def _at_most(e: Emitter, value: Value, most: float) -> Value:
-    """No number stays none."""
-    return e.ir.select(e.ir.fcmp_ordered(">", value, e.vector(most)), e.vector(most), value)
-
-
-def _opened(e: Emitter, gate: Value, inner: Value) -> Value:
-    """gate · σ(inner)."""
-    one = e.vector(1.0)
-    return e.ir.fdiv(gate, e.ir.fadd(one, e.exp(e.ir.fneg(inner))))

@@ -1,10 +1,12 @@
 """Operations of CPUs: compiled kernels for passes of few rows, torch for the rest."""
 
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -24,37 +26,36 @@ from kernels.contract import (
 from kernels.cpu.compiler import LANES, wide_registers
 from kernels.cpu.decode import DecodeTables, HeadNorm, attend_decode, attention_kernel
 from kernels.cpu.experts import apply_cpu_experts, compile_experts, serves
+from kernels.cpu.linear import CPULinear, few_rows, make_parts, many_rows
 from kernels.cpu.norm import add_norm
-from kernels.cpu.quant_linear import MOST_ROWS, apply_quant_linear, product_kernel
-from kernels.cpu.quant_weights import QuantLinear, make_quant_linear
-from kernels.reference.dense_linear import DenseLinear, make_dense
-from kernels.reference.experts import Experts
+from kernels.cpu.packed import PackedMatrix, is_packable
+from kernels.cpu.packed_experts import PackedExperts, compile_packed, pack_experts, without_matrices
+from kernels.cpu.packed_values import rows_of, values_kernel
+from kernels.cpu.products import PackedProduct, ProductKind, compile_products
 from kernels.reference.gate import activate, gate, scaled
 from kernels.reference.operations import (
-    DENSE_EMBEDDING_BYTES,
     Embedding,
     NormWeight,
     PreparedPass,
     TorchOperations,
+    rms_norm,
     temperatures,
 )
 from kernels.reference.paged_kv import PagedKV
+from kernels.reference.weight_probe import MANY_ROWS
 
-_FEW_TOKENS = {torch.float32: 16, torch.bfloat16: 8} if wide_registers() else {}
-_FEWEST_TOKENS = 2
-"""By the dense weights' type: passes of at most so many rows multiply by quants, faster up to there."""
+_FEW_ROUNDED, _FEW_EXACT = (32, 16) if wide_registers() else (2, 2)
+"""Passes of at most so many rows multiply packed weights, with rounded activations or as they are: measured
+on AVX-512 cores with AMX, where torch's bfloat16 overtakes rounded ones between 32 and 64 rows."""
 
 
-@dataclass(slots=True)
-class CPULinear:
-    """A weight as the dense one, and as quants for few rows where its type and shape allow it."""
+@dataclass(frozen=True, slots=True)
+class PackedEmbedding:
+    """Rows of packed weights."""
 
-    dense: DenseLinear
-    quantised: QuantLinear | None
-    activation: Activation | None = None
-    """Of [gate; up], or of [up] alone."""
-    gated: bool = False
-    activation_scale: float = 1.0
+    matrix: PackedMatrix
+    shared: bool
+    """Whether they are the output's, counted there."""
 
 
 @dataclass(slots=True)
@@ -78,19 +79,32 @@ class CPUPass(PreparedPass):
 class CPUOperations(TorchOperations):
     """`kernels.contract.Operations` for CPUs."""
 
+    probed_rows = MANY_ROWS
+
     def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:
         """Raise ValueError naming an option that is not one of its choices."""
         super().__init__(device, weight_dtype, kv_dtype, block_size)
-        self.few_tokens: int = _FEW_TOKENS.get(self.weight_dtype, _FEWEST_TOKENS)
+        self.weight_format = "as in the file"
+        self.exact = weight_dtype == "float32"
+        """Whether no activation is rounded to fewer bits than float32 has."""
+        self._compiled: set[ProductKind] = set()
+        self._wanted: SimpleQueue[ProductKind | None] | None = None
+        self.few_tokens: int = _FEW_EXACT if self.exact else _FEW_ROUNDED
+        always = wide_registers() and not self.exact and self.weight_dtype is torch.float32
+        self._packed_rows = sys.maxsize if always else self.few_tokens
+        """Rows up to which packed weights are multiplied: torch's float32 is slower at any number."""
         self.verify_rows = max(self.few_tokens, TorchOperations.verify_rows)
         self.name = f"LLVM for few rows, {self.name}"
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """Kernels are compiled beside the conversion: the first rows must not wait for them."""
-        compiler = threading.Thread(target=_compile_products, name="kernels", daemon=True)
+        """Kernels are compiled beside the reading: the first rows must not wait for them."""
+        kinds: SimpleQueue[ProductKind | None] = SimpleQueue()
+        compiler = threading.Thread(target=self._compile, args=[kinds], name="kernels", daemon=True)
         compiler.start()
+        self._wanted = kinds
         yield
+        kinds.put(None)
         compiler.join()
 
     def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> PagedKV:
@@ -100,8 +114,8 @@ class CPUOperations(TorchOperations):
         return super().make_kv(num_layers, num_blocks, kv_heads, head_dim)
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
-        """Both forms."""
-        return self._make(parts, bias, None)
+        """Packed where the types have such a form."""
+        return self._make(parts, bias)
 
     def make_gate(
         self,
@@ -110,7 +124,7 @@ class CPUOperations(TorchOperations):
         activation: Activation = "silu",
         activation_scale: float = 1.0,
     ) -> Any:
-        """Both forms; the kernel over quants has one gate, others follow it, and so does the scale."""
+        """The same; the scale follows the gate."""
         made = self._make(parts, bias, activation, gated=len(parts) > 1)
         made.activation_scale = activation_scale
         return made
@@ -119,32 +133,47 @@ class CPUOperations(TorchOperations):
         self,
         parts: Sequence[QuantizedMatrix],
         bias: Tensor | None,
-        activation: Activation | None,
+        activation: Activation | None = None,
         gated: bool = False,
     ) -> CPULinear:
-        shape = sum(part.shape[0] for part in parts), parts[0].shape[1]
-        weight = torch.empty(shape, dtype=self.weight_dtype)
         added = None if bias is None else self.make_vector(bias)
-        quantised = make_quant_linear(parts, added, gated and activation == "silu", weight)
-        if quantised is None:
-            del weight
-            return CPULinear(super().make_linear(parts, bias), None, activation, gated)
-        return CPULinear(make_dense(weight, added), quantised, activation, gated)
+        made = CPULinear(make_parts(parts, self.weight_dtype), added, self.exact, activation, gated)
+        for _, product in made.products:
+            if isinstance(product, PackedProduct) and self._wanted is not None:
+                self._wanted.put(product.kind)
+        return made
 
-    def make_embedding(self, matrix: QuantizedMatrix, _tied: Any = None, /) -> Embedding:
-        """As the definition's; small ones are read from the file's blocks by the compiled kernel."""
-        vocab, hidden = matrix.shape
-        if matrix.row_order is None and vocab * hidden * 4 <= DENSE_EMBEDDING_BYTES:
-            dense = torch.empty(vocab, hidden)
-            if make_quant_linear([matrix], None, False, dense) is not None:
-                return Embedding(dense, None, matrix.type, hidden)
-        return super().make_embedding(matrix)
+    def make_embedding(self, matrix: QuantizedMatrix, tied: Any = None, /) -> Any:
+        """Those of the output where that is packed, else packed themselves, else the file's own bytes."""
+        parts = tied.parts if tied is not None and matrix.row_order is None else []
+        shared = len(parts) == 1 and isinstance(parts[0], PackedMatrix)
+        if not shared and is_packable([matrix]):
+            parts = make_parts([matrix], self.weight_dtype)
+        if len(parts) == 1 and isinstance(parts[0], PackedMatrix):
+            return PackedEmbedding(parts[0], shared)
+        return Embedding(None, matrix.raw.view(matrix.shape[0], -1), matrix.type, matrix.shape[1])
+
+    def embed(self, ids: Tensor, handle: Any, norm: NormWeight | None = None) -> Tensor:
+        """Gather rows."""
+        if not isinstance(handle, PackedEmbedding):
+            return super().embed(ids, handle, norm)
+        rows = rows_of(handle.matrix, ids)
+        return rows if norm is None else rms_norm(rows, norm)
 
     def weight_bytes(self, handle: Any) -> int:
         """Memory held by a handle."""
-        if not isinstance(handle, CPULinear):
-            return super().weight_bytes(handle)
-        return handle.dense.nbytes + (0 if handle.quantised is None else handle.quantised.nbytes)
+        if isinstance(handle, PackedEmbedding):
+            return 0 if handle.shared else handle.matrix.nbytes
+        held = isinstance(handle, CPULinear | PackedExperts)
+        return handle.nbytes if held else super().weight_bytes(handle)
+
+    def _compile(self, wanted: "SimpleQueue[ProductKind | None]") -> None:
+        """What is computed with the kinds of products that are asked for, until None is."""
+        while (kind := wanted.get()) is not None:
+            if kind not in self._compiled:
+                self._compiled.add(kind)
+                compile_products(kind)
+                values_kernel(kind.type, self.weight_dtype, kind.dots)
 
     def _prepare(self, layout: PassLayout, kv: PagedKV, rotations: Sequence[Rotation]) -> CPUPass:
         """With the tables of a pass of few tokens or of decode rows alone."""
@@ -173,18 +202,21 @@ class CPUOperations(TorchOperations):
         return add_norm(residual, delta, norm.scaled, norm.eps_length)
 
     def linear(self, x: Tensor, handle: Any) -> Tensor:
-        """By quants for few rows."""
-        if handle.quantised is not None and x.shape[0] <= self.few_tokens:
-            return apply_quant_linear(x, handle.quantised)
-        return super().linear(x, handle.dense)
+        """By packed weights for few rows."""
+        return self._product(x, handle)
 
     def gated_linear(self, x: Tensor, handle: Any) -> Tensor:
-        """By quants for few rows."""
-        product = self.linear(x, handle)
-        if product.shape[1] == handle.dense.out_features:
+        """The gate is part of the product for few rows where it can be."""
+        product = self._product(x, handle)
+        if product.shape[1] == handle.out_features:
             open_gate = gate if handle.gated else activate
             product = open_gate(product, handle.activation)
         return scaled(product, handle.activation_scale)
+
+    def _product(self, x: Tensor, handle: CPULinear) -> Tensor:
+        if x.shape[0] <= self._packed_rows:
+            return few_rows(x, handle)
+        return many_rows(x, handle, self.weight_dtype)
 
     def make_experts(
         self,
@@ -192,16 +224,22 @@ class CPUOperations(TorchOperations):
         routing: Routing,
         activation: Activation,
         activation_scale: float = 1.0,
-    ) -> Experts:
-        """As the definition's; their kernels are compiled at once."""
+    ) -> Any:
+        """Packed where the types have such a form; their kernels are compiled at once."""
+        stacks = pack_experts(matrices)
+        if stacks is not None:
+            rest = super().make_experts(without_matrices(matrices), routing, activation, activation_scale)
+            packed = PackedExperts(rest, *stacks, self.exact)
+            compile_packed(packed)
+            return packed
         made = super().make_experts(matrices, routing, activation, activation_scale)
         if serves(made):
             compile_experts(made, self.weight_dtype)
         return made
 
-    def experts(self, x: Tensor, handle: Experts, routed: Tensor | None = None) -> Tensor:
-        """From the file's own blocks."""
-        if not serves(handle):
+    def experts(self, x: Tensor, handle: Any, routed: Tensor | None = None) -> Tensor:
+        """Few rows of an expert with what lies in memory."""
+        if not isinstance(handle, PackedExperts) and not serves(handle):
             return super().experts(x, handle, routed)
         return apply_cpu_experts(x.to(torch.float32), handle, self.weight_dtype, routed)
 
@@ -224,10 +262,3 @@ def _decode_tables(layout: PassLayout, block_size: int) -> DecodeTables:
     contexts = [c - q + 1 for c, q in zip(layout.context_lens, layout.query_lens, strict=True)]
     starts = list(accumulate(layout.query_lens, initial=0))
     return DecodeTables(torch.tensor(tables), torch.tensor(starts), torch.tensor(contexts))
-
-
-def _compile_products() -> None:
-    rows = 1
-    while rows <= MOST_ROWS:
-        product_kernel(rows)
-        rows *= 2

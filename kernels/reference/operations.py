@@ -34,7 +34,7 @@ from kernels.reference.attention import AttentionPlan, attend, plan_attention
 from kernels.reference.dense_linear import DenseLinear, apply_dense, make_dense
 from kernels.reference.experts import Experts, apply_experts, make_experts
 from kernels.reference.gate import activate, gate, scaled
-from kernels.reference.weight_probe import fastest_weight_dtype
+from kernels.reference.weight_probe import FEW_AND_MANY_ROWS, fastest_weight_dtype
 
 WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _KV_CHOICES: dict[torch.dtype, tuple[KVFormat, ...]] = {
@@ -111,13 +111,15 @@ class TorchOperations:
     few_tokens: int | None = None
     verify_rows = 8
     runs_ahead = False
+    probed_rows: tuple[int, ...] = FEW_AND_MANY_ROWS
+    """Rows by which the type of products is chosen."""
 
     def __init__(self, device: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> None:
         """Raise ValueError naming an option that is not one of its choices."""
         self.device = device
         if weight_dtype not in ("auto", *WEIGHT_DTYPES):
             raise ValueError(f"weight_dtype: '{weight_dtype}' is not one of auto, {', '.join(WEIGHT_DTYPES)}")
-        self.weight_dtype = WEIGHT_DTYPES.get(weight_dtype) or fastest_weight_dtype(device)
+        self.weight_dtype = WEIGHT_DTYPES.get(weight_dtype) or fastest_weight_dtype(device, self.probed_rows)
         if kv_dtype not in ("auto", *paged_kv.KV_DTYPES):
             raise ValueError(f"kv_dtype: '{kv_dtype}' is not one of auto, {', '.join(paged_kv.KV_DTYPES)}")
         named = [one for one in paged_kv.KV_DTYPES if one == kv_dtype]
@@ -125,6 +127,7 @@ class TorchOperations:
         self.kv_format: KVFormat = self.kv_choices[0]
         self.block_size = block_size
         self.weight_format = str(self.weight_dtype).removeprefix("torch.")
+        self.weight_itemsize = self.weight_dtype.itemsize
         self.name = f"torch {str(self.weight_dtype).removeprefix('torch.')}"
         self.fallbacks: list[str] = []
         self.host_gb_s: float | None = None
@@ -211,7 +214,7 @@ class TorchOperations:
     def weight_bytes(
         self, handle: DenseLinear | GateLinear | Experts | Embedding | NormWeight | Tensor
     ) -> int:
-        """Memory held by a handle; an embedding's raw bytes belong to the mapped file."""
+        """Memory held by a handle."""
         if isinstance(handle, GateLinear):
             handle = handle.linear
         if isinstance(handle, Experts):
@@ -219,7 +222,7 @@ class TorchOperations:
         if isinstance(handle, DenseLinear):
             return handle.nbytes
         if isinstance(handle, Embedding):
-            return handle.dense.nbytes if handle.dense is not None else 0
+            return sum(held.nbytes for held in (handle.dense, handle.raw) if held is not None)
         if isinstance(handle, NormWeight):
             return handle.scaled.nbytes
         return handle.nbytes
@@ -242,7 +245,7 @@ class TorchOperations:
         else:
             assert handle.raw is not None
             rows = dequantize(handle.raw[ids].reshape(-1), handle.type, (ids.shape[0], handle.hidden))
-        return rows if norm is None else _norm(rows, norm)
+        return rows if norm is None else rms_norm(rows, norm)
 
     def add_norm(
         self,
@@ -257,12 +260,12 @@ class TorchOperations:
             if branch.activation_scale != 1.0:
                 delta = delta.to(torch.float32) / branch.activation_scale
             if branch.norm is not None:
-                delta = _norm(delta.to(torch.float32), branch.norm)
+                delta = rms_norm(delta.to(torch.float32), branch.norm)
             residual.add_(delta, alpha=branch.scale)
             if branch.sum_scale != 1.0:
                 residual.mul_(branch.sum_scale)
         x = residual if rows is None else residual[rows]
-        return x if norm is None else _norm(x, norm)
+        return x if norm is None else rms_norm(x, norm)
 
     def linear(self, x: Tensor, handle: DenseLinear) -> Tensor:
         """One product over all rows."""
@@ -273,7 +276,7 @@ class TorchOperations:
         normed, start = output.to(torch.float32), 0
         for norm in norms:
             part = normed[:, start : start + norm.scaled.shape[0]]
-            part.copy_(_norm(part, norm))
+            part.copy_(rms_norm(part, norm))
             start += part.shape[1]
         return normed
 
@@ -341,11 +344,11 @@ class TorchOperations:
         norm = attention.qk_norm
         normed = heads if attention.norms_values else rotated
         if norm is not None and not attention.norm_rotated:
-            normed.copy_(_norm(normed, norm))
+            normed.copy_(rms_norm(normed, norm))
         turned = torch.view_as_complex(rotated.unflatten(-1, (dim // 2, 2)))
         turned.mul_(prepared.rotation(attention.rotation))
         if norm is not None and attention.norm_rotated:
-            normed.copy_(_norm(normed, norm))
+            normed.copy_(rms_norm(normed, norm))
         if attention.temperature:
             heads[:, :q_heads].mul_(temperatures(attention, prepared.layout.positions))
         new = heads[:, q_heads:].transpose(0, 1)
@@ -373,7 +376,7 @@ def temperatures(attention: LayerAttention, positions: Tensor) -> Tensor:
     return (1.0 + attention.temperature * passed).to(torch.float32)[:, None, None]
 
 
-def _norm(x: Tensor, norm: NormWeight) -> Tensor:
+def rms_norm(x: Tensor, norm: NormWeight) -> Tensor:
     """RMSNorm (Zhang and Sennrich 2019): x / sqrt(|x|² + dim · eps) · sqrt(dim) · weight.
 
     LayerNorm (Ba et al. 2016) is the same of x less its mean.

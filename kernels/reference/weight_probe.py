@@ -10,7 +10,8 @@ import torch
 from kernels import machine_cache
 from kernels.reference.dense_linear import make_dense
 
-_ROWS = (1, 8, 64)
+FEW_AND_MANY_ROWS = (1, 8, 64)
+MANY_ROWS = (64, 256)
 _SHAPE = (3072, 1024)
 _ADVANTAGE = 1.25
 """bfloat16 must win by this much at every row count: it costs exactness."""
@@ -21,8 +22,8 @@ _CPU_LINES = ("model name", "flags", "CPU implementer", "CPU part", "Features")
 
 
 @cache
-def fastest_weight_dtype(device: torch.device) -> torch.dtype:
-    """float32 or bfloat16 for dense weights on a device, by a probe of about 100 ms.
+def fastest_weight_dtype(device: torch.device, rows: tuple[int, ...] = FEW_AND_MANY_ROWS) -> torch.dtype:
+    """float32 or bfloat16 for products of so many rows on a device, by a probe of about 100 ms.
 
     Processors with matrix units or AVX512-BF16 run bfloat16 1.3 to 3 times as fast; elsewhere it is
     emulated and slower than float32, which needs no probe. Where the two are close a probe falls now
@@ -32,11 +33,11 @@ def fastest_weight_dtype(device: torch.device) -> torch.dtype:
         return torch.bfloat16
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported() or _emulates_bfloat16():
         return torch.float32
-    key = _surroundings()
+    key = _surroundings(rows)
     known = _CHOICES.get(machine_cache.find(key) or b"")
     if known is not None:
         return known
-    wide, narrow = _seconds()
+    wide, narrow = _seconds(rows)
     wins = all(full >= _ADVANTAGE * half for full, half in zip(wide, narrow, strict=True))
     name = b"bfloat16" if wins else b"float32"
     machine_cache.keep(key, name)
@@ -50,9 +51,9 @@ def _emulates_bfloat16() -> bool:
     return not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
-def _surroundings() -> str:
+def _surroundings(rows: tuple[int, ...]) -> str:
     """All that a probe's result depends on, but for the moment it is made in."""
-    probe = f"weight type by {_ROWS}, {_SHAPE}, {_ADVANTAGE}"
+    probe = f"weight type by {rows}, {_SHAPE}, {_ADVANTAGE}"
     library = f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
     return "|".join([probe, library, f"{torch.get_num_threads()} threads", *_processor()])
 
@@ -67,24 +68,25 @@ def _processor() -> list[str]:
     return [platform.machine(), platform.processor(), *lines]
 
 
-def _seconds() -> tuple[list[float], list[float]]:
+def _seconds(row_counts: tuple[int, ...]) -> tuple[list[float], list[float]]:
     """Best of some rounds per row count, of float32 and of bfloat16.
 
     The two take turns, so that a busy moment is one for both.
     """
+    given = max(row_counts), _SHAPE[1]
     sides = [
-        (make_dense(torch.ones(_SHAPE, dtype=dtype), None), torch.ones(max(_ROWS), _SHAPE[1], dtype=dtype))
+        (make_dense(torch.ones(_SHAPE, dtype=dtype), None), torch.ones(given, dtype=dtype))
         for dtype in _CHOICES.values()
     ]
-    for rows in _ROWS:
+    for rows in row_counts:
         for dense, x in sides:
             dense.product(x[:rows])
-    best = [[float("inf")] * len(_ROWS) for _ in sides]
+    best = [[float("inf")] * len(row_counts) for _ in sides]
     end = time.perf_counter() + _ENOUGH_SECONDS
     for done in range(_MOST_ROUNDS):
         if done >= _LEAST_ROUNDS and time.perf_counter() >= end:
             break
-        for index, rows in enumerate(_ROWS):
+        for index, rows in enumerate(row_counts):
             for side, (dense, x) in enumerate(sides):
                 start = time.perf_counter()
                 dense.product(x[:rows])

@@ -9,7 +9,7 @@ from engine import DeviceRules, Room
 from engine.footprint.rules import Holding
 
 GPU = DeviceRules("cuda:0", "Acme 9", Holding.PLANES, 2, "bfloat16", 64, "GPU-1")
-CPU = DeviceRules("cpu", "this computer's processor", Holding.QUANTS, 4, "float32", 32)
+CPU = DeviceRules("cpu", "this computer's processor", Holding.PACKED, 4, "float32", 32)
 
 
 def give_memory(

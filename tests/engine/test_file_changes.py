@@ -12,7 +12,6 @@ from engine.engine import Engine
 from engine.gguf import source as source_module
 from engine.gguf.file import open_gguf
 from engine.gguf.source import open_source
-from kernels.reference import operations
 from tests.engine.test_engine_lifecycle import new_engine, request
 from tests.support.tiny_gguf import make_tiny
 
@@ -77,11 +76,7 @@ def test_a_file_that_is_removed_while_it_is_loaded_is_loaded(engine, file):
     model.unload()
 
 
-@pytest.mark.parametrize("dense_embedding", [True, False])
-def test_a_loaded_model_needs_its_file_no_more(engine, file, dense_embedding, monkeypatch):
-    if not dense_embedding:
-        monkeypatch.setattr(operations, "DENSE_EMBEDDING_BYTES", 0)
-        monkeypatch.setattr("kernels.cpu.operations.DENSE_EMBEDDING_BYTES", 0)
+def test_a_loaded_model_needs_its_file_no_more(engine, file):
     model = engine.load(file)
     wanted = model.submit(request(tokens=8)).result(60)
     empty(file)

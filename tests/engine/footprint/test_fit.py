@@ -18,7 +18,7 @@ from engine.footprint.scratch import longest_pass, scratch_bytes
 from engine.footprint.shape import Experts, Footprint, KVLayers, Linear, Matrix
 from kernels.quant.formats import GGMLType
 
-CPU = DeviceRules("cpu", "CPU", Holding.QUANTS, 4, "float32", 32)
+CPU = DeviceRules("cpu", "CPU", Holding.PACKED, 4, "float32", 32)
 GPU = DeviceRules("cuda:0", "GPU", Holding.PLANES, 2, "float16", 64)
 GB = 10**9
 
@@ -112,11 +112,18 @@ def test_the_largest_quantisation_that_fits_is_named():
     assert advice(model(), GPU, whole // 8) == {}
 
 
-def test_on_a_cpu_a_smaller_quantisation_helps_experts_alone():
-    assert list(advice(model(), CPU, 4 * GB, context=512)) == [AdviceKind.WEIGHT_TYPE]
+def test_where_torch_computes_a_smaller_quantisation_helps_experts_alone():
+    torch = replace(CPU, holding=Holding.DENSE)
+    assert list(advice(model(), torch, 4 * GB, context=512)) == [AdviceKind.WEIGHT_TYPE]
     one = Experts(64, (Matrix(GGMLType.Q8_0, 2048),), Matrix(GGMLType.Q8_0, 1024), 1024, 1024, 8)
-    found = advice(model(experts=((one, 32),)), CPU, 12 * GB, context=512)
+    found = advice(model(experts=((one, 32),)), torch, 10 * GB, context=512)
     assert AdviceKind.QUANTISATION in found
+
+
+def test_on_a_cpu_a_smaller_quantisation_helps():
+    whole = weight_bytes(model(), CPU)
+    found = advice(model(), CPU, int(whole * 0.85) + LOAD_MARGIN, context=512)
+    assert found[AdviceKind.QUANTISATION].value == "Q6_K"
 
 
 def test_an_engine_and_its_options_tell_the_same_rules():
@@ -124,7 +131,7 @@ def test_an_engine_and_its_options_tell_the_same_rules():
         assert engine.rules == device_rules(EngineOptions("cpu", weight_dtype="float32"))
     choices = ("float32", "float16", "q8_0")
     assert engine.rules == DeviceRules(
-        "cpu", engine.rules.title, Holding.QUANTS, 4, "float32", 32, kv_choices=choices
+        "cpu", engine.rules.title, Holding.PACKED, 4, "float32", 32, kv_choices=choices
     )
 
 

@@ -14,7 +14,7 @@ from kernels.quant.formats import GGMLType
 from tests.support.tiny_gguf import make_tiny
 
 GPU = DeviceRules("cuda:0", "GPU", Holding.PLANES, 2, "float16", 64, kv_choices=("float16", "q8_0"))
-CPU = DeviceRules("cpu", "CPU", Holding.QUANTS, 4, "float32", 32, kv_choices=("float32", "float16", "q8_0"))
+CPU = DeviceRules("cpu", "CPU", Holding.PACKED, 4, "float32", 32, kv_choices=("float32", "float16", "q8_0"))
 PLENTY = 1 << 50
 
 

@@ -10,7 +10,7 @@ from engine.footprint.rules import DeviceRules, Holding, linear_bytes, weight_by
 from tests.support.tiny_gguf import make_tiny
 
 GPU = DeviceRules("cuda:0", "Acme 9", Holding.PLANES, 2, "bfloat16", 64, "GPU-1")
-CPU = DeviceRules("cpu", "a processor", Holding.QUANTS, 4, "float32", 32)
+CPU = DeviceRules("cpu", "a processor", Holding.PACKED, 4, "float32", 32)
 DENSE = Outline("Q8_0", 4, 256, 4, 2, 64, 2048, 4096, ffn=512)
 SPARSE = replace(DENSE, experts=8, experts_used=2, expert_ffn=256, ffn=0)
 

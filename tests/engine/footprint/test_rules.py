@@ -15,11 +15,10 @@ from engine.model.families import FAMILIES as ARCHITECTURES
 from engine.model.tensors import check_tensors
 from engine.model.weights import load_weights
 from engine.runner.model_kv import pool_bytes, window_sizes
-from kernels.cpu.block_readers import READERS
 from kernels.cpu.compiler import LANES
 from kernels.cpu.expert_rows import ROW_TYPES
 from kernels.cpu.operations import CPUOperations
-from kernels.cpu.quant_weights import TILE
+from kernels.cpu.packed_form import FORMS, packed_bytes
 from kernels.kv.pages import block_nbytes
 from kernels.linear.linear import KEPT
 from kernels.planes import layout
@@ -37,10 +36,10 @@ FAMILIES = [
     golden for golden in all_families() if golden.architecture in ARCHITECTURES and golden.name not in REFUSED
 ]
 QUANTS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K")
-QUANTS += ("Q6_K", "Q4_K_M", "Q5_K_M", "IQ4_NL", "IQ4_XS", "MXFP4")
+QUANTS += ("Q6_K", "Q4_K_M", "Q5_K_M", "IQ4_NL", "IQ4_XS", "MXFP4", "IQ2_XS")
 DEVICES = {
-    "cpu": (CPUOperations(CPU, "float32", "float32", 32), Holding.QUANTS, 4),
-    "cpu, narrow": (CPUOperations(CPU, "bfloat16", "bfloat16", 32), Holding.QUANTS, 2),
+    "cpu": (CPUOperations(CPU, "float32", "float32", 32), Holding.PACKED, 4),
+    "cpu, narrow": (CPUOperations(CPU, "bfloat16", "bfloat16", 32), Holding.PACKED, 2),
     "torch": (TorchOperations(CPU, "float32", "float16", 32), Holding.DENSE, 4),
     "gpu": (TritonOperations(CPU, "auto"), Holding.PLANES, 2),
 }
@@ -88,9 +87,11 @@ def test_the_tables_are_the_kernels():
         assert matrix.nbytes == module.TILE_ROWS * module.PLANE_BYTES[kind]
     assert (layout.ROWS, layout.COLUMNS) == (module.TILE_ROWS, module.TILE_COLUMNS)
     assert {kind: dtype.itemsize for kind, dtype in KEPT.items()} == module.KEPT_BYTES
-    assert {kind: reader.group for kind, reader in READERS.items()} == module.QUANT_GROUP
+    assert {kind: packed_bytes(kind, (1, 256)) for kind in FORMS} == {
+        kind: module.PACKED_ROWS * nbytes for kind, nbytes in module.PACKED_BYTES.items()
+    }
+    assert (LANES, operations.DENSE_EMBEDDING_BYTES) == (module.PACKED_ROWS, module.DENSE_EMBEDDING_BYTES)
     assert (ROW_TYPES, LANES) == (module.EXPERT_TYPES, module.KERNEL_COLUMNS)
-    assert (TILE, operations.DENSE_EMBEDDING_BYTES) == (module.QUANT_ROWS, module.DENSE_EMBEDDING_BYTES)
 
 
 @pytest.mark.parametrize("head_dim", [96, 100])
@@ -103,7 +104,7 @@ def test_kv_of_a_gpu(kv_format, head_dim):
 @pytest.mark.parametrize("head_dim", [96, 100])
 @pytest.mark.parametrize("kv_format", module.KV_BYTES)
 def test_kv_of_a_cpu(kv_format, head_dim):
-    rules = DeviceRules("cpu", "", Holding.QUANTS, 4, kv_format, 32)
+    rules = DeviceRules("cpu", "", Holding.PACKED, 4, kv_format, 32)
     ops = CPUOperations(CPU, "float32", kv_format, 32)
     held = ops.make_kv(3, 5, 2, head_dim)
     pieces = sum(piece.nbytes for piece in ops.block_pieces(held, 2))
@@ -125,8 +126,8 @@ def test_layers_of_a_window_keep_no_more_than_it():
     assert kv_bytes(alone, rules, 3200) == 300 * block
 
 
-def test_a_large_embedding_stays_as_in_the_file_on_a_cpu():
-    rules = DeviceRules("cpu", "", Holding.QUANTS, 4, "float32", 32)
+def test_a_large_embedding_stays_as_in_the_file_where_torch_computes():
+    rules = DeviceRules("cpu", "", Holding.DENSE, 4, "float32", 32)
     for rows, expected in ((1 << 14, 4 << 24), (1 << 15, (1 << 25) * 34 // 32)):
         embedding = Linear((Matrix(GGMLType.Q8_0, rows),), 1 << 10)
         assert weight_bytes(Footprint((), (), embedding, False, 0, (), 1), rules) == expected

@@ -16,7 +16,7 @@ from kernels.cpu.operations import CPULinear, CPUOperations
 from kernels.quant.formats import GGMLType
 from tests.support.tiny_gguf import make_tiny
 
-CPU = DeviceRules("cpu", "", Holding.QUANTS, 4, "bfloat16", 32)
+CPU = DeviceRules("cpu", "", Holding.PACKED, 4, "bfloat16", 32)
 GPU = replace(CPU, holding=Holding.PLANES, kv_format="float16")
 TORCH = replace(CPU, holding=Holding.DENSE)
 

@@ -9,6 +9,7 @@ pytest.importorskip("llvmlite")
 
 from kernels.contract import ExpertMatrices, QuantizedMatrix, Routing
 from kernels.cpu import experts as cpu_experts
+from kernels.cpu import packed_values
 from kernels.cpu.operations import CPUOperations
 from kernels.quant.formats import GGMLType
 from kernels.reference.operations import TorchOperations
@@ -95,10 +96,23 @@ def test_experts_of_many_rows_are_multiplied_slice_by_slice(
     name: str, dtype: str, limit: float, monkeypatch: pytest.MonkeyPatch
 ):
     refuse(monkeypatch, "_by_rows")
+    refuse(monkeypatch, "few_rows")
     monkeypatch.setattr(cpu_experts, "_MOST_ROWS", {torch.float32: 0, torch.bfloat16: 0})
     monkeypatch.setattr(cpu_experts, "_SLICE_VALUES", 100 * HIDDEN)
+    monkeypatch.setattr(packed_values, "SLICE_BYTES", 100 * HIDDEN)
     for matrices in (biased(layer(name)), layer(name, "Q6_K")):
         assert relative(*both(matrices, "silu", 30, dtype)) < limit
+
+
+def test_rounded_activations_of_experts_lose_little():
+    """Both products have them."""
+    x, routing = torch.randn(3, HIDDEN), Routing(2, "softmax", True, 1.5)
+    matrices = biased(layer("Q4_K", "Q4_K", "Q6_K"))
+    ours, exact = (
+        ops.experts(x, ops.make_experts(matrices, routing, "silu"))
+        for ops in (CPUOperations(CPU, name, "float32", 32) for name in ("bfloat16", "float32"))
+    )
+    assert 0 < relative(ours, exact) < 1e-4
 
 
 def test_a_token_does_not_depend_on_the_others():

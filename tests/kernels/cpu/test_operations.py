@@ -9,19 +9,21 @@ import torch.nn.functional as F
 
 pytest.importorskip("llvmlite")
 
-from gguf import GGMLQuantizationType, quants
-
 from app.models.builtin import builtin_model_path
 from kernels.contract import Branch, LayerAttention, PassLayout, QuantizedMatrix, Rotation
+from kernels.cpu import activations, operations, packed_values, products
 from kernels.cpu.block_readers import READERS
+from kernels.cpu.compiler import wide_registers
+from kernels.cpu.dots import Dots, host_dots, usable_dots
 from kernels.cpu.operations import CPUOperations
-from kernels.cpu.quant_linear import apply_quant_linear
-from kernels.cpu.quant_weights import make_quant_linear
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
+from kernels.reference import operations as reference_operations
+from kernels.reference.gate import gate
 from kernels.reference.operations import TorchOperations
 from kernels.reference.paged_kv import LayerKV
 from kernels.select import operations_for
+from tests.kernels.quant_cases import plausible_bytes
 from tests.support.passes import Passes, load_decoder
 
 CPU = torch.device("cpu")
@@ -56,27 +58,96 @@ def relative(ours: torch.Tensor, expected: torch.Tensor) -> float:
     return float((ours.double() - expected.double()).norm() / expected.double().norm())
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 11])
-@pytest.mark.parametrize("name", AFFINE)
-def test_quantised_product_equals_plain(name: str, rows: int):
+EXACT, ROUNDED = 2e-6, 3e-4
+"""Errors of products with float32 activations, and with those of 15 bits."""
+
+
+SOME_ROWS = [(name, 1) for name in AFFINE] + [("Q4_K", rows) for rows in (2, 3, 7, 8, 11, 70)]
+
+
+@pytest.mark.parametrize("weight_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("name", "rows"), SOME_ROWS)
+def test_a_packed_product_equals_plain(name: str, rows: int, weight_dtype: str):
+    """Beside another type; a few columns of x outweigh the rest, as they do in models."""
     parts = [matrix(GGMLType[name], 96, 512, order=True), matrix(GGMLType.Q5_K, 32, 512, seed=1)]
-    bias = torch.randn(128)
-    made = make_quant_linear(parts, bias, gated=False)
-    assert made is not None
-    x = torch.randn(rows, 512)
+    bias, ops = torch.randn(128), CPUOperations(CPU, weight_dtype, "float32", 32)
+    ops._packed_rows = rows
+    x = torch.randn(rows, 512) * torch.rand(512).mul(5).exp()
     expected = F.linear(x.double(), plain(parts).double(), bias.double())
-    assert relative(apply_quant_linear(x, made), expected) < 2e-6
+    limit = EXACT if weight_dtype == "float32" else ROUNDED
+    assert relative(ops.linear(x, ops.make_linear(parts, bias)), expected) < limit
 
 
-@pytest.mark.parametrize("rows", [1, 4, 6])
-def test_quantised_gate_equals_plain(rows: int):
-    parts = [matrix(GGMLType.Q4_K, 64, 256), matrix(GGMLType.Q6_K, 64, 256, seed=1)]
-    bias = torch.cat([torch.linspace(-120, 120, 64), torch.randn(64)])
-    made = make_quant_linear(parts, bias, gated=True)
-    assert made is not None
-    x = torch.randn(rows, 256)
-    gate, up = F.linear(x.double(), plain(parts).double(), bias.double()).chunk(2, dim=1)
-    assert relative(apply_quant_linear(x, made), F.silu(gate) * up) < 2e-6
+@pytest.mark.parametrize(("activation", "rows", "types"), [
+    *((activation, 6, ("Q4_K", "Q4_K")) for activation in ("silu", "gelu", "swiglu_oai", "relu2")),
+    ("silu", 1, ("Q4_K", "Q4_K")), ("silu", 40, ("Q4_K", "Q4_K")), ("gelu", 6, ("Q4_K", "Q6_K")),
+])  # fmt: skip
+def test_a_packed_gate_equals_plain(activation: str, rows: int, types: tuple[str, str]):
+    """Part of the product where gate and up are of one type."""
+    parts = [matrix(GGMLType[name], 64, 256, seed=seed) for seed, name in enumerate(types)]
+    bias, x = torch.cat([torch.linspace(-120, 120, 64), torch.randn(64)]), torch.randn(rows, 256)
+    ops = CPUOperations(CPU, "float32", "float32", 32)
+    product = F.linear(x.double(), plain(parts).double(), bias.double())
+    got = ops.gated_linear(x, ops.make_gate(parts, bias, activation))
+    assert relative(got, gate(product, activation)) < EXACT
+
+
+def matrix_of_any(name: str, rows: int) -> QuantizedMatrix:
+    raw = plausible_bytes(GGMLType[name], (rows, 256), "cpu")
+    if name == "F16":
+        raw = torch.randn(rows, 256).half().view(torch.uint8).flatten()
+    if name == "IQ2_XS":
+        raw.view(-1, 74)[:, :2] = torch.tensor([0.01]).half().view(torch.uint8)
+    return QuantizedMatrix(raw, GGMLType[name], (rows, 256))
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("sizes", [(48, 16, 64), (5, 33, 20)])
+def test_matrices_of_any_rows_are_stacked(sizes: tuple[int, ...], rows: int):
+    """Of one type, of several and of one that has no packed form; biases go with their rows."""
+    ops = CPUOperations(CPU, "float32", "float32", 32)
+    x, bias = torch.randn(rows, 256), torch.randn(sum(sizes))
+    for types in (("Q8_0", "Q8_0", "Q8_0"), ("Q4_K", "F16", "Q4_K"), ("IQ2_XS", "Q5_0", "IQ2_XS")):
+        parts = [matrix_of_any(name, size) for name, size in zip(types, sizes, strict=True)]
+        got = ops.linear(x, ops.make_linear(parts, bias))
+        assert got.is_contiguous()
+        assert relative(got, F.linear(x.double(), plain(parts).double(), bias.double())) < EXACT
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_activations_that_are_not_finite_are_not_hidden(value: float):
+    """Neither are other rows touched."""
+    ops = CPUOperations(CPU, "bfloat16", "bfloat16", 32)
+    handle = ops.make_linear([matrix(GGMLType.Q4_K, 32, 256)], None)
+    x = torch.randn(3, 256)
+    expected = ops.linear(x, handle)
+    x[1, 40] = value
+    got = ops.linear(x, handle)
+    assert not got[1].isfinite().any() and torch.equal(got[::2], expected[::2])
+
+
+def test_activations_without_size_give_nothing():
+    ops = CPUOperations(CPU, "bfloat16", "bfloat16", 32)
+    handle = ops.make_linear([matrix(GGMLType.Q4_1, 32, 256)], None)
+    x = torch.zeros(2, 256)
+    x[1] = 1e-38
+    assert ops.linear(x, handle).abs().max() < 1e-30
+
+
+@pytest.mark.parametrize("dots", Dots)
+def test_every_way_to_multiply_gives_the_same(dots: Dots, monkeypatch):
+    """Sums of whole numbers are exact: of those that this processor has."""
+    if dots not in usable_dots():
+        pytest.skip("not on this processor")
+    ops, x = CPUOperations(CPU, "bfloat16", "bfloat16", 32), torch.randn(5, 256) * 3
+    results = []
+    for one in (host_dots(), dots):
+        for module in (products, activations, packed_values):
+            monkeypatch.setattr(module, "host_dots", lambda one=one: one)
+        parts = [matrix(GGMLType[name], 32, 256) for name in ("Q8_0", "Q6_K", "IQ4_XS", "MXFP4")]
+        results.append([ops.linear(x, ops.make_linear([part], None)) for part in parts])
+    for ours, theirs in zip(*results, strict=True):
+        assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize("rows", [1, 40])
@@ -110,23 +181,27 @@ def test_short_prompts_attend_in_bfloat16_between_quantised_products():
     assert relative(ours, definition) < 0.05
 
 
-def test_a_row_does_not_depend_on_the_others():
-    made = make_quant_linear([matrix(GGMLType.Q5_K, 64, 256)], None, gated=False)
-    assert made is not None
+def test_many_rows_go_to_torch_where_it_is_faster(monkeypatch):
+    """Never where it would multiply in float32 by its own choice."""
+    part, x = matrix(GGMLType.Q4_K, 32, 256), torch.randn(100, 256)
+    asked = []
+    monkeypatch.setattr(operations, "many_rows", lambda x, *_: asked.append(len(x)))
+    monkeypatch.setattr(reference_operations, "fastest_weight_dtype", lambda *_: torch.float32)
+    for dtype in ("auto", "float32", "bfloat16"):
+        ops = CPUOperations(CPU, dtype, "float32", 32)
+        handle = ops.make_linear([part], None)
+        for rows in (1, ops.few_tokens, 100):
+            ops.linear(x[:rows], handle)
+    assert asked == ([100, 100] if wide_registers() else [100] * 3)
+
+
+@pytest.mark.parametrize("weight_dtype", ["float32", "bfloat16"])
+def test_a_row_does_not_depend_on_the_others(weight_dtype: str):
+    ops = CPUOperations(CPU, weight_dtype, "float32", 32)
+    handle = ops.make_linear([matrix(GGMLType.Q5_K, 64, 256)], None)
     x = torch.randn(8, 256)
-    together = apply_quant_linear(x, made)
-    assert all(torch.equal(apply_quant_linear(x[i : i + 1], made)[0], together[i]) for i in range(8))
-
-
-def test_types_and_shapes_that_do_not_fit_stay_dense():
-    assert make_quant_linear([matrix(GGMLType.Q8_0, 48, 64)], None, gated=False) is None
-    raw = torch.randint(0, 256, (32 * 64 // 64 * 36,), dtype=torch.uint8)
-    assert make_quant_linear([QuantizedMatrix(raw, GGMLType.NVFP4, (32, 64))], None, gated=False) is None
-    values = torch.from_numpy(quants.quantize(np.ones((32, 64), np.float32), GGMLQuantizationType.F16))
-    half = QuantizedMatrix(values.view(torch.uint8).reshape(-1), GGMLType.F16, (32, 64))
-    assert make_quant_linear([half], None, gated=False) is None
-    ops = CPUOperations(CPU, "float32", "float32", 32)
-    assert relative(ops.linear(torch.eye(64), ops.make_linear([half], None)), torch.ones(64, 32)) == 0
+    together = ops.linear(x, handle)
+    assert all(torch.equal(ops.linear(x[i : i + 1], handle)[0], together[i]) for i in range(8))
 
 
 @pytest.mark.parametrize("rows", [1, 5, 40])
@@ -309,12 +384,7 @@ def test_attention_of_every_kind_equals_definition(kind: str, dim: int, heads: t
 
 def test_a_machine_without_a_compiler_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "kernels.cpu.compiler", None)
-    for name in (
-        "kernels.cpu.operations",
-        "kernels.cpu.quant_weights",
-        "kernels.cpu.quant_linear",
-        "kernels.cpu.decode",
-    ):
+    for name in [name for name in sys.modules if name.startswith("kernels.cpu.") and "compiler" not in name]:
         monkeypatch.delitem(sys.modules, name)
     ops = operations_for("cpu", "float32", "float32")
     assert type(ops).__name__ == "TorchOperations" and ops.name == "torch float32"

@@ -19,7 +19,7 @@ class Probe:
         self.count = 0
         self.advantage = 2.0
 
-    def seconds(self):
+    def seconds(self, _rows):
         self.count += 1
         return [1.0, 1.0], [1.0 / self.advantage] * 2
 
@@ -103,8 +103,15 @@ def test_a_damaged_entry_is_measured_again(kept, probe):
 
 
 def test_an_entry_that_names_no_known_type_is_measured_again(kept, probe):
-    machine_cache.keep(weight_probe._surroundings(), b"float8")
+    machine_cache.keep(weight_probe._surroundings(weight_probe.FEW_AND_MANY_ROWS), b"float8")
     assert fastest() is torch.bfloat16 and probe.count == 1
+
+
+def test_what_is_fast_for_many_rows_is_measured_apart(kept, probe):
+    assert fastest() is torch.bfloat16
+    probe.advantage = 1.0
+    many = weight_probe.fastest_weight_dtype.__wrapped__(CPU, weight_probe.MANY_ROWS)
+    assert many is torch.float32 and probe.count == 2
 
 
 def test_a_folder_that_cannot_be_written_still_measures(kept, probe, monkeypatch):
@@ -113,6 +120,6 @@ def test_a_folder_that_cannot_be_written_still_measures(kept, probe, monkeypatch
 
 
 def test_a_probe_times_both_types_at_every_row_count():
-    wide, narrow = weight_probe._seconds()
-    assert len(wide) == len(narrow) == len(weight_probe._ROWS)
+    wide, narrow = weight_probe._seconds((1, 64, 20))
+    assert len(wide) == len(narrow) == 3
     assert all(0 < seconds < 10 for seconds in (*wide, *narrow))

@@ -1,0 +1,69 @@
+"""Kernels compile for processors that this one is not."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+pytest.importorskip("llvmlite")
+
+from llvmlite import binding, ir
+
+from kernels.cpu.activations import activation_kernel
+from kernels.cpu.compiler import machine_code
+from kernels.cpu.decode import attention_kernel
+from kernels.cpu.dots import Dots
+from kernels.cpu.expert_products import down_packed_kernel
+from kernels.cpu.packed import pack_kernel
+from kernels.cpu.packed_form import FORMS
+from kernels.cpu.packed_values import rows_kernel, values_kernel
+from kernels.cpu.products import ProductKind, product_kernel
+from kernels.quant.formats import GGMLType
+
+PROCESSORS = {
+    "aarch64-unknown-linux-gnu": ("neoverse-n1", "", Dots.PLAIN),
+    "x86_64-unknown-linux-gnu": ("haswell", "", Dots.WORDS_256),
+}
+MACHINES = {"aarch64-unknown-linux-gnu": 183, "x86_64-unknown-linux-gnu": 62}
+"""As ELF files number them."""
+
+
+def written(kernel: Callable[..., object], *arguments: object) -> ir.Module:
+    """The module behind what is compiled at its first call."""
+    return kernel.__wrapped__.__wrapped__(*arguments)
+
+
+@pytest.fixture(params=PROCESSORS)
+def compile_for(request: pytest.FixtureRequest):
+    """(the ways to multiply there, what compiles a module for it)."""
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    cpu, features, dots = PROCESSORS[request.param]
+    machine = binding.Target.from_triple(request.param).create_target_machine(
+        cpu=cpu, features=features, opt=3
+    )
+
+    def check(module: ir.Module) -> None:
+        module.triple = request.param
+        code = machine_code(module, machine)
+        assert code[:4] == b"\x7fELF" and int.from_bytes(code[18:20], "little") == MACHINES[request.param]
+
+    return dots, check
+
+
+@pytest.mark.parametrize("type", FORMS, ids=lambda type: type.name)
+def test_packed_weights(compile_for, type: GGMLType):
+    dots, check = compile_for
+    check(written(pack_kernel, type))
+    check(written(product_kernel, ProductKind(type, None, "whole", dots), 1))
+
+
+def test_all_else(compile_for):
+    dots, check = compile_for
+    kind = ProductKind(GGMLType.Q4_K, "silu", "float", dots)
+    check(written(product_kernel, kind, 2))
+    check(written(down_packed_kernel, ProductKind(GGMLType.Q6_K, None, "whole", dots)))
+    check(written(activation_kernel, dots))
+    check(written(values_kernel, GGMLType.IQ4_XS, torch.bfloat16, dots))
+    check(written(rows_kernel, GGMLType.Q5_K, dots))
+    check(written(attention_kernel, 64, torch.float16))
