@@ -17,6 +17,7 @@ from app.screens.chat.cost_hint import CostHint
 from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.kept_chats import KeptChats
 from app.screens.chat.model_actions import ModelActions
+from app.screens.chat.writing_actions import WritingActions
 from app.screens.context import AppContext
 from app.settings import actions
 from app.widgets.composer import Composer
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _DRAFT_SECONDS = 0.8
 
 
-class ChatScreen(KeptChats, AnswerActions, ModelActions):
+class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
     """Owns the tabs. Sessions report here; nobody else touches the widgets."""
 
     BINDINGS: ClassVar = [*bindings()]
@@ -53,6 +54,7 @@ class ChatScreen(KeptChats, AnswerActions, ModelActions):
             yield LivePanel(actions.label_of("engine_view", settings.keys), id="panel")
         yield NoticeBar(id="notices")
         yield self.composer
+        yield self.composer.completions
         yield StatusLine(actions.hints(settings.keys), id="status")
 
     def on_mount(self) -> None:
@@ -133,6 +135,7 @@ class ChatScreen(KeptChats, AnswerActions, ModelActions):
 
     @on(TextArea.Changed, "#composer")
     def _on_typed(self) -> None:
+        self.completer.refresh()
         self._cost.count_soon()
         if self._draft_timer is None:
             self._draft_timer = self.set_timer(_DRAFT_SECONDS, self._on_draft_due)

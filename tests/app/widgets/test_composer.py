@@ -213,7 +213,7 @@ async def test_action_keys_reach_the_screen_though_the_composer_has_the_focus(ma
         assert screen.query_one("#panel").display is not shown
         await pilot.press("ctrl+t")
         assert len(screen.tabs.sessions) == 2
-        await pilot.press("ctrl+w")
+        await pilot.press("alt+w")
         await wait_until(pilot, lambda: len(screen.tabs.sessions) == 1)
         await pilot.press("f1")
         await wait_until(pilot, lambda: type(app.screen).__name__ == "HelpScreen")
