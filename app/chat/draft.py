@@ -12,7 +12,8 @@ from app.writing.commands import as_message, as_written
 _FOLD_LINES, _FOLD_CHARACTERS = 30, 3_000
 _MOST_SHOWN = 50_000
 """Characters that are shown as they are when they come back: more hold up every key that is pressed."""
-_CHIP = re.compile(r"\[(?:pasted|file|folder|chat) #(\d+)\b[^\[\]\n]*\]")
+_CHIP = re.compile(r"\[(pasted|file|folder|chat) #(\d+)\b[^\[\]\n]*\]")
+_REST_OF_LINE = re.compile(r"[^\S\n]*\S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,16 @@ class Draft:
     @property
     def expanded(self) -> str:
         """The whole message, chips replaced by what they stand for."""
-        return _CHIP.sub(lambda match: self.chips.get(int(match[1]), match[0]), self.text)
+        return _CHIP.sub(self._opened, self.text)
+
+    def _opened(self, match: re.Match[str]) -> str:
+        """What a chip stands for; the fences of what is attached are on lines of their own."""
+        text = self.chips.get(int(match[2]))
+        if text is None or match[1] == "pasted":
+            return match[0] if text is None else text
+        in_line = match.start() and self.text[match.start() - 1] != "\n"
+        goes_on = _REST_OF_LINE.match(self.text, match.end()) is not None
+        return ("\n\n" if in_line else "") + text + ("\n\n" if goes_on else "")
 
     @property
     def message(self) -> str:
@@ -59,8 +69,8 @@ class Draft:
     def places(self) -> Iterator[tuple[int, int, str]]:
         """Begin, end and text of every chip, in order."""
         for match in _CHIP.finditer(self.text):
-            if int(match[1]) in self.chips:
-                yield match.start(), match.end(), self.chips[int(match[1])]
+            if int(match[2]) in self.chips:
+                yield match.start(), match.end(), self._opened(match)
 
     def after(self, text: str) -> "Draft":
         """Return it with a text in front that could not be sent."""

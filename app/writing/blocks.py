@@ -72,7 +72,7 @@ def _single_blocks(text: str) -> Iterator[Block]:
 
 
 def _closing(text: str, fence: str, at: int) -> int:
-    found = re.compile(rf"^{fence}$", re.MULTILINE).search(text, at + 1)
+    found = re.compile(rf"^{fence}(?=[ \t]*$)", re.MULTILINE).search(text, at + 1)
     return found.end() if found else -1
 
 

@@ -53,7 +53,9 @@ def matching(letters: str, commands: Sequence[Command]) -> list[Command]:
     if not wanted:
         return list(commands)
     scored = [(_score(wanted, command), command) for command in commands]
-    return [command for score, command in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
+    # Of names that begin alike the shortest first: it can be written whole.
+    scored.sort(key=lambda pair: (-pair[0], len(pair[1].name)))
+    return [command for score, command in scored if score > 0]
 
 
 def as_message(text: str) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from app.screens.chat.tabs import Tabs
@@ -61,16 +62,15 @@ class Completer:
             self._menu.hide()
         elif letters is not None:
             if self._offered != "/":
-                composer.run_worker(self._read_prompts(), group="prompts", exit_on_error=False)
+                composer.run_worker(self._read_prompts, group="prompts", exit_on_error=False)
             self._offered = "/"
-            self._show([self._row(command) for command in matching(letters, self.commands)], _COMMAND_HINT)
+            self._offer_commands(letters)
         else:
             if self._menu.chosen is not None and self._offered != "@":
                 self._menu.hide()
             self._offered = "@"
-            composer.run_worker(
-                self._offer_mentions(written or ""), group="mentions", exclusive=True, exit_on_error=False
-            )
+            offer = partial(self._offer_mentions, written or "")
+            composer.run_worker(offer, group="mentions", exclusive=True, exit_on_error=False)
 
     async def _read_prompts(self) -> None:
         """Read the library anew, and say what is wrong with it once."""
@@ -84,7 +84,10 @@ class Completer:
         self._problems = problems
         letters = begun(self._composer.before_cursor)
         if letters is not None:
-            self._show([self._row(command) for command in matching(letters, self.commands)], _COMMAND_HINT)
+            self._offer_commands(letters)
+
+    def _offer_commands(self, letters: str) -> None:
+        self._show([self._row(command) for command in matching(letters, self.commands)], _COMMAND_HINT)
 
     def _row(self, command: Command) -> Completion:
         if command.prompt is not None:

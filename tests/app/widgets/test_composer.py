@@ -5,6 +5,8 @@ from textual import events
 from app.chat.draft import Draft
 from tests.app.driving import ready, say, wait_until
 
+NOTHING_TO_OPEN = "There is no chip in the message to open, and nothing selected to fold."
+
 
 async def test_newline_keys_and_a_trailing_backslash(make_app, engine):
     app = make_app()
@@ -183,7 +185,7 @@ async def test_a_chip_opens_the_one_at_the_cursor_first(make_app, engine):
         screen = await ready(pilot)
         composer = screen.composer
         await pilot.press("ctrl+g")
-        assert [n.message for n in app._notifications] == ["There is no paste in the message to open."]
+        assert [n.message for n in app._notifications] == [NOTHING_TO_OPEN]
         composer.paste(LONG)
         composer.insert(" and ")
         composer.paste("y" * 4000)

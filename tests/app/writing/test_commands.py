@@ -16,7 +16,13 @@ def test_every_action_and_prompt_is_a_command():
 
 @pytest.mark.parametrize(
     ("letters", "first"),
-    [("sum", "summarize"), ("newt", "new_tab"), ("new-t", "new_tab"), ("theme", "choose_theme")],
+    [
+        ("sum", "summarize"),
+        ("newt", "new_tab"),
+        ("new-t", "new_tab"),
+        ("theme", "choose_theme"),
+        ("edit", "edit"),
+    ],
 )
 def test_a_few_letters_find_it(letters, first):
     assert matching(letters, COMMANDS)[0].name == first

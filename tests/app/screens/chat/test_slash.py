@@ -135,7 +135,9 @@ async def test_a_file_that_is_no_prompt_is_named_once(make_app, home):
         screen = await ready(pilot)
         for _ in range(2):
             await begin(pilot, "/")
-            await wait_until(pilot, lambda: any("/help is a command of the app" in text for text in toasts(app)))
+            await wait_until(
+                pilot, lambda: any("/help is a command of the app" in text for text in toasts(app))
+            )
             screen.composer.put("")
             await wait_until(pilot, lambda: not screen.composer.completions.chosen)
         assert len(toasts(app)) == 1
