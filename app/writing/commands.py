@@ -12,6 +12,8 @@ ACTION_NAMES = frozenset(action.id for action in ACTIONS)
 _CALL = re.compile(r"/([\w-]+)(?:\s+(.*))?\s*", re.DOTALL)
 _SLASHED = re.compile(r"/+[\w-]+(?:\s|\Z)")
 _BEGUN = re.compile(r"/([\w-]*)")
+_LEAST_IN_HELP = 3
+"""Fewer letters are in every sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,9 @@ def as_written(message: str) -> str:
 
 def _score(wanted: str, command: Command) -> float:
     by_name = fit_score(wanted, _plain(command.name))
-    return 2 * by_name if by_name else fit_score(wanted, f"{command.title} {command.help}")
+    if by_name or len(wanted) < _LEAST_IN_HELP:
+        return 2 * by_name
+    return fit_score(wanted, f"{command.title} {command.help}")
 
 
 def _plain(name: str) -> str:

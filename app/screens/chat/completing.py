@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from app.screens.chat.tabs import Tabs
 from app.screens.context import AppContext
 from app.settings.actions import label_of
 from app.settings.fuzzy import fit_score
@@ -32,22 +31,16 @@ class ChatMention:
 class Completer:
     """Keeps the list up to date; folders, prompts and the history are read on another thread."""
 
-    def __init__(
-        self, composer: Composer, context: AppContext, tabs: Tabs, warn: Callable[[str], None]
-    ) -> None:
-        self._composer, self._context, self._tabs, self._warn = composer, context, tabs, warn
+    def __init__(self, composer: Composer, context: AppContext, warn: Callable[[str], None]) -> None:
+        self._composer, self._context, self._warn = composer, context, warn
         self._menu = composer.completions
         self.commands: Sequence[Command] = all_commands(())
         self._problems: list[str] = []
-        self._start = Path.cwd()
+        self._start = _here()
+        """The folder that relative paths begin at."""
         self._offered = ""
         """The beginning of what was offered last: prompts are read again when a / is typed anew."""
         composer.complete = self.refresh
-
-    @property
-    def start(self) -> Path:
-        """The folder that relative paths begin at."""
-        return self._start
 
     def refresh(self) -> None:
         """Offer what fits the text now."""
@@ -128,6 +121,14 @@ class Completer:
         composer = self._composer
         above = composer.screen.size.height - composer.region.y
         self._menu.show(rows, composer.state, hint, above)
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except OSError:
+        # The folder was deleted meanwhile.
+        return Path.home()
 
 
 def _entry_row(entry: Entry) -> Completion:

@@ -30,7 +30,7 @@ class WritingActions(ChatBase):
 
     def __init__(self, context: AppContext, report: Callable[[ChatSession, SessionEvent], None]) -> None:
         super().__init__(context, report)
-        self.completer = Completer(self.composer, context, self.tabs, partial(self.say, severity="warning"))
+        self.completer = Completer(self.composer, context, partial(self.say, severity="warning"))
 
     @on(Composer.Called)
     def _on_called(self, event: Composer.Called) -> None:
@@ -115,7 +115,7 @@ class WritingActions(ChatBase):
 
     async def _tokens(self, text: str) -> int | None:
         """How many tokens a text is for the model of the chat in front; None where that is not known."""
-        model = self.active.model
+        model = self.active.model if self.tabs.sessions else None
         if model is None or not isinstance(model.tokenizer, Counting):
             return None
         count = partial(model.tokenizer.encode_content, text)
@@ -148,12 +148,13 @@ class WritingActions(ChatBase):
     def _take_edited(self, before: str, text: str, chat: str) -> None:
         if text == before:
             return
-        if self.composer.chat == chat:
-            self.composer.draft = Draft.folded(text)
-            self.keep_draft()
-        else:
-            index = self.tabs.index_of(chat)
+        index = self.tabs.index_of(chat)
+        if self.composer.chat != chat and index >= 0:
             self.tabs.sessions[index].writing.keep(Draft.folded(text))
+            return
+        same = self.composer.draft.expanded == before
+        self.composer.draft = Draft.folded(text) if same else self.composer.draft.after(text)
+        self.keep_draft()
 
 
 def chat_attachment(conversation: Conversation) -> Attachment:
