@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from app.screens.context import AppContext
@@ -55,15 +54,14 @@ class Completer:
             self._menu.hide()
         elif letters is not None:
             if self._offered != "/":
-                composer.run_worker(self._read_prompts, group="prompts", exit_on_error=False)
+                composer.run_worker(self._read_prompts(), group="prompts", exit_on_error=False)
             self._offered = "/"
             self._offer_commands(letters)
         else:
             if self._menu.chosen is not None and self._offered != "@":
                 self._menu.hide()
             self._offered = "@"
-            offer = partial(self._offer_mentions, written or "")
-            composer.run_worker(offer, group="mentions", exclusive=True, exit_on_error=False)
+            composer.run_worker(self._offer_mentions(written or ""), group="mentions", exit_on_error=False)
 
     async def _read_prompts(self) -> None:
         """Read the library anew, and say what is wrong with it once."""
