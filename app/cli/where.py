@@ -27,6 +27,7 @@ def run(args: argparse.Namespace) -> int:
         "history": str(places.history_file),
         "models": str(places.models),
         "themes": str(places.themes),
+        "prompts": str(places.prompts),
         "logs": str(places.logs),
         "cache": str(places.cache),
         "contexts": str(places.kv_folder),

@@ -22,7 +22,7 @@ class Action:
 
 ACTIONS: tuple[Action, ...] = (
     Action("new_tab", "New chat", "ctrl+t", "Chats", "Open an empty chat in a new tab"),
-    Action("close_tab", "Close chat", "ctrl+w", "Chats", "Close this tab; asks while it is answering"),
+    Action("close_tab", "Close chat", "alt+w,f10", "Chats", "Close this tab; asks while it is answering"),
     Action("chats", "All chats", "ctrl+l", "Chats", "Open, search and delete chats, closed ones too"),
     Action("fork", "Fork chat", "f9", "Chats", "Go on from any message in a new tab; this chat stays"),
     Action("rename_tab", "Rename chat", "f2", "Chats", "Give this chat another title"),
@@ -49,13 +49,18 @@ ACTIONS: tuple[Action, ...] = (
     Action("regenerate", "Regenerate", "ctrl+r", "Answer", "Write the last answer again, as an alternative"),
     Action("edit_last", "Edit last message", "f4", "Answer", "Change the last message and ask again"),
     Action(
-        "open_paste", "Open paste", "ctrl+g", "Answer", "Show the text that a chip in the message stands for"
+        "open_paste",
+        "Open or fold text",
+        "ctrl+g",
+        "Writing",
+        "Show the text that a chip stands for; fold what is selected into one",
     ),
+    Action("edit", "Write in $EDITOR", "alt+e", "Writing", "Write the message in the editor of $EDITOR"),
     Action(
         "previous_answer", "Previous alternative", "alt+left", "Answer", "Show the alternative before this"
     ),
     Action("next_answer", "Next alternative", "alt+right", "Answer", "Show the alternative after this"),
-    Action("copy_answer", "Copy answer", "ctrl+y", "Answer", "Copy the last answer to the clipboard"),
+    Action("copy_answer", "Copy answer", "alt+c", "Answer", "Copy the last answer to the clipboard"),
     Action(
         "copy_selection", "Copy selection", "ctrl+c", "Answer", "Copy what is selected; the mouse does too"
     ),
@@ -70,7 +75,7 @@ ACTIONS: tuple[Action, ...] = (
 )
 
 _BY_ID = {action.id: action for action in ACTIONS}
-GROUPS: tuple[str, ...] = ("Chats", "Answer", "Model", "View", "App")
+GROUPS: tuple[str, ...] = ("Writing", "Chats", "Answer", "Model", "View", "App")
 _HINTS: tuple[tuple[str, str], ...] = (
     ("chats", ""),
     ("new_tab", ""),

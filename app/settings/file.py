@@ -42,6 +42,16 @@ class GeneralSettings:
     confirm_close: bool = _option(True, "ask before closing a tab that is generating")
     restore_tabs: bool = _option(True, "open the tabs of the last time")
     enter_sends: bool = _option(True, "Enter sends; otherwise it begins a new line and Ctrl+J sends")
+    attach_limit: str = _option(
+        "1 MiB", "most text of a file or folder that @ puts into a message, as a size", size=True
+    )
+
+    @property
+    def attach_limit_bytes(self) -> int:
+        """The limit in bytes; auto is the default's."""
+        return parse_size(
+            GeneralSettings().attach_limit if self.attach_limit == "auto" else self.attach_limit
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,11 @@ class Locations:
         return self.config / "catalogue.toml"
 
     @property
+    def prompts(self) -> Path:
+        """The user's prompts, a Markdown file each."""
+        return self.config / "prompts"
+
+    @property
     def history_file(self) -> Path:
         """The conversations, SQLite."""
         return self.data / "history.db"

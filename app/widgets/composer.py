@@ -1,14 +1,23 @@
-"""Where messages are written: several lines, growing; Enter sends; big pastes fold into chips that open."""
+"""Where messages are written: several lines, growing; Enter sends; big pastes fold into chips that open.
+
+What begins with / is a command, and what stands behind an @ becomes a file: a list over it completes both.
+"""
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from textual import events
 from textual.message import Message
+from textual.widgets.text_area import Selection
 
-from app.chat.draft import Draft, chip, is_big
-from app.widgets.writing_area import WritingArea
+from app.chat.draft import Draft, attachment_chip, chip, is_big
+from app.widgets.completions import Completions
+from app.widgets.shell_area import ShellArea
+from app.writing.attachment import Attachment
+from app.writing.commands import as_written, called
+from app.writing.mentions import mention_before
+from app.writing.prompts import PLACEHOLDER
 
 _NEWLINE_KEYS = frozenset({"shift+enter", "ctrl+j", "alt+enter", "ctrl+enter"})
 _XTERM_NEWLINE_KEYS = frozenset({"shift+\r", "\r", "ctrl+\r"})
@@ -17,7 +26,7 @@ _MOST_LINES = 10
 _SETTLE_SECONDS = 1.0
 
 
-class Composer(WritingArea):
+class Composer(ShellArea):
     """A text area that sends. It leaves every key of the action registry to the screen."""
 
     class Submitted(Message):
@@ -27,6 +36,21 @@ class Composer(WritingArea):
             super().__init__()
             self.text = text
             self.chat = chat
+
+    class Called(Message):
+        """The reader calls a command by its name; what stands behind it is `rest`."""
+
+        def __init__(self, name: str, rest: str) -> None:
+            super().__init__()
+            self.name = name
+            self.rest = rest
+
+    class Completed(Message):
+        """The reader takes the highlighted completion; `goes_on` where more is to be written behind it."""
+
+        def __init__(self, *, goes_on: bool) -> None:
+            super().__init__()
+            self.goes_on = goes_on
 
     def __init__(self, *, enter_sends: bool = True, id: str | None = None) -> None:
         super().__init__(
@@ -40,7 +64,13 @@ class Composer(WritingArea):
         self.chat = ""
         """Id of the chat that is written in: when a message arrives another one may be in front."""
         self._enter_sends = enter_sends
-        self._pastes: dict[int, str] = {}
+        self.completions = Completions(id="completions")
+        """The list over this widget; the screen shows it."""
+        self.complete: Callable[[], None] = lambda: None
+        """Brings the list up to date with the text."""
+        self._filling = False
+        """Whether a prompt with places to fill in was put in."""
+        self._chips: dict[int, str] = {}
         self._past: Sequence[str] = ()
         self._recalled: int | None = None
         self._unsent = Draft()
@@ -49,12 +79,13 @@ class Composer(WritingArea):
     @property
     def draft(self) -> Draft:
         """What is written now."""
-        return Draft(self.text, dict(self._pastes))
+        return Draft(self.text, dict(self._chips))
 
     @draft.setter
     def draft(self, draft: Draft) -> None:
-        self._pastes = dict(draft.pastes)
+        self._chips = dict(draft.chips)
         self._recalled = None
+        self._filling = False
         self.load_text(draft.text)
         self.move_cursor(self.document.end)
 
@@ -63,7 +94,7 @@ class Composer(WritingArea):
         """What is to be saved: behind an earlier message that was recalled, what was begun before it."""
         if self._recalled is None:
             return self.draft
-        unchanged = self.draft.expanded == self._past[self._recalled]
+        unchanged = self.draft.message == self._past[self._recalled]
         return self._unsent if unchanged else self.draft.after(self._unsent.expanded)
 
     async def settle(self) -> None:
@@ -120,11 +151,19 @@ class Composer(WritingArea):
             event.prevent_default()
             return
         handled = True
+        sends = event.key == ("enter" if self._enter_sends else "ctrl+j")
+        if (sends or event.key == "tab") and (self.before_cursor[:1] == "/" or self.completions.chosen):
+            # The text may have changed since the list was made.
+            self.complete()
         begins_line = event.key in _NEWLINE_KEYS | _XTERM_NEWLINE_KEYS
-        if begins_line and not (event.key == "ctrl+j" and not self._enter_sends):
+        if self.completions.chosen is not None and self._choose(event.key, sends=sends):
+            pass
+        elif begins_line and not sends:
             self.insert("\n")
-        elif event.key == ("enter" if self._enter_sends else "ctrl+j"):
+        elif sends:
             self._enter()
+        elif event.key == "tab" and self._filling:
+            handled = self._filling = self.next_placeholder()
         elif event.key == "up" and self.cursor_at_first_line:
             handled = self._recall(-1)
         elif event.key == "down" and self.cursor_at_last_line:
@@ -148,10 +187,66 @@ class Composer(WritingArea):
         """Take the focus and put a pasted text in, a big one as a chip."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         if is_big(text):
-            number = max(self._pastes, default=0) + 1
-            self._pastes[number] = text
+            number = max(self._chips, default=0) + 1
+            self._chips[number] = text
             text = chip(number, text)
         self.type_in(text)
+
+    def attach(self, attachment: Attachment, tokens: int | None) -> None:
+        """Put a chip for what was read in place of the mention before the cursor."""
+        number = max(self._chips, default=0) + 1
+        self._chips[number] = attachment.text
+        made = attachment_chip(number, attachment.kind, attachment.name, attachment.text, tokens)
+        self.replace_word(f"{made} ")
+
+    @property
+    def before_cursor(self) -> str:
+        """The text of the cursor's line before it; in later lines nothing calls a command."""
+        row, column = self.cursor_location
+        line = self.document.get_line(row)[:column]
+        return line if not row else f" {line}"
+
+    @property
+    def state(self) -> tuple[str, tuple[int, int]]:
+        """What completions are made for: the text and the cursor."""
+        return self.text, self.cursor_location
+
+    def replace_word(self, text: str) -> None:
+        """Put a text in place of the mention before the cursor."""
+        row, column = self.cursor_location
+        written = mention_before(self.before_cursor)
+        length = 0 if written is None else len(written) + 1
+        self.replace(text, (row, column - length), (row, column), maintain_selection_offset=False)
+
+    def put(self, text: str, *, fill: bool = False) -> None:
+        """Put a text in place of the whole message, so that undo brings that back.
+
+        fill: whether it has places to fill in, which Tab goes through.
+        """
+        self.replace(text, (0, 0), self.document.end, maintain_selection_offset=False)
+        if fill:
+            self.move_cursor((0, 0))
+            self._filling = self.next_placeholder()
+            if not self._filling:
+                self.move_cursor(self.document.end)
+
+    def next_placeholder(self) -> bool:
+        """Select the next place to fill in, round the end; tell if there is one."""
+        text, at = self.text, len(self.get_text_range((0, 0), self.cursor_location))
+        found = PLACEHOLDER.search(text, at) or PLACEHOLDER.search(text)
+        if found is not None:
+            start, end = _location(text, found.start()), _location(text, found.end())
+            self.selection = Selection(start, end)
+        return found is not None
+
+    def fold_selection(self) -> bool:
+        """Put a chip in place of what is selected; tell if anything is."""
+        text = self.selected_text
+        if text:
+            number = max(self._chips, default=0) + 1
+            self._chips[number] = text
+            self.type_in(chip(number, text))
+        return bool(text)
 
     def open_chip(self) -> bool:
         """Put the text of a chip in its place, of the one at the cursor first; tell if there is one."""
@@ -167,12 +262,27 @@ class Composer(WritingArea):
         self.focus()
         self.replace(text, *self.selection, maintain_selection_offset=False)
 
+    def _choose(self, key: str, *, sends: bool) -> bool:
+        """Use a key on the list over this widget; tell if it is one of its keys."""
+        if key in ("up", "down"):
+            self.completions.move(-1 if key == "up" else 1)
+        elif key == "tab" or sends:
+            self.post_message(self.Completed(goes_on=key == "tab"))
+        elif key == "escape":
+            self.completions.dismiss()
+        else:
+            return False
+        return True
+
     def _enter(self) -> None:
         row, column = self.cursor_location
         if self.document.get_line(row)[:column].endswith("\\"):
             self.replace("\n", (row, column - 1), (row, column))
             return
-        text = self.draft.expanded
+        if call := called(self.text):
+            self.post_message(self.Called(*call))
+            return
+        text = self.draft.message
         if text.strip():
             self.draft = Draft() if self._recalled is None else self._unsent
             self.post_message(self.Submitted(text, self.chat))
@@ -188,7 +298,7 @@ class Composer(WritingArea):
         if position >= len(self._past):
             self.draft = self._unsent
         else:
-            self.draft = Draft.folded(self._past[position])
+            self.draft = Draft.folded(as_written(self._past[position]))
             self._recalled = position
         return True
 

@@ -53,6 +53,7 @@ _STYLES = (
     "../widgets/live_panel.tcss",
     "../widgets/notice_bar.tcss",
     "../widgets/composer.tcss",
+    "../widgets/completions.tcss",
     "../widgets/status_line.tcss",
 )
 _WARM_UP = 8.0

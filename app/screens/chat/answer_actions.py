@@ -59,11 +59,6 @@ class AnswerActions(ChatBase):
         self.composer.focus()
         self.beat.draw()
 
-    def action_open_paste(self) -> None:
-        """Show the text that a chip stands for, to edit it."""
-        if not self.composer.open_chip():
-            self.say("There is no paste in the message to open.")
-
     def action_previous_answer(self) -> None:
         """Show the alternative before this one."""
         self.active.show_sibling(-1)

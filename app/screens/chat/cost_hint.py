@@ -65,7 +65,7 @@ class CostHint:
         model = self._tabs.sessions[index].model if index >= 0 else None
         draft = composer.draft
         # A token is hardly ever less than a character.
-        short = len(draft.text) + sum(map(len, draft.pastes.values())) < LEAST_TOKENS
+        short = len(draft.text) + sum(map(len, draft.chips.values())) < LEAST_TOKENS
         if model is None or short or not isinstance(model.tokenizer, Counting):
             self._say("", warns=False)
             return

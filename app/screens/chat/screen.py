@@ -25,6 +25,7 @@ from app.screens.chat.cost_hint import CostHint
 from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.kept_chats import KeptChats
 from app.screens.chat.model_actions import ModelActions
+from app.screens.chat.writing_actions import WritingActions
 from app.screens.context import AppContext
 from app.settings import actions
 from app.widgets.composer import Composer
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _DRAFT_SECONDS = 0.8
 
 
-class ChatScreen(KeptChats, AnswerActions, ModelActions):
+class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
     """Owns the tabs. Sessions report here; nobody else touches the widgets."""
 
     BINDINGS: ClassVar = [*bindings()]
@@ -61,6 +62,7 @@ class ChatScreen(KeptChats, AnswerActions, ModelActions):
             yield LivePanel(actions.label_of("engine_view", settings.keys), id="panel")
         yield NoticeBar(id="notices")
         yield self.composer
+        yield self.composer.completions
         yield StatusLine(actions.hints(settings.keys), id="status")
 
     def on_mount(self) -> None:
@@ -143,6 +145,7 @@ class ChatScreen(KeptChats, AnswerActions, ModelActions):
 
     @on(TextArea.Changed, "#composer")
     def _on_typed(self) -> None:
+        self.completer.refresh()
         self._cost.count_soon()
         if self._draft_timer is None:
             self._draft_timer = self.set_timer(_DRAFT_SECONDS, self._on_draft_due)

@@ -14,6 +14,15 @@ from app.settings.actions import in_groups, writing_keys
 from app.terminal.controls import clean
 
 _WRITING = (
+    ("/", "Command or prompt", "Runs any action by its name, or puts in a prompt of yours"),
+    ("@", "File, folder or chat", "Attaches its text as a chip; @chat: lists chats"),
+    (
+        "Ctrl+W",
+        "Delete to blank",
+        "Alt+Backspace, Alt+D delete words; Ctrl+U, Ctrl+K to the line's ends",
+    ),
+    ("Ctrl+Y", "Put back", "What these keys deleted last"),
+    ("Ctrl+Z", "Undo", "Also Ctrl+_; Alt+Z does it again"),
     ("↑  ↓", "Earlier messages", "In the first and last line of the composer"),
     ("Alt+1 … 9", "Go to chat", "Or click its tab; the wheel over the tabs moves along"),
 )
@@ -83,7 +92,9 @@ class HelpScreen(ModalScreen[None]):
             (newline, "New line", also),
             *_WRITING,
         ]
-        return [("Writing", writing), *in_groups(self._overrides), ("Status line", _NUMBERS)]
+        groups = dict(in_groups(self._overrides))
+        groups["Writing"] = writing + groups["Writing"]
+        return [*groups.items(), ("Status line", _NUMBERS)]
 
 
 def _table(group: str, rows: _Rows, width: int) -> Content:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from app.models.fuzzy import fit_score
 from app.models.listing import ModelFile
 from app.models.order import Known, sort_models
 from app.screens.dialogs.model_rows import Heading, Row, title_of
 from app.screens.fetching import Fetchable
+from app.settings.fuzzy import fit_score
 
 if TYPE_CHECKING:
     from app.fetch.fetch import Fetch

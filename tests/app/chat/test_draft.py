@@ -79,3 +79,21 @@ def test_what_could_not_be_sent_stands_in_front(conversation, writing, saved):
     assert saved == ["returned\n\nbegun"] and writing.draft.text == "returned\n\nbegun"
     writing.put_in_front(["", "asked", "queued"])
     assert conversation.draft == saved[-1] == "asked\n\nqueued\n\nreturned\n\nbegun"
+
+
+def test_what_is_attached_stands_on_lines_of_its_own_and_comes_back_as_a_chip():
+    block = "File a.md:\n```md\nx\n```"
+    draft = Draft("see [file #1 a.md: 22 B] and [pasted #2: 1 line]", {1: block, 2: "more"})
+    assert draft.expanded == f"see \n\n{block}\n\n and [pasted #2: 1 line]".replace(
+        "[pasted #2: 1 line]", "more"
+    )
+    folded = Draft.folded(draft.expanded)
+    assert folded.text == "see \n\n[file #1 a.md: 22 B]\n\n and more"
+    assert folded.expanded == draft.expanded
+
+
+def test_a_chip_that_stands_for_nothing_is_text():
+    assert (
+        Draft("[file #1 a.md: 22 B] [pasted #7: 3 lines]").expanded
+        == "[file #1 a.md: 22 B] [pasted #7: 3 lines]"
+    )

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from app.models.fuzzy import fit_score
 from app.models.listing import ModelFile
 from app.models.notes import Notes
 from app.models.order import Known, Order, sort_models
 from app.models.speeds import Speed
+from app.settings.fuzzy import fit_score
 
 TITLES = [
     "gemma-3-270m-q4_k_m",

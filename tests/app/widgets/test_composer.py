@@ -5,6 +5,8 @@ from textual import events
 from app.chat.draft import Draft
 from tests.app.driving import ready, say, wait_until
 
+NOTHING_TO_OPEN = "There is no chip in the message to open, and nothing selected to fold."
+
 
 async def test_newline_keys_and_a_trailing_backslash(make_app, engine):
     app = make_app()
@@ -183,7 +185,7 @@ async def test_a_chip_opens_the_one_at_the_cursor_first(make_app, engine):
         screen = await ready(pilot)
         composer = screen.composer
         await pilot.press("ctrl+g")
-        assert [n.message for n in app._notifications] == ["There is no paste in the message to open."]
+        assert [n.message for n in app._notifications] == [NOTHING_TO_OPEN]
         composer.paste(LONG)
         composer.insert(" and ")
         composer.paste("y" * 4000)
@@ -213,7 +215,7 @@ async def test_action_keys_reach_the_screen_though_the_composer_has_the_focus(ma
         assert screen.query_one("#panel").display is not shown
         await pilot.press("ctrl+t")
         assert len(screen.tabs.sessions) == 2
-        await pilot.press("ctrl+w")
+        await pilot.press("alt+w")
         await wait_until(pilot, lambda: len(screen.tabs.sessions) == 1)
         await pilot.press("f1")
         await wait_until(pilot, lambda: type(app.screen).__name__ == "HelpScreen")

@@ -324,7 +324,7 @@ async def test_copying_says_what_happened(make_app, engine):
         await ready(pilot)
         answer = "see\n\n```py\na = 1\n```\n\nand\n\n```\nb\n```\n"
         await ask(pilot, engine, "code", answer)
-        await pilot.press("ctrl+y")
+        await pilot.press("alt+c")
         await wait_until(pilot, lambda: copied == [answer])
         await pilot.press("f6")
         await wait_until(pilot, lambda: len(copied) == 2)

@@ -51,7 +51,7 @@ async def test_the_answer_that_is_looked_at_has_the_focus_with_one_call_a_change
         await wait_until(pilot, lambda: asked[4:] == [None])
         await pilot.press("alt+2")
         await wait_until(pilot, lambda: asked[5:] == [2])
-        await pilot.press("ctrl+w")
+        await pilot.press("alt+w")
         await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.click("#yes")
         await wait_until(pilot, lambda: len(screen.tabs.sessions) == 1)
@@ -130,7 +130,7 @@ async def test_a_paused_answer_is_stopped_and_its_tab_closed(make_app, engine):
         assert engine.generations[1].finished.reason is FinishReason.CANCELLED
         assert texts(screen) == ["two", "half"]
         await pilot.press("alt+1")
-        await pilot.press("f5", "ctrl+w")
+        await pilot.press("f5", "alt+w")
         await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.click("#yes")
         await wait_until(pilot, lambda: len(screen.tabs.sessions) == 1)

@@ -85,7 +85,7 @@ async def test_closing_the_tab_while_editing_keeps_the_draft_with_the_chat(make_
     async with app.run_test(size=(100, 30)) as pilot:
         screen = await edit_over_a_draft(pilot, engine)
         closed = screen.active.conversation.id
-        await pilot.press("ctrl+w")
+        await pilot.press("alt+w")
         await wait_until(pilot, lambda: screen.active.conversation.id != closed)
         await screen.open_in_tab(app.context.history.load(closed), 0)
         await wait_until(pilot, lambda: screen.composer.text == "half a message")

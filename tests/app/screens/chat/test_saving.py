@@ -65,7 +65,7 @@ async def test_the_screen_is_there_before_the_history_and_what_is_written_waits_
         screen = again.chat_screen
         assert not screen.tabs.sessions
         assert bar_text(again).strip() == "" and str(screen.query_one("#welcome").render()) == ""
-        await pilot.press("ctrl+t", "f4", "ctrl+w", "alt+1", "escape", "f3", "f3")
+        await pilot.press("ctrl+t", "f4", "alt+w", "alt+1", "escape", "f3", "f3")
         await pilot.press("h", "i", "enter", "y", "o")
         assert screen.composer.text == "yo"
         gate.set()
@@ -203,7 +203,7 @@ async def test_a_tab_closes_while_the_history_is_busy(make_app, engine):
         await ready(pilot)
         app.context.history._inbox.put(work)
         busy.wait()
-        await pilot.press("ctrl+w")
+        await pilot.press("alt+w")
         await wait_until(pilot, lambda: len(screen.tabs.sessions) == 1)
         await say(pilot, "hello")
         await wait_until(pilot, lambda: engine.generations)

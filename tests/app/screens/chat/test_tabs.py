@@ -64,11 +64,11 @@ async def test_closing_asks_while_the_tab_answers(make_app, engine):
         await ready(pilot)
         await say(pilot, "hello")
         await wait_until(pilot, lambda: engine.generations)
-        await pilot.press("ctrl+w")
+        await pilot.press("alt+w")
         await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.press("escape")
         assert len(screen.tabs.sessions) == 2 and engine.generations[0].finished is None
-        await pilot.press("ctrl+w")
+        await pilot.press("alt+w")
         await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.click("#yes")
         await wait_until(pilot, lambda: len(screen.tabs.sessions) == 1)
@@ -80,7 +80,7 @@ async def test_closing_the_last_tab_opens_an_empty_one(make_app):
     async with app.run_test(size=(100, 30)) as pilot:
         screen = await ready(pilot)
         first = screen.active
-        await pilot.press("ctrl+w")
+        await pilot.press("alt+w")
         await wait_until(pilot, lambda: screen.tabs.sessions != [first])
         assert len(screen.tabs.sessions) == 1
 

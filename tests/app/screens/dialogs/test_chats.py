@@ -53,7 +53,7 @@ async def test_a_closed_chat_is_listed_and_goes_on_in_a_new_tab(make_app, engine
         await pilot.press("ctrl+t")
         await ready(pilot)
         await ask(pilot, engine, "second question", "second answer")
-        await pilot.press("alt+1", "ctrl+w")
+        await pilot.press("alt+1", "alt+w")
         await wait_until(pilot, lambda: len(screen.tabs.sessions) == 1)
         assert any("Ctrl+L lists all chats" in n.message for n in app._notifications)
         chats = await listed(pilot)
