@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from app.chat.conversation import Conversation
+from app.chat.marks import Marks
 from app.history.opening import (
     Database,
     HistoryUnusableError,
@@ -31,16 +32,21 @@ from app.history.reading import read_conversation
 from app.history.search import search_conversations
 from app.history.statements import (
     ConversationSummary,
+    bring_back,
     is_open_elsewhere,
     read_recent,
     read_tabs,
     recover,
     with_waiting,
+    write_marks,
 )
+from app.history.wanted import ALL, wanted_by
 from app.history.windows import is_running
-from app.history.writing import write
+from app.history.writing import delete_all_hidden, delete_hidden, write
 
 FLUSH_SECONDS = 0.3
+UNDO_SECONDS = 60.0
+"""How long a deleted conversation can be brought back."""
 _RETRY_SECONDS = 2.0
 _REOPEN_SECONDS = 5.0
 _ANSWER_SECONDS = 15.0
@@ -137,25 +143,44 @@ class HistoryStore:
         return with_waiting(found, self._outbox.waiting(), limit)
 
     def search(self, query: str, limit: int = 50) -> list[ConversationSummary]:
-        """Find conversations by title or text: every word (the last of a text may be a beginning)."""
-        return self._ask(
-            lambda database: search_conversations(database.connection, query, limit, database.searchable), []
-        )
+        """Find conversations by title, text or `#tag`: every word (the last of a text may be a beginning)."""
+        wanted = wanted_by(query)
 
-    def delete(self, conversation_id: str) -> bool:
-        """Delete a conversation with all its messages; what still streams into it is not saved.
+        def find(database: Database) -> list[ConversationSummary]:
+            if wanted.words or wanted == ALL:
+                return search_conversations(database.connection, wanted, limit, database.searchable)
+            return read_recent(database, limit, wanted)
 
-        False, and nothing is done, while another app that runs has it in a tab.
+        return self._ask(find, [])
+
+    def mark(self, conversation_id: str, marks: Marks) -> bool:
+        """Pin, archive and tag a conversation; False when that could not be done."""
+        return self._ask(lambda database: write_marks(database.connection, conversation_id, marks), False)
+
+    def hide(self, conversation_id: str) -> bool:
+        """Delete a conversation so that it can be brought back; what still streams into it is not saved.
+
+        `delete_hidden` deletes it for good, or a start after `UNDO_SECONDS`. False, and nothing is done,
+        while another app that runs has it in a tab.
         """
         if self._ask(lambda database: is_open_elsewhere(database, conversation_id), False):
             return False
-        self._outbox.delete(conversation_id)
+        self._outbox.hide(conversation_id)
         self.flush()
         return True
 
+    def bring_back(self, conversation_id: str) -> bool:
+        """Show a hidden conversation again; False when it is deleted for good."""
+        self._outbox.bring_back(conversation_id)
+        return self._ask(lambda database: bring_back(database.connection, conversation_id), False)
+
+    def delete_hidden(self, conversation_id: str) -> None:
+        """Delete a hidden conversation for good soon; one that was brought back stays."""
+        self._ask(lambda database: delete_hidden(database, conversation_id), None)
+
     def discard(self, conversation_id: str) -> None:
         """Delete a conversation soon if there is nothing in it; does not wait."""
-        self._outbox.delete(conversation_id, if_empty=True)
+        self._outbox.discard(conversation_id)
         self._wake()
 
     def flush(self) -> bool:
@@ -249,6 +274,7 @@ class HistoryStore:
         self._retry_at = time.monotonic() + _REOPEN_SECONDS if database.problem else 0.0
         try:
             recover(database)
+            delete_all_hidden(database, time.time() - UNDO_SECONDS)
         except sqlite3.Error as error:
             _log.warning("unfinished answers could not be closed (%s)", error)
 

@@ -82,7 +82,7 @@ class KeptChats(TabActions):
     async def _delete_kept(self, conversation_id: str) -> bool:
         index = self.tabs.index_of(conversation_id)
         session = self.tabs.sessions[index] if index >= 0 else None
-        if not await asyncio.to_thread(self.context.history.delete, conversation_id):
+        if not await asyncio.to_thread(self.context.history.hide, conversation_id):
             self.say("This chat is open in another window of tui-chat: close its tab there first.", "warning")
             return False
         if session is not None:
