@@ -27,7 +27,7 @@ def three(open_store):
 
 
 def test_pinned_chats_stand_first_and_archived_ones_in_the_archive_only(three):
-    store, a, b, c = three
+    store, a, _, c = three
     assert store.mark(c.id, Marks(pinned=True))
     assert store.mark(a.id, Marks(archived=True))
     assert titles(store.recent()) == ["c", "b"]
@@ -38,7 +38,7 @@ def test_pinned_chats_stand_first_and_archived_ones_in_the_archive_only(three):
 
 
 def test_tags_are_found_by_their_beginning_and_with_words(three):
-    store, a, b, c = three
+    store, a, b, _ = three
     assert store.mark(a.id, Marks(tags=("sea", "work/x")))
     assert store.mark(b.id, Marks(tags=("work",)))
     assert titles(store.search("#wor")) == ["a", "b"]
