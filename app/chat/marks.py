@@ -7,7 +7,8 @@ from dataclasses import dataclass
 MOST_TAGS = 20
 _LONGEST_TAG = 40
 _NOT_IN_TAG = re.compile(r"[^\w\-./:+]+")
-ARCHIVED, PINNED = "archived", "pinned"
+ARCHIVED, PINNED, EVERY = "archived", "pinned", "all"
+RESERVED = (ARCHIVED, PINNED, EVERY)
 """What `#` finds besides tags; no tag has these names."""
 
 
@@ -26,5 +27,5 @@ NO_MARKS = Marks()
 def tags_from(words: Iterable[str]) -> tuple[str, ...]:
     """Return the tags that words name, in small letters, each once and in order; `#` may stand in front."""
     named = (_NOT_IN_TAG.sub("", word).casefold()[:_LONGEST_TAG] for word in words)
-    tags = {tag for tag in named if tag and tag not in (ARCHIVED, PINNED)}
+    tags = {tag for tag in named if tag and tag not in RESERVED}
     return tuple(sorted(tags)[:MOST_TAGS])

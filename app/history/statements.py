@@ -145,3 +145,10 @@ def is_open_elsewhere(database: Database, conversation_id: str) -> bool:
         (conversation_id, database.window),
     ).fetchall()
     return path is not None and any(is_running(path, window) for (window,) in rows)
+
+
+def taken_ids(connection: sqlite3.Connection, conversation: Conversation) -> set[str]:
+    """Return which ids of a conversation's messages are those of another conversation's."""
+    sql = "SELECT 1 FROM messages WHERE id = ? AND conversation != ?"
+    ids = (node_id for node_id in conversation.nodes)
+    return {key for key in ids if connection.execute(sql, (key, conversation.id)).fetchone() is not None}

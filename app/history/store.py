@@ -37,6 +37,7 @@ from app.history.statements import (
     read_recent,
     read_tabs,
     recover,
+    taken_ids,
     with_waiting,
     write_marks,
 )
@@ -63,8 +64,16 @@ class HistoryStore:
     of the file: trouble becomes a warning, and what could not be written waits until it can be.
     """
 
-    def __init__(self, path: Path | None, *, on_warning: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        on_warning: Callable[[str], None] | None = None,
+        visiting: bool = False,
+    ) -> None:
+        """visiting: for a command, which shows no tabs and keeps nothing in another file."""
         self.path = path
+        self._visiting = visiting
         self.on_warning = on_warning
         self._outbox = Outbox()
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -153,6 +162,14 @@ class HistoryStore:
 
         return self._ask(find, [])
 
+    def taken_ids(self, conversation: Conversation) -> set[str]:
+        """Return which ids of a conversation's messages are those of another's."""
+        return self._ask(lambda database: taken_ids(database.connection, conversation), set())
+
+    def is_open_elsewhere(self, conversation_id: str) -> bool:
+        """Tell whether another app that runs has a conversation in a tab."""
+        return self._ask(lambda database: is_open_elsewhere(database, conversation_id), False)
+
     def mark(self, conversation_id: str, marks: Marks) -> bool:
         """Pin, archive and tag a conversation; False when that could not be done."""
         return self._ask(lambda database: write_marks(database.connection, conversation_id, marks), False)
@@ -163,7 +180,7 @@ class HistoryStore:
         `delete_hidden` deletes it for good, or a start after `UNDO_SECONDS`. False, and nothing is done,
         while another app that runs has it in a tab.
         """
-        if self._ask(lambda database: is_open_elsewhere(database, conversation_id), False):
+        if self.is_open_elsewhere(conversation_id):
             return False
         self._outbox.hide(conversation_id)
         self.flush()
@@ -250,7 +267,7 @@ class HistoryStore:
 
     def _run(self) -> None:
         try:
-            self._use(open_database(self.path))
+            self._use(open_database(self.path, visiting=self._visiting))
         finally:
             self._opened.set()
         for line in (*self.standing, *self.notices):
@@ -308,7 +325,7 @@ class HistoryStore:
         if self._database.problem is not None and self.path is not None:
             self._retry_at = time.monotonic() + _REOPEN_SECONDS
             with contextlib.suppress(HistoryUnusableError, sqlite3.Error):
-                database = open_file(self.path)
+                database = open_file(self.path, visiting=self._visiting)
                 self._use(take_over(self._database, database))
                 self._warn("The history can be used again; everything is saved.")
         self._write_pending()
@@ -354,7 +371,8 @@ class HistoryStore:
         """Open the file again, a damaged one moved aside, and save into it all that the app still holds."""
         replaced = self._was_replaced
         self._database.close()
-        database = open_database(self.path, None if replaced or damage is None else str(damage))
+        why = None if replaced or damage is None else str(damage)
+        database = open_database(self.path, why, visiting=self._visiting)
         self._use(database)
         for line in (*self.standing, *database.notices):
             self._warn(line)
