@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.chat.conversation import AnswerStats, Conversation, MessageNode, Status
-from app.chat.prompt import answer_outcome
 from app.chat.reasoning import Pieces, Splitter
 from app.cli.common import CommandError, chosen_model
 from app.settings.actions import label_of
@@ -59,6 +58,8 @@ class Talk:
 
     def end(self, finished: Finished, limit: int | None, context_length: int) -> Pieces:
         """End the answer; return the pieces that were held back."""
+        from app.chat.prompt import answer_outcome
+
         status, note = answer_outcome(finished, limit, context_length, self._settings_key)
         stats = AnswerStats.of(finished)
         pieces = self.chat.finish(self._answer, status, error=note, stats=stats)
@@ -99,7 +100,7 @@ def asked_in(args: argparse.Namespace, settings: Settings) -> Iterator[Talk]:
         if kept is None:
             raise CommandError(f"“{found.title}” is not there any more")
         try:
-            if history.is_open_elsewhere(found.id):
+            if history.written_elsewhere([found.id]):
                 raise CommandError(
                     f"“{found.title}” is open in a window of tui-chat: go on there, or close its tab"
                 )

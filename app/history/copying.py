@@ -47,7 +47,13 @@ _MESSAGE: Mapping[str, Any] = {
     "stats": None,
     "window": 0,
 }
-_TAB: Mapping[str, Any] = {"window": None, "position": None, "conversation": None, "active": 0, "reading": 0}
+_TAB: Mapping[str, Any] = {
+    "window": None,
+    "position": None,
+    "conversation": None,
+    "active": 0,
+    "read_only": 0,
+}
 """Columns, and what stands in one that must not be empty and is."""
 _log = logging.getLogger(__name__)
 _Row = dict[str, Any]
@@ -85,8 +91,8 @@ def copy_history(
             copied.messages += _copy_message(target, _known(row, _MESSAGE), searchable=searchable)
         for row in readable_rows(source, "open_tabs") if tabs else ():
             target.execute(
-                "INSERT OR IGNORE INTO open_tabs (window, position, conversation, active, reading)"
-                " VALUES (:window, :position, :conversation, :active, :reading)",
+                "INSERT OR IGNORE INTO open_tabs (window, position, conversation, active, read_only)"
+                " VALUES (:window, :position, :conversation, :active, :read_only)",
                 _known(row, _TAB),
             )
         target.execute("COMMIT")

@@ -17,7 +17,7 @@ class OpenTabs:
 
     ids: tuple[str, ...] = ()
     active: str | None = None
-    reading: frozenset[str] = frozenset()
+    read_only: frozenset[str] = frozenset()
     """Those that another window writes."""
 
 

@@ -75,7 +75,7 @@ _STEP_3 = (
         tag TEXT NOT NULL,
         PRIMARY KEY (conversation, tag)
     )""",
-    "ALTER TABLE open_tabs ADD COLUMN reading INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE open_tabs ADD COLUMN read_only INTEGER NOT NULL DEFAULT 0",
     """CREATE TABLE takeovers (
         conversation TEXT PRIMARY KEY REFERENCES conversations (id) ON DELETE CASCADE,
         window INTEGER NOT NULL

@@ -10,13 +10,12 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any, TypeVar
 
 from app.chat.conversation import Conversation
-from app.chat.marks import Marks
 from app.history.opening import (
     Database,
     HistoryUnusableError,
@@ -28,22 +27,11 @@ from app.history.opening import (
 )
 from app.history.outbox import Outbox
 from app.history.pending import OpenTabs
+from app.history.questions import Questions
 from app.history.reading import read_conversation
-from app.history.search import search_conversations
-from app.history.statements import (
-    ConversationSummary,
-    bring_back,
-    is_open_elsewhere,
-    read_recent,
-    read_tabs,
-    recover,
-    taken_ids,
-    with_waiting,
-    write_marks,
-)
-from app.history.wanted import ALL, wanted_by
+from app.history.statements import ConversationSummary, bring_back, read_recent, recover, with_waiting
 from app.history.windows import is_running
-from app.history.writing import delete_all_hidden, delete_hidden, write
+from app.history.writing import delete_all_hidden, write
 
 FLUSH_SECONDS = 0.3
 UNDO_SECONDS = 60.0
@@ -56,7 +44,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
-class HistoryStore:
+class HistoryStore(Questions):
     """The history file at `path`; None keeps everything in memory.
 
     The file is opened on the history's thread; questions wait for that. `on_warning` is called there with
@@ -124,14 +112,10 @@ class HistoryStore:
         if self._outbox.append(conversation, node_id):
             self._wake()
 
-    def save_tabs(self, ids: Sequence[str], active: str | None) -> None:
-        """Save which conversations are open, in order, and the active one."""
-        self._outbox.save_tabs(OpenTabs(tuple(ids), active))
+    def save_tabs(self, ids: Sequence[str], active: str | None, read_only: Iterable[str] = ()) -> None:
+        """Save which conversations are open, in order, the active one, and which are only read here."""
+        self._outbox.save_tabs(OpenTabs(tuple(ids), active, frozenset(read_only)))
         self._wake()
-
-    def list_open_tabs(self) -> OpenTabs:
-        """Return the tabs that were open in this window."""
-        return self._ask(read_tabs, OpenTabs())
 
     def load(self, conversation_id: str) -> Conversation | None:
         """Read a conversation; an answer that was interrupted is "stopped" with its text."""
@@ -151,29 +135,6 @@ class HistoryStore:
         found = self._ask(lambda database: read_recent(database, limit), nothing)
         return with_waiting(found, self._outbox.waiting(), limit)
 
-    def search(self, query: str, limit: int = 50) -> list[ConversationSummary]:
-        """Find conversations by title, text or `#tag`: every word (the last of a text may be a beginning)."""
-        wanted = wanted_by(query)
-
-        def find(database: Database) -> list[ConversationSummary]:
-            if wanted.words or wanted == ALL:
-                return search_conversations(database.connection, wanted, limit, database.searchable)
-            return read_recent(database, limit, wanted)
-
-        return self._ask(find, [])
-
-    def taken_ids(self, conversation: Conversation) -> set[str]:
-        """Return which ids of a conversation's messages are those of another's."""
-        return self._ask(lambda database: taken_ids(database.connection, conversation), set())
-
-    def is_open_elsewhere(self, conversation_id: str) -> bool:
-        """Tell whether another app that runs has a conversation in a tab."""
-        return self._ask(lambda database: is_open_elsewhere(database, conversation_id), False)
-
-    def mark(self, conversation_id: str, marks: Marks) -> bool:
-        """Pin, archive and tag a conversation; False when that could not be done."""
-        return self._ask(lambda database: write_marks(database.connection, conversation_id, marks), False)
-
     def hide(self, conversation_id: str) -> bool:
         """Delete a conversation so that it can be brought back; what still streams into it is not saved.
 
@@ -190,10 +151,6 @@ class HistoryStore:
         """Show a hidden conversation again; False when it is deleted for good."""
         self._outbox.bring_back(conversation_id)
         return self._ask(lambda database: bring_back(database.connection, conversation_id), False)
-
-    def delete_hidden(self, conversation_id: str) -> None:
-        """Delete a hidden conversation for good soon; one that was brought back stays."""
-        self._ask(lambda database: delete_hidden(database, conversation_id), None)
 
     def discard(self, conversation_id: str) -> None:
         """Delete a conversation soon if there is nothing in it; does not wait."""

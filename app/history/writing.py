@@ -193,9 +193,9 @@ def _discard(database: Database, conversation_id: str) -> None:
 def _write_tabs(database: Database, tabs: OpenTabs) -> None:
     database.connection.execute("DELETE FROM open_tabs WHERE window = ?", (database.window,))
     database.connection.executemany(
-        "INSERT INTO open_tabs (window, position, conversation, active, reading) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO open_tabs (window, position, conversation, active, read_only) VALUES (?, ?, ?, ?, ?)",
         [
-            (database.window, number, tab, int(tab == tabs.active), int(tab in tabs.reading))
+            (database.window, number, tab, int(tab == tabs.active), int(tab in tabs.read_only))
             for number, tab in enumerate(tabs.ids)
         ],
     )

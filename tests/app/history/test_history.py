@@ -337,7 +337,7 @@ def test_a_file_of_the_first_version_opens_with_its_chats(open_store, path):
         connection.executescript(
             """DROP TABLE drafts; DROP TABLE tags; DROP TABLE takeovers; DROP INDEX conversations_listed;
             ALTER TABLE conversations DROP COLUMN pinned; ALTER TABLE conversations DROP COLUMN archived;
-            ALTER TABLE conversations DROP COLUMN deleted; ALTER TABLE open_tabs DROP COLUMN reading"""
+            ALTER TABLE conversations DROP COLUMN deleted; ALTER TABLE open_tabs DROP COLUMN read_only"""
         )
         connection.execute("PRAGMA user_version = 1")
     store = open_store()
