@@ -10,13 +10,18 @@ from app.history.windows import is_running
 
 def is_written_elsewhere(database: Database, conversation_id: str) -> bool:
     """Tell whether another app that runs now writes a conversation."""
-    rows = database.connection.execute(
-        """SELECT DISTINCT window FROM open_tabs
-           WHERE conversation = ? AND window != ? AND read_only = 0 AND typeof(window) = 'integer'""",
-        (conversation_id, database.window),
-    ).fetchall()
-    path = database.path
-    return path is not None and any(is_running(path, window) for (window,) in rows)
+    sql = "SELECT DISTINCT window FROM open_tabs WHERE conversation = ? AND read_only = 0"
+    return _any_other_runs(database, sql, conversation_id)
+
+
+def _is_wanted_elsewhere(database: Database, conversation_id: str) -> bool:
+    return _any_other_runs(database, "SELECT window FROM takeovers WHERE conversation = ?", conversation_id)
+
+
+def _any_other_runs(database: Database, windows: str, conversation_id: str) -> bool:
+    rows = database.connection.execute(windows, (conversation_id,)).fetchall()
+    others = [window for (window,) in rows if isinstance(window, int) and window != database.window]
+    return database.path is not None and any(is_running(database.path, window) for window in others)
 
 
 def ask_takeover(database: Database, conversation_id: str) -> None:
@@ -38,11 +43,13 @@ def takeovers_asked(database: Database) -> list[str]:
 
 
 def claim_writing(database: Database, conversation_id: str) -> bool:
-    """Note that this window writes a conversation; False, and nothing is noted, while another one does."""
+    """Note that this window writes a conversation; False while another one does, or wants to."""
     connection = database.connection
     connection.execute("BEGIN IMMEDIATE")
     try:
-        free = not is_written_elsewhere(database, conversation_id)
+        free = not (
+            is_written_elsewhere(database, conversation_id) or _is_wanted_elsewhere(database, conversation_id)
+        )
         if free:
             connection.execute(
                 "UPDATE open_tabs SET read_only = 0 WHERE conversation = ? AND window = ?",
