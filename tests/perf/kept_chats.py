@@ -13,6 +13,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 
 from app.chat.conversation import AnswerStats, Conversation
@@ -38,10 +39,10 @@ def fill(history: HistoryStore, chats: int, messages: int) -> str:
     draw = random.Random(5)
     rare = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(4, 11))) for _ in range(30_000)]
     words = ["river", "stone", "mountain", "sea", "bird", *rare]
-    weights = [1 / (rank + 8) for rank in range(len(words))]
+    weights = list(accumulate(1 / (rank + 8) for rank in range(len(words))))
 
     def text(count: int) -> str:
-        return " ".join(draw.choices(words, weights, k=count))
+        return " ".join(draw.choices(words, cum_weights=weights, k=count))
 
     for number in range(chats + 1):
         chat = Conversation(title=text(5), model_path="/models/one.gguf")
