@@ -130,7 +130,10 @@ def measure(args: argparse.Namespace, home: Path) -> None:
         history = HistoryStore(path)
     timed("list of the newest 200", lambda: history.recent(200))
     for what, query in _QUERIES:
-        timed(f"search: {what} ({len(history.search(query, 200))})", lambda query=query: history.search(query, 200))
+        timed(
+            f"search: {what} ({len(history.search(query, 200))})",
+            lambda query=query: history.search(query, 200),
+        )
     long = max(history.search("#all", 10**6), key=lambda chat: chat.messages)
     timed("a chat of 1,000 messages, read", lambda: history.load(long.id))
     asyncio.run(open_long(history, long.id, home))

@@ -34,7 +34,9 @@ class ExportScreen(ModalScreen[Format | None]):
         """One line a format."""
         with Vertical(classes="dialog"):
             yield Static(words(f"Export “{self._title_text}” as"), classes="heading")
-            yield PickList(*(Option(words(text), id=str(form)) for form, text in _WORDS.items()), compact=True)
+            yield PickList(
+                *(Option(words(text), id=str(form)) for form, text in _WORDS.items()), compact=True
+            )
             yield Static("Enter writes the file and says where · Esc leaves", classes="foot")
 
     @on(OptionList.OptionSelected)
