@@ -59,6 +59,8 @@ class ChatSession:
         )
         self.writing = Writing(conversation, self._save)
         self.unread = False
+        self.read_only = False
+        """Whether another window writes this chat."""
         self.queued: list[str] = []
         self.stats: SequenceStats | None = None
         self.paused = False

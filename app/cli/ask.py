@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from app.chat.reasoning import Part, Pieces, Splitter, splitter_for
-from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
+from app.chat.reasoning import Part, Pieces, splitter_for
+from app.cli.ask_chat import Talk, asked_in
+from app.cli.common import CommandError, add_model_arguments, read_settings, say
 from app.models.builtin import is_builtin
 from app.models.found import search_of
 from app.models.make import make_engine
@@ -32,6 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.add_argument("prompt", nargs="?", help="the question; text from a pipe is put behind it")
     add_model_arguments(parser)
+    parser.add_argument(
+        "-c",
+        "--continue",
+        dest="goes_on",
+        action="store_true",
+        help="go on with the last chat, and keep it so",
+    )
+    parser.add_argument("--chat", metavar="WORD", help="go on with the chat that has this in its title")
     parser.add_argument("-s", "--system", metavar="S", help="system prompt")
     parser.add_argument("-t", "--temperature", type=float, metavar="T", help="0 is greedy")
     parser.add_argument("--seed", type=int, metavar="N", help="same seed, same answer")
@@ -43,17 +52,18 @@ def run(args: argparse.Namespace) -> int:
     """Answer one prompt from the command line and a pipe."""
     prompt = _prompt(args.prompt)
     settings = read_settings()
-    given, limit = _given_sampling(args), _limit(args, settings)
-    path = chosen_model(args, settings)
-    sampling = recommended_for(path).applied(settings.sampling.params(), settings.sampling.chosen)
-    with _answer_stream() as out:
+    given = _given_sampling(args)
+    with asked_in(args, settings) as talk, _answer_stream() as out:
+        path = talk.model_path(args, settings)
+        sampling = recommended_for(path).applied(talk.chat.sampling, talk.chat.chosen)
+        limit = _limit(args, talk.chat.max_tokens)
         engine = make_engine(settings.engine)
         try:
             model = engine.load(path)
-            asked = _encoded(args, settings, model, prompt)
-            request = _request(asked, replace(sampling, **given), limit, model)
-            splitter = splitter_for(asked.answer_format, asked.starts_in_reasoning)
-            finished = _answer(args, model, request, splitter, out)
+            asked = _encoded(args, talk, model, prompt)
+            request = _request(asked, replace(sampling, **given), limit, model, in_chat=talk.kept)
+            talk.ask(prompt, path, splitter_for(asked.answer_format, asked.starts_in_reasoning))
+            finished = _answer(args, model, request, talk, out)
             _note(path, engine.stats().device, finished)
         finally:
             engine.close()
@@ -98,48 +108,45 @@ def _given_sampling(args: argparse.Namespace) -> dict[str, Any]:
     return given
 
 
-def _limit(args: argparse.Namespace, settings: Settings) -> int | None:
+def _limit(args: argparse.Namespace, usual: int | None) -> int | None:
     """The most tokens of the answer, None for the context's end."""
     if args.max_tokens is None:
-        return settings.sampling.token_limit
+        return usual
     if args.max_tokens < 1:
         raise CommandError(f"--max-tokens: {args.max_tokens} is not at least 1", code=2)
     return int(args.max_tokens)
 
 
-def _encoded(args: argparse.Namespace, settings: Settings, model: "Model", prompt: str) -> Prompt:
-    """The question as the model reads it; says what is unusual about that."""
-    from engine import Message
+def _encoded(args: argparse.Namespace, talk: Talk, model: "Model", prompt: str) -> Prompt:
+    """The question, behind what the chat holds, as the model reads it; says what is unusual about that."""
+    from app.chat.prompt import prompt_messages
 
-    system = args.system if args.system is not None else settings.sampling.system_prompt
-    messages = [Message("system", system)] if system else []
-    messages.append(Message("user", prompt))
-    asked = model.template.prompt(messages)
+    system = args.system if args.system is not None else talk.chat.system_prompt
+    messages, kept = prompt_messages(system, talk.chat.path(), prompt, str(model.path))
+    asked = model.template.prompt(messages, kept=kept)
     for warning in (model.tokenizer.warning, model.template.warning, asked.warning):
         if warning:
             say(f"warning: {warning}")
     return asked
 
 
-def _request(asked: Prompt, sampling: SamplingParams, limit: int | None, model: "Model") -> Request:
+def _request(
+    asked: Prompt, sampling: SamplingParams, limit: int | None, model: "Model", *, in_chat: bool
+) -> Request:
     from app.chat.prompt import answer_limit, prompt_too_long
 
     length = len(asked.ids)
-    if problem := prompt_too_long(length, limit, model, in_chat=False):
+    if problem := prompt_too_long(length, limit, model, in_chat=in_chat):
         raise CommandError(problem)
     most = answer_limit(length, limit, model)
     return Request(tuple(asked.ids), sampling=sampling, max_tokens=most, label="ask")
 
 
-def _answer(
-    args: argparse.Namespace, model: "Model", request: Request, splitter: Splitter, out: TextIO
-) -> Finished:
-    """Stream one answer to `out`; return how it ended."""
-    texts = {Part.REASONING: "", Part.ANSWER: ""}
+def _answer(args: argparse.Namespace, model: "Model", request: Request, talk: Talk, out: TextIO) -> Finished:
+    """Stream one answer to `out` and into the chat; return how it ended."""
 
-    def take(pieces: Pieces) -> None:
+    def write(pieces: Pieces) -> None:
         for part, text in pieces:
-            texts[part] += text
             if part is Part.ANSWER and not args.json:
                 out.write(for_stream(text, out))
                 out.flush()
@@ -151,20 +158,22 @@ def _answer(
             if isinstance(event, Finished):
                 finished = event
             else:
-                take(splitter.push(event.text, event.marker))
-        take(splitter.flush())
+                write(talk.take(event))
+        assert finished is not None
+        write(talk.end(finished, request.max_tokens, model.context_length))
     except BaseException:
         generation.cancel()
+        talk.break_off()
         raise
-    assert finished is not None
+    answer = talk.answer
     if args.json:
-        record = _record(model, texts[Part.ANSWER], texts[Part.REASONING], finished)
+        record = _record(model, answer.text, answer.reasoning, finished)
         out.write(for_stream(json.dumps(record, ensure_ascii=False), out))
-    out.write("\n" if args.json or not texts[Part.ANSWER].endswith("\n") else "")
+    out.write("\n" if args.json or not answer.text.endswith("\n") else "")
     out.flush()
     if finished.reason is FinishReason.ERROR:
         raise CommandError(finished.error or "the answer ended with an error")
-    if not texts[Part.ANSWER] and texts[Part.REASONING]:
+    if not answer.text and answer.reasoning:
         say("the answer ended inside its reasoning; allow more with --max-tokens")
     return finished
 

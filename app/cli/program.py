@@ -17,10 +17,14 @@ COMMANDS = {
     "models": "list the model files that are found",
     "architectures": "list the types of models that run, and what others lack",
     "pull": "fetch a model",
+    "export": "write chats into files",
+    "import": "take chats of a file into the history",
     "tokenize": "turn text from stdin into token ids",
     "bench": "measure the speed of a model on this computer",
     "where": "show the folders and files that are used",
 }
+_MODULES = {"export": "export_chats", "import": "import_chats"}
+"""Where a command is whose name is not its module's."""
 _EPILOG = """\
 examples:
   tui-chat                                  open the app with the built-in demo model
@@ -113,6 +117,12 @@ def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
         metavar="DIR",
         help="search models here too (repeatable)",
     )
+    parser.add_argument(
+        "--chat",
+        dest="named_chat",
+        metavar="WORD",
+        help="open the chat with this in its title, or with this id",
+    )
     parser.add_argument("--theme", metavar="NAME", help="theme for this time")
     parser.add_argument(
         "--vram-limit", dest="chat_vram", metavar="SIZE", type=_size, help="most memory of a GPU, e.g. 12GiB"
@@ -122,7 +132,7 @@ def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     for name, text in COMMANDS.items():
         sub = commands.add_parser(name, help=text, description=text.capitalize() + ".")
         if name in argv:
-            import_module(f"app.cli.{name}").add_arguments(sub)
+            _module(name).add_arguments(sub)
     return parser
 
 
@@ -186,7 +196,11 @@ def _run(args: argparse.Namespace) -> int:
     if sys.stdout is None:
         raise CommandError("stdout is closed: there is nowhere to write to")
     with logging_to(locations().log_file):
-        return int(import_module(f"app.cli.{args.command}").run(args))
+        return int(_module(args.command).run(args))
+
+
+def _module(command: str) -> Any:
+    return import_module(f"app.cli.{_MODULES.get(command, command)}")
 
 
 def _chat(args: argparse.Namespace) -> int:
@@ -214,15 +228,23 @@ def _start_app(args: argparse.Namespace) -> int:
         settings = replace(settings, engine=replace(settings.engine, vram_limit=args.chat_vram))
     search = search_of(settings, places, args.chat_folders)
     model = resolve_model(args.chat_model, search) if args.chat_model else None
+    chat = _chat_id(args.named_chat) if args.named_chat is not None else None
     # Modules are not garbage: looking for some among them would take a tenth of the way to a first frame.
     gc.disable()
     try:
         from app.window.app import run_app
 
         gc.freeze()
-        return int(run_app(settings, model=model, folders=list(search.folders), warnings=warnings))
+        return int(run_app(settings, model=model, folders=list(search.folders), warnings=warnings, chat=chat))
     finally:
         gc.enable()
+
+
+def _chat_id(word: str) -> str:
+    from app.cli.kept_chats import named_chat, opened_history
+
+    with opened_history() as history:
+        return named_chat(history, word).id
 
 
 def _is_terminal(stream: Any) -> bool:

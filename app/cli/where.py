@@ -25,6 +25,7 @@ def run(args: argparse.Namespace) -> int:
         "settings": str(places.settings_file),
         "data": str(places.data),
         "history": str(places.history_file),
+        "exports": str(places.exports),
         "models": str(places.models),
         "themes": str(places.themes),
         "prompts": str(places.prompts),

@@ -26,6 +26,9 @@ _CHAT: Mapping[str, Any] = {
     "draft": "",
     "created": 0.0,
     "updated": 0.0,
+    "pinned": 0,
+    "archived": 0,
+    "deleted": None,
 }
 _MESSAGE: Mapping[str, Any] = {
     "id": None,
@@ -44,7 +47,13 @@ _MESSAGE: Mapping[str, Any] = {
     "stats": None,
     "window": 0,
 }
-_TAB: Mapping[str, Any] = {"window": None, "position": None, "conversation": None, "active": 0}
+_TAB: Mapping[str, Any] = {
+    "window": None,
+    "position": None,
+    "conversation": None,
+    "active": 0,
+    "read_only": 0,
+}
 """Columns, and what stands in one that must not be empty and is."""
 _log = logging.getLogger(__name__)
 _Row = dict[str, Any]
@@ -76,12 +85,14 @@ def copy_history(
             copied.chats += _copy_chat(target, _known(row, _CHAT))
         for row in readable_rows(source, "drafts"):
             _add_draft(target, text_of(row["conversation"]), text_of(row["text"]))
+        for row in readable_rows(source, "tags"):
+            _add_tag(target, text_of(row["conversation"]), text_of(row["tag"]))
         for row in readable_rows(source, "messages"):
             copied.messages += _copy_message(target, _known(row, _MESSAGE), searchable=searchable)
         for row in readable_rows(source, "open_tabs") if tabs else ():
             target.execute(
-                "INSERT OR IGNORE INTO open_tabs (window, position, conversation, active)"
-                " VALUES (:window, :position, :conversation, :active)",
+                "INSERT OR IGNORE INTO open_tabs (window, position, conversation, active, read_only)"
+                " VALUES (:window, :position, :conversation, :active, :read_only)",
                 _known(row, _TAB),
             )
         target.execute("COMMIT")
@@ -156,6 +167,11 @@ def _add_draft(target: sqlite3.Connection, conversation_id: str, text: str) -> N
     if current is not None and text.strip() and text not in current.draft:
         draft = "\n\n".join(part for part in (current.draft, text) if part.strip())
         target.execute("UPDATE conversations SET draft = ? WHERE id = ?", (draft, conversation_id))
+
+
+def _add_tag(target: sqlite3.Connection, conversation_id: str, tag: str) -> None:
+    if stored_row(target, conversation_id) is not None:
+        target.execute("INSERT OR IGNORE INTO tags (conversation, tag) VALUES (?, ?)", (conversation_id, tag))
 
 
 def _copy_message(target: sqlite3.Connection, row: _Row, *, searchable: bool) -> int:

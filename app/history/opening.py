@@ -57,8 +57,10 @@ class HistoryUnusableError(Exception):
     """The history file cannot be used now; says which and why."""
 
 
-def open_database(path: Path | None, damaged: str | None = None) -> Database:
+def open_database(path: Path | None, damaged: str | None = None, *, visiting: bool = False) -> Database:
     """Open the history at `path`, or on any trouble what stands in for it. None means in memory.
+
+    `visiting`: for a command, which is no window; where the file cannot be used nothing is to be kept.
 
     A damaged file is moved aside, never deleted; a new one begins with what can be read of it. `damaged`
     says that the file is known to be so, and how. The connection belongs to the calling thread.
@@ -66,19 +68,19 @@ def open_database(path: Path | None, damaged: str | None = None) -> Database:
     if path is None:
         return _in_memory(None)
     try:
-        return open_file(path, damaged)
+        return open_file(path, damaged, visiting=visiting)
     except HistoryUnusableError as error:
         _log.warning("%s", error)
-        return _stand_in(path, str(error))
+        return _in_memory(str(error)) if visiting else _stand_in(path, str(error))
 
 
-def open_file(path: Path, damaged: str | None = None) -> Database:
+def open_file(path: Path, damaged: str | None = None, *, visiting: bool = False) -> Database:
     """Open the history at `path` and take in what waits for it; raises `HistoryUnusableError`."""
     lock: IO[bytes] | None = None
     notices: list[str] = []
     try:
         private_directory(path.parent)
-        window, lock = _claim(path, notices)
+        window, lock = _claim(path, notices, last=visiting)
         aside = _move_aside(path) if damaged is not None else None
         locks = lock is not None or sys.platform == "win32"
         try:
@@ -130,9 +132,9 @@ def remove_waiting(path: Path) -> None:
             path.with_name(name).unlink()
 
 
-def _claim(path: Path, notices: list[str]) -> tuple[int, IO[bytes] | None]:
+def _claim(path: Path, notices: list[str], *, last: bool) -> tuple[int, IO[bytes] | None]:
     try:
-        return claim_window(path)
+        return claim_window(path, last=last)
     except NoLocksError as error:
         _log.warning("%s: no file locks (%s)", path, error)
         notices.append(

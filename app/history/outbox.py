@@ -58,14 +58,27 @@ class Outbox:
         with self._lock:
             self._pending.tabs = tabs
 
-    def delete(self, conversation_id: str, *, if_empty: bool = False) -> None:
-        """Have a conversation deleted; nothing more of it is taken until it is read again."""
+    def discard(self, conversation_id: str) -> None:
+        """Have a conversation deleted if nothing is in it; nothing more of it is taken."""
         with self._lock:
             self._deleted.add(conversation_id)
             self._living.pop(conversation_id, None)
             self._pending.forget(conversation_id)
             self._known.forget(conversation_id)
-            (self._pending.discarded if if_empty else self._pending.deleted).add(conversation_id)
+            self._pending.discarded.add(conversation_id)
+
+    def hide(self, conversation_id: str) -> None:
+        """Have a conversation deleted so that it can be brought back; what waits of it is written before."""
+        with self._lock:
+            self._deleted.add(conversation_id)
+            self._living.pop(conversation_id, None)
+            self._pending.hidden.add(conversation_id)
+
+    def bring_back(self, conversation_id: str) -> None:
+        """Take a conversation again."""
+        with self._lock:
+            self._deleted.discard(conversation_id)
+            self._pending.hidden.discard(conversation_id)
 
     def read(self, conversation_id: str, loaded: Loaded | None) -> Conversation | None:
         """Return the conversation to go on with: what could not be written yet is newer than the file."""

@@ -17,6 +17,8 @@ class OpenTabs:
 
     ids: tuple[str, ...] = ()
     active: str | None = None
+    read_only: frozenset[str] = frozenset()
+    """Those that another window writes."""
 
 
 @dataclass(slots=True)
@@ -27,14 +29,15 @@ class Pending:
     """Those that have something in `rows` or `messages`."""
     rows: dict[str, ConversationRow] = field(default_factory=dict)
     messages: dict[str, tuple[str, int, MessageNode]] = field(default_factory=dict)
-    deleted: set[str] = field(default_factory=set)
+    hidden: set[str] = field(default_factory=set)
+    """Deleted so that they can be brought back."""
     discarded: set[str] = field(default_factory=set)
-    """Deleted too, but only if nothing is in them."""
+    """Deleted for good, but only if nothing is in them."""
     tabs: OpenTabs | None = None
 
     def __bool__(self) -> bool:
         return bool(
-            self.conversations or self.messages or self.deleted or self.discarded or self.tabs is not None
+            self.conversations or self.messages or self.hidden or self.discarded or self.tabs is not None
         )
 
     def before(self, newer: "Pending") -> "Pending":
@@ -43,7 +46,7 @@ class Pending:
             self.conversations | newer.conversations,
             self.rows | newer.rows,
             self.messages | newer.messages,
-            self.deleted | newer.deleted,
+            self.hidden | newer.hidden,
             self.discarded | newer.discarded,
             newer.tabs or self.tabs,
         )

@@ -41,7 +41,7 @@ def read_conversation(
     A draft that a window could not put into the row comes with it when `has_ended(window)`.
     """
     row = stored_row(connection, conversation_id)
-    if row is None:
+    if row is None or is_hidden(connection, conversation_id):
         return None
     sampling, max_tokens, priority, chosen = _read_sampling(row)
     conversation = Conversation(
@@ -68,6 +68,12 @@ def read_conversation(
     }
     conversation.draft = "\n\n".join(text for text in (row.draft, *drafts.values()) if text.strip())
     return Loaded(conversation, as_read, drafts)
+
+
+def is_hidden(connection: sqlite3.Connection, conversation_id: str) -> bool:
+    """Tell whether a conversation is deleted and can still be brought back."""
+    sql = "SELECT 1 FROM conversations WHERE id = ? AND deleted IS NOT NULL"
+    return connection.execute(sql, (conversation_id,)).fetchone() is not None
 
 
 def stored_row(connection: sqlite3.Connection, conversation_id: str) -> ConversationRow | None:

@@ -65,8 +65,25 @@ _STEP_2 = (
     )""",
 )
 """What was written in a window while another one had changed the draft of the same chat."""
+_STEP_3 = (
+    "ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE conversations ADD COLUMN archived INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE conversations ADD COLUMN deleted REAL",
+    "CREATE INDEX conversations_listed ON conversations (pinned DESC, updated DESC)",
+    """CREATE TABLE tags (
+        conversation TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+        tag TEXT NOT NULL,
+        PRIMARY KEY (conversation, tag)
+    )""",
+    "ALTER TABLE open_tabs ADD COLUMN read_only INTEGER NOT NULL DEFAULT 0",
+    """CREATE TABLE takeovers (
+        conversation TEXT PRIMARY KEY REFERENCES conversations (id) ON DELETE CASCADE,
+        window INTEGER NOT NULL
+    )""",
+)
+"""Chats in order, deleted ones that can still be brought back, and which window writes a chat."""
 _SEARCH_INDEX = "CREATE VIRTUAL TABLE IF NOT EXISTS message_index USING fts5(text)"
-STEPS: Sequence[Sequence[str]] = (_STEP_1, _STEP_2)
+STEPS: Sequence[Sequence[str]] = (_STEP_1, _STEP_2, _STEP_3)
 
 
 def migrate(connection: sqlite3.Connection) -> None:

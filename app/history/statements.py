@@ -6,17 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.chat.conversation import NEW_TITLE, Conversation
+from app.chat.marks import NO_MARKS, Marks
 from app.history.opening import Database
 from app.history.pending import OpenTabs
 from app.history.reading import number_of, text_of, text_or_none
 from app.history.rows import index_message
+from app.history.wanted import ALL, Wanted
 from app.history.windows import is_running
 
 HOLDS_SOMETHING = """(c.draft <> '' OR EXISTS (SELECT 1 FROM messages m WHERE m.conversation = c.id)
     OR EXISTS (SELECT 1 FROM drafts d WHERE d.conversation = c.id))"""
 """Condition on a conversation `c`: messages or a draft; an empty chat is worth no line."""
 _SUMMARY = """SELECT c.id, c.title, c.model_path, c.updated,
-    (SELECT count(*) FROM messages m WHERE m.conversation = c.id) FROM conversations c"""
+    (SELECT count(*) FROM messages m WHERE m.conversation = c.id), c.pinned, c.archived,
+    (SELECT group_concat(tag, ' ') FROM tags t WHERE t.conversation = c.id) FROM conversations c"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class ConversationSummary:
     model_path: str | None
     updated: float
     messages: int
+    marks: Marks = NO_MARKS
     message_id: str | None = None
     """The message that a search found, if it found one."""
     snippet: str = ""
@@ -50,17 +54,20 @@ def read_tabs(database: Database) -> OpenTabs:
     """Return the tabs of this window."""
     rows = database.connection.execute(
         """SELECT conversation, active FROM open_tabs
-           WHERE window = ? AND conversation IN (SELECT id FROM conversations) ORDER BY position""",
+           WHERE window = ? AND conversation IN (SELECT id FROM conversations WHERE deleted IS NULL)
+           ORDER BY position""",
         (database.window,),
     ).fetchall()
     active = next((conversation for conversation, marked in rows if marked), None)
     return OpenTabs(tuple(conversation for conversation, _ in rows), active)
 
 
-def read_recent(database: Database, limit: int) -> list[ConversationSummary]:
-    """Return the conversations that hold messages or a draft, the last changed first."""
+def read_recent(database: Database, limit: int, wanted: Wanted = ALL) -> list[ConversationSummary]:
+    """Return the conversations that hold messages or a draft, pinned ones and then the last changed first."""
     rows = database.connection.execute(
-        f"{_SUMMARY} WHERE {HOLDS_SOMETHING} ORDER BY c.updated DESC LIMIT ?", (limit,)
+        f"{_SUMMARY} WHERE {wanted.condition} AND {HOLDS_SOMETHING}"
+        " ORDER BY c.pinned DESC, c.updated DESC LIMIT ?",
+        (*wanted.values, limit),
     )
     return [_summary(row) for row in rows.fetchall()]
 
@@ -72,10 +79,16 @@ def with_waiting(
     lines = {summary.id: summary for summary in found}
     for chat in waiting:
         if chat.nodes or chat.draft:
+            marks = lines[chat.id].marks if chat.id in lines else NO_MARKS
             lines[chat.id] = ConversationSummary(
-                chat.id, chat.title, chat.model_path, chat.updated, len(chat.nodes)
+                chat.id, chat.title, chat.model_path, chat.updated, len(chat.nodes), marks
             )
-    return sorted(lines.values(), key=lambda summary: -summary.updated)[:limit]
+    return sorted(lines.values(), key=order)[:limit]
+
+
+def order(summary: ConversationSummary) -> tuple[bool, float]:
+    """Where a line stands: pinned ones first, then the last changed."""
+    return not summary.marks.pinned, -summary.updated
 
 
 def holds_something(connection: sqlite3.Connection, conversation_id: str) -> bool:
@@ -91,10 +104,36 @@ def read_summary(connection: sqlite3.Connection, conversation_id: str) -> Conver
 
 
 def _summary(row: tuple[Any, ...]) -> ConversationSummary:
-    key, title, model, updated, messages = row
+    key, title, model, updated, messages, pinned, archived, tags = row
+    marks = Marks(bool(pinned), bool(archived), tuple(sorted(text_of(tags).split())))
     return ConversationSummary(
-        text_of(key), text_of(title) or NEW_TITLE, text_or_none(model), number_of(updated), messages
+        text_of(key), text_of(title) or NEW_TITLE, text_or_none(model), number_of(updated), messages, marks
     )
+
+
+def write_marks(connection: sqlite3.Connection, conversation_id: str, marks: Marks) -> bool:
+    """Change how a conversation is kept in order; False when it is not there."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        found = connection.execute(
+            "UPDATE conversations SET pinned = ?, archived = ? WHERE id = ?",
+            (int(marks.pinned), int(marks.archived), conversation_id),
+        )
+        connection.execute("DELETE FROM tags WHERE conversation = ?", (conversation_id,))
+        for tag in marks.tags if found.rowcount else ():
+            connection.execute("INSERT INTO tags (conversation, tag) VALUES (?, ?)", (conversation_id, tag))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return found.rowcount > 0
+
+
+def bring_back(connection: sqlite3.Connection, conversation_id: str) -> bool:
+    """Show a deleted conversation again; False when it is deleted for good."""
+    sql = "UPDATE conversations SET deleted = NULL WHERE id = ? AND deleted IS NOT NULL"
+    return connection.execute(sql, (conversation_id,)).rowcount > 0
 
 
 def is_open_elsewhere(database: Database, conversation_id: str) -> bool:
@@ -106,3 +145,10 @@ def is_open_elsewhere(database: Database, conversation_id: str) -> bool:
         (conversation_id, database.window),
     ).fetchall()
     return path is not None and any(is_running(path, window) for (window,) in rows)
+
+
+def taken_ids(connection: sqlite3.Connection, conversation: Conversation) -> set[str]:
+    """Return which ids of a conversation's messages are those of another conversation's."""
+    sql = "SELECT 1 FROM messages WHERE id = ? AND conversation != ?"
+    ids = (node_id for node_id in conversation.nodes)
+    return {key for key in ids if connection.execute(sql, (key, conversation.id)).fetchone() is not None}

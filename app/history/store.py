@@ -10,7 +10,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,20 +27,15 @@ from app.history.opening import (
 )
 from app.history.outbox import Outbox
 from app.history.pending import OpenTabs
+from app.history.questions import Questions
 from app.history.reading import read_conversation
-from app.history.search import search_conversations
-from app.history.statements import (
-    ConversationSummary,
-    is_open_elsewhere,
-    read_recent,
-    read_tabs,
-    recover,
-    with_waiting,
-)
+from app.history.statements import ConversationSummary, bring_back, read_recent, recover, with_waiting
 from app.history.windows import is_running
-from app.history.writing import write
+from app.history.writing import delete_all_hidden, write
 
 FLUSH_SECONDS = 0.3
+UNDO_SECONDS = 60.0
+"""How long a deleted conversation can be brought back."""
 _RETRY_SECONDS = 2.0
 _REOPEN_SECONDS = 5.0
 _ANSWER_SECONDS = 15.0
@@ -49,7 +44,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
-class HistoryStore:
+class HistoryStore(Questions):
     """The history file at `path`; None keeps everything in memory.
 
     The file is opened on the history's thread; questions wait for that. `on_warning` is called there with
@@ -57,8 +52,16 @@ class HistoryStore:
     of the file: trouble becomes a warning, and what could not be written waits until it can be.
     """
 
-    def __init__(self, path: Path | None, *, on_warning: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        on_warning: Callable[[str], None] | None = None,
+        visiting: bool = False,
+    ) -> None:
+        """visiting: for a command, which shows no tabs and keeps nothing in another file."""
         self.path = path
+        self._visiting = visiting
         self.on_warning = on_warning
         self._outbox = Outbox()
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -109,14 +112,10 @@ class HistoryStore:
         if self._outbox.append(conversation, node_id):
             self._wake()
 
-    def save_tabs(self, ids: Sequence[str], active: str | None) -> None:
-        """Save which conversations are open, in order, and the active one."""
-        self._outbox.save_tabs(OpenTabs(tuple(ids), active))
+    def save_tabs(self, ids: Sequence[str], active: str | None, read_only: Iterable[str] = ()) -> None:
+        """Save which conversations are open, in order, the active one, and which are only read here."""
+        self._outbox.save_tabs(OpenTabs(tuple(ids), active, frozenset(read_only)))
         self._wake()
-
-    def list_open_tabs(self) -> OpenTabs:
-        """Return the tabs that were open in this window."""
-        return self._ask(read_tabs, OpenTabs())
 
     def load(self, conversation_id: str) -> Conversation | None:
         """Read a conversation; an answer that was interrupted is "stopped" with its text."""
@@ -136,26 +135,26 @@ class HistoryStore:
         found = self._ask(lambda database: read_recent(database, limit), nothing)
         return with_waiting(found, self._outbox.waiting(), limit)
 
-    def search(self, query: str, limit: int = 50) -> list[ConversationSummary]:
-        """Find conversations by title or text: every word (the last of a text may be a beginning)."""
-        return self._ask(
-            lambda database: search_conversations(database.connection, query, limit, database.searchable), []
-        )
+    def hide(self, conversation_id: str) -> bool:
+        """Delete a conversation so that it can be brought back; what still streams into it is not saved.
 
-    def delete(self, conversation_id: str) -> bool:
-        """Delete a conversation with all its messages; what still streams into it is not saved.
-
-        False, and nothing is done, while another app that runs has it in a tab.
+        `delete_hidden` deletes it for good, or a start after `UNDO_SECONDS`. False, and nothing is done,
+        while another app that runs has it in a tab.
         """
-        if self._ask(lambda database: is_open_elsewhere(database, conversation_id), False):
+        if self.is_open_elsewhere(conversation_id):
             return False
-        self._outbox.delete(conversation_id)
+        self._outbox.hide(conversation_id)
         self.flush()
         return True
 
+    def bring_back(self, conversation_id: str) -> bool:
+        """Show a hidden conversation again; False when it is deleted for good."""
+        self._outbox.bring_back(conversation_id)
+        return self._ask(lambda database: bring_back(database.connection, conversation_id), False)
+
     def discard(self, conversation_id: str) -> None:
         """Delete a conversation soon if there is nothing in it; does not wait."""
-        self._outbox.delete(conversation_id, if_empty=True)
+        self._outbox.discard(conversation_id)
         self._wake()
 
     def flush(self) -> bool:
@@ -225,7 +224,7 @@ class HistoryStore:
 
     def _run(self) -> None:
         try:
-            self._use(open_database(self.path))
+            self._use(open_database(self.path, visiting=self._visiting))
         finally:
             self._opened.set()
         for line in (*self.standing, *self.notices):
@@ -249,6 +248,7 @@ class HistoryStore:
         self._retry_at = time.monotonic() + _REOPEN_SECONDS if database.problem else 0.0
         try:
             recover(database)
+            delete_all_hidden(database, time.time() - UNDO_SECONDS)
         except sqlite3.Error as error:
             _log.warning("unfinished answers could not be closed (%s)", error)
 
@@ -282,7 +282,7 @@ class HistoryStore:
         if self._database.problem is not None and self.path is not None:
             self._retry_at = time.monotonic() + _REOPEN_SECONDS
             with contextlib.suppress(HistoryUnusableError, sqlite3.Error):
-                database = open_file(self.path)
+                database = open_file(self.path, visiting=self._visiting)
                 self._use(take_over(self._database, database))
                 self._warn("The history can be used again; everything is saved.")
         self._write_pending()
@@ -328,7 +328,8 @@ class HistoryStore:
         """Open the file again, a damaged one moved aside, and save into it all that the app still holds."""
         replaced = self._was_replaced
         self._database.close()
-        database = open_database(self.path, None if replaced or damage is None else str(damage))
+        why = None if replaced or damage is None else str(damage)
+        database = open_database(self.path, why, visiting=self._visiting)
         self._use(database)
         for line in (*self.standing, *database.notices):
             self._warn(line)

@@ -39,14 +39,14 @@ def is_running(path: Path, window: int) -> bool:
     return lock is None
 
 
-def claim_window(path: Path) -> tuple[int, IO[bytes] | None]:
-    """Take the lowest window number that no running app holds.
+def claim_window(path: Path, *, last: bool = False) -> tuple[int, IO[bytes] | None]:
+    """Take the lowest window number that no running app holds, or the last one, whose tabs nobody misses.
 
     Raises `NoLocksError` where no number can be held, `OSError` where there can be no file.
     """
     if sys.platform == "win32":
         return os.getpid(), None
-    for window in range(_MOST_WINDOWS):
+    for window in reversed(range(_MOST_WINDOWS)) if last else range(_MOST_WINDOWS):
         lock = _lock_window(path, window)
         if lock is not None:
             return window, lock

@@ -1,13 +1,14 @@
 """One batch of changes into the file, in one transaction. Runs on the history's own thread."""
 
 import sqlite3
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
 from app.chat.conversation import Conversation, MessageNode, Status
 from app.history.opening import Database
 from app.history.pending import Known, OpenTabs, Pending, signature
-from app.history.reading import stored_row
+from app.history.reading import is_hidden, stored_row
 from app.history.rows import (
     ConversationRow,
     changes,
@@ -17,7 +18,7 @@ from app.history.rows import (
     update_conversation,
     write_message,
 )
-from app.history.statements import HOLDS_SOMETHING
+from app.history.statements import HOLDS_SOMETHING, bring_back
 
 _Messages = list[tuple[int, MessageNode]]
 
@@ -56,8 +57,8 @@ def write(database: Database, pending: Pending, known: Known) -> Written:
                 written.known.update(part.known)
                 written.brought_back += part.brought_back
             connection.execute("RELEASE one")
-        for conversation_id in pending.deleted:
-            delete(database, conversation_id)
+        for conversation_id in pending.hidden:
+            _hide(connection, conversation_id)
         for conversation_id in pending.discarded:
             _discard(database, conversation_id)
         if pending.tabs is not None:
@@ -91,18 +92,21 @@ class _Writer:
         """
         connection = self.database.connection
         current = stored_row(connection, conversation.id)
+        hidden = current is not None and is_hidden(connection, conversation.id)
         base = self.known.rows.get(conversation.id)
+        if (current is None or hidden) and base is not None:
+            if not self._changed(row, base, messages):
+                return
+            self.written.brought_back.append(conversation.title)
         if current is None:
-            if base is not None:
-                if not self._changed(row, base, messages):
-                    return
-                self.written.brought_back.append(conversation.title)
             row = row or conversation_row(conversation)
             messages = list(enumerate(list(conversation.nodes.values())))
             insert_conversation(connection, row)
             self.written.known.rows[row.id] = row
-        elif row is not None:
-            self._update(current, row, base)
+        else:
+            bring_back(connection, conversation.id)
+            if row is not None:
+                self._update(current, row, base)
         for position, node in messages:
             self._write_message(conversation.id, position, node)
 
@@ -151,7 +155,7 @@ class _Writer:
             index_message(self.database.connection, node.id)
 
 
-def delete(database: Database, conversation_id: str) -> None:
+def _delete(database: Database, conversation_id: str) -> None:
     """Delete a conversation, its messages and their place in the index."""
     if database.searchable:
         database.connection.execute(
@@ -159,6 +163,24 @@ def delete(database: Database, conversation_id: str) -> None:
             (conversation_id,),
         )
     database.connection.execute("DELETE FROM conversations WHERE id = ?", (conversation_id,))
+
+
+def delete_all_hidden(database: Database, before: float) -> None:
+    """Delete for good what was deleted before a time and not brought back."""
+    found = database.connection.execute("SELECT id FROM conversations WHERE deleted < ?", (before,))
+    for (conversation_id,) in found.fetchall():
+        _delete(database, conversation_id)
+
+
+def delete_hidden(database: Database, conversation_id: str) -> None:
+    """Delete a conversation for good unless it was brought back."""
+    if is_hidden(database.connection, conversation_id):
+        _delete(database, conversation_id)
+
+
+def _hide(connection: sqlite3.Connection, conversation_id: str) -> None:
+    connection.execute("UPDATE conversations SET deleted = ? WHERE id = ?", (time.time(), conversation_id))
+    connection.execute("DELETE FROM open_tabs WHERE conversation = ?", (conversation_id,))
 
 
 def _discard(database: Database, conversation_id: str) -> None:
@@ -171,6 +193,9 @@ def _discard(database: Database, conversation_id: str) -> None:
 def _write_tabs(database: Database, tabs: OpenTabs) -> None:
     database.connection.execute("DELETE FROM open_tabs WHERE window = ?", (database.window,))
     database.connection.executemany(
-        "INSERT INTO open_tabs (window, position, conversation, active) VALUES (?, ?, ?, ?)",
-        [(database.window, number, tab, int(tab == tabs.active)) for number, tab in enumerate(tabs.ids)],
+        "INSERT INTO open_tabs (window, position, conversation, active, read_only) VALUES (?, ?, ?, ?, ?)",
+        [
+            (database.window, number, tab, int(tab == tabs.active), int(tab in tabs.read_only))
+            for number, tab in enumerate(tabs.ids)
+        ],
     )

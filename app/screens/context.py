@@ -6,6 +6,7 @@ from pathlib import Path
 
 from app.chat.conversation import Conversation
 from app.chat.shared import Services
+from app.history.pending import OpenTabs
 from app.history.store import HistoryStore
 from app.models.builtin import BUILTIN_NAME, builtin_model_path
 from app.models.choice import ModelChoiceError, resolve_model
@@ -35,6 +36,8 @@ class AppContext:
     """Folders named on the command line."""
     chosen: Path | None = None
     """The model named on the command line."""
+    named_chat: str | None = None
+    """Id of the chat named on the command line."""
     warnings: Sequence[str] = ()
     """What was wrong at the start, with the settings or a theme."""
     copy: Copy = field(default=copy_text)
@@ -89,15 +92,17 @@ class AppContext:
     def restored(self) -> tuple[list[Conversation], int]:
         """Return the chats of the last time and which was active.
 
-        A model named on the command line opens a new chat of its own in front.
+        A chat named on the command line is in front, else a new one for a model named there.
         """
-        if not self.settings.general.restore_tabs:
-            return [], 0
-        tabs = self.history.list_open_tabs()
-        loaded = [self.history.load(conversation_id) for conversation_id in tabs.ids]
+        restore = self.settings.general.restore_tabs
+        tabs = self.history.list_open_tabs() if restore else OpenTabs()
+        wanted = self.named_chat
+        ids = [*tabs.ids, *([wanted] if wanted is not None and wanted not in tabs.ids else [])]
+        loaded = [self.history.load(conversation_id) for conversation_id in ids]
         conversations = [conversation for conversation in loaded if conversation is not None]
-        active = next((i for i, c in enumerate(conversations) if c.id == tabs.active), 0)
-        if self.chosen is not None:
+        front = wanted or tabs.active
+        active = next((i for i, c in enumerate(conversations) if c.id == front), 0)
+        if restore and self.chosen is not None and wanted is None:
             conversations = [c for c in conversations if c.nodes or c.draft]
             conversations.append(self.new_conversation())
             active = len(conversations) - 1

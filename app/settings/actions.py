@@ -23,7 +23,7 @@ class Action:
 ACTIONS: tuple[Action, ...] = (
     Action("new_tab", "New chat", "ctrl+t", "Chats", "Open an empty chat in a new tab"),
     Action("close_tab", "Close chat", "alt+w,f10", "Chats", "Close this tab; asks while it is answering"),
-    Action("chats", "All chats", "ctrl+l", "Chats", "Open, search and delete chats, closed ones too"),
+    Action("chats", "All chats", "ctrl+l", "Chats", "Open, search, tag and delete chats, closed ones too"),
     Action("fork", "Fork chat", "f9", "Chats", "Go on from any message in a new tab; this chat stays"),
     Action("rename_tab", "Rename chat", "f2", "Chats", "Give this chat another title"),
     Action("previous_tab", "Previous chat", "ctrl+pageup,ctrl+shift+tab", "Chats", "Go one tab left"),
@@ -72,6 +72,9 @@ ACTIONS: tuple[Action, ...] = (
     Action("help", "Help", "f1", "App", "All keys"),
     Action("palette", "Commands", "ctrl+p", "App", "Search every command", palette=False),
     Action("quit_app", "Quit", "ctrl+q", "App", "Leave; chats are saved"),
+    Action("undo_delete", "Undo delete", "alt+u", "Chats", "Bring back the chat that was deleted last"),
+    Action("export_chat", "Export chat", "alt+x", "Chats", "Write this chat as Markdown, HTML or JSON"),
+    Action("take_over", "Take over", "alt+t", "Chats", "Write here in a chat that another window has open"),
 )
 
 _BY_ID = {action.id: action for action in ACTIONS}

@@ -45,6 +45,11 @@ class Locations:
         return self.data / "history.db"
 
     @property
+    def exports(self) -> Path:
+        """Where chats are written to when no other place is named."""
+        return self.data / "exports"
+
+    @property
     def speeds_file(self) -> Path:
         """How fast models wrote on this computer, JSON."""
         return self.data / "speeds.json"

@@ -143,6 +143,11 @@ def start_row(warnings: Sequence[str], width: int, help_key: str) -> Row:
     return ((first, "warning"), (tail if more or first.endswith(ELLIPSIS) else "", "dim"))
 
 
+def read_only_row(key: str) -> Row:
+    """Return the line that says why nothing can be sent in a chat, and which key changes that."""
+    return (("Open in another window, only read here. ", "warning"), (f"{key} takes it over", "dim"))
+
+
 def _wrapped(text: str, width: int, style: str) -> list[Row]:
     """Wrap a text that stands nowhere else; what goes beyond a few lines is cut."""
     lines = textwrap.wrap(text, max(1, width), max_lines=_MOST_LINES, placeholder=ELLIPSIS)

@@ -77,12 +77,15 @@ class ChatApp(LeavingApp):
         history: HistoryStore | None = None,
         model: Path | None = None,
         folders: Sequence[Path] = (),
+        chat: str | None = None,
         warnings: Sequence[str] = (),
         copy: Copy | None = None,
         find_models: Finder | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> None:
-        """meanwhile: called once before the first frame, when the app's own threads run."""
+        """chat: id of the one to show; meanwhile: called once before the first frame, when the app's own
+        threads run.
+        """
         read_alt_keys()
         super().__init__(self.save_all)
         self.settings = settings
@@ -90,7 +93,7 @@ class ChatApp(LeavingApp):
         self.warnings = list(warnings)
         self._factory = engine_factory
         self._history = history
-        self._choice = (model, tuple(folders))
+        self._choice = (model, tuple(folders), chat)
         self._copy, self._find_models = copy, find_models
         self._meanwhile = meanwhile
         self.context: AppContext | None = None
@@ -158,13 +161,17 @@ class ChatApp(LeavingApp):
         idle_seconds = 60.0 * self.settings.engine.idle_unload_minutes
         engine = EngineService(self._factory, deliver, idle_seconds=idle_seconds)
         pump = Pump(loop, self._after_flush)
-        model, folders = self._choice
+        model, folders, chat = self._choice
         services = Services(
             engine, pump, history, self.settings.keys, measured=Measured(self.places, engine.stats)
         )
         fetching = Fetching(self.places, deliver, self._on_fetch)
         context = AppContext(
-            self.settings, self.places, history, engine, services, fetching, folders, model, self.warnings
+            *(self.settings, self.places, history, engine, services, fetching),
+            folders=folders,
+            chosen=model,
+            named_chat=chat,
+            warnings=self.warnings,
         )
         if self._copy is not None:
             context.copy = self._copy
@@ -323,8 +330,9 @@ def run_app(
     model: str | Path | None = None,
     folders: Sequence[str | Path] = (),
     warnings: Sequence[str] = (),
+    chat: str | None = None,
 ) -> int:
-    """Run the chat until the reader leaves; return the exit code.
+    """Run the chat until the reader leaves; return the exit code. `chat`: id of the one to show.
 
     `warnings` (about the settings file, say) are told in one line, and in full in the help. 0 after
     leaving, 1 after a failure (which is in the log file), 128 + number after a signal.
@@ -339,6 +347,7 @@ def run_app(
             places=places,
             model=Path(model).expanduser().absolute() if model else None,
             folders=[Path(folder).expanduser().absolute() for folder in folders],
+            chat=chat,
             warnings=warnings,
             # Nothing else maps libraries or starts threads then, which wait for each other.
             meanwhile=map_torch_libraries,

@@ -38,15 +38,20 @@ class AnswerActions(ChatBase):
 
     def set_priority(self, priority: Priority) -> None:
         """Rank this chat against the others."""
+        if not self.may_write():
+            return
         self.active.set_priority(priority)
         self.say(f"This chat now has {priority} priority.")
 
     def action_regenerate(self) -> None:
         """Write the last answer again."""
-        self.active.regenerate()
+        if self.may_write():
+            self.active.regenerate()
 
     def action_edit_last(self) -> None:
         """Put the last message into the composer to ask differently."""
+        if not self.may_write():
+            return
         session = self.active
         node = session.conversation.last_user()
         if node is None or session.busy:
@@ -61,11 +66,13 @@ class AnswerActions(ChatBase):
 
     def action_previous_answer(self) -> None:
         """Show the alternative before this one."""
-        self.active.show_sibling(-1)
+        if self.may_write():
+            self.active.show_sibling(-1)
 
     def action_next_answer(self) -> None:
         """Show the alternative after this one."""
-        self.active.show_sibling(1)
+        if self.may_write():
+            self.active.show_sibling(1)
 
     def action_copy_answer(self) -> None:
         """Copy the last answer's source text."""

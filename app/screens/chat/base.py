@@ -51,6 +51,14 @@ class ChatBase(Screen[None]):
         seconds = 10 if level != "information" else 4
         self.notify(text, title=title, severity=level, timeout=seconds)  # type: ignore[arg-type]
 
+    def may_write(self) -> bool:
+        """Tell whether the chat in front is written here; where another window writes it, say so."""
+        session = self.active
+        if session.read_only:
+            key = session.key("take_over")
+            self.say(f"Another window of tui-chat has this chat open; {key} takes it over.", "warning")
+        return not session.read_only
+
     def keep_draft(self) -> None:
         """Remember and save what is being written, in the tab that the composer shows."""
         index = self.tabs.index_of(self.composer.chat)

@@ -85,6 +85,8 @@ class Beat:
         width = self._screen.size.width - 2
         rows = contents.standing_rows(history.standing, history.notices, width, session.key("stop"))
         rows += contents.notice_rows(session, width, send)
+        if session.read_only:
+            rows.append(contents.read_only_row(session.key("take_over")))
         if self._context.warnings and not self._warned:
             rows.append(contents.start_row(self._context.warnings, width, session.key("help")))
         find("#notices", NoticeBar).show(rows)

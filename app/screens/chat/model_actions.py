@@ -22,6 +22,8 @@ class ModelActions(TabActions):
         from app.screens.dialogs.model_keeper import ModelKeeper
         from app.screens.dialogs.model_picker import ModelPicker
 
+        if not self.may_write():
+            return
         context, session = self.context, self.active
         context.find_again()
         current = Path(session.conversation.model_path) if session.conversation.model_path else None

@@ -77,8 +77,10 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
         front, behind its draft.
         """
         conversations, active = await asyncio.to_thread(self.context.restored)
+        ids = [conversation.id for conversation in conversations]
+        elsewhere = await asyncio.to_thread(self.context.history.written_elsewhere, ids)
         for conversation in conversations or [self.context.new_conversation()]:
-            self.tabs.add(conversation)
+            self.tabs.add(conversation, read_only=conversation.id in elsewhere)
         self.tabs.position = min(active, len(self.tabs.sessions) - 1)
         writing, typed = self.active.writing, self.composer.draft
         if typed.text:
@@ -86,8 +88,10 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
         for text in self._sent_early:
             self.active.queued.append(text)
         for session in [self.active, *self.tabs.sessions]:
-            if not session.models.loading:
+            if not session.models.loading and not session.read_only:
                 self.tabs.open_model(session)
+        self.tabs.save()
+        self.watch_windows()
         await self.show_active()
         self.run_worker(self.make_offer(), group="offer")
 
@@ -165,6 +169,10 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
             return
         session = self.tabs.sessions[index]
         node_id = session.writing.editing
+        if session.read_only:
+            self.may_write()
+            self._take_back(session, TextReturned(event.text))
+            return
         if node_id is None:
             session.send(event.text)
         else:
@@ -206,7 +214,8 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
         from app.screens.dialogs.tab_settings import TabSettings
 
         session = self.active
-        self.ask(TabSettings(session.conversation), lambda _: session.settings_changed())
+        if self.may_write():
+            self.ask(TabSettings(session.conversation), lambda _: session.settings_changed())
 
     def action_engine_view(self) -> None:
         """Show what the engine does, block by block."""

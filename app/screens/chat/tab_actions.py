@@ -44,11 +44,15 @@ class TabActions(ChatBase):
         self.tabs.save()
         await self.show_active()
 
-    async def open_in_tab(self, conversation: Conversation, index: int) -> None:
-        """Give a chat a tab at a place, with its model, and go there."""
-        session = self.tabs.add(conversation, index)
+    async def open_in_tab(self, conversation: Conversation, index: int, *, read_only: bool = False) -> None:
+        """Give a chat a tab at a place, with its model, and go there.
+
+        read_only: another window writes it; it needs no model here.
+        """
+        session = self.tabs.add(conversation, index, read_only=read_only)
         self.context.history.save(conversation)
-        self.tabs.open_model(session)
+        if not read_only:
+            self.tabs.open_model(session)
         await self.activate(index)
 
     async def close(self, session: ChatSession) -> None:
@@ -127,7 +131,8 @@ class TabActions(ChatBase):
         from app.screens.dialogs.rename import RenameScreen
 
         session = self.active
-        self.ask(RenameScreen(session.conversation.title), session.rename)
+        if self.may_write():
+            self.ask(RenameScreen(session.conversation.title), session.rename)
 
     async def action_previous_tab(self) -> None:
         """Go one tab left, round the end."""

@@ -29,12 +29,28 @@ class Tabs:
         ids = (session.conversation.id for session in self.sessions)
         return next((index for index, known in enumerate(ids) if known == conversation_id), -1)
 
-    def add(self, conversation: Conversation, at: int | None = None) -> ChatSession:
-        """Put a chat at the end, or at a place; the one in front stays there."""
-        session = ChatSession(conversation, self._context.services, self._report)
+    def add(
+        self, conversation: Conversation, at: int | None = None, *, read_only: bool = False
+    ) -> ChatSession:
+        """Put a chat at the end, or at a place; the one in front stays there.
+
+        read_only: another window writes it.
+        """
+        session = self._session(conversation, read_only=read_only)
         self.sessions.insert(len(self.sessions) if at is None else at, session)
         if at is not None and self.position >= at:
             self.position += 1
+        return session
+
+    def replace(self, session: ChatSession, conversation: Conversation, *, read_only: bool) -> ChatSession:
+        """Put a chat in the place of one."""
+        fresh = self._session(conversation, read_only=read_only)
+        self.sessions[self.sessions.index(session)] = fresh
+        return fresh
+
+    def _session(self, conversation: Conversation, *, read_only: bool) -> ChatSession:
+        session = ChatSession(conversation, self._context.services, self._report)
+        session.read_only = read_only
         return session
 
     def remove(self, session: ChatSession) -> None:
@@ -51,7 +67,8 @@ class Tabs:
     def save(self) -> None:
         """Remember which tabs are open."""
         ids = [session.conversation.id for session in self.sessions]
-        self._context.history.save_tabs(ids, self.active.conversation.id)
+        read_only = [session.conversation.id for session in self.sessions if session.read_only]
+        self._context.history.save_tabs(ids, self.active.conversation.id, read_only)
 
     def refocus(self) -> None:
         """Have the engine serve the answer that is looked at first; asked only when that changes."""

@@ -1,27 +1,23 @@
-"""All chats that are kept, those without a tab too: search them, open one, delete one."""
+"""All chats that are kept, those without a tab too: search, open, order, export and delete them."""
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Collection
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import ClassVar, NamedTuple, Protocol
 
-from rich.cells import cell_len
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
-from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from app.chat.marks import Marks
 from app.history.statements import ConversationSummary
 from app.history.store import HistoryStore
-from app.models.builtin import model_title
-from app.screens.dialogs.confirm import ConfirmScreen
+from app.screens.dialogs.chat_rows import chat_row, heading
 from app.screens.dialogs.list_keys import move_in
-from app.settings.words import age_text
-from app.widgets.lines import fit
 from app.widgets.pick_list import PickList
 from app.widgets.words import words
 
@@ -31,10 +27,7 @@ _TYPING_SECONDS = 0.12
 """A pause in typing that is long enough to search."""
 _AHEAD = 20
 """Lines below the shown ones that are drawn before they are scrolled to."""
-_MESSAGES, _AGE = 8, 8
-_MODEL_NARROW, _MODEL_WIDE, _WIDE = 14, 24, 84
-"""Cells of the model's name, in lists narrower than `_WIDE` and in others."""
-_HINTS = "Enter opens · Del deletes · Esc leaves"
+_HINTS = ("Enter opens", "Ctrl+F pins", "Ctrl+A archives", "Ctrl+T tags", "Ctrl+E exports", "Del deletes")
 _EMPTY = (
     "No chat is kept yet. Whatever you write and every answer is saved while it is written, "
     "and is listed here also when its tab is closed."
@@ -48,30 +41,48 @@ class Found(NamedTuple):
     words: tuple[str, ...] = ()
 
 
+class Keeper(Protocol):
+    """Who carries out what concerns tabs and files."""
+
+    async def delete_chat(self, chat: ConversationSummary) -> bool:
+        """Delete a chat and close its tab, or say why not."""
+
+    async def undo_delete(self) -> bool:
+        """Bring the chat back that was deleted last; tell whether there was one."""
+
+    def export_chat(self, chat: ConversationSummary) -> None:
+        """Ask what to write a chat as, and write it."""
+
+
 class ChatsScreen(ModalScreen[Found | None]):
     """Returns the chosen chat.
 
-    opened: ids of the chats that have a tab; delete: deletes a chat for good, its tab included, or says
-    why not and returns False.
+    opened: ids of the chats that have a tab; undo_keys: bring back what was deleted, as Textual names them.
     """
 
     CSS_PATH: ClassVar = ["dialog.tcss", "chats.tcss"]
     BINDINGS: ClassVar = [
         ("escape", "dismiss(None)", "Cancel"),
         Binding("delete", "delete", "Delete", priority=True),
+        Binding("ctrl+f", "pin", "Pin", priority=True),
+        Binding("ctrl+a", "archive", "Archive", priority=True),
+        Binding("ctrl+t", "tag", "Tags", priority=True),
+        Binding("ctrl+e", "export", "Export", priority=True),
     ]
 
     def __init__(
-        self, history: HistoryStore, opened: Collection[str], delete: Callable[[str], Awaitable[bool]]
+        self, history: HistoryStore, opened: Collection[str], keeper: Keeper, undo_keys: str
     ) -> None:
         super().__init__()
         self._history = history
         self._opened = opened
-        self._delete = delete
+        self._keeper = keeper
+        self._undo_keys = frozenset(key.strip() for key in undo_keys.split(","))
         self._chats: list[ConversationSummary] = []
         self._asked = 0
         """How often the list was asked for; one that is older than the last question is not shown."""
         self._looking = False
+        self._list_width = 0
         self._enter_waits = False
         """Whether Enter was pressed before the list was there that it was meant for."""
 
@@ -79,11 +90,11 @@ class ChatsScreen(ModalScreen[Found | None]):
         """A line to search with, the list, and what the keys do."""
         with Vertical(classes="dialog"):
             yield Static("All chats", classes="heading")
-            yield Input(placeholder="Search titles and messages", compact=True)
+            yield Input(placeholder="Search titles and messages; #tag, #pinned, #archived", compact=True)
             yield Static("", id="columns")
             yield PickList(id="chats", markup=False, compact=True)
             yield Static("", id="nothing")
-            yield Static(words(_HINTS), id="foot", classes="foot")
+            yield Static("", id="foot", classes="foot")
 
     def on_mount(self) -> None:
         """List the newest chats."""
@@ -131,20 +142,25 @@ class ChatsScreen(ModalScreen[Found | None]):
         self._add_rows((at or 0) + 1)
         if self._chats:
             options.highlighted = min(at or 0, len(self._chats) - 1)
-        title, rest = _columns("Title", "Model", "Messages", "Age", self._width)
-        self.query_one("#columns", Static).update(words(f"  {title}{rest}"))
+        self.query_one("#columns", Static).update(words(heading(self._width)))
         self._show_words()
 
     @property
     def _width(self) -> int:
-        return max(40, self.query_one(OptionList).size.width - 3)
+        # A list that is hidden while it is empty has no width.
+        self._list_width = self.query_one(OptionList).size.width or self._list_width
+        return max(40, self._list_width - 3)
 
     def _add_rows(self, least: int = 0) -> None:
         """Draw so many rows at least, and a screenful more: all at once they would hold up a frame."""
         options = self.query_one(OptionList)
         begin = options.option_count
         end = max(begin, least) + options.size.height + _AHEAD
-        options.add_options([Option(self._row(chat, self._width)) for chat in self._chats[begin:end]])
+        query, opened = self.query_one(Input).value, self._opened
+        rows = [
+            chat_row(chat, query, self._width, opened=chat.id in opened) for chat in self._chats[begin:end]
+        ]
+        options.add_options([Option(row) for row in rows])
 
     def _on_scrolled(self) -> None:
         options = self.query_one(OptionList)
@@ -157,42 +173,25 @@ class ChatsScreen(ModalScreen[Found | None]):
         nothing = not self._chats and not self._looking
         for part in ("#columns", "#chats"):
             self.query_one(part).display = not nothing
-        text = f"No title and no message holds “{query}”." if query else _EMPTY
+        text = (
+            f"No title and no message holds “{query}”; #archived looks in the archive." if query else _EMPTY
+        )
         note = self.query_one("#nothing", Static)
         note.display = nothing
         note.update(words(text))
-        hints = [_HINTS] if self._chats else ["Esc leaves"]
+        hints = [*(_HINTS if self._chats else ()), "Esc leaves"]
         if any(chat.id in self._opened for chat in self._chats):
             hints.append("● has a tab")
         if len(self._chats) == _MOST:
             hints.append(f"newest {_MOST}")
         self.query_one("#foot", Static).update(words(" · ".join(hints)))
 
-    def _row(self, chat: ConversationSummary, width: int) -> Content:
-        mark = "● " if chat.id in self._opened else "  "
-        model = model_title(chat.model_path) if chat.model_path else ""
-        age = age_text(time.time() - chat.updated)
-        title, rest = _columns(chat.title, model, f"{chat.messages:,}", age, width)
-        row = Content.assemble((mark, "$accent"), (title, "bold"), (rest, "$foreground 70%"))
-        if not chat.snippet:
-            return row
-        return Content("\n").join([row, self._snippet(fit(chat.snippet, width - 2).rstrip())])
-
-    def _snippet(self, text: str) -> Content:
-        """Return a found message's text with the words that were looked for in another colour."""
-        line = Content.assemble("  ", (text, "$foreground 70%"))
-        lowered = text.lower()
-        if len(lowered) != len(text):
-            return line
-        for word in self.query_one(Input).value.lower().split():
-            at = lowered.find(word)
-            while at >= 0:
-                line = line.stylize("$accent", at + 2, at + 2 + len(word))
-                at = lowered.find(word, at + len(word))
-        return line
-
     def on_key(self, event: events.Key) -> None:
-        """Move in the list while the search keeps the focus."""
+        """Move in the list while the search keeps the focus; bring back what was deleted."""
+        if event.key in self._undo_keys:
+            event.stop()
+            event.prevent_default()
+            self.run_worker(self._undo(), group="delete")
         move_in(self.query_one(OptionList), event)
 
     @on(Input.Submitted)
@@ -208,37 +207,70 @@ class ChatsScreen(ModalScreen[Found | None]):
 
     def _choose(self, index: int | None) -> None:
         if index is not None and index < len(self._chats):
-            self.dismiss(Found(self._chats[index], tuple(self.query_one(Input).value.split())))
+            self.dismiss(Found(self._chats[index], tuple(self._words)))
+
+    @property
+    def _words(self) -> list[str]:
+        return [word for word in self.query_one(Input).value.split() if not word.startswith("#")]
+
+    @property
+    def _highlighted(self) -> ConversationSummary | None:
+        index = self.query_one(OptionList).highlighted
+        there = index is not None and not self._looking and index < len(self._chats)
+        return self._chats[index] if there and index is not None else None
+
+    def action_pin(self) -> None:
+        """Have the highlighted chat stand first, or no more."""
+        self._change(lambda marks: replace(marks, pinned=not marks.pinned))
+
+    def action_archive(self) -> None:
+        """Put the highlighted chat into the archive, or take it out."""
+        if (chat := self._highlighted) is not None:
+            said = "is in the list again" if chat.marks.archived else "is archived; #archived finds it"
+            self.notify(f"“{chat.title}” {said}.")
+            self._change(lambda marks: replace(marks, archived=not marks.archived))
+
+    def action_tag(self) -> None:
+        """Ask for the highlighted chat's tags."""
+        from app.screens.dialogs.tags import TagsScreen
+
+        chat = self._highlighted
+        if chat is None:
+            return
+
+        def answered(tags: tuple[str, ...] | None) -> None:
+            if tags is not None:
+                self._mark(chat, replace(chat.marks, tags=tags))
+
+        self.app.push_screen(TagsScreen(chat.marks.tags), answered)
+
+    def action_export(self) -> None:
+        """Write the highlighted chat into a file."""
+        if (chat := self._highlighted) is not None:
+            self._keeper.export_chat(chat)
 
     def action_delete(self) -> None:
-        """Ask, and delete the highlighted chat for good."""
-        index = self.query_one(OptionList).highlighted
-        if index is None or self._looking or index >= len(self._chats):
-            return
-        chat = self._chats[index]
-        tab = " and close its tab" if chat.id in self._opened else ""
-        question = f"Delete “{chat.title}”{tab}? Its {_count(chat.messages)} cannot be brought back."
+        """Delete the highlighted chat; it can be brought back."""
+        if (chat := self._highlighted) is not None:
+            self.run_worker(self._delete(chat), group="delete")
 
-        def answered(yes: bool | None) -> None:
-            if yes:
-                self.run_worker(self._delete_chat(chat), group="delete")
+    async def _delete(self, chat: ConversationSummary) -> None:
+        if await self._keeper.delete_chat(chat):
+            self._chats = [other for other in self._chats if other.id != chat.id]
+            self._show()
 
-        self.app.push_screen(ConfirmScreen(question, "Delete for good", "Keep it"), answered)
+    async def _undo(self) -> None:
+        if await self._keeper.undo_delete():
+            self._look()
 
-    async def _delete_chat(self, chat: ConversationSummary) -> None:
-        if not await self._delete(chat.id):
-            return
-        self._chats = [other for other in self._chats if other.id != chat.id]
-        self._show()
+    def _change(self, change: Callable[[Marks], Marks]) -> None:
+        if (chat := self._highlighted) is not None:
+            self._mark(chat, change(chat.marks))
 
+    def _mark(self, chat: ConversationSummary, marks: Marks) -> None:
+        self.run_worker(self._save_marks(chat, marks), group="mark")
 
-def _columns(title: str, model: str, messages: str, age: str, width: int) -> tuple[str, str]:
-    """Return a row's title and its other columns; two of the `width` cells are left for the mark."""
-    model_width = _MODEL_WIDE if width >= _WIDE else _MODEL_NARROW
-    cells = (fit(model, model_width), fit(messages, _MESSAGES, right=True), fit(age, _AGE, right=True))
-    rest = "".join("  " + cell for cell in cells)
-    return fit(title, width - 2 - cell_len(rest)), rest
-
-
-def _count(messages: int) -> str:
-    return f"{messages:,} messages" if messages != 1 else "only message"
+    async def _save_marks(self, chat: ConversationSummary, marks: Marks) -> None:
+        if not await asyncio.to_thread(self._history.mark, chat.id, marks):
+            self.notify(f"“{chat.title}” could not be changed.", severity="warning")
+        self._look()

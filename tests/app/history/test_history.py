@@ -156,7 +156,7 @@ def test_search_without_fts5(open_store, monkeypatch):
     store = open_store()
     store.save(talk("birds", "what is a TERN"))
     assert [hit.title for hit in store.search("tern what")] == ["birds"]
-    store.delete(store.recent()[0].id)
+    store.hide(store.recent()[0].id)
     assert store.recent() == []
 
 
@@ -172,9 +172,10 @@ def test_delete_removes_messages_and_index(open_store, path):
     store = open_store()
     conversation = talk()
     store.save(conversation)
-    store.delete(conversation.id)
+    store.hide(conversation.id)
     store.append(conversation, conversation.leaf)
     assert store.flush()
+    store.delete_hidden(conversation.id)
     assert store.load(conversation.id) is None
     assert store.search("tern") == []
     with sqlite3.connect(path) as other:
@@ -188,15 +189,15 @@ def test_what_another_app_has_in_a_tab_is_not_deleted(open_store):
     first.save(conversation)
     first.save_tabs([conversation.id], conversation.id)
     assert first.flush()
-    assert second.delete(conversation.id) is False
-    assert first.delete(talk("another").id) is True
+    assert second.hide(conversation.id) is False
+    assert first.hide(talk("another").id) is True
     first.append(conversation, conversation.leaf)
     assert first.flush()
     kept = second.load(conversation.id)
     assert kept is not None
     assert len(kept.nodes) == len(conversation.nodes)
     first.close()
-    assert second.delete(conversation.id) is True
+    assert second.hide(conversation.id) is True
     assert second.load(conversation.id) is None
 
 
@@ -333,7 +334,11 @@ def test_a_file_of_the_first_version_opens_with_its_chats(open_store, path):
     store.save(conversation)
     store.close()
     with sqlite3.connect(path) as connection:
-        connection.execute("DROP TABLE drafts")
+        connection.executescript(
+            """DROP TABLE drafts; DROP TABLE tags; DROP TABLE takeovers; DROP INDEX conversations_listed;
+            ALTER TABLE conversations DROP COLUMN pinned; ALTER TABLE conversations DROP COLUMN archived;
+            ALTER TABLE conversations DROP COLUMN deleted; ALTER TABLE open_tabs DROP COLUMN read_only"""
+        )
         connection.execute("PRAGMA user_version = 1")
     store = open_store()
     same(store.load(conversation.id), conversation)

@@ -109,10 +109,10 @@ def test_odd_tabs_are_passed_over(open_store, path, kept):
     odd, plain, _ = kept
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE open_tabs SET active = 'x', conversation = 5 WHERE position = 0")
-        connection.execute("INSERT INTO open_tabs VALUES ('../x', 'y', ?, x'00')", (odd.id,))
+        connection.execute("INSERT INTO open_tabs VALUES ('../x', 'y', ?, x'00', 'z')", (odd.id,))
     store = open_store()
     assert store.list_open_tabs().ids == (plain.id,)
-    assert store.delete(odd.id)
+    assert store.hide(odd.id)
 
 
 def test_a_chat_of_which_nothing_is_understood_is_not_discarded(open_store, path, kept):

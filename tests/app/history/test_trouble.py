@@ -115,7 +115,7 @@ def test_a_delete_that_could_not_be_written_is_written_later(open_store, path):
     blocker = sqlite3.connect(path, isolation_level=None)
     store._ask(lambda database: database.connection.execute("PRAGMA busy_timeout = 1"), None)
     blocker.execute("BEGIN IMMEDIATE")
-    store.delete(conversation.id)
+    store.hide(conversation.id)
     assert store.unsaved
     blocker.close()
     said.wait_for("everything is saved")

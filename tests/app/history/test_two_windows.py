@@ -121,24 +121,32 @@ def count(path, table):
         return connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
 
-def test_a_chat_deleted_elsewhere_stays_deleted_while_nothing_is_written_in_it(both, path):
+@pytest.mark.parametrize("for_good", [True, False])
+def test_a_chat_deleted_elsewhere_stays_deleted_while_nothing_is_written_in_it(both, path, for_good):
     first, second, one, other = both
-    assert first.delete(one.id)
+    assert first.hide(one.id)
+    if for_good:
+        first.delete_hidden(one.id)
     second.save(other)
     second.append(other, other.leaf)
     assert second.flush()
-    assert (count(path, "conversations"), count(path, "messages")) == (0, 0)
+    if for_good:
+        assert (count(path, "conversations"), count(path, "messages")) == (0, 0)
+    assert second.recent() == [] and first.load(one.id) is None
 
 
+@pytest.mark.parametrize("for_good", [True, False])
 @pytest.mark.parametrize("what", ["message", "growing", "draft"])
-def test_a_chat_deleted_elsewhere_that_goes_on_comes_back_whole(both, path, what, open_store):
+def test_a_chat_deleted_elsewhere_that_goes_on_comes_back_whole(both, path, what, for_good, open_store):
     said = []
     first, second, one, other = both
     second.on_warning = said.append
     answer = other.begin_answer("m")
     second.save(other)
     assert second.flush()
-    assert first.delete(one.id)
+    assert first.hide(one.id)
+    if for_good:
+        first.delete_hidden(one.id)
     if what == "message":
         other.add_user("and then?")
         second.save(other)
@@ -185,7 +193,7 @@ def test_a_file_system_without_locks_saves_and_says_what_is_missing(open_store, 
     store.close()
     store = open_store()
     assert store.list_open_tabs().ids == (conversation.id,)
-    assert store.delete(conversation.id)
+    assert store.hide(conversation.id)
 
 
 def test_a_file_system_without_any_locks_saves_too(open_store, path, monkeypatch):

@@ -21,9 +21,9 @@ def gate(monkeypatch):
     event = threading.Event()
     real = store_module.open_database
 
-    def open_later(*args):
+    def open_later(*args, **options):
         event.wait()
-        return real(*args)
+        return real(*args, **options)
 
     monkeypatch.setattr(store_module, "open_database", open_later)
     yield event

@@ -6,8 +6,10 @@ import pytest
 
 from app.chat.conversation import Conversation
 from app.history.store import HistoryStore
+from app.screens.chat import kept_chats
 from app.screens.dialogs.chats import ChatsScreen
-from app.screens.dialogs.confirm import ConfirmScreen
+from app.screens.dialogs.export import ExportScreen
+from app.screens.dialogs.tags import TagsScreen
 from app.settings.file import Settings
 from tests.app.driving import ready, shown_answer, wait_until
 from tests.app.screens.chat.test_answers import ask, texts
@@ -116,7 +118,7 @@ async def test_a_long_list_is_drawn_as_far_as_it_is_scrolled(make_app):
         assert titles(chats)[119] == "Chat 119"
 
 
-async def test_delete_asks_closes_the_tab_and_deletes_for_good(make_app, engine):
+async def test_delete_closes_the_tab_and_a_key_brings_both_back(make_app, engine):
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await ready(pilot)
@@ -125,19 +127,34 @@ async def test_delete_asks_closes_the_tab_and_deletes_for_good(make_app, engine)
         app.context.history.save(talk("Birds", "what is a tern", "a bird", age=90))
         chats = await listed(pilot)
         await pilot.press("delete")
-        await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
-        await pilot.press("enter")
-        await wait_until(pilot, lambda: app.screen is chats)
-        assert len(titles(chats)) == 2
-        await pilot.press("delete")
-        await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
-        await pilot.press("left", "enter")
         await wait_until(pilot, lambda: titles(chats) == ["Birds"])
         assert engine.generations[0].finished
         assert [session.conversation.title for session in screen.tabs.sessions] == ["New chat"]
-        await pilot.press("escape")
+        assert any("Alt+Z brings it back" in n.message for n in app._notifications)
         assert app.context.history.load(deleted) is None
-        assert [chat.title for chat in app.context.history.recent()] == ["Birds"]
+        await pilot.press("delete")
+        await wait_until(pilot, lambda: titles(chats) == [])
+        await pilot.press("alt+z")
+        await wait_until(pilot, lambda: titles(chats) == ["Birds"])
+        await pilot.press("escape", "alt+z")
+        await wait_until(pilot, lambda: screen.active.conversation.id == deleted)
+        assert screen.active.conversation.path()[0].text == "first question"
+        await pilot.press("alt+z")
+        await wait_until(pilot, lambda: any("no deleted chat" in n.message for n in app._notifications))
+
+
+async def test_a_deleted_chat_is_gone_for_good_after_the_time_to_undo(make_app, monkeypatch):
+    monkeypatch.setattr(kept_chats, "UNDO_SECONDS", 0.01)
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await ready(pilot)
+        birds = talk("Birds", "what is a tern", "a bird")
+        app.context.history.save(birds)
+        chats = await listed(pilot)
+        await pilot.press("delete")
+        await wait_until(pilot, lambda: titles(chats) == [])
+        await wait_until(pilot, lambda: not screen._deleted)
+        await wait_until(pilot, lambda: app.context.history.summary(birds.id) is None)
 
 
 async def test_a_chat_that_another_window_shows_is_not_deleted(make_app):
@@ -152,18 +169,54 @@ async def test_a_chat_that_another_window_shows_is_not_deleted(make_app):
         assert other.flush()
         chats = await listed(pilot)
         await pilot.press("delete")
-        await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
-        await pilot.press("left", "enter")
         await wait_until(
             pilot, lambda: any("open in another window" in n.message for n in app._notifications)
         )
         assert titles(chats) == ["Birds"]
         other.close()
-        await wait_until(pilot, lambda: app.screen is chats)
         await pilot.press("delete")
-        await wait_until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
-        await pilot.press("left", "enter")
         await wait_until(pilot, lambda: titles(chats) == [])
+
+
+async def test_chats_are_pinned_archived_and_tagged_in_the_list(make_app):
+    app = make_app()
+    async with app.run_test(size=(100, 24)) as pilot:
+        await ready(pilot)
+        for age, title in enumerate(["Birds", "Fish", "Foxes"]):
+            app.context.history.save(talk(title, "q", "a", age=age))
+        chats = await listed(pilot)
+        await pilot.press("down", "down", "ctrl+f")
+        await wait_until(pilot, lambda: titles(chats) == ["★ Foxes", "Birds", "Fish"])
+        await pilot.press("down", "ctrl+a")
+        await wait_until(pilot, lambda: titles(chats) == ["★ Foxes", "Fish"])
+        await pilot.press("ctrl+t")
+        await wait_until(pilot, lambda: isinstance(app.screen, TagsScreen))
+        await pilot.press(*"#red wild", "enter")
+        await wait_until(pilot, lambda: titles(chats)[:1] == ["★ Foxes #red #wild"])
+        await search(pilot, "#wi")
+        assert titles(chats) == ["★ Foxes #red #wild"]
+        await search(pilot, "#archived")
+        assert titles(chats) == ["Birds"]
+        await pilot.press("ctrl+a")
+        await wait_until(pilot, lambda: titles(chats) == [])
+        await search(pilot, "")
+        assert titles(chats) == ["★ Foxes #red #wild", "Birds", "Fish"]
+
+
+@pytest.mark.parametrize("listed_one", [True, False])
+async def test_a_chat_is_exported_and_the_place_is_said(make_app, engine, listed_one):
+    app = make_app()
+    async with app.run_test(size=(100, 24)) as pilot:
+        await ready(pilot)
+        await ask(pilot, engine, "first question", "first answer")
+        if listed_one:
+            await listed(pilot)
+        await pilot.press("ctrl+e" if listed_one else "alt+e")
+        await wait_until(pilot, lambda: isinstance(app.screen, ExportScreen))
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: any("Written to" in n.message for n in app._notifications))
+        [path] = app.places.exports.iterdir()
+        assert "first answer" in path.read_text() and path.suffix == ".md"
 
 
 async def test_a_chat_whose_model_is_gone_says_what_it_goes_on_with(make_app):

@@ -1,0 +1,109 @@
+"""The chat that `tui-chat ask` asks in: a kept one that goes on, or one that nobody keeps."""
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.chat.conversation import AnswerStats, Conversation, MessageNode, Status
+from app.chat.reasoning import Pieces, Splitter
+from app.cli.common import CommandError, chosen_model
+from app.settings.actions import label_of
+from app.settings.file import Settings
+from engine import Finished, TextDelta
+
+if TYPE_CHECKING:
+    from app.history.store import HistoryStore
+
+
+class Talk:
+    """A conversation in which one question is asked; saved while the answer comes, if it is kept."""
+
+    def __init__(self, chat: Conversation, settings_key: str, history: "HistoryStore | None" = None) -> None:
+        self.chat = chat
+        self._settings_key = settings_key
+        self._history = history
+        self._answer = ""
+
+    @property
+    def kept(self) -> bool:
+        """Whether the chat is one of the history's."""
+        return self._history is not None
+
+    @property
+    def answer(self) -> MessageNode:
+        """The answer, as far as it has come."""
+        return self.chat.nodes[self._answer]
+
+    def model_path(self, args: argparse.Namespace, settings: Settings) -> Path:
+        """Return the model that is named, or else the chat's own if it is there."""
+        own = self.chat.model_path
+        if self.kept and args.model is None and own and Path(own).is_file():
+            return Path(own)
+        return chosen_model(args, settings)
+
+    def ask(self, prompt: str, model: Path, splitter: Splitter) -> None:
+        """Add the question and begin the answer."""
+        self.chat.add_user(prompt)
+        self._answer = self.chat.begin_answer(str(model), splitter).id
+        self._save()
+
+    def take(self, delta: TextDelta) -> Pieces:
+        """Add to the answer; return the new pieces."""
+        pieces = self.chat.stream(self._answer, [delta])
+        if self._history is not None:
+            self._history.append(self.chat, self._answer)
+        return pieces
+
+    def end(self, finished: Finished, limit: int | None, context_length: int) -> Pieces:
+        """End the answer; return the pieces that were held back."""
+        from app.chat.prompt import answer_outcome
+
+        status, note = answer_outcome(finished, limit, context_length, self._settings_key)
+        stats = AnswerStats.of(finished)
+        pieces = self.chat.finish(self._answer, status, error=note, stats=stats)
+        self._save()
+        return pieces
+
+    def break_off(self) -> None:
+        """Keep what has come of an answer that is stopped."""
+        if self.answer.status is Status.STREAMING:
+            self.chat.finish(self._answer, Status.STOPPED)
+            self._save()
+
+    def _save(self) -> None:
+        if self._history is not None:
+            self._history.save(self.chat)
+
+
+@contextmanager
+def asked_in(args: argparse.Namespace, settings: Settings) -> Iterator[Talk]:
+    """Give the chat to ask in. A kept one is held as long as that takes: no window opens it to write."""
+    key = label_of("tab_settings", settings.keys)
+    if not args.goes_on and args.chat is None:
+        sampling = settings.sampling
+        chat = Conversation(
+            system_prompt=sampling.system_prompt,
+            sampling=sampling.params(),
+            max_tokens=sampling.token_limit,
+            chosen=sampling.chosen,
+        )
+        yield Talk(chat, key)
+        return
+    from app.cli.kept_chats import last_chat, named_chat, opened_history
+
+    with opened_history() as history:
+        found = last_chat(history) if args.chat is None else named_chat(history, args.chat)
+        history.save_tabs([found.id], found.id)
+        kept = history.load(found.id)
+        if kept is None:
+            raise CommandError(f"“{found.title}” is not there any more")
+        try:
+            if history.written_elsewhere([found.id]):
+                raise CommandError(
+                    f"“{found.title}” is open in a window of tui-chat: go on there, or close its tab"
+                )
+            yield Talk(kept, key, history)
+        finally:
+            history.save_tabs([], None)
