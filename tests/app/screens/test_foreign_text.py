@@ -66,7 +66,8 @@ async def test_a_model_with_a_hostile_name_is_shown_as_it_is_called(make_app, en
         await pilot.press("ctrl+l")
         await wait_until(pilot, lambda: isinstance(app.screen, ChatsScreen) and app.screen._chats)
         await pilot.press("delete")
-        await wait_until(pilot, lambda: "brings it back" in check(app))
+        await wait_until(pilot, lambda: any("brings it back" in n.message for n in app._notifications))
+        check(app)
 
 
 @pytest.mark.parametrize("key", ["f2", "f4", "f8"])
