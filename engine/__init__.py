@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.api.answer_format import THINK, AnswerFormat, MessageFormat, TagFormat
-    from engine.api.detail import DeviceUse, EngineDetail, KVHolding, KVPool, SequenceDetail
+    from engine.api.detail import DeviceUse, EngineDetail, KVHolding, KVPool, SequenceDetail, TickRecord
     from engine.api.errors import (
         DeviceLostError,
         EngineClosedError,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from engine.api.stats import EngineStats, ModelState, ModelStats, SequenceState, SequenceStats
     from engine.catalog import ModelSummary, model_paths, part_paths, recommended_sampling, summarize
     from engine.core.device_choice import device_rules
-    from engine.core.tick_log import TickRecord
     from engine.engine import Engine, Model
     from engine.footprint.device import free_memory, read_bandwidth
     from engine.footprint.fit import Advice, AdviceKind, Fit, Verdict, fit
@@ -164,7 +163,7 @@ _HOMES = {
     "TagFormat": "engine.api.answer_format",
     "TemplateError": "engine.api.errors",
     "TextDelta": "engine.api.request",
-    "TickRecord": "engine.core.tick_log",
+    "TickRecord": "engine.api.detail",
     "Tokenizer": "engine.tokenizer.tokenizer",
     "TokenizerError": "engine.api.errors",
     "UnsupportedModelError": "engine.api.errors",

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.api.detail import DeviceUse, EngineDetail
+from engine.api.detail import DeviceUse, EngineDetail, TickRecord
 from engine.api.errors import EngineClosedError, EngineError, RequestError
 from engine.api.generation import Generation
 from engine.api.load_plan import LoadPlan
@@ -40,7 +40,6 @@ from engine.core.model_loader import (
     rebuild_model,
 )
 from engine.core.model_moves import ModelMoves
-from engine.core.tick_log import TickRecord
 from engine.device.fit_advice import LOAD_MARGIN, Holders
 from engine.device.memory import (
     beyond_limit,

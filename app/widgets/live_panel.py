@@ -188,9 +188,9 @@ def _disk_rows(stats: EngineStats, width: int) -> list[Row]:
 
 
 def _kv_rows(stats: EngineStats, width: int) -> list[Row]:
-    """Why models' KV is narrower than it could be; its type stands above too, where the line is short."""
-    narrow = {model.kv_note: f"KV {model.kv_dtype}: {model.kv_note}" for model in stats.models}
-    rows = [whole if len(whole) < width else note for note, whole in narrow.items() if note]
+    """Why models' KV is narrower than it could be."""
+    notes = dict.fromkeys(f"{model.kv_dtype}: {model.kv_note}" for model in stats.models if model.kv_note)
+    rows = [f"KV {note}" if len(note) + 4 <= width else note for note in notes]
     return [((" " + fit(row, width - 1), "dim"),) for row in rows]
 
 

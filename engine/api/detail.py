@@ -68,3 +68,25 @@ class DeviceUse:
     """Bytes, of every program."""
     memory_total: int | None
     watts: float | None
+
+
+class TickRecord(NamedTuple):
+    """One tick."""
+
+    ended_at: float
+    """`time.perf_counter()` when its results were there, before anybody was told."""
+    rows: int
+    """Decode rows."""
+    chunk_tokens: int
+    """Prompt tokens."""
+    shapes: tuple[tuple[int, int, int], ...]
+    """Of each pass as the device ran it, padding included: decode rows, chunks, tokens."""
+    predicted_ms: float
+    """By the cost model, before it learned of this tick; 0 for what it never saw."""
+    measured_ms: float
+    done: tuple[str, ...]
+    """What else was done in it or just before: captures, first runs, memory mapped, blocks moved."""
+    limit_ms: float = 0.0
+    """Longest that it was to take; 0 where nobody decoded."""
+    waiting: int = 0
+    """Sequences of which it computed nothing: they wait or are paused."""

@@ -6,36 +6,14 @@ Always kept, so it must cost a tick next to nothing: one tuple in a ring.
 import time
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from engine.api.detail import TickRecord
 from engine.runner.base import PassNotes
 from engine.scheduler.chunked_prefill import NO_LIMIT
 from engine.scheduler.plan import TickPlan
 
 KEPT = 4096
 """Ticks that are remembered: the last ten seconds of short ones."""
-
-
-class TickRecord(NamedTuple):
-    """One tick."""
-
-    ended_at: float
-    """`time.perf_counter()` when its results were there, before anybody was told."""
-    rows: int
-    """Decode rows."""
-    chunk_tokens: int
-    """Prompt tokens."""
-    shapes: tuple[tuple[int, int, int], ...]
-    """Of each pass as the device ran it, padding included: decode rows, chunks, tokens."""
-    predicted_ms: float
-    """By the cost model, before it learned of this tick; 0 for what it never saw."""
-    measured_ms: float
-    done: tuple[str, ...]
-    """What else was done in it or just before: captures, first runs, memory mapped, blocks moved."""
-    limit_ms: float = 0.0
-    """Longest that it was to take; 0 where nobody decoded."""
-    waiting: int = 0
-    """Sequences of which it computed nothing: they wait or are paused."""
 
 
 class TickLog:

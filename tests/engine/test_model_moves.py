@@ -12,8 +12,10 @@ from engine.api.request import FinishReason, Request
 from engine.api.stats import ModelState, SequenceState
 from engine.core.model_loader import weights_of
 from engine.engine import Engine
+from engine.footprint.shape import read_footprint
 from engine.gguf.file import open_gguf
 from engine.model.config import read_config
+from engine.model.tensors import check_tensors
 from tests.engine.test_engine import wait_until
 from tests.engine.test_engine_lifecycle import in_thread, new_engine, request
 from tests.engine.test_moving_budget import ids_of, leave, pause_at
@@ -44,7 +46,9 @@ def answer(model, tokens=8) -> str:
 
 def test_what_a_load_needs_is_what_it_holds(engine, files):
     with open_gguf(files[0]) as file:
-        need = weights_of(file, read_config(file), engine._ops)
+        config = read_config(file)
+        footprint = read_footprint(file, config, check_tensors(file, config))
+        need = weights_of(file, footprint, engine._load_options())
     assert need.weight_bytes == engine.load(files[0]).info.weight_bytes
 
 

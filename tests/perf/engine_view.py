@@ -23,11 +23,10 @@ from app.screens.engine_view.screen import EngineView
 from app.settings.file import Settings
 from app.settings.paths import HOME_VARIABLE
 from app.window.app import ChatApp
-from engine.api.detail import EngineDetail
+from engine.api.detail import EngineDetail, TickRecord
 from engine.cache.block_manager import BlockManager
 from engine.cache.budget import KVBudget
 from engine.core.detail_collector import DetailCollector
-from engine.core.tick_log import TickRecord
 from tests.app.driving import ready, say, wait_until
 from tests.perf.ui_latency import WORDS, _share
 from tests.support.fakes import STATS, FakeEngine, Streamer

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.api.answer_format import THINK, AnswerFormat
-from engine.api.detail import DeviceUse, EngineDetail, KVHolding, KVPool, SequenceDetail
+from engine.api.detail import DeviceUse, EngineDetail, KVHolding, KVPool, SequenceDetail, TickRecord
 from engine.api.errors import EngineError, ModelFileError, RequestError
 from engine.api.load_plan import LoadPlan, PlannedRelease, Release
 from engine.api.request import Event, Finished, FinishReason, Priority, Request, TextDelta
 from engine.api.stats import EngineStats, ModelState, ModelStats, SequenceState, SequenceStats
-from engine.core.tick_log import TickRecord
 from engine.templates.turns import Prompt
 
 STATS = EngineStats(

@@ -83,5 +83,6 @@ class CostHint:
         self._say(cost.words, warns=cost.warns)
 
     def _say(self, words: str, *, warns: bool) -> None:
-        self._composer.border_subtitle = words
+        if self._composer.border_subtitle != words:
+            self._composer.border_subtitle = words
         self._composer.set_class(warns and bool(words), "-long")
