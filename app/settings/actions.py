@@ -53,7 +53,7 @@ ACTIONS: tuple[Action, ...] = (
         "Open or fold text",
         "ctrl+g",
         "Writing",
-        "Show the text that a chip stands for; fold what is selected into one",
+        "Show what a chip stands for; fold what is selected",
     ),
     Action("edit", "Write in $EDITOR", "alt+e", "Writing", "Write the message in the editor of $EDITOR"),
     Action(

@@ -19,7 +19,7 @@ _WRITING = (
     (
         "Ctrl+W",
         "Delete to blank",
-        "Alt+Backspace, Alt+D delete words; Ctrl+U, Ctrl+K to the line's ends",
+        "Alt+Backspace, Alt+D: words; Ctrl+U, Ctrl+K: to an end",
     ),
     ("Ctrl+Y", "Put back", "What these keys deleted last"),
     ("Ctrl+Z", "Undo", "Also Ctrl+_; Alt+Z does it again"),
