@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.history.statements import ConversationSummary
-from app.models.fuzzy import fit_score
+from app.settings.fuzzy import fit_score
 
 _SHORTEST_ID = 6
 

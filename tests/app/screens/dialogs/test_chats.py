@@ -130,16 +130,16 @@ async def test_delete_closes_the_tab_and_a_key_brings_both_back(make_app, engine
         await wait_until(pilot, lambda: titles(chats) == ["Birds"])
         assert engine.generations[0].finished
         assert [session.conversation.title for session in screen.tabs.sessions] == ["New chat"]
-        assert any("Alt+Z brings it back" in n.message for n in app._notifications)
+        assert any("Alt+U brings it back" in n.message for n in app._notifications)
         assert app.context.history.load(deleted) is None
         await pilot.press("delete")
         await wait_until(pilot, lambda: titles(chats) == [])
-        await pilot.press("alt+z")
+        await pilot.press("alt+u")
         await wait_until(pilot, lambda: titles(chats) == ["Birds"])
-        await pilot.press("escape", "alt+z")
+        await pilot.press("escape", "alt+u")
         await wait_until(pilot, lambda: screen.active.conversation.id == deleted)
         assert screen.active.conversation.path()[0].text == "first question"
-        await pilot.press("alt+z")
+        await pilot.press("alt+u")
         await wait_until(pilot, lambda: any("no deleted chat" in n.message for n in app._notifications))
 
 
@@ -211,7 +211,7 @@ async def test_a_chat_is_exported_and_the_place_is_said(make_app, engine, listed
         await ask(pilot, engine, "first question", "first answer")
         if listed_one:
             await listed(pilot)
-        await pilot.press("ctrl+e" if listed_one else "alt+e")
+        await pilot.press("ctrl+e" if listed_one else "alt+x")
         await wait_until(pilot, lambda: isinstance(app.screen, ExportScreen))
         await pilot.press("enter")
         await wait_until(pilot, lambda: any("Written to" in n.message for n in app._notifications))

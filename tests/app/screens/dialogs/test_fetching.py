@@ -296,9 +296,10 @@ def known(names):
     [
         (GPU, 24 * GB, 1e12, ["qwen3-30b-a3b", "qwen3-4b"]),
         (GPU, 6 * GB, 1e12, ["qwen3-4b", "gemma3-270m"]),
-        (CPU, 64 * GB, 30e9, ["qwen3-30b-a3b", "gemma3-270m"]),
+        (CPU, 64 * GB, 30e9, ["qwen3-30b-a3b", "qwen3-4b"]),
         (CPU, 64 * GB, 1e9, ["smollm2-135m"]),
-        (CPU, GB, 1e9, []),
+        (CPU, GB, 1e9, ["smollm2-135m"]),
+        (CPU, GB // 10, 1e9, []),
     ],
 )
 def test_what_is_offered_fits_and_writes_as_fast_as_people_read(rules, free, bandwidth, offered):
