@@ -98,9 +98,9 @@ class RowPainter:
             text = fit(self._cell(model, column.title), column.width, right=column.right)
             parts.append(("  " + text, "$foreground 70%"))
         if model.problem is not None:
-            parts += self._below(model.problem, "$error")
+            parts.append(self._below(model.problem, "$error"))
         elif model.caution is not None:
-            parts += self._below(model.caution, "$warning")
+            parts.append(self._below(model.caution, "$warning"))
         return Content.assemble(*parts)
 
     def _cell(self, model: ModelFile, column: str) -> str:
@@ -120,10 +120,10 @@ class RowPainter:
         job = self._jobs.get(row.what)
         under = self._job(job) if job is not None else ()
         if not under and row.begun:
-            under = self._below(f"begun: {row.begun} are there", "$accent")
+            under = (self._below(f"begun: {row.begun} are there", "$accent"),)
         elif not under:
             about = " · ".join(filter(None, (row.shortage or row.terms, row.good_at)))
-            under = self._below(about, grey if row.shortage else "$foreground 70%") if about else ()
+            under = (self._below(about, grey if row.shortage else "$foreground 70%"),) if about else ()
         return Content.assemble(("↓  ", grey if row.shortage else "$accent"), title, *under)
 
     def _job(self, job: "Fetch") -> tuple[tuple[str, str], ...]:
@@ -133,9 +133,9 @@ class RowPainter:
 
         progress = job.progress
         if progress.state is State.FAILED:
-            return self._below(progress.error or "it failed", "$error")
+            return (self._below(progress.error or "it failed", "$error"),)
         if progress.state is State.PAUSED:
-            return self._below(f"paused at {describe(progress)}", "$warning")
+            return (self._below(f"paused at {describe(progress)}", "$warning"),)
         if progress.ended:
             return ()
         done = progress.done / progress.total if progress.total else 0.0
@@ -148,6 +148,5 @@ class RowPainter:
             (f" {text}", ""),
         )
 
-    def _below(self, text: str, style: str) -> tuple[tuple[str, str], ...]:
-        # Apart: blanks at the beginning of a line go where they are of one style with what follows.
-        return (f"\n{'':{_MARKS}}", ""), (fit(clean(text), self._width - _MARKS).rstrip(), style)
+    def _below(self, text: str, style: str) -> tuple[str, str]:
+        return f"\n{'':{_MARKS}}{fit(clean(text), self._width - _MARKS).rstrip()}", style
