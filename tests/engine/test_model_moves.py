@@ -103,7 +103,8 @@ def test_a_paused_answer_stays_paused_when_another_request_wakes_the_model(engin
     pause_at(generation, 20)
     engine.pause_model(model.id)
     answer(model)
-    assert [one.user_paused for one in engine.stats().sequences] == [True]
+    # A snapshot may still show the answer that has just ended.
+    wait_until(lambda: [one.user_paused for one in engine.stats().sequences] == [True])
     generation.resume()
     assert generation.stream.wait_for_end(WAIT).reason is FinishReason.LENGTH
 
