@@ -14,12 +14,12 @@ from app.chat.reasoning import Part, Pieces, splitter_for
 from app.cli.ask_chat import Talk, asked_in
 from app.cli.common import CommandError, add_model_arguments, read_settings, say
 from app.models.builtin import is_builtin
+from app.models.fit.speeds import SpeedStore, reading_speed
 from app.models.found import search_of
 from app.models.make import make_engine
 from app.models.mention import is_due, remember
 from app.models.notes import ModelNotes
 from app.models.recommended import recommended_for
-from app.models.speeds import SpeedStore, reading_speed
 from app.settings.file import Settings
 from app.settings.paths import locations
 from app.terminal.controls import for_stream

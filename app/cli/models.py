@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from app.cli.common import read_settings, say
 from app.models.builtin import is_builtin
-from app.models.device import memory_of
-from app.models.fit_words import fit_text
+from app.models.fit.device import memory_of
+from app.models.fit.fit_words import fit_text
+from app.models.fit.speeds import SpeedStore
 from app.models.found import OWN, FoundModel, find, search_of
 from app.models.notes import ModelNotes
 from app.models.order import Known
 from app.models.recommended import recommended
-from app.models.speeds import SpeedStore
 from app.settings.paths import locations
 from app.settings.words import count_text, tokens_text
 from app.terminal.controls import clean, for_stream

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app.cli.common import CommandError, read_settings, say
-from app.models.device import Memory, memory_of
-from app.models.expectation import Expectation, expect
-from app.models.fit_words import speed_text
+from app.models.fit.device import Memory, memory_of
+from app.models.fit.expectation import Expectation, expect
+from app.models.fit.fit_words import speed_text
+from app.models.fit.pace import Pace, pace_of
+from app.models.fit.speeds import SpeedStore
 from app.models.found import ModelSearch, search_of
-from app.models.pace import Pace, pace_of
-from app.models.speeds import SpeedStore
 from app.settings.paths import locations, private_directory
 from app.settings.words import size_text
 from app.terminal.controls import clean, for_stream

@@ -4,9 +4,9 @@ import threading
 import weakref
 
 from app.chat.conversation import Conversation
+from app.history.file.reading import Loaded
+from app.history.file.rows import conversation_row
 from app.history.pending import Known, OpenTabs, Pending, signature
-from app.history.reading import Loaded
-from app.history.rows import conversation_row
 
 
 class Outbox:

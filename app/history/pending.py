@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.chat.conversation import Conversation, MessageNode
-from app.history.reading import Loaded
-from app.history.rows import ConversationRow
+from app.history.file.reading import Loaded
+from app.history.file.rows import ConversationRow
 
 Signature = tuple[object, ...]
 """Tells whether a message has changed since it was written."""

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from app.chat.conversation import Conversation
 from app.chat.marks import Marks
-from app.history.opening import Database
+from app.history.file.opening import Database
 from app.history.pending import OpenTabs
 from app.history.search import search_conversations
 from app.history.sharing import ask_takeover, claim_writing, is_written_elsewhere, takeovers_asked

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from app.history.reading import text_of
+from app.history.file.reading import text_of
 from app.history.statements import ConversationSummary, holds_something, order, read_summary
 from app.history.wanted import Wanted
 

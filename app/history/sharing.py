@@ -4,8 +4,8 @@ A window that opens a chat which another one writes only reads it. To write it a
 other one hears of that, ends its answer, saves, and reads from then on.
 """
 
-from app.history.opening import Database
-from app.history.windows import is_running
+from app.history.file.opening import Database
+from app.history.file.windows import is_running
 
 
 def is_written_elsewhere(database: Database, conversation_id: str) -> bool:

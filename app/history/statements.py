@@ -7,12 +7,12 @@ from typing import Any
 
 from app.chat.conversation import NEW_TITLE, Conversation
 from app.chat.marks import NO_MARKS, Marks
-from app.history.opening import Database
+from app.history.file.opening import Database
+from app.history.file.reading import number_of, text_of, text_or_none
+from app.history.file.rows import index_message
+from app.history.file.windows import is_running
 from app.history.pending import OpenTabs
-from app.history.reading import number_of, text_of, text_or_none
-from app.history.rows import index_message
 from app.history.wanted import ALL, Wanted
-from app.history.windows import is_running
 
 HOLDS_SOMETHING = """(c.draft <> '' OR EXISTS (SELECT 1 FROM messages m WHERE m.conversation = c.id)
     OR EXISTS (SELECT 1 FROM drafts d WHERE d.conversation = c.id))"""

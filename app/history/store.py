@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from app.chat.conversation import Conversation
-from app.history.opening import (
+from app.history.file.opening import (
     Database,
     HistoryUnusableError,
     file_identity,
@@ -25,12 +25,12 @@ from app.history.opening import (
     open_file,
     take_over,
 )
+from app.history.file.reading import read_conversation
+from app.history.file.windows import is_running
 from app.history.outbox import Outbox
 from app.history.pending import OpenTabs
 from app.history.questions import Questions
-from app.history.reading import read_conversation
 from app.history.statements import ConversationSummary, bring_back, read_recent, recover, with_waiting
-from app.history.windows import is_running
 from app.history.writing import delete_all_hidden, write
 
 FLUSH_SECONDS = 0.3

@@ -6,10 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
 from app.chat.conversation import Conversation, MessageNode, Status
-from app.history.opening import Database
-from app.history.pending import Known, OpenTabs, Pending, signature
-from app.history.reading import is_hidden, stored_row
-from app.history.rows import (
+from app.history.file.opening import Database
+from app.history.file.reading import is_hidden, stored_row
+from app.history.file.rows import (
     ConversationRow,
     changes,
     conversation_row,
@@ -18,6 +17,7 @@ from app.history.rows import (
     update_conversation,
     write_message,
 )
+from app.history.pending import Known, OpenTabs, Pending, signature
 from app.history.statements import HOLDS_SOMETHING, bring_back
 
 _Messages = list[tuple[int, MessageNode]]

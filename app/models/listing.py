@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.models.device import Memory, memory_of
-from app.models.fit_words import fit_text
+from app.models.fit.device import Memory, memory_of
+from app.models.fit.fit_words import fit_text
 from app.models.found import FoundModel, ModelSearch, find
 from app.models.recommended import Recommended, recommended
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.models.plan_words import PAUSED, resident_states
+from app.models.fit.plan_words import PAUSED, resident_states
 from app.models.port import EngineFactory, EnginePort, ModelPort
 from engine import DeviceUse, EngineDetail, EngineError, EngineStats, LoadPlan, TickRecord
 

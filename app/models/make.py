@@ -4,7 +4,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from app.models.builtin import model_name
-from app.models.device import remember_rules
+from app.models.fit.device import remember_rules
 from app.settings.file import EngineSettings
 
 if TYPE_CHECKING:

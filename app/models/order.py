@@ -6,9 +6,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from app.models.fit.speeds import Speed
 from app.models.listing import ModelFile
 from app.models.notes import Notes
-from app.models.speeds import Speed
 
 
 class Order(StrEnum):

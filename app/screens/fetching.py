@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from app.models.device import Memory
-from app.models.expectation import expect
-from app.models.fit_words import speed_text
+from app.models.fit.device import Memory
+from app.models.fit.expectation import expect
+from app.models.fit.fit_words import speed_text
+from app.models.fit.pace import Pace, pace_of
+from app.models.fit.speeds import SpeedStore
 from app.models.found import ModelSearch
-from app.models.pace import Pace, pace_of
-from app.models.speeds import SpeedStore
 from app.settings.paths import Locations, private_directory
 from app.settings.words import size_text
 
@@ -142,7 +142,7 @@ class Fetching:
     def look_up(self, search: ModelSearch) -> Stock:
         """Read the catalogue, what was begun and the free memory; call it off the UI."""
         from app.fetch.catalogue import read_catalogue
-        from app.models.device import memory_of
+        from app.models.fit.device import memory_of
         from app.transfer.parts import unfinished
 
         entries, warnings = read_catalogue(self.places.catalogue_file)

@@ -52,8 +52,8 @@ _STYLES = (
     "../screens/chat/deck.tcss",
     "../widgets/live_panel.tcss",
     "../widgets/notice_bar.tcss",
-    "../widgets/composer.tcss",
-    "../widgets/completions.tcss",
+    "../widgets/writing/composer.tcss",
+    "../widgets/writing/completions.tcss",
     "../widgets/status_line.tcss",
 )
 _WARM_UP = 8.0

@@ -8,11 +8,11 @@ from engine.api.request import Action, FinishReason, Priority
 from engine.api.stats import EngineStats, ModelState, SequenceState
 from engine.core.aside_models import AsideModel, working
 from engine.core.command_thread import CommandThread
-from engine.core.device_recovery import rewind
-from engine.core.kv_disk import KVDisk
 from engine.core.model_loader import ResidentModel
 from engine.core.output_processor import OutputProcessor
+from engine.core.recovery.device_recovery import rewind
 from engine.core.resident_models import ResidentModels
+from engine.core.saved_kv.kv_disk import KVDisk
 from engine.device.fit_advice import format_bytes
 from engine.scheduler.limits import answers_bytes
 from engine.scheduler.scheduler import Scheduler

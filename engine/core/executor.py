@@ -9,9 +9,9 @@ import torch
 
 from engine.api.errors import DeviceLostError
 from engine.cache.block_manager import KVMove
-from engine.core.block_table_check import mend_tables
 from engine.core.model_loader import ResidentModel
-from engine.core.pass_recovery import PassRecovery, part_of
+from engine.core.recovery.block_table_check import mend_tables
+from engine.core.recovery.pass_recovery import PassRecovery, part_of
 from engine.device.faults import describe, is_lost, is_out_of_memory
 from engine.device.memory import return_freed_memory
 from engine.runner.base import Runner

@@ -3,7 +3,7 @@
 Everything that changes scheduler or KV happens here. Commands from other threads wait in the inbox
 until the start of the next tick, so a cancellation never races with a step in flight. A failure
 ends the sequences that it belongs to; the thread goes on. After the device itself has failed,
-models are loaded again and sequences go on (`engine.core.device_recovery`).
+models are loaded again and sequences go on (`engine.core.recovery.device_recovery`).
 """
 
 import logging
@@ -19,15 +19,15 @@ from engine.api.request import Action, FinishReason, Priority
 from engine.api.stats import EngineStats
 from engine.core.aside_commands import AsideCommands
 from engine.core.command_thread import Command
-from engine.core.device_recovery import DeviceTrial, queue_again, rewind
 from engine.core.executor import Executor
-from engine.core.kv_disk import KVDisk
+from engine.core.figures.stats_collector import StatsCollector
+from engine.core.figures.tick_log import TickLog
 from engine.core.model_loader import ModelOrigin, ResidentModel
 from engine.core.multi_step import MultiStep
 from engine.core.output_processor import OutputProcessor, deliver, never_started
+from engine.core.recovery.device_recovery import DeviceTrial, queue_again, rewind
 from engine.core.resident_models import ResidentModels
-from engine.core.stats_collector import StatsCollector
-from engine.core.tick_log import TickLog
+from engine.core.saved_kv.kv_disk import KVDisk
 from engine.device.faults import describe, is_lost
 from engine.disk.store import KVStore
 from engine.model.weights import Progress

@@ -12,7 +12,7 @@ from engine.api.errors import ModelFileError, UnsupportedModelError
 from engine.cache.block_manager import BlockManager
 from engine.cache.budget import KVBudget
 from engine.cache.window_pages import WindowShape
-from engine.core.block_table_check import BlockTableCheck
+from engine.core.recovery.block_table_check import BlockTableCheck
 from engine.device.faults import is_out_of_memory
 from engine.device.fit_advice import Holders, Need, does_not_fit
 from engine.device.memory import (

@@ -8,7 +8,7 @@ from engine.api.errors import ModelFileError, UnsupportedModelError
 from engine.gguf.file import GGUFFile
 from engine.model.architectures import refusal
 from engine.model.families import FAMILIES, supported_architectures
-from engine.model.families.family import Family
+from engine.model.family import Family
 from engine.model.keys import Keys
 from engine.model.rope_config import read_rope
 from engine.model.spec import AttentionSpec, LayerSpec, ModelConfig

@@ -1,6 +1,6 @@
 """Layers of many experts on CPUs: only what a pass touches is read.
 
-Those that can be packed are (`kernels.cpu.packed_experts`); plain float types and layers whose sizes fill no
+Those that can be packed are (`kernels.cpu.packed.experts`); plain float types and layers whose sizes fill no
 tiles stay as in the file, and few rows an expert are multiplied as its blocks are read. For more of them, as
 prompts have, a slice of an expert at a time becomes a matrix in scratch memory, which torch multiplies.
 """
@@ -17,7 +17,7 @@ from kernels.contract import QuantizedMatrix
 from kernels.cpu.compiler import LANES, shared_out
 from kernels.cpu.expert_pairs import Pairs, sorted_pairs
 from kernels.cpu.expert_rows import ROW_TYPES, down_kernel, open_kernel, rows_kernel
-from kernels.cpu.packed_experts import PackedExperts, few_rows
+from kernels.cpu.packed.experts import PackedExperts, few_rows
 from kernels.quant.formats import GGMLType
 from kernels.reference.experts import Experts, chosen
 from kernels.reference.gate import gate, scaled

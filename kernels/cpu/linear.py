@@ -16,9 +16,9 @@ from torch import Tensor
 from kernels.contract import Activation, QuantizedMatrix
 from kernels.cpu.activations import Activations
 from kernels.cpu.compiler import LANES
-from kernels.cpu.packed import PackedMatrix, is_packable, pack
-from kernels.cpu.packed_values import SLICE_BYTES, slices_of
-from kernels.cpu.products import PackedProduct
+from kernels.cpu.packed.products import PackedProduct
+from kernels.cpu.packed.tiles import PackedMatrix, is_packable, pack
+from kernels.cpu.packed.values import SLICE_BYTES, slices_of
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import GGMLType
 from kernels.reference.dense_linear import DenseLinear, make_dense

@@ -28,10 +28,10 @@ from kernels.cpu.decode import DecodeTables, HeadNorm, attend_decode, attention_
 from kernels.cpu.experts import apply_cpu_experts, compile_experts, serves
 from kernels.cpu.linear import CPULinear, few_rows, make_parts, many_rows
 from kernels.cpu.norm import add_norm
-from kernels.cpu.packed import PackedMatrix, is_packable
-from kernels.cpu.packed_experts import PackedExperts, compile_packed, pack_experts, without_matrices
-from kernels.cpu.packed_values import rows_of, values_kernel
-from kernels.cpu.products import PackedProduct, ProductKind, compile_products
+from kernels.cpu.packed.experts import PackedExperts, compile_packed, pack_experts, without_matrices
+from kernels.cpu.packed.products import PackedProduct, ProductKind, compile_products
+from kernels.cpu.packed.tiles import PackedMatrix, is_packable
+from kernels.cpu.packed.values import rows_of, values_kernel
 from kernels.reference.gate import activate, gate, scaled
 from kernels.reference.operations import (
     Embedding,

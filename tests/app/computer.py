@@ -3,8 +3,8 @@
 import pytest
 
 from app.cli import pull
-from app.models import device, pace
-from app.models.device import Memory
+from app.models.fit import device, pace
+from app.models.fit.device import Memory
 from engine import DeviceRules, Room
 from engine.footprint.rules import Holding
 

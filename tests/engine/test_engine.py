@@ -11,7 +11,8 @@ import torch
 from engine.api.errors import EngineClosedError, EngineError, ModelFileError, RequestError
 from engine.api.request import Finished, FinishReason, Request, SamplingParams, TextDelta
 from engine.api.stats import SequenceState
-from engine.core import output_processor, stats_collector
+from engine.core import output_processor
+from engine.core.figures import stats_collector
 from engine.core.model_loader import ResidentModel
 from engine.engine import Engine, Model
 from tests.support.tiny_gguf import make_tiny

@@ -13,7 +13,7 @@ import pytest
 from engine.api.generation import Generation
 from engine.api.request import Finished, FinishReason, Priority, Request, SamplingParams
 from engine.api.stats import KVDiskStats
-from engine.core.kv_restores import KVRestores
+from engine.core.saved_kv.kv_restores import KVRestores
 from engine.disk.segment import Segment
 from engine.engine import Engine, Model
 from tests.support.small_model import KV_BYTES

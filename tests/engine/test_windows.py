@@ -6,7 +6,8 @@ import pytest
 
 from engine.api.generation import Generation
 from engine.api.request import Request, SamplingParams
-from engine.core import kv_disk, model_loader
+from engine.core import model_loader
+from engine.core.saved_kv import kv_disk
 from engine.engine import Engine
 from engine.model.spec import ModelConfig
 from engine.runner import model_kv

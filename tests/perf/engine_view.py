@@ -26,7 +26,7 @@ from app.window.app import ChatApp
 from engine.api.detail import EngineDetail, TickRecord
 from engine.cache.block_manager import BlockManager
 from engine.cache.budget import KVBudget
-from engine.core.detail_collector import DetailCollector
+from engine.core.figures.detail_collector import DetailCollector
 from tests.app.driving import ready, say, wait_until
 from tests.perf.ui_latency import WORDS, _share
 from tests.support.fakes import STATS, FakeEngine, Streamer

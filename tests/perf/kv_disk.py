@@ -20,7 +20,7 @@ from typing import Any
 from app.models.builtin import builtin_model_path
 from engine import Engine, Request, SamplingParams
 from engine.api.generation import Generation
-from engine.core.kv_disk import KVDisk
+from engine.core.saved_kv.kv_disk import KVDisk
 from engine.engine import Model
 
 GREEDY = SamplingParams(temperature=0.0)

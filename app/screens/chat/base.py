@@ -16,7 +16,7 @@ from app.screens.chat.tabs import Tabs
 from app.screens.compositor import paint_dirty_rows_only
 from app.screens.context import AppContext
 from app.screens.fetching import Fetchable
-from app.widgets.composer import Composer
+from app.widgets.writing.composer import Composer
 
 _Answer = TypeVar("_Answer")
 

@@ -19,8 +19,8 @@ class ModelActions(TabActions):
 
     def action_choose_model(self) -> None:
         """Show the model picker, at the model that the empty chat offers."""
-        from app.screens.dialogs.model_keeper import ModelKeeper
-        from app.screens.dialogs.model_picker import ModelPicker
+        from app.screens.dialogs.models.model_keeper import ModelKeeper
+        from app.screens.dialogs.models.model_picker import ModelPicker
 
         if not self.may_write():
             return
@@ -63,7 +63,7 @@ class ModelActions(TabActions):
         plan, path = session.models.asked, session.models.loading_path
         if plan is None or path is None:
             return
-        from app.screens.dialogs.load_plan import LoadPlanScreen
+        from app.screens.dialogs.models.load_plan import LoadPlanScreen
 
         def answered(yes: bool) -> None:
             # Another model may have been chosen since.

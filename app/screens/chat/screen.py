@@ -21,18 +21,18 @@ from app.chat.events import (
 from app.chat.session import ChatSession
 from app.screens.chat.answer_actions import AnswerActions
 from app.screens.chat.bindings import bindings
-from app.screens.chat.cost_hint import CostHint
 from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.kept_chats import KeptChats
 from app.screens.chat.model_actions import ModelActions
-from app.screens.chat.writing_actions import WritingActions
+from app.screens.chat.writing.cost_hint import CostHint
+from app.screens.chat.writing.writing_actions import WritingActions
 from app.screens.context import AppContext
 from app.settings import actions
-from app.widgets.composer import Composer
 from app.widgets.live_panel import LivePanel
 from app.widgets.notice_bar import NoticeBar
 from app.widgets.status_line import StatusLine
 from app.widgets.tab_bar import TabBar
+from app.widgets.writing.composer import Composer
 
 if TYPE_CHECKING:
     from app.transcript.view import Transcript

@@ -14,7 +14,7 @@ from textual.widgets import Button, Input, Static, TextArea
 from app.chat.conversation import Conversation
 from app.models.recommended import Recommended, recommended_for
 from app.widgets.words import words
-from app.widgets.writing_area import WritingArea
+from app.widgets.writing.writing_area import WritingArea
 from engine import Priority, RequestError, SamplingParams
 
 _FIELDS: tuple[tuple[str, str, Callable[[str], float | int]], ...] = (

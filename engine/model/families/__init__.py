@@ -6,7 +6,7 @@ A module here names its families in `FAMILIES`; adding one touches no other file
 from importlib import import_module
 from pkgutil import iter_modules
 
-from engine.model.families.family import Family
+from engine.model.family import Family
 
 FAMILIES: dict[str, Family] = {
     family.architecture: family

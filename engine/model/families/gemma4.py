@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from engine.model.families.family import Family, read_experts, windowed_base, with_experts, with_layers
 from engine.model.families.gemma import sandwiched
+from engine.model.family import Family, read_experts, windowed_base, with_experts, with_layers
 from engine.model.keys import Keys
 from engine.model.spec import AttentionSpec, ExpertNorms, ModelConfig, QKNorm, RopeConfig, RopePairing
 

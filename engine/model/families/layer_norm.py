@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.model.families.family import Family, with_attention, with_layers
+from engine.model.family import Family, with_attention, with_layers
 from engine.model.keys import Keys
 from engine.model.spec import Activation, LayerSpec, ModelConfig, RopePairing
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.model.families.family import Family, read_experts, with_attention, with_experts, with_layers
+from engine.model.family import Family, read_experts, with_attention, with_experts, with_layers
 from engine.model.keys import Keys
 from engine.model.spec import ModelConfig, RopePairing
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.model.families.family import Family, with_attention
+from engine.model.family import Family, with_attention
 from engine.model.keys import Keys
 from engine.model.spec import AttentionSpec, ModelConfig, RopePairing
 

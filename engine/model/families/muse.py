@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.model.families.family import Family, windowed_base, with_layers
+from engine.model.family import Family, windowed_base, with_layers
 from engine.model.keys import Keys
 from engine.model.spec import LayerSpec, ModelConfig, QKNorm, RopePairing
 

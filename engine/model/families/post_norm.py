@@ -2,13 +2,7 @@
 
 from dataclasses import replace
 
-from engine.model.families.family import (
-    Family,
-    windowed_base,
-    with_attention,
-    with_layers,
-    without_guessing,
-)
+from engine.model.family import Family, windowed_base, with_attention, with_layers, without_guessing
 from engine.model.keys import Keys
 from engine.model.spec import AttentionSpec, LayerSpec, ModelConfig, QKNorm, RopePairing
 

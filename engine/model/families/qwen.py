@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.model.families.family import Family, held_to, read_experts, with_attention, with_experts
+from engine.model.family import Family, held_to, read_experts, with_attention, with_experts
 from engine.model.keys import Keys
 from engine.model.spec import ModelConfig, QKNorm, RopePairing
 

@@ -12,8 +12,8 @@ from unittest import mock
 import pytest
 
 from app.cli import ask, program
+from app.models.fit.speeds import LEAST_TOKENS, SpeedStore
 from app.models.notes import ModelNotes
-from app.models.speeds import LEAST_TOKENS, SpeedStore
 from app.settings.paths import locations
 from engine import THINK, Finished, FinishReason, ModelFileError, Prompt, TextDelta
 from engine.api.answer_format import format_of

@@ -16,7 +16,7 @@ from app.cli import program
 from app.cli.common import CommandError, say
 from app.models.builtin import BUILTIN_FILE, builtin_model_path
 from app.models.choice import ModelChoiceError, resolve_model
-from app.models.device import remember_rules
+from app.models.fit.device import remember_rules
 from app.models.found import OWN, FoundModel, ModelSearch, search_of
 from app.screens.context import AppContext
 from app.settings.file import EngineSettings, ModelSettings, Settings

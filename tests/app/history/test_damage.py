@@ -3,7 +3,7 @@
 import os
 import sqlite3
 
-from app.history import opening
+from app.history.file import opening
 from tests.app.history.talks import same, talk
 
 PAGE = 4096

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from app.chat.conversation import Conversation, Status
-from app.history import opening
+from app.history.file import opening
+from app.history.file.schema import STEPS, create_search_index
 from app.history.pending import OpenTabs
-from app.history.schema import STEPS, create_search_index
 from tests.app.history.talks import same, talk
 
 ROOT = Path(__file__).parents[3]

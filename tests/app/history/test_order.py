@@ -6,8 +6,8 @@ import time
 import pytest
 
 from app.chat.marks import Marks, tags_from
-from app.history import schema
 from app.history import store as store_module
+from app.history.file import schema
 from app.history.store import HistoryStore
 from tests.app.history.talks import same, talk
 
@@ -126,7 +126,7 @@ def test_marks_survive_a_damaged_file(three, open_store, path):
     with path.open("r+b") as file:
         file.seek(path.stat().st_size - 100)
         file.write(b"\0" * 100)
-    from app.history import opening
+    from app.history.file import opening
 
     database = opening.open_database(path, damaged="said so")
     database.close()

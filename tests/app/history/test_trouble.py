@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from app.chat.conversation import Conversation
-from app.history import opening
 from app.history import store as store_module
-from app.history.schema import STEPS
+from app.history.file import opening
+from app.history.file.schema import STEPS
 from tests.app.history.talks import same, talk
 
 

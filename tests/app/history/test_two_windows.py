@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from app.history import opening
+from app.history.file import opening
 from app.history.store import HistoryStore
 from tests.app.history.talks import same, talk
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from app.models import device as module
-from app.models.device import Memory, device_rules, memory_of, remember_rules
-from app.models.fit_words import advice_text, fit_text
+from app.models.fit import device as module
+from app.models.fit.device import Memory, device_rules, memory_of, remember_rules
+from app.models.fit.fit_words import advice_text, fit_text
+from app.models.fit.speeds import LEAST_TOKENS, SpeedStore
 from app.models.found import ModelSearch
 from app.models.listing import find_models, read_model
 from app.models.make import make_engine
-from app.models.speeds import LEAST_TOKENS, SpeedStore
 from app.settings.file import EngineSettings
 from app.settings.paths import HOME_VARIABLE
 from app.settings.words import count_text, tokens_text

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from app.models.fit.speeds import SpeedStore, reading_speed
 from app.models.notes import ModelNotes, Notes
-from app.models.speeds import SpeedStore, reading_speed
 from engine import Finished, FinishReason
 
 TERN, GULL = Path("/m/tern.gguf"), Path("/m/gull.gguf")

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from app.models.device import Memory
-from app.models.expectation import expect
-from app.models.fit_words import speed_text
+from app.models.fit.device import Memory
+from app.models.fit.expectation import expect
+from app.models.fit.fit_words import speed_text
+from app.models.fit.pace import Pace, pace_of
+from app.models.fit.speeds import SpeedStore
 from app.models.found import ModelSearch
-from app.models.pace import Pace, pace_of
-from app.models.speeds import SpeedStore
 from app.models.stores.surroundings import Surroundings
 from engine import Outline, Room, read_bytes, summarize
 from tests.app.computer import CPU, GPU

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from app.models.plan_words import comes_back_text, plan_text, resident_states
+from app.models.fit.plan_words import comes_back_text, plan_text, resident_states
 from engine import LoadPlan, ModelState, ModelStats, PlannedRelease, Release
 from tests.support.fakes import STATS
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.models.listing import ModelFile
 from app.screens.dialogs.chats import ChatsScreen
-from app.screens.dialogs.model_picker import ModelPicker
+from app.screens.dialogs.models.model_picker import ModelPicker
 from tests.app.driving import plain, ready, wait_until
 from tests.app.screens.chat.test_answers import ask
 

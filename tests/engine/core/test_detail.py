@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine.api.request import Request, SamplingParams
-from engine.core.detail_collector import DetailCollector
+from engine.core.figures.detail_collector import DetailCollector
 from engine.engine import Engine
 from tests.support.block_fuzz import BlockFuzzer
 from tests.support.fakes import STATS

@@ -152,7 +152,7 @@ def test_a_process_that_cannot_use_its_device_any_more_says_so(lone: FaultBench,
     def poisoned(device) -> None:
         raise RuntimeError(LOST)
 
-    monkeypatch.setattr("engine.core.device_recovery.check_device", poisoned)
+    monkeypatch.setattr("engine.core.recovery.device_recovery.check_device", poisoned)
     give_up(lone, "restart the program", "conversations are kept")
 
 

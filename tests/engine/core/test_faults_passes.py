@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from engine.api.request import FinishReason, SamplingParams
-from engine.core import stats_collector
-from engine.core.pass_recovery import _SMALLEST_CHUNK
+from engine.core.figures import stats_collector
+from engine.core.recovery.pass_recovery import _SMALLEST_CHUNK
 from engine.scheduler.plan import ModelBatch
 from kernels.reference import sampler
 from tests.support.fault_bench import CHUNK, SUBJECTS, VICTIM, FaultBench, labels, read

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from engine.api.request import Request, SamplingParams
-from engine.core.tick_log import TickLog
+from engine.core.figures.tick_log import TickLog
 from engine.engine import Engine
 from engine.runner.base import PassNotes
 from engine.runner.eager_runner import EagerRunner

@@ -18,7 +18,7 @@ from engine.runner.model_kv import pool_bytes, window_sizes
 from kernels.cpu.compiler import LANES
 from kernels.cpu.expert_rows import ROW_TYPES
 from kernels.cpu.operations import CPUOperations
-from kernels.cpu.packed_form import FORMS, packed_bytes
+from kernels.cpu.packed.form import FORMS, packed_bytes
 from kernels.kv.pages import block_nbytes
 from kernels.linear.linear import KEPT
 from kernels.planes import layout

@@ -14,7 +14,7 @@ from engine.model.tensors import check_tensors
 from engine.model.weights import load_weights
 from kernels.cpu.linear import CPULinear
 from kernels.cpu.operations import CPUOperations
-from kernels.cpu.packed import PackedMatrix
+from kernels.cpu.packed.tiles import PackedMatrix
 from kernels.quant.formats import GGMLType
 from tests.support.tiny_gguf import make_tiny
 

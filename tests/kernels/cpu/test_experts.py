@@ -9,8 +9,8 @@ pytest.importorskip("llvmlite")
 
 from kernels.contract import ExpertMatrices, QuantizedMatrix, Routing
 from kernels.cpu import experts as cpu_experts
-from kernels.cpu import packed_values
 from kernels.cpu.operations import CPUOperations
+from kernels.cpu.packed import values
 from kernels.quant.formats import GGMLType
 from kernels.reference.operations import TorchOperations
 from tests.kernels.cpu.test_operations import AFFINE, CPU, relative
@@ -99,7 +99,7 @@ def test_experts_of_many_rows_are_multiplied_slice_by_slice(
     refuse(monkeypatch, "few_rows")
     monkeypatch.setattr(cpu_experts, "_MOST_ROWS", {torch.float32: 0, torch.bfloat16: 0})
     monkeypatch.setattr(cpu_experts, "_SLICE_VALUES", 100 * HIDDEN)
-    monkeypatch.setattr(packed_values, "SLICE_BYTES", 100 * HIDDEN)
+    monkeypatch.setattr(values, "SLICE_BYTES", 100 * HIDDEN)
     for matrices in (biased(layer(name)), layer(name, "Q6_K")):
         assert relative(*both(matrices, "silu", 30, dtype)) < limit
 

@@ -13,11 +13,11 @@ from kernels.cpu.activations import activation_kernel
 from kernels.cpu.compiler import machine_code
 from kernels.cpu.decode import attention_kernel
 from kernels.cpu.dots import Dots
-from kernels.cpu.expert_products import down_packed_kernel
-from kernels.cpu.packed import pack_kernel
-from kernels.cpu.packed_form import FORMS
-from kernels.cpu.packed_values import rows_kernel, values_kernel
-from kernels.cpu.products import ProductKind, product_kernel
+from kernels.cpu.packed.expert_products import down_packed_kernel
+from kernels.cpu.packed.form import FORMS
+from kernels.cpu.packed.products import ProductKind, product_kernel
+from kernels.cpu.packed.tiles import pack_kernel
+from kernels.cpu.packed.values import rows_kernel, values_kernel
 from kernels.quant.formats import GGMLType
 
 PROCESSORS = {

@@ -11,11 +11,12 @@ pytest.importorskip("llvmlite")
 
 from app.models.builtin import builtin_model_path
 from kernels.contract import Branch, LayerAttention, PassLayout, QuantizedMatrix, Rotation
-from kernels.cpu import activations, operations, packed_values, products
+from kernels.cpu import activations, operations
 from kernels.cpu.block_readers import READERS
 from kernels.cpu.compiler import wide_registers
 from kernels.cpu.dots import Dots, host_dots, usable_dots
 from kernels.cpu.operations import CPUOperations
+from kernels.cpu.packed import products, values
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
 from kernels.reference import operations as reference_operations
@@ -142,7 +143,7 @@ def test_every_way_to_multiply_gives_the_same(dots: Dots, monkeypatch):
     ops, x = CPUOperations(CPU, "bfloat16", "bfloat16", 32), torch.randn(5, 256) * 3
     results = []
     for one in (host_dots(), dots):
-        for module in (products, activations, packed_values):
+        for module in (products, activations, values):
             monkeypatch.setattr(module, "host_dots", lambda one=one: one)
         parts = [matrix(GGMLType[name], 32, 256) for name in ("Q8_0", "Q6_K", "IQ4_XS", "MXFP4")]
         results.append([ops.linear(x, ops.make_linear([part], None)) for part in parts])

@@ -7,11 +7,11 @@ import torch
 pytest.importorskip("llvmlite")
 
 from kernels.contract import QuantizedMatrix
-from kernels.cpu import packed as module
 from kernels.cpu.linear import RawMatrix
 from kernels.cpu.operations import CPUOperations
-from kernels.cpu.packed import PackedMatrix, pack
-from kernels.cpu.packed_values import rows_of, slices_of
+from kernels.cpu.packed import tiles as module
+from kernels.cpu.packed.tiles import PackedMatrix, pack
+from kernels.cpu.packed.values import rows_of, slices_of
 from kernels.quant.formats import FORMATS, GGMLType
 from tests.kernels.cpu.test_operations import AFFINE, CPU, HALVES, matrix, plain
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from engine.api.request import Request, SamplingParams
-from engine.core.pass_recovery import PassRecovery
+from engine.core.recovery.pass_recovery import PassRecovery
 from engine.model.spec import KVGroup, KVShape
 from engine.runner import cuda_graph
 from engine.runner.graph_runner import GraphRunner

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from app.screens.chat import cost_hint
+from app.screens.chat.writing import cost_hint
 from tests.app.driving import ready, wait_until
 
 LONG = "a word " * 300

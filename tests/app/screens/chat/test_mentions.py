@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from app.screens.chat import writing_actions
+from app.screens.chat.writing import writing_actions
 from app.settings.file import GeneralSettings, Settings
 from tests.app.driving import ready, say, wait_until
 from tests.app.screens.chat.test_slash import begin, offered, toasts

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from app.chat.conversation import Conversation
-from app.history import opening
 from app.history import store as store_module
+from app.history.file import opening
 from app.history.store import HistoryStore
 from app.screens.dialogs.confirm import ConfirmScreen
 from app.settings.paths import locations

@@ -4,7 +4,7 @@ import pytest
 from textual.command import CommandPalette
 
 from app.screens.dialogs.chats import ChatsScreen
-from app.screens.dialogs.model_picker import ModelPicker
+from app.screens.dialogs.models.model_picker import ModelPicker
 from app.widgets.pick_list import PickList
 from tests.app.driving import plain, ready, shown_answer, wait_until
 from tests.app.screens.chat.test_answers import ask

@@ -8,14 +8,14 @@ from app.fetch import catalogue, fetch, sources
 from app.fetch.catalogue import Entry
 from app.fetch.fetch import Progress, State
 from app.models.builtin import builtin_model_path
-from app.models.device import Memory
+from app.models.fit.device import Memory
+from app.models.fit.pace import Pace
 from app.models.listing import find_models
 from app.models.order import Known
-from app.models.pace import Pace
 from app.screens.chat import offer
-from app.screens.dialogs import model_picker
-from app.screens.dialogs.model_picker import ModelPicker
-from app.screens.dialogs.model_rows import RowPainter
+from app.screens.dialogs.models import model_picker
+from app.screens.dialogs.models.model_picker import ModelPicker
+from app.screens.dialogs.models.model_rows import RowPainter
 from app.screens.fetching import Fetchable, Stock
 from app.settings.paths import locations
 from app.transfer.errors import FetchError

@@ -3,7 +3,7 @@
 import pytest
 
 from app.chat.events import TabState
-from app.screens.dialogs.load_plan import LoadPlanScreen
+from app.screens.dialogs.models.load_plan import LoadPlanScreen
 from tests.app.driving import ready, say, wait_until
 from tests.app.screens.dialogs.test_models import SMALL, models, open_picker
 

@@ -7,15 +7,15 @@ import pytest
 from textual.widgets import OptionList
 
 from app.models import listing
+from app.models.fit.speeds import Speed
 from app.models.found import FoundModel
 from app.models.listing import ModelFile, find_models
 from app.models.notes import ModelNotes
 from app.models.order import Known, Order
-from app.models.speeds import Speed
-from app.screens.dialogs import model_keeper
 from app.screens.dialogs.confirm import ConfirmScreen
-from app.screens.dialogs.model_card import card
-from app.screens.dialogs.model_picker import ModelPicker
+from app.screens.dialogs.models import model_keeper
+from app.screens.dialogs.models.model_card import card
+from app.screens.dialogs.models.model_picker import ModelPicker
 from app.settings.paths import locations
 from app.terminal.clipboard import CopyResult
 from engine import ModelSummary

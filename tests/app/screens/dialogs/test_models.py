@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 from app.models.listing import ModelFile
-from app.screens.dialogs.model_picker import ModelPicker
+from app.screens.dialogs.models.model_picker import ModelPicker
 from tests.app.driving import plain, ready, say, wait_until
 
 SMALL = ModelFile(Path("/m/small-q4.gguf"), "small-q4", 400_000_000, "Q4_K_M", 8192)

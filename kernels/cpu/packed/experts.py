@@ -1,0 +1,122 @@
+"""Layers of many experts on CPUs, packed: few rows an expert are multiplied with what lies in memory."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from kernels.contract import ExpertMatrices, QuantizedMatrix
+from kernels.cpu.activations import Activations
+from kernels.cpu.compiler import LANES, shared_out
+from kernels.cpu.expert_pairs import Pairs
+from kernels.cpu.packed.expert_products import down_packed_kernel, open_packed_kernel
+from kernels.cpu.packed.products import ProductKind, product_kind
+from kernels.cpu.packed.tiles import PackedMatrix, is_packable, pack
+from kernels.cpu.packed.values import slices_of
+from kernels.reference.experts import Experts
+from kernels.reference.gate import scaled
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One part of all experts, expert after expert, in tiles of 16 rows."""
+
+    matrix: PackedMatrix
+    step: int
+    """Tiles from one expert to the next."""
+    first: int
+    """Tile of an expert at which the part begins."""
+    tiles: int
+    """Of an expert."""
+
+    def product(self, x: Tensor, expert: int) -> Tensor:
+        """x [n, columns] → float32 [n, rows] of one expert, slice by slice."""
+        y = torch.empty(x.shape[0], self.tiles * LANES)
+        start = expert * self.step + self.first
+        for row, values in slices_of(self.matrix, x.dtype, start, self.tiles):
+            y[:, row : row + values.shape[1]] = torch.mm(x, values)
+        return y
+
+
+@dataclass(frozen=True, slots=True)
+class PackedExperts:
+    """One layer's experts; `own` has all but their matrices."""
+
+    own: Experts
+    gate: Stack
+    up: Stack
+    down: Stack
+    exact: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        held = {id(part.matrix): part.matrix.nbytes for part in (self.gate, self.up, self.down)}
+        return self.own.nbytes + sum(held.values())
+
+    def kind(self, part: Stack) -> ProductKind:
+        """Of a part's kernels."""
+        return product_kind(part.matrix.type, None, self.exact)
+
+
+def pack_experts(matrices: ExpertMatrices) -> tuple[Stack, Stack, Stack] | None:
+    """Gate, up and down; None where a type has no packed form or an expert does not fill tiles."""
+    parts = [*matrices.gate_up, matrices.down]
+    if any(part.shape[0] // matrices.count % LANES or not is_packable([part]) for part in parts):
+        return None
+    made = [pack([part]) for part in parts]
+    stacks = [_stack(one, matrices.count) for one in made if one is not None]
+    if len(stacks) < len(made):
+        return None
+    if len(stacks) == 3:
+        return stacks[0], stacks[1], stacks[2]
+    half = stacks[0].tiles // 2
+    gate, up = (replace(stacks[0], first=first, tiles=half) for first in (0, half))
+    return gate, up, stacks[1]
+
+
+def without_matrices(matrices: ExpertMatrices) -> ExpertMatrices:
+    """All else."""
+    down = matrices.down
+    return replace(
+        matrices, gate_up=[], down=QuantizedMatrix(torch.empty(0, dtype=torch.uint8), down.type, down.shape)
+    )
+
+
+def _stack(matrix: PackedMatrix, count: int) -> Stack:
+    return Stack(matrix, matrix.tiles // count, 0, matrix.tiles // count)
+
+
+def compile_packed(experts: PackedExperts) -> None:
+    """Have the kernels before the first pass."""
+    open_packed_kernel(experts.kind(experts.gate), experts.kind(experts.up), experts.own.activation)
+    down_packed_kernel(experts.kind(experts.down))
+
+
+def few_rows(x: Tensor, experts: PackedExperts, pairs: Pairs) -> Tensor:
+    """x float32 [T, hidden] → float32 [T, hidden]."""
+    gate, up, down, own = experts.gate, experts.up, experts.down, experts.own
+    opened = torch.empty(len(pairs.tokens), gate.tiles * LANES)
+    source = Activations(x, experts.exact)
+    of_pairs = [part.data_ptr() for part in (pairs.experts, pairs.starts, pairs.tokens)]
+    open_packed_kernel(experts.kind(gate), experts.kind(up), own.activation)(
+        *shared_out(len(pairs.experts) * gate.tiles), gate.tiles, gate.matrix.blocks, up.matrix.blocks,
+        gate.step, up.step, up.first, *_addresses(gate), *_addresses(up), _address(own.gate_up_bias),
+        *of_pairs, source.numbers, source.factors, opened.data_ptr(),
+    )  # fmt: skip
+    between = Activations(scaled(opened, own.activation_scale), experts.exact)
+    out = torch.zeros_like(x)
+    down_packed_kernel(experts.kind(down))(
+        *shared_out(down.tiles), len(pairs.experts), down.matrix.blocks, *_addresses(down),
+        _address(own.down_bias), *of_pairs, pairs.weights.data_ptr(), between.numbers, between.factors,
+        out.data_ptr(),
+    )  # fmt: skip
+    return out
+
+
+def _addresses(part: Stack) -> tuple[int, int]:
+    return part.matrix.quants.data_ptr(), part.matrix.scales.data_ptr()
+
+
+def _address(values: Tensor | None) -> int:
+    return 0 if values is None else values.data_ptr()
