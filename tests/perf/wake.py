@@ -71,15 +71,15 @@ def loads(engine: Engine, path: Path, stream: Stream, times: int) -> Model:
         share, what = cached_share(path), "cold load" if cold else "cached load"
         with stream.during(what):
             seconds = timed(lambda: made.append(engine.load(path)))
-        print(f"{what}: {seconds:.2f} s, {size / seconds:,.0f} MB/s, {share:.0%} of it was cached")
+        rate = size / seconds
+        print(f"{what}: {seconds:.2f} s, {rate:,.0f} MB/s, {share:.0%} of it was cached", flush=True)
     return made[0]
 
 
 def moves(engine: Engine, model: Model, stream: Stream, times: int) -> None:
     """Pause and wake; the first pause copies, later ones do where no copy was kept."""
+    # Graphs are captured when no model runs: beside an answer that goes on, waiting for them has no end.
     wanted = ask(model)
-    while model.compiling():
-        time.sleep(0.1)
     for number in range(times):
         with stream.during("first pause" if not number else "pause"):
             paused = timed(lambda: engine.pause_model(model.id))
@@ -87,7 +87,7 @@ def moves(engine: Engine, model: Model, stream: Stream, times: int) -> None:
         with stream.during("wake"):
             woken = timed(lambda: engine.wake_model(model.id))
         rate = model.info.weight_bytes / 1e9 / woken
-        print(f"pause: {paused:.3f} s; wake: {woken:.3f} s, {rate:.1f} GB/s")
+        print(f"pause: {paused:.3f} s; wake: {woken:.3f} s, {rate:.1f} GB/s", flush=True)
         if (said := ask(model)) != wanted:
             raise SystemExit(f"after a pause the answer is {said!r}, not {wanted!r}")
     engine.pause_model(model.id)
