@@ -274,6 +274,7 @@ class ChatSession:
             chosen=conversation.chosen,
             priority=conversation.priority,
             label=conversation.title,
+            owner=conversation.id,
         )
         running = asyncio.get_running_loop().run_in_executor(self._services.encoders, submit)
         try:

@@ -96,6 +96,7 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
         self.watch_windows()
         await self.show_active()
         self.run_worker(self.make_offer(), group="offer")
+        self.run_worker(self.forget_deleted, thread=True, group="forget deleted")
         # What shows a transcript takes a tenth of a second to import: not when the first chat is opened.
         self.run_worker(partial(import_module, "app.transcript.view"), thread=True, group="transcript")
 
