@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from engine.api.stats import EngineStats, ModelState, ModelStats, SequenceState, SequenceStats
     from engine.catalog import ModelSummary, model_paths, part_paths, recommended_sampling, summarize
     from engine.core.device_choice import device_rules
+    from engine.disk.saved_kv import SavedKV
     from engine.engine import Engine, Model
     from engine.footprint.device import free_memory, read_bandwidth
     from engine.footprint.fit import Advice, AdviceKind, Fit, Verdict, fit
@@ -90,6 +91,7 @@ __all__ = [
     "RequestError",
     "Room",
     "SamplingParams",
+    "SavedKV",
     "SequenceDetail",
     "SequenceState",
     "SequenceStats",
@@ -158,6 +160,7 @@ _HOMES = {
     "RequestError": "engine.api.errors",
     "Room": "engine.footprint.kv_choice",
     "SamplingParams": "engine.api.request",
+    "SavedKV": "engine.disk.saved_kv",
     "SequenceState": "engine.api.stats",
     "SequenceStats": "engine.api.stats",
     "TagFormat": "engine.api.answer_format",

@@ -172,7 +172,7 @@ class Engine:
         self._moves.pause(model_id, unload=unload)
 
     def plan_wake(self, model_id: int) -> LoadPlan:
-        """What `wake_model` would take of memory; raises `EngineError` for a model that is not aside."""
+        """What `wake_model` would take of memory: nothing for a model that is not aside."""
         return self._moves.plan_wake(model_id)
 
     def wake_model(self, model_id: int, progress: Progress | None = None) -> None:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import chain
+from itertools import chain, islice
 
 from app.chat.reasoning import Part, Pieces, Splitter, joined, splitter_for
 from engine import Finished, Priority, SamplingParams, TextDelta
@@ -110,6 +110,9 @@ class Conversation:
         self.draft = ""
         self.created = self.updated = time.time()
         self._splitters: dict[str, Splitter] = {}
+        self._children: dict[str | None, list[MessageNode]] = {}
+        """Of the first `_sorted` messages, those that follow each."""
+        self._sorted = 0
 
     def path(self, until: str | None = None) -> list[MessageNode]:
         """Return the shown messages from the first to the leaf (or to `until`)."""
@@ -173,8 +176,11 @@ class Conversation:
 
     def siblings(self, node_id: str) -> list[MessageNode]:
         """Return the alternatives at this place of the tree, oldest first, itself included."""
-        parent = self.nodes[node_id].parent
-        return [node for node in self.nodes.values() if node.parent == parent]
+        # Messages are only added and stay where they are.
+        for node in islice(self.nodes.values(), self._sorted, None):
+            self._children.setdefault(node.parent, []).append(node)
+        self._sorted = len(self.nodes)
+        return list(self._children[self.nodes[node_id].parent])
 
     def select(self, node_id: str) -> None:
         """Show the branch through this message, down to its newest descendant."""

@@ -1,5 +1,6 @@
 """The model of one tab: opening one, switching to another, and giving back what is left behind."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,11 +43,18 @@ class ModelSlot:
         self._job: LoadJob | None = None
         self._retired: list[ModelPort] = []
         self._prompt_warning: str | None = None
+        self._ended: asyncio.Future[bool] | None = None
+        """What waits for the end of a load: whether a model came of it."""
 
     @property
     def loading(self) -> bool:
         """Whether a load is under way."""
         return self._job is not None
+
+    @property
+    def waking(self) -> bool:
+        """Whether the tab's own model is being brought back."""
+        return self.current is not None and self.loading_path == self.current.path
 
     def open(self, path: Path) -> None:
         """Load the model of `path` in place of a load that is under way."""
@@ -58,6 +66,23 @@ class ModelSlot:
             path, self._on_loaded, self._on_failed, self._on_progress, self._on_plan
         )
         self._tell(Changed())
+
+    async def awake(self) -> ModelPort | None:
+        """Return the model once it is not aside any more; None where it stays so or the task is cancelled.
+
+        Who makes room for it is asked about as for a switch.
+        """
+        if self.current is None or not self._engine.is_paused(self.current):
+            return self.current
+        if not self.loading:
+            self.open(self.current.path)
+        self._ended = asyncio.get_running_loop().create_future()
+        try:
+            return self.current if await self._ended else None
+        except asyncio.CancelledError:
+            if self.waking:
+                self.cancel()
+            return None
 
     def agree(self) -> None:
         """Let models make room as was asked, and go on loading."""
@@ -85,7 +110,7 @@ class ModelSlot:
         if self._job is None:
             return False
         self._job.cancel()
-        self._job = self.loading_path = self.asked = None
+        self._end(there=False)
         if self.current is None:
             self.error = f"No model is open: loading was stopped. Press {self._choose_key} to choose one."
         self._unable()
@@ -123,21 +148,29 @@ class ModelSlot:
         self._tell(PlanAsked())
 
     def _on_loaded(self, model: ModelPort) -> None:
-        self._job = self.loading_path = self.asked = None
         if self.current is not None:
             self._retired.append(self.current)
         self.current = model
         self._prompt_warning = None
         found = (model.template.warning, model.tokenizer.warning)
         self.warnings = [warning for warning in found if warning]
+        self._end(there=True)
         self._opened(model)
 
     def _on_failed(self, reason: str) -> None:
-        self._job = self.loading_path = self.asked = None
+        goes_on = self.current is not None and not self.waking
+        self._end(there=False)
         if self.current is not None:
-            reason = f"{reason} This chat goes on with {model_title(self.current.path)}."
-            self._tell(Notice(reason, "error"))
+            on = f" This chat goes on with {model_title(self.current.path)}." if goes_on else ""
+            self._tell(Notice(f"{reason}{on}", "error"))
         else:
             self.error = reason
             self._unable()
         self._tell(Changed())
+
+    def _end(self, *, there: bool) -> None:
+        """No load is under way any more; whoever waits for the model goes on."""
+        self._job = self.loading_path = self.asked = None
+        ended, self._ended = self._ended, None
+        if ended is not None and not ended.done():
+            ended.set_result(there)

@@ -72,10 +72,11 @@ def submit_prompt(
     chosen: Collection[str],
     priority: Priority,
     label: str,
+    owner: str,
 ) -> tuple[GenerationPort, Prompt]:
     """Encode a chat and ask for its next answer; not for the UI's thread, which templates may keep waiting.
 
-    chosen: values of `sampling` that stay whatever the model's makers recommend.
+    chosen: values of `sampling` that stay whatever the model's makers recommend; owner: the chat's id.
     Raises `RequestError` with numbers when the prompt is too long.
     """
     prompt = model.template.prompt(messages, kept=kept)
@@ -84,7 +85,9 @@ def submit_prompt(
         raise RequestError(problem)
     most = answer_limit(length, max_tokens, model)
     sampling = recommended_for(model.path).applied(sampling, chosen)
-    request = Request(tuple(prompt.ids), sampling, max_tokens=most, priority=priority, label=label)
+    request = Request(
+        tuple(prompt.ids), sampling, max_tokens=most, priority=priority, label=label, owner=owner
+    )
     return model.submit(request), prompt
 
 

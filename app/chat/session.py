@@ -105,7 +105,7 @@ class ChatSession:
                 return NOT_WRITING[self.stats.state]
             node = self.conversation.nodes[self._answer or ""]
             return TabState.GENERATING if node.token_ids else TabState.READING
-        if self._task is not None:
+        if self._task is not None and not self.models.waking:
             return TabState.READING
         if self.models.loading:
             return TabState.LOADING
@@ -252,12 +252,15 @@ class ChatSession:
             self._turn_failed(turn, self.models.error or missing)
             return
         self._asking = turn
-        self._task = asyncio.get_running_loop().create_task(self._ask(turn, self.model))
+        self._task = asyncio.get_running_loop().create_task(self._ask(turn))
         self._tell(Changed())
 
-    async def _ask(self, turn: Turn, model: ModelPort) -> None:
+    async def _ask(self, turn: Turn) -> None:
         try:
-            await self._run_turn(turn, model)
+            if model := await self.models.awake():
+                await self._run_turn(turn, model)
+            else:
+                self._turn_failed(turn, None)
         except Exception as error:
             self._break_off(error, turn)
 
@@ -271,6 +274,7 @@ class ChatSession:
             chosen=conversation.chosen,
             priority=conversation.priority,
             label=conversation.title,
+            owner=conversation.id,
         )
         running = asyncio.get_running_loop().run_in_executor(self._services.encoders, submit)
         try:

@@ -12,6 +12,7 @@ from app.history.search import search_conversations
 from app.history.sharing import ask_takeover, claim_writing, is_written_elsewhere, takeovers_asked
 from app.history.statements import (
     ConversationSummary,
+    all_ids,
     is_open_elsewhere,
     read_recent,
     read_summary,
@@ -50,6 +51,14 @@ class Questions(ABC):
     def summary(self, conversation_id: str) -> ConversationSummary | None:
         """Return the line of one conversation."""
         return self._ask(lambda database: read_summary(database.connection, conversation_id), None)
+
+    def ids(self) -> set[str] | None:
+        """Return the ids of all conversations, deleted ones too that can be brought back; None: not known."""
+
+        def read(database: Database) -> set[str] | None:
+            return None if database.problem else all_ids(database.connection)
+
+        return self._ask(read, None)
 
     def taken_ids(self, conversation: Conversation) -> set[str]:
         """Return which ids of a conversation's messages are those of another's."""

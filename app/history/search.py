@@ -1,15 +1,21 @@
-"""Searching the history: full text where SQLite has FTS5, plain comparison elsewhere."""
+"""Searching the history: by full-text indexes where SQLite has them, by plain comparison elsewhere."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from app.history.file.reading import text_of
+from app.history.file.search_index import LETTERS, parts_since
 from app.history.statements import ConversationSummary, holds_something, order, read_summary
 from app.history.wanted import Wanted
 
 _AROUND = 40
+_NEWEST = 5000
+"""Messages in which a mere letter is looked for first."""
+_MOST_TRIGRAMS = 32
+_LIKE = "m.text LIKE ? ESCAPE '\\'"
+"""Condition on a message `m`, blind to the case of ASCII letters."""
 
 
 def search_conversations(
@@ -22,36 +28,91 @@ def search_conversations(
     """
     if not wanted.words:
         return []
-    found: dict[str, int] = {}
-    if full_text:
-        found = _newest(_full_text(connection, wanted), limit)
-    # The index knows words and beginnings of words; the comparison also finds what stands inside
-    # one, as in languages written without spaces.
-    found = found or _newest(_plain(connection, wanted), limit)
+    found = _found(connection, wanted, limit, full_text)
     titled = _titled(connection, wanted, limit)
     lines = (read_summary(connection, key) for key in dict.fromkeys([*titled, *found]))
     summaries = sorted((line for line in lines if line is not None), key=order)
     return [_with_message(connection, summary, found, wanted.words) for summary in summaries[:limit]]
 
 
+def _found(connection: sqlite3.Connection, wanted: Wanted, limit: int, full_text: bool) -> dict[str, int]:
+    """Return the newest message found of each of at most `limit` conversations."""
+    if not full_text:
+        return _newest(_compared(connection, wanted), limit)
+    if all(len(word) == 1 for word in wanted.words):
+        # For the beginning of half of all words the index takes longer than the newest messages do.
+        found = _newest(_compared(connection, wanted, newest=_NEWEST), limit)
+        if len(found) == limit:
+            return found
+    # The index of words knows their beginnings; the other one also finds what stands inside one, as in
+    # languages written without spaces.
+    return _newest(_full_text(connection, wanted), limit) or _newest(_inside(connection, wanted), limit)
+
+
 def _full_text(connection: sqlite3.Connection, wanted: Wanted) -> Iterable[tuple[str, int]]:
+    """Ask the index of words; a mere letter beside words is compared."""
+    words = [word for word in wanted.words if len(word) > 1] or list(wanted.words)
+    letters = [word for word in wanted.words if word not in words]
     # Quoted, a word is never read as query syntax; the star makes the last one a prefix.
-    quoted = ['"' + word.replace('"', '""') + '"' for word in wanted.words]
+    quoted = ['"' + word.replace('"', '""') + '"' for word in words]
+    star = "*" if words[-1] == wanted.words[-1] else ""
+    compared = "".join(f" AND {_LIKE}" for _ in letters)
     return connection.execute(
         f"""SELECT m.conversation, m.number FROM message_index
            JOIN messages m ON m.number = message_index.rowid JOIN conversations c ON c.id = m.conversation
-           WHERE message_index MATCH ? AND {wanted.condition} ORDER BY message_index.rowid DESC""",
-        (" ".join(quoted) + "*", *wanted.values),
+           WHERE message_index MATCH ?{compared} AND {wanted.condition} ORDER BY message_index.rowid DESC""",
+        (" ".join(quoted) + star, *map(_pattern, letters), *wanted.values),
     )
 
 
-def _plain(connection: sqlite3.Connection, wanted: Wanted) -> Iterable[tuple[str, int]]:
-    condition = " AND ".join("instr(lower(m.text), lower(?)) > 0" for _ in wanted.words)
+def _inside(connection: sqlite3.Connection, wanted: Wanted) -> Iterator[tuple[str, int]]:
+    """Ask the index of parts for messages that hold every word anywhere, and look at those it lacks."""
+    since, parts = parts_since(connection), _trigrams(wanted.words)
+    if since is None or not parts:
+        yield from _compared(connection, wanted)
+        return
+    folded = [word.casefold() for word in wanted.words]
+    rows = connection.execute(
+        f"""SELECT m.conversation, m.number, m.text FROM message_parts
+           JOIN messages m ON m.number = message_parts.rowid JOIN conversations c ON c.id = m.conversation
+           WHERE message_parts MATCH ? AND {wanted.condition} ORDER BY message_parts.rowid DESC""",
+        (" AND ".join(parts), *wanted.values),
+    )
+    for conversation, number, text in rows:
+        lowered = text_of(text).casefold()
+        if all(word in lowered for word in folded):
+            yield conversation, number
+    yield from _compared(connection, wanted, before=since)
+
+
+def _trigrams(words: Sequence[str]) -> list[str]:
+    """Return what the index of parts has of words, quoted; a word of two letters has nothing."""
+    starts = ((word, at) for word in words for at in range(len(word) - LETTERS + 1))
+    parts = dict.fromkeys(word[at : at + LETTERS].replace('"', '""') for word, at in starts)
+    return [f'"{part}"' for part in islice(parts, _MOST_TRIGRAMS)]
+
+
+def _compared(
+    connection: sqlite3.Connection, wanted: Wanted, *, newest: int | None = None, before: int | None = None
+) -> Iterable[tuple[str, int]]:
+    """Look at the messages themselves: at so many of the newest, or those before a number, or all."""
+    where = [_LIKE] * len(wanted.words) + [wanted.condition]
+    if newest is not None:
+        where.append(f"m.number > (SELECT max(number) FROM messages) - {newest}")
+    if before is not None:
+        where.append(f"m.number < {before}")
     return connection.execute(
         f"""SELECT m.conversation, m.number FROM messages m JOIN conversations c ON c.id = m.conversation
-            WHERE {condition} AND {wanted.condition} ORDER BY m.number DESC""",
-        (*wanted.words, *wanted.values),
+            WHERE {" AND ".join(where)} ORDER BY m.number DESC""",
+        (*map(_pattern, wanted.words), *wanted.values),
     )
+
+
+def _pattern(word: str) -> str:
+    """Return what `_LIKE` compares a message with."""
+    for special in "\\%_":
+        word = word.replace(special, f"\\{special}")
+    return f"%{word}%"
 
 
 def _newest(rows: Iterable[tuple[str, int]], limit: int) -> dict[str, int]:

@@ -147,6 +147,11 @@ def is_open_elsewhere(database: Database, conversation_id: str) -> bool:
     return path is not None and any(is_running(path, window) for (window,) in rows)
 
 
+def all_ids(connection: sqlite3.Connection) -> set[str]:
+    """Return the id of every conversation."""
+    return {text_of(key) for (key,) in connection.execute("SELECT id FROM conversations")}
+
+
 def taken_ids(connection: sqlite3.Connection, conversation: Conversation) -> set[str]:
     """Return which ids of a conversation's messages are those of another conversation's."""
     sql = "SELECT 1 FROM messages WHERE id = ? AND conversation != ?"

@@ -26,6 +26,7 @@ from app.history.file.opening import (
     take_over,
 )
 from app.history.file.reading import read_conversation
+from app.history.file.search_index import fill_parts
 from app.history.file.windows import is_running
 from app.history.outbox import Outbox
 from app.history.pending import OpenTabs
@@ -36,6 +37,8 @@ from app.history.writing import delete_all_hidden, write
 FLUSH_SECONDS = 0.3
 UNDO_SECONDS = 60.0
 """How long a deleted conversation can be brought back."""
+_FILL_PAUSE_S = 0.05
+"""Between two steps of what is done while nothing else is asked."""
 _RETRY_SECONDS = 2.0
 _REOPEN_SECONDS = 5.0
 _ANSWER_SECONDS = 15.0
@@ -75,6 +78,8 @@ class HistoryStore(Questions):
         self.notices: tuple[str, ...] = ()
         """What the person should read once."""
         self._ended_saved = False
+        self._filling = False
+        """Whether older messages may be missing in an index."""
         self._opened = threading.Event()
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
         self._thread.start()
@@ -244,6 +249,7 @@ class HistoryStore(Questions):
     def _use(self, database: Database) -> None:
         """Go on with a database that was opened."""
         self._database = database
+        self._filling = database.searchable and not self._visiting
         self.notices += tuple(database.notices)
         self._retry_at = time.monotonic() + _REOPEN_SECONDS if database.problem else 0.0
         try:
@@ -257,9 +263,9 @@ class HistoryStore(Questions):
         busy = bool(self._outbox) or self._database.problem is not None
         wait = max(0.05, self._retry_at - time.monotonic()) if busy else None
         try:
-            item = self._inbox.get(timeout=wait)
+            item = self._inbox.get(timeout=_FILL_PAUSE_S if self._filling and not busy else wait)
         except queue.Empty:
-            self._try_again()
+            self._try_again() if busy else self._fill()
             return True
         deadline = time.monotonic() + FLUSH_SECONDS
         while item is _nothing:
@@ -286,6 +292,14 @@ class HistoryStore(Questions):
                 self._use(take_over(self._database, database))
                 self._warn("The history can be used again; everything is saved.")
         self._write_pending()
+
+    def _fill(self) -> None:
+        """Bring some of what was written before there was an index of parts into it."""
+        try:
+            self._filling = fill_parts(self._database.connection)
+        except sqlite3.Error as error:
+            self._filling = False
+            _log.warning("the index of older messages stays as it is (%s)", error)
 
     def _write_pending(self) -> None:
         """Write everything that waits in one transaction; on failure keep it for the next try."""

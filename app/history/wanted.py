@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from app.chat.marks import ARCHIVED, EVERY, PINNED, RESERVED
 
-_HAS_TAG = "EXISTS (SELECT 1 FROM tags t WHERE t.conversation = c.id AND instr(t.tag, ?) = 1)"
+_HAS_TAG = "c.id IN (SELECT t.conversation FROM tags t WHERE instr(t.tag, ?) = 1)"
 
 
 @dataclass(frozen=True, slots=True)

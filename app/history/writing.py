@@ -17,6 +17,7 @@ from app.history.file.rows import (
     update_conversation,
     write_message,
 )
+from app.history.file.search_index import unindex
 from app.history.pending import Known, OpenTabs, Pending, signature
 from app.history.statements import HOLDS_SOMETHING, bring_back
 
@@ -158,10 +159,10 @@ class _Writer:
 def _delete(database: Database, conversation_id: str) -> None:
     """Delete a conversation, its messages and their place in the index."""
     if database.searchable:
-        database.connection.execute(
-            "DELETE FROM message_index WHERE rowid IN (SELECT number FROM messages WHERE conversation = ?)",
-            (conversation_id,),
+        found = database.connection.execute(
+            "SELECT number FROM messages WHERE conversation = ?", (conversation_id,)
         )
+        unindex(database.connection, [number for (number,) in found.fetchall()])
     database.connection.execute("DELETE FROM conversations WHERE id = ?", (conversation_id,))
 
 

@@ -113,6 +113,10 @@ class EngineService:
         """Where each model is that was loaded, in words: `loaded`, `idle 5 min` or `paused`."""
         return resident_states(self.stats(), self._clock())
 
+    def is_paused(self, model: ModelPort) -> bool:
+        """Tell whether a model is aside."""
+        return self.states().get(model.path) == PAUSED
+
     def release(self, model: ModelPort) -> None:
         """Give up one use of a model; unused ones are unloaded, but for the last one used."""
         self._jobs.put(lambda: self._drop(model.path))
@@ -194,8 +198,7 @@ class EngineService:
         if engine is None:
             raise EngineError(self._failure or "The engine is closed.")
         model = self._resident.get(job.path)
-        paused = model is not None and self.states().get(model.path) == PAUSED
-        if model is not None and not paused:
+        if model is not None and not self.is_paused(model):
             return model
         plan = engine.plan_load(job.path) if model is None else engine.plan_wake(model.id)
         if plan.refusal is not None:

@@ -220,6 +220,11 @@ class ChatApp(LeavingApp):
                 )
         for title, help, work in chat.model_commands():
             yield SystemCommand(title, help, work)
+        yield SystemCommand(
+            "Delete saved contexts",
+            "Delete what files hold of all chats' contexts; they are read again when they go on",
+            lambda: self.run_worker(chat.delete_contexts(), group="delete contexts"),
+        )
         for priority in Priority:
             mark = ", as it is now" if chat.active.conversation.priority is priority else ""
             help = f"This chat's share while others work too: {priority}{mark}"

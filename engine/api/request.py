@@ -105,6 +105,8 @@ class Request:
     priority: Priority = Priority.NORMAL
     label: str = ""
     """Shown in statistics, e.g. the tab's title."""
+    owner: str = ""
+    """Whose context it is on disk, e.g. the chat's id: `SavedKV.forget` deletes it; empty: nobody's."""
 
     def __post_init__(self) -> None:
         """Raise `RequestError` for an empty prompt or a bad limit."""

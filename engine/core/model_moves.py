@@ -84,10 +84,10 @@ class ModelMoves:
             return self._plan(need, least, self.speeds.seconds("load", file.size_bytes))
 
     def plan_wake(self, key: int) -> LoadPlan:
-        """What bringing a model back would take; raises `EngineError` for one that is not aside."""
+        """What bringing a model back would take: nothing for one that another request has brought back."""
         aside = self._loop.models.aside.get(key)
         if aside is None:
-            raise EngineError("the model is not paused")
+            return LoadPlan("", 0, 0)
         if aside.kept is None:
             return self.plan_load(aside.origin.path, aside.origin.context_length)
         need = Need(aside.stats.name, aside.nbytes, aside.kept.info.parameters)

@@ -246,5 +246,25 @@ class SegmentWriter:
         self.nbytes += done
 
 
+def shorten(path: Path, blocks: int) -> None:
+    """Leave only the first blocks of a file, under its name; raises `Refused` or `OSError`."""
+    with Segment(path) as segment:
+        head = segment.head
+        if blocks >= len(head.masks):
+            return
+        writer = SegmentWriter(
+            path.parent, head.fingerprint, head.block_size, head.page_bytes, head.token_ids, head.first
+        )
+        try:
+            for index, mask in enumerate(head.masks[:blocks]):
+                named = (size for pool, size in enumerate(head.page_bytes) if mask >> pool & 1)
+                pages = [memoryview(bytearray(size)) for size in named]
+                segment.read(index, pages)
+                writer.add(mask, pages)
+            writer.finish(path.name)
+        finally:
+            writer.abandon()
+
+
 def _digest(content: bytes, pages: int) -> bytes:
     return hashlib.blake2b(content + pages.to_bytes(8, "little"), digest_size=16).digest()

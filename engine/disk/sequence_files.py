@@ -31,6 +31,8 @@ class SequenceFiles:
         self._hashes = chain_hashes(token_ids, block_size)
         self._writer: SegmentWriter | None = None
         self._first = 0
+        self.written: dict[str, int] = {}
+        """Blocks of each file that was ended, by its name."""
 
     def add(self, number: int, mask: int, pages: list[memoryview]) -> None:
         """Write the pages of block `number`, those that `mask` names; raises `OSError`."""
@@ -56,7 +58,8 @@ class SequenceFiles:
             return
         try:
             first, last = self._hashes[self._first], self._hashes[writer.next_block - 1]
-            writer.finish(file_name(first, last, self._fingerprint))
+            path = writer.finish(file_name(first, last, self._fingerprint))
+            self.written[path.name] = writer.next_block - self._first
         finally:
             writer.abandon()
         self._store.make_room()

@@ -18,11 +18,11 @@ from hashlib import blake2b
 from pathlib import Path
 
 from engine.disk.fingerprint import Fingerprint
+from engine.disk.saved_kv import KV_SUFFIX, SavedKV
 from engine.disk.segment import TEMPORARY, Refused, Segment, SegmentHead
 
 log = logging.getLogger(__name__)
 
-_SUFFIX = ".kv"
 _MOST_BYTES = 8 << 30
 _SHARE = 10
 _ABANDONED_S = 3600.0
@@ -50,6 +50,14 @@ class Found:
     refusals: dict[int, str] = field(default_factory=dict)
     """Why a file that begins with that block cannot be used, behind "KV on disk"."""
 
+    @property
+    def used(self) -> dict[str, int]:
+        """How many of its first blocks are of use, by a file's name."""
+        used: dict[str, int] = {}
+        for place in self.places.values():
+            used[place.path.name] = max(place.index + 1, used.get(place.path.name, 0))
+        return used
+
     def run(self, first: int) -> list[Place]:
         """The blocks from number `first` on, up to one that no file has."""
         places: list[Place] = []
@@ -70,7 +78,7 @@ def chain_hashes(token_ids: "array[int]", block_size: int) -> list[bytes]:
 
 def file_name(first: bytes, last: bytes, fingerprint: Fingerprint) -> str:
     """Of a file, from the chain hashes of its first and last block."""
-    return f"{first.hex()}.{fingerprint.key}.{last.hex()[:16]}{_SUFFIX}"
+    return f"{first.hex()}.{fingerprint.key}.{last.hex()[:16]}{KV_SUFFIX}"
 
 
 class KVStore:
@@ -79,6 +87,7 @@ class KVStore:
     def __init__(self, folder: Path, limit_bytes: int | None) -> None:
         """limit_bytes: None for a tenth of what is free on the disk, and no more than 8 GiB."""
         self.folder = folder
+        self.saved = SavedKV(folder)
         self.used_bytes = 0
         """Of the files that were there when the folder was last listed."""
         self.limit_bytes = limit_bytes or 0
@@ -170,7 +179,7 @@ class KVStore:
         """Remove files until they keep to the limit; raises `OSError`."""
         files = []
         for entry in os.scandir(self.folder):
-            if entry.name.endswith(_SUFFIX):
+            if entry.name.endswith(KV_SUFFIX):
                 with suppress(FileNotFoundError):
                     status = entry.stat()
                     files.append((status.st_mtime_ns, status.st_size, entry.path))
@@ -189,6 +198,6 @@ class KVStore:
         names: dict[str, list[Path]] = {}
         with suppress(FileNotFoundError):
             for entry in os.scandir(self.folder):
-                if entry.name.endswith(_SUFFIX):
+                if entry.name.endswith(KV_SUFFIX):
                     names.setdefault(entry.name.partition(".")[0], []).append(Path(entry.path))
         return names

@@ -52,16 +52,23 @@ class PassSize:
 
 FIRST_SIZES = (PassSize(1, 0, 1), PassSize(0, CHUNKS[0], PASS_TOKENS[0]))
 """What a short first answer needs."""
+BESIDE = PassSize(MIXED_ROWS[1], CHUNKS[0], PASS_TOKENS[0])
+"""What a second chat needs: a prompt is read beside rows that decode. Its kernels serve larger ones too."""
 VERIFY_SIZES = tuple(PassSize(tokens, 0, tokens, verifies=True) for tokens in VERIFY_TOKENS)
 WARM_SIZES = (
     *(PassSize(0, CHUNKS[0], tokens) for tokens in PASS_TOKENS[1:]),
     *(PassSize(rows, CHUNKS[0], 2 * PASS_TOKENS[-1]) for rows in MIXED_ROWS[:2]),
     *(PassSize(0, CHUNKS[0], times * PASS_TOKENS[-1]) for times in (4, 8)),
-    PassSize(MIXED_ROWS[1], CHUNKS[0], PASS_TOKENS[0]),
+    BESIDE,
     *(PassSize(rows, 0, rows) for rows in DECODE_ROWS[1:]),
     *(PassSize(rows, CHUNKS[0], tokens) for rows in MIXED_ROWS[1:3] for tokens in PASS_TOKENS[1:]),
     PassSize(MIXED_ROWS[2], CHUNKS[0], PASS_TOKENS[0]),
     *VERIFY_SIZES,
+    # Not captured: many prompts at once, and long ones beside rows that decode.
+    *(PassSize(rows, CHUNKS[1], 2 * PASS_TOKENS[-1]) for rows in MIXED_ROWS),
+    *(PassSize(rows, chunks, 8 * PASS_TOKENS[-1]) for rows in MIXED_ROWS[1:] for chunks in CHUNKS),
+    PassSize(0, CHUNKS[1], 8 * PASS_TOKENS[-1]),
+    PassSize(MIXED_ROWS[3], CHUNKS[0], 2 * PASS_TOKENS[-1]),
 )
 """Shapes whose kernels are compiled behind the first answers, and captured while nothing runs."""
 

@@ -23,6 +23,7 @@ from engine.runner.base import PassNotes
 from engine.runner.block_copies import BlockCopies
 from engine.runner.capture_policy import CapturePolicy
 from engine.runner.cuda_graph import (
+    BESIDE,
     FIRST_SIZES,
     VERIFY_SIZES,
     WARM_SIZES,
@@ -135,7 +136,7 @@ class GraphRunner(BlockCopies):
         return not edits_logits(sequence.request.sampling)
 
     def warm_up(self, progress: Callable[[float], None]) -> None:
-        """Make ready what a first answer needs; a thread compiles what later ones will."""
+        """Make ready what a first answer and a prompt beside it need; a thread compiles the rest."""
         compile_together(self._launch_first, progress)
         with torch.inference_mode(), self._stream.current():
             for size in FIRST_SIZES:
@@ -145,7 +146,7 @@ class GraphRunner(BlockCopies):
         self._compiler.start(self._try_out(WARM_SIZES))
 
     def _launch_first(self) -> None:
-        deque(self._try_out([*FIRST_SIZES, *self._longest]), 0)
+        deque(self._try_out([*FIRST_SIZES, BESIDE, *self._longest]), 0)
 
     @torch.inference_mode()
     def _try_out(self, sizes: Iterable[PassSize]) -> Generator[None, None, None]:

@@ -193,6 +193,7 @@ def test_a_plan_names_the_model_that_was_used_least_and_a_load_follows_it(engine
     third = engine.load(files[2], pause=plan.model_ids)
     assert states(engine) == {"1": ModelState.LOADED, "2": ModelState.PAUSED, "3": ModelState.LOADED}
     assert engine.plan_wake(second.id).model_ids == (first.id,)
+    assert engine.plan_wake(third.id).model_ids == ()
     assert answer(second) and answer(third)
     assert states(engine)["1"] is ModelState.PAUSED
 

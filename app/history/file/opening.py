@@ -14,7 +14,8 @@ from typing import IO
 from urllib.parse import quote
 
 from app.history.file.copying import copy_history
-from app.history.file.schema import NewerHistoryError, create_search_index, migrate
+from app.history.file.schema import NewerHistoryError, migrate
+from app.history.file.search_index import create_search_index
 from app.history.file.windows import NoLocksError, claim_window
 from app.settings.paths import private_directory
 
@@ -22,6 +23,8 @@ BUSY_SECONDS = 5.0
 _OPEN_SECONDS = 1.0
 _CHECKED_BYTES = 16 << 20
 """Files up to this size are checked whole at opening; damage in larger ones is met when it is read."""
+_CACHE_KIB = 16 << 10
+"""Pages of the file that are kept in memory: what a search reads while its words are being written."""
 _MOST_WAITING = 64
 _CORRUPT_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _WAITING = ".waiting-"
@@ -230,6 +233,7 @@ def _checked(connection: sqlite3.Connection, path: Path, *, alone: bool = False)
         connection.execute("PRAGMA journal_mode = WAL")
         # With WAL, NORMAL loses nothing when the process dies; only a power cut may cost the last commits.
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         connection.execute("PRAGMA foreign_keys = ON")
         migrate(connection)
         if path.stat().st_size <= _CHECKED_BYTES:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from app.chat.conversation import Conversation, MessageNode
+from app.history.file.search_index import index_text
 from engine import SamplingParams
 
 SAMPLING_FIELDS = tuple(f.name for f in fields(SamplingParams) if f.name != "logit_bias")
@@ -114,11 +115,10 @@ def write_message(
 
 
 def index_message(connection: sqlite3.Connection, node_id: str) -> None:
-    """Put a message's text into the full-text index, in place of what stood there."""
+    """Put a message's text into the full-text indexes, in place of what stood there."""
     row = connection.execute("SELECT number, text FROM messages WHERE id = ?", (node_id,)).fetchone()
     if row is not None:
-        connection.execute("DELETE FROM message_index WHERE rowid = ?", (row[0],))
-        connection.execute("INSERT INTO message_index (rowid, text) VALUES (?, ?)", row)
+        index_text(connection, *row)
 
 
 def _sampling_text(conversation: Conversation) -> str:

@@ -82,7 +82,6 @@ _STEP_3 = (
     )""",
 )
 """Chats in order, deleted ones that can still be brought back, and which window writes a chat."""
-_SEARCH_INDEX = "CREATE VIRTUAL TABLE IF NOT EXISTS message_index USING fts5(text)"
 STEPS: Sequence[Sequence[str]] = (_STEP_1, _STEP_2, _STEP_3)
 
 
@@ -109,14 +108,3 @@ def migrate(connection: sqlite3.Connection) -> None:
         except BaseException:
             connection.execute("ROLLBACK")
             raise
-
-
-def create_search_index(connection: sqlite3.Connection) -> bool:
-    """Make sure that the full-text index exists; False where SQLite was built without FTS5."""
-    try:
-        connection.execute(_SEARCH_INDEX)
-    except sqlite3.OperationalError as error:
-        if "fts5" in str(error):
-            return False
-        raise
-    return True

@@ -14,12 +14,14 @@ from app.models.builtin import model_title
 from app.screens.chat.two_windows import TwoWindows
 from app.settings import actions
 from app.settings.paths import private_directory, write_atomically
+from app.settings.words import size_text
 
 _UNDO_SHOWN_SECONDS = 10
 
 if TYPE_CHECKING:
     from app.exchange.formats import Format
     from app.screens.dialogs.chats import Found
+    from engine import SavedKV
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +126,37 @@ class KeptChats(TwoWindows):
 
     def _delete_for_good(self, deleted: _Deleted) -> None:
         self._deleted = tuple(other for other in self._deleted if other is not deleted)
-        self.run_worker(
-            asyncio.to_thread(self.context.history.delete_hidden, deleted.chat.id), group="delete for good"
-        )
+        self.run_worker(asyncio.to_thread(self._forget, deleted.chat.id), group="delete for good")
+
+    def _forget(self, chat_id: str) -> None:
+        """Delete a chat and what files hold of its context, unless it was brought back."""
+        history = self.context.history
+        history.delete_hidden(chat_id)
+        if history.summary(chat_id) is None:
+            self._saved_kv.forget([chat_id])
+
+    @property
+    def _saved_kv(self) -> "SavedKV":
+        from engine import SavedKV
+
+        return SavedKV(self.context.locations.kv_folder)
+
+    def forget_deleted(self) -> None:
+        """Delete what files hold of the contexts of chats that are gone. Reads files: off the UI."""
+        kept = self.context.history.ids()
+        if kept is not None:
+            self._saved_kv.keep_only(kept)
+
+    async def delete_contexts(self) -> None:
+        """Delete all contexts in files, and say how much that was."""
+        saved = self._saved_kv
+        freed = await asyncio.to_thread(lambda: saved.nbytes)
+        try:
+            await asyncio.to_thread(saved.clear)
+        except OSError as error:
+            self.say(f"The contexts could not be deleted ({error}).", "error")
+        else:
+            self.say(f"{size_text(freed)} of contexts are deleted; chats are read again when they go on.")
 
     async def action_undo_delete(self) -> None:
         """Bring back the chat that was deleted last."""

@@ -1,6 +1,8 @@
 """The chat screen: tabs, transcript, live panel, composer and status line, and every action."""
 
 import asyncio
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
@@ -94,6 +96,9 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
         self.watch_windows()
         await self.show_active()
         self.run_worker(self.make_offer(), group="offer")
+        self.run_worker(self.forget_deleted, thread=True, group="forget deleted")
+        # What shows a transcript takes a tenth of a second to import: not when the first chat is opened.
+        self.run_worker(partial(import_module, "app.transcript.view"), thread=True, group="transcript")
 
     def check_action(self, action: str, *_: object) -> bool | None:
         """Before the chats are there only what needs none can be done."""

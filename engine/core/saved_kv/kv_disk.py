@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 LEAST_TOKENS = 512
 """Fewer are read by the model as soon as a file is found, opened and read."""
-_SAVE_S = 0.0003
-"""Time between two ticks for copies to files; at least one block goes."""
+_SAVE_S = 0.0001
+"""Time between two ticks after which no further page is copied for files."""
 _RESTORE_S = 0.005
 """The same for blocks that come back: somebody waits for them, and others would wait longer for a prompt."""
 _FLUSH_S = 3.0

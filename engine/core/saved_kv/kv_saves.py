@@ -69,6 +69,7 @@ class _Save:
 
     model: ResidentModel
     fingerprint: Fingerprint
+    owner: str
     token_ids: "array[int]"
     ends: tuple[int, int]
     """Blocks after which a later request may go on: those of the prompt, and all."""
@@ -115,7 +116,8 @@ class KVSaves:
         full = min(sequence.num_computed, sequence.num_target) // size
         ends = (min(sequence.prompt_len // size, full), full)
         tokens = array(TOKEN_TYPE, sequence.token_ids[: full * size])
-        self._jobs.append(_Save(model, fingerprint, tokens, ends, model.blocks.index.root(model.salt)))
+        owner, root = sequence.request.owner, model.blocks.index.root(model.salt)
+        self._jobs.append(_Save(model, fingerprint, owner, tokens, ends, root))
         self._staging.setdefault(model.key, Staging(model))
         if len(self._jobs) == 1:
             self._begin()
@@ -233,6 +235,8 @@ class KVSaves:
         try:
             if job.files is not None:
                 job.files.finish()
+                if job.owner and job.known is not None:
+                    self._store.saved.add(job.owner, job.known.used | job.files.written)
         except Exception as error:
             self._fail(job, error)
         finally:

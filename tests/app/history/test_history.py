@@ -12,7 +12,8 @@ import pytest
 
 from app.chat.conversation import Conversation, Status
 from app.history.file import opening
-from app.history.file.schema import STEPS, create_search_index
+from app.history.file.schema import STEPS
+from app.history.file.search_index import create_search_index
 from app.history.pending import OpenTabs
 from tests.app.history.talks import same, talk
 

@@ -3,6 +3,7 @@
 import pytest
 
 from app.chat.events import TabState
+from app.models.builtin import model_title
 from app.screens.dialogs.models.load_plan import LoadPlanScreen
 from tests.app.driving import ready, say, wait_until
 from tests.app.screens.dialogs.test_models import SMALL, models, open_picker
@@ -65,6 +66,57 @@ async def test_a_tab_that_is_not_in_front_asks_when_it_comes_there(make_app, eng
         await pilot.press("enter")
         await wait_until(pilot, lambda: first.model.path == SMALL.path)
         assert app.screen is screen and first.models.asked is None
+
+
+async def message_when_short(pilot, engine):
+    """A second tab's model took the place of the first one's, whose chat is asked something."""
+    screen = await ready(pilot)
+    await pilot.press("ctrl+t")
+    await ready(pilot)
+    screen.tabs.sessions[1].open_model(SMALL.path)
+    await wait_until(pilot, lambda: screen.tabs.sessions[1].model.path == SMALL.path)
+    engine.fits = 1
+    paused = screen.tabs.sessions[0].model
+    screen.tabs.sessions[0].models.put_aside(unload=False)
+    await wait_until(pilot, lambda: engine.aside == {paused.id: False})
+    await pilot.press("alt+1")
+    await say(pilot, "question")
+    await wait_until(pilot, lambda: isinstance(pilot.app.screen, LoadPlanScreen))
+    return screen
+
+
+async def test_a_message_to_a_paused_model_asks_who_makes_room_and_is_sent_then(make_app, engine):
+    app = make_app(find_models=models)
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await message_when_short(pilot, engine)
+        shown = str(app.screen.query_one("#plan").content)
+        assert shown.startswith(f"{model_title(SMALL.path)} pauses")
+        assert not engine.generations and screen.active.state is TabState.LOADING
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: engine.generations)
+        first, second = (session.model for session in screen.tabs.sessions)
+        assert engine.aside == {second.id: False} and engine.generations[0].model is first
+        assert [node.text for node in screen.active.conversation.path()] == ["question", ""]
+
+
+@pytest.mark.parametrize("how", ["escape", "no room", "stop"])
+async def test_a_message_to_a_model_that_stays_paused_stands_in_the_composer_again(make_app, engine, how):
+    app = make_app(find_models=models)
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await message_when_short(pilot, engine)
+        session, aside = screen.active, dict(engine.aside)
+        if how == "escape":
+            await pilot.press("escape")
+        elif how == "stop":
+            session.stop()
+        else:
+            engine.refusals[session.model.name] = "its weights need 90 GiB"
+            await pilot.press("enter")
+        await wait_until(pilot, lambda: screen.composer.draft.text == "question")
+        assert not session.busy and not session.models.loading
+        assert not engine.generations and engine.aside == aside
+        said = [one.message for one in app._notifications if "goes on with" in one.message]
+        assert not said
 
 
 @pytest.mark.parametrize(("title", "unload"), [("Pause model", False), ("Unload model", True)])
