@@ -166,6 +166,11 @@ class ChatSession(Answering):
         self._save()
         self._tell(PathChanged())
 
+    def promote(self, node_id: str) -> None:
+        """Put one of several answers into the chat; it goes on, the others are stopped and kept."""
+        self.stop_all(but=node_id)
+        self.show_branch(node_id)
+
     def stop(self) -> bool:
         """Stop the answer and keep what is there; tell whether there was one."""
         if not self.busy:

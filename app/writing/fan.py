@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from app.settings.actions import FAN_FORMS
+
 MOST = 9
 """Answers at once: a digit promotes one."""
 USUAL = 4
@@ -13,14 +15,6 @@ _SEEDS = 1_000_000
 _NUMBER = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?=[\s:,]|\Z)")
 _WORD = re.compile(r"\S+")
 _QUOTED = re.compile(r'"([^"]*)"|“([^”]*)”|„([^“”]*)[“”]')
-_FORMS = (
-    ("4", "so many answers, each with a seed of its own"),
-    ("seeds 1 2 3", "one answer for each seed"),
-    ("temperature 0.2 0.7 1.2", "one answer for each temperature"),
-    ("models NAME NAME:", "one answer of each model"),
-    ('system "…" "…"', "one answer under each system prompt"),
-)
-"""What can be written, an example and its meaning each."""
 
 
 class FanError(ValueError):
@@ -43,14 +37,6 @@ class Wish:
 
     variants: tuple[Variant, ...]
     message: str = ""
-
-
-def forms(letters: str) -> list[tuple[str, str]]:
-    """Return the forms that what is written behind /fan may become, an example and its meaning each."""
-    word = letters.split(maxsplit=1)[0] if letters.strip() else ""
-    if word.isdecimal():
-        return [(word, _FORMS[0][1])]
-    return [(form, help) for form, help in _FORMS if form.startswith(word)]
 
 
 def read_wish(text: str, fixed_seed: int | None = None) -> Wish:
@@ -78,7 +64,7 @@ def _counted(text: str, fixed_seed: int | None) -> tuple[list[Variant], str]:
         return _seeded(_drawn(USUAL, fixed_seed)), ""
     found = re.match(r"\d+(?=[\s:]|\Z)", text)
     if found is None:
-        known = ", ".join(f"/fan {form}" for form, _ in _FORMS)
+        known = ", ".join(f"/fan {form}" for form, _ in FAN_FORMS)
         raise FanError(f"/fan: {text.split()[0]!r} is not known; write {known}.")
     count = int(found[0])
     if not 2 <= count <= MOST:
@@ -147,7 +133,7 @@ def _message(rest: str) -> str:
 
 
 def _example(name: str) -> str:
-    return next((form for form, _ in _FORMS if form.startswith(name[:4])), _FORMS[0][0])
+    return next((form for form, _ in FAN_FORMS if form.startswith(name[:4])), FAN_FORMS[0][0])
 
 
 _READERS: Mapping[str, Callable[[str], tuple[list[Variant], str]]] = {

@@ -1,0 +1,79 @@
+"""Several answers at once: watched side by side, one goes into the chat, the others are its alternatives."""
+
+import pytest
+
+from app.chat.conversation import Status
+from app.screens.compare.alternatives import AlternativesView
+from app.screens.compare.column import AnswerColumn
+from app.widgets.lines import LineWidget
+from engine import FinishReason
+from tests.app.driving import plain, ready, say, shown_answer, wait_until
+from tests.app.screens.chat.test_answers import ask, texts
+
+
+async def fanned(pilot, command: str) -> AlternativesView:
+    """Call a fan-out and wait for its columns."""
+    await say(pilot, command)
+    app = pilot.app
+    await wait_until(pilot, lambda: isinstance(app.screen, AlternativesView))
+    return app.screen
+
+
+async def lead(pilot, engine, first: int, count: int, text: str = "the beginning") -> list:
+    """Have the first answer read the prompt; the others are asked for then. Returns all streams."""
+    await wait_until(pilot, lambda: len(engine.generations) == first + 1)
+    engine.generations[first].feed(text)
+    await wait_until(pilot, lambda: len(engine.generations) == first + count)
+    session = pilot.app.chat_screen.active
+    await wait_until(pilot, lambda: len(session.running) == count and session._task is None)
+    return engine.generations[first:]
+
+
+def heads(view) -> list[str]:
+    return [plain(head) for head in view.query(".head").results(LineWidget)]
+
+
+async def test_the_first_answer_reads_the_prompt_for_all_and_one_is_chosen(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(120, 30)) as pilot:
+        screen = await ready(pilot)
+        view = await fanned(pilot, "/fan seeds 1 2 3: What is a tern?")
+        await wait_until(pilot, lambda: engine.generations)
+        assert len(engine.generations) == 1, "the others wait until the prompt has been read"
+        streams = await lead(pilot, engine, 0, 3, "one")
+        assert [stream.request.sampling.seed for stream in streams] == [1, 2, 3]
+        assert len({stream.request.prompt_ids for stream in streams}) == 1
+        for stream, text in zip(streams, ("", "two", "three"), strict=True):
+            stream.feed(text)
+        await wait_until(
+            pilot,
+            lambda: [shown_answer(c.transcript) for c in view.query(AnswerColumn)] == ["one", "two", "three"],
+        )
+        assert [head.split("  ")[0] for head in heads(view)] == ["1 seed 1", "2 seed 2", "3 seed 3"]
+        for stream in streams[:2]:
+            stream.finish()
+        await pilot.press("2")
+        await wait_until(pilot, lambda: app.screen is screen and not screen.active.busy)
+        assert texts(screen) == ["What is a tern?", "two"]
+        siblings = screen.active.conversation.siblings(screen.active.conversation.leaf)
+        assert [(node.text, node.status) for node in siblings] == [
+            ("one", Status.COMPLETE),
+            ("two", Status.COMPLETE),
+            ("three", Status.STOPPED),
+        ]
+        await wait_until(pilot, lambda: shown_answer(screen.deck.transcript) == "two")
+    app.end_services()
+    again = make_app()
+    async with again.run_test(size=(120, 30)) as pilot:
+        screen = await ready(pilot)
+        assert texts(screen) == ["What is a tern?", "two"]
+        await pilot.press("alt+s")
+        await wait_until(pilot, lambda: isinstance(again.screen, AlternativesView))
+        await wait_until(
+            pilot,
+            lambda: (
+                [shown_answer(c.transcript) for c in again.screen.query(AnswerColumn)]
+                == ["one", "two", "three"]
+            ),
+        )
+    again.end_services()
