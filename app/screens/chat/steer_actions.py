@@ -168,7 +168,7 @@ class SteerActions(TabActions):
             self.beat.draw()
 
         keys = actions.keys_of(actions.named("edit_message"), self.context.settings.keys)
-        foot = "Of an answer you change how it begins; it goes on from there · Esc leaves"
+        foot = "An answer goes on from your words · Esc leaves"
         self.ask(PickMessage(path, "Write which message differently?", foot, keys), chosen)
 
     def action_branches(self) -> None:

@@ -11,7 +11,7 @@ from app.chat.conversation import AnswerStats, MessageNode, Status
 from app.chat.events import TabState
 from app.settings.words import duration_text
 from app.transcript.view import MessageView, Transcript
-from app.widgets.lines import LineWidget, Row, fit, row_width
+from app.widgets.lines import LineWidget, Row, fit, pair, row_width
 from app.widgets.states import LOOKS
 from engine import SequenceStats
 
@@ -68,6 +68,9 @@ class AnswerColumn(Vertical):
             cost = shown.error
         elif node is not None and node.status is Status.ERROR:
             cost = node.error or ""
+        elif node is not None and node.status is Status.STREAMING:
+            speed = f" · {shown.stats.tok_s:.0f} tok/s" if shown.stats is not None else ""
+            cost = f"{len(node.token_ids):,} tokens{speed}"
         elif node is not None and node.stats is not None:
             cost = cost_words(node.stats)
         style = "error" if shown.error is not None else "dim"
@@ -116,24 +119,25 @@ def answer_view(node: MessageNode) -> MessageView:
 
 
 def cost_words(stats: AnswerStats) -> str:
-    """Say what an answer cost: `312 tokens · 41 tok/s · first 120 ms · cached 48 of 50`."""
+    """Say what an answer cost: `312 tokens · 41 tok/s · first 120 ms · 48 cached`."""
     parts = [f"{stats.tokens:,} tokens"]
     if stats.tok_s:
         parts.append(f"{stats.tok_s:.0f} tok/s")
     if stats.ttft_ms is not None:
         parts.append(f"first {duration_text(stats.ttft_ms)}")
-    if stats.prompt_tokens:
-        parts.append(f"cached {stats.cached_tokens:,} of {stats.prompt_tokens:,}")
+    if stats.cached_tokens:
+        parts.append(f"{stats.cached_tokens:,} cached")
     return " · ".join(parts)
 
 
 def _head(number: int, shown: Shown, width: int, *, chosen: bool) -> Row:
-    name: Row = ((f"{number} ", "accent" if chosen else "dim"),)
+    """Number, name and state; where there is no room for all of it the state is its glyph alone."""
+    name: Row = ((f"{number} ", "accent" if chosen else "dim"), (shown.label, "strong" if chosen else "text"))
     state = _state(shown)
-    room = width - row_width(name) - row_width(state) - 1
-    label = fit(shown.label, max(0, room)).rstrip()
-    gap = " " * max(1, width - row_width(name) - len(label) - row_width(state))
-    return (*name, (label, "strong" if chosen else "text"), (gap, ""), *state)
+    if state and row_width(name) + row_width(state) >= width:
+        state = ((state[0][0][0], state[0][1]),)
+    room = max(0, width - row_width(name[:1]) - row_width(state) - 1)
+    return pair((name[0], (fit(shown.label, room).rstrip(), name[1][1])), state, width)
 
 
 def _state(shown: Shown) -> Row:

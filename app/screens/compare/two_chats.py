@@ -141,16 +141,15 @@ class CompareView(Screen[None]):
         self._turn = min(self._turn, max(0, len(turns) - 1))
         answers = self._answers
         vote = self._votes.of(answers[0].id, answers[1].id) if answers[0] and answers[1] else None
-        for column, session, node, mine in zip(
-            self._columns, self._sides, answers, (Vote.LEFT, Vote.RIGHT), strict=True
+        names = _names(self._sides, answers)
+        for column, session, node, name, mine in zip(
+            self._columns, self._sides, answers, names, (Vote.LEFT, Vote.RIGHT), strict=True
         ):
             if node is None:
                 column.clear()
             stats = session.stats if node is not None and node.id == session.conversation.leaf else None
-            label = _title(session, node)
-            column.show(
-                Shown(label, node, stats, session.state, _nothing(session, node)), chosen=vote is mine
-            )
+            shown = Shown(name, node, stats, session.state, _nothing(session, node))
+            column.show(shown, chosen=vote is mine)
         self.query_one("#head", LineWidget).set_rows([self._head(len(turns), width)])
         self.query_one("#question", LineWidget).set_rows(_question(turns[self._turn], width) if turns else [])
         self.query_one("#keys", LineWidget).set_rows([key_row(_KEYS, ("Esc", "back"), width)])
@@ -249,10 +248,13 @@ def turns_of(conversation: Conversation) -> list[Turn]:
     return turns
 
 
-def _title(session: ChatSession, node: MessageNode | None) -> str:
-    model = node.model if node is not None else session.conversation.model_path
-    name = model_title(model) if model else ""
-    return f"{name} · {session.conversation.title}" if name else session.conversation.title
+def _names(sessions: Sequence[ChatSession], answers: Sequence[MessageNode | None]) -> list[str]:
+    """What sets the two apart: their models, or their titles where these are the same."""
+    pairs = zip(sessions, answers, strict=True)
+    models = [(node.model if node is not None else one.conversation.model_path) or "" for one, node in pairs]
+    if all(models) and len(set(models)) == len(models):
+        return [model_title(model) for model in models]
+    return [session.conversation.title for session in sessions]
 
 
 def _nothing(session: ChatSession, node: MessageNode | None) -> str | None:

@@ -21,7 +21,9 @@ from app.widgets.pick_list import PickList
 
 _NAMES = {Role.USER: "You", Role.ASSISTANT: "Answer", Role.SYSTEM: "System"}
 _EXCERPT = 400
-_LEAST_TEXT, _RIGHT = 12, 26
+_LEAST_TEXT = 12
+_RIGHT, _AGE = 26, 10
+"""Cells on the right for what a branch holds and its age, and for the age alone."""
 
 
 class BranchesScreen(ModalScreen[str | None]):
@@ -70,9 +72,11 @@ def _row(branch: Branch, width: int) -> Content:
     if node.role is Role.ASSISTANT and not more and node.model:
         more = model_title(node.model)
     age = age_text(time.time() - branch.last.created)
-    right = f"{fit(more, _RIGHT - 9).strip()} · {age}" if more else age
     head = len(branch.guide) + len(mark) + len(name)
-    room = max(_LEAST_TEXT, width - head - _RIGHT - 1)
+    wide = width - head - _RIGHT - 1 >= 2 * _LEAST_TEXT
+    end = _RIGHT if wide else _AGE
+    right = f"{fit(more, _RIGHT - 9).strip()} · {age}" if more and wide else age
+    room = max(_LEAST_TEXT, width - head - end - 1)
     text = " ".join((node.text or node.reasoning)[:_EXCERPT].split()) or "(nothing yet)"
     shown = "$foreground" if branch.shown else "$foreground 70%"
     return Content.assemble(
@@ -80,5 +84,5 @@ def _row(branch: Branch, width: int) -> Content:
         (mark, "$accent" if branch.shown else "$foreground 40%"),
         (name, "$foreground 62%"),
         (fit(text, room), shown),
-        (" " + fit(right, _RIGHT, right=True), "$foreground 50%"),
+        (" " + fit(right, end, right=True), "$foreground 50%"),
     )

@@ -1,14 +1,11 @@
 """Several answers at once: watched side by side, one goes into the chat, the others are its alternatives."""
 
-import pytest
-
 from app.chat.conversation import Status
 from app.screens.compare.alternatives import AlternativesView
 from app.screens.compare.column import AnswerColumn
 from app.widgets.lines import LineWidget
-from engine import FinishReason
 from tests.app.driving import plain, ready, say, shown_answer, wait_until
-from tests.app.screens.chat.test_answers import ask, texts
+from tests.app.screens.chat.test_answers import texts
 
 
 async def fanned(pilot, command: str) -> AlternativesView:
