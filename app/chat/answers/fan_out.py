@@ -70,10 +70,9 @@ class FanOut:
                 services.encoders, partial(self._submit, first.variant, model)
             )
             answer = begin(first, model, generation, prompt)
-            await answer.begun.wait()
-            request = generation.request
             for column in others:
-                again = partial(self._submit_again, request, column.variant, model)
+                await answer.begun.wait()
+                again = partial(self._submit_again, generation.request, column.variant, model)
                 begin(column, model, (await submitted(services.encoders, again))[0], prompt)
         except EngineError as error:
             for column in columns:
