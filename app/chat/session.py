@@ -137,7 +137,9 @@ class ChatSession(Answering):
         if text is None and last is None:
             self._tell(Notice("There is no message yet to be answered several times.", "information"))
         elif self.model is None:
-            self._tell(Notice(self.models.error or self._missing, "error"))
+            waits = "The model is still being opened; ask once it is there."
+            missing = self.models.error or self._missing
+            self._tell(Notice(waits if self.models.loading else missing, "warning"))
         else:
             parent = self.conversation.leaf if text is not None or last is None else last.id
             self._launch_fan(FanOut(self.conversation, parent, text, variants), self.model)
@@ -169,7 +171,9 @@ class ChatSession(Answering):
     def promote(self, node_id: str) -> None:
         """Put one of several answers into the chat; it goes on, the others are stopped and kept."""
         self.stop_all(but=node_id)
-        self.show_branch(node_id)
+        self.conversation.select(node_id)
+        self._save()
+        self._tell(PathChanged(since=node_id))
 
     def stop(self) -> bool:
         """Stop the answer and keep what is there; tell whether there was one."""

@@ -199,7 +199,9 @@ class Answering(ABC):
         if not first:
             conversation.leaf = shown
         answer = self._follow(node, model, generation)
-        self._tell(PathChanged() if first else Changed())
+        # The one that is shown may be over already, and says below which of how many it is.
+        over = shown is not None and conversation.nodes[shown].status is not Status.STREAMING
+        self._tell(PathChanged(since=None if first else shown) if first or over else Changed())
         return answer
 
     def _follow(self, node: MessageNode, model: ModelPort, generation: GenerationPort) -> RunningAnswer:

@@ -70,7 +70,7 @@ class AnswerColumn(Vertical):
             cost = node.error or ""
         elif node is not None and node.status is Status.STREAMING:
             speed = f" · {shown.stats.tok_s:.0f} tok/s" if shown.stats is not None else ""
-            cost = f"{len(node.token_ids):,} tokens{speed}"
+            cost = f"{len(node.token_ids):,} tokens{speed}" if node.token_ids else ""
         elif node is not None and node.stats is not None:
             cost = cost_words(node.stats)
         style = "error" if shown.error is not None else "dim"

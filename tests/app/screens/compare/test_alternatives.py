@@ -126,6 +126,18 @@ async def test_what_cannot_be_says_why_and_stays_written(make_app, engine, comma
         await wait_until(pilot, lambda: screen.composer.text == command)
 
 
+async def test_what_may_stand_behind_the_command_is_offered(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await ready(pilot)
+        screen.composer.focus()
+        await pilot.press(*"/fan se")
+        await wait_until(pilot, lambda: "/fan seeds 1 2 3" in plain(screen.composer.completions))
+        await pilot.press("enter", *"7 8", "enter")
+        await wait_until(pilot, lambda: said(app, "no message yet"))
+        assert screen.composer.text == "/fan seeds 7 8"
+
+
 async def test_closed_columns_are_opened_again_while_answers_are_written(make_app, engine):
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
