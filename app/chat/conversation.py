@@ -113,6 +113,8 @@ class Conversation:
         self._children: dict[str | None, list[MessageNode]] = {}
         """Of the first `_sorted` messages, those that follow each."""
         self._sorted = 0
+        self._again: dict[str, tuple[MessageNode, int]] = {}
+        """Answers whose beginning streams anew: what has come of it, and of how many ids it is."""
 
     def path(self, until: str | None = None) -> list[MessageNode]:
         """Return the shown messages from the first to the leaf (or to `until`)."""
@@ -136,6 +138,21 @@ class Conversation:
         self._splitters[node.id] = splitter or splitter_for()
         return node
 
+    def begin_again(self, node_id: str, splitter: Splitter, answered: int) -> None:
+        """Go on with an answer whose first `answered` ids come again in front of the new ones.
+
+        Until they have all come the message stays as it is: nothing of it is lost at any moment.
+        """
+        node = self.nodes[node_id]
+        node.status, node.error = Status.STREAMING, None
+        self._splitters[node_id] = splitter
+        if answered:
+            self._again[node_id] = MessageNode(node_id, node.parent, node.role), answered
+
+    def comes_again(self, node_id: str) -> bool:
+        """Whether the beginning of an answer that goes on has not come whole yet."""
+        return node_id in self._again
+
     def stream(self, node_id: str, deltas: Iterable[TextDelta]) -> Pieces:
         """Add deltas of an answer's stream; return the new pieces by part, for the view."""
         pieces = (self.append(node_id, delta.text, delta.token_ids, delta.marker) for delta in deltas)
@@ -143,7 +160,8 @@ class Conversation:
 
     def append(self, node_id: str, text: str, token_ids: Iterable[int] = (), marker: str = "") -> Pieces:
         """Add one delta of the stream, whose ids all belong to one part; return the new pieces by part."""
-        node = self.nodes[node_id]
+        again, answered = self._again.get(node_id, (None, 0))
+        node = again or self.nodes[node_id]
         node.token_ids.extend(token_ids)
         splitter = self._splitters.get(node_id)
         if splitter is None:
@@ -155,7 +173,18 @@ class Conversation:
             node.reasoning_tokens = len(node.token_ids)
         _store(node, pieces)
         self.updated = time.time()
-        return pieces
+        if again is None:
+            return pieces
+        if len(again.token_ids) >= answered:
+            self._take_beginning(again)
+        return []
+
+    def _take_beginning(self, again: MessageNode) -> None:
+        """Put what came again in the place of what stood there; what was held back at its end is not yet."""
+        del self._again[again.id]
+        node = self.nodes[again.id]
+        node.text, node.reasoning = again.text, again.reasoning
+        node.token_ids, node.reasoning_tokens = again.token_ids, again.reasoning_tokens
 
     def finish(
         self,
@@ -168,7 +197,8 @@ class Conversation:
         """End an answer; return the pieces that were held back as a possible tag."""
         node = self.nodes[node_id]
         splitter = self._splitters.pop(node_id, None)
-        pieces = splitter.flush() if splitter else []
+        unchanged = self._again.pop(node_id, None) is not None
+        pieces = splitter.flush() if splitter and not unchanged else []
         _store(node, pieces)
         node.status, node.error, node.stats = Status(status), error, stats
         self.updated = time.time()

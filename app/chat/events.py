@@ -34,7 +34,12 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class PathChanged:
-    """The shown messages changed other than by streaming; show them anew."""
+    """The shown messages changed other than by streaming; show them anew.
+
+    `since` is the first that has changed although it was there before.
+    """
+
+    since: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import median
-from typing import Protocol, runtime_checkable
 
 from app.chat.conversation import AnswerStats, MessageNode
 from app.chat.draft import Draft
 from app.chat.prompt import prompt_too_long
 from app.chat.session import ChatSession
+from app.models.port import Counting
 from app.settings.words import size_text, wait_text
 from engine import EngineStats, ModelStats
 
@@ -26,14 +26,6 @@ _CUT = 8
 _LAST = 5
 _LEAST_READ = 32
 """Prompts of fewer new tokens say nothing of a speed."""
-
-
-@runtime_checkable
-class Counting(Protocol):
-    """A tokenizer that can be asked for the tokens of a text; not every backend has one."""
-
-    def encode_content(self, text: str) -> list[int]:
-        """Ids of what a person wrote."""
 
 
 class TokenCounter:

@@ -1,22 +1,57 @@
 """From the shown messages to what the chat template encodes, and from messages to what is shown."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+import asyncio
+from asyncio import Future
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from app.chat.conversation import AnswerStats, Conversation, MessageNode, Role, Status
 from app.models.builtin import model_title
-from app.models.port import GenerationPort, ModelPort
+from app.models.port import Counting, GenerationPort, ModelPort
 from app.models.recommended import recommended_for
 from app.settings.words import duration_text
 from engine import Finished, FinishReason, Priority, Prompt, Request, RequestError, SamplingParams
 
 _ANSWER_ROOM = 64
 """Tokens that a long context must have left for an answer."""
+_Submitted = TypeVar("_Submitted", bound=tuple[GenerationPort, object])
 
 if TYPE_CHECKING:
-    from asyncio import Future
-
     from engine import KeptAnswer, Message
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """How an answer is to begin: the ids of one that there is, then a text of the reader's."""
+
+    ids: tuple[int, ...] = ()
+    text: str = ""
+
+    @classmethod
+    def of(cls, node: MessageNode, text: str | None, model: str) -> "Beginning":
+        """Return what goes on with an answer as it stands, or with its thoughts and another text."""
+        ids = tuple(node.token_ids) if node.model == model else ()
+        if text is not None:
+            return cls(ids[: node.reasoning_tokens], text)
+        return cls(ids, "" if node.token_ids else node.text)
+
+    def encoded(self, model: ModelPort, prompt: Prompt) -> tuple[int, ...]:
+        """Return all its ids; `RequestError` where the model cannot begin so."""
+        if not self.text:
+            return self.ids
+        if prompt.starts_in_reasoning and not self.ids:
+            raise RequestError(
+                "This model begins with its thoughts, and there are none of its own here. Open the model "
+                "that wrote the answer, or have another answer written."
+            )
+        if not isinstance(model.tokenizer, Counting):
+            raise RequestError("This model cannot go on with a text; have another answer written.")
+        return (*self.ids, *model.tokenizer.encode_content(self.text))
+
+
+NO_BEGINNING = Beginning()
 
 
 def prompt_messages(
@@ -73,6 +108,7 @@ def submit_prompt(
     priority: Priority,
     label: str,
     owner: str,
+    beginning: Beginning = NO_BEGINNING,
 ) -> tuple[GenerationPort, Prompt]:
     """Encode a chat and ask for its next answer; not for the UI's thread, which templates may keep waiting.
 
@@ -80,19 +116,35 @@ def submit_prompt(
     Raises `RequestError` with numbers when the prompt is too long.
     """
     prompt = model.template.prompt(messages, kept=kept)
-    length = len(prompt.ids)
+    answered = beginning.encoded(model, prompt)
+    ids = (*prompt.ids, *answered)
+    length = len(ids)
     if problem := prompt_too_long(length, max_tokens, model):
         raise RequestError(problem)
     most = answer_limit(length, max_tokens, model)
     sampling = recommended_for(model.path).applied(sampling, chosen)
     request = Request(
-        tuple(prompt.ids), sampling, max_tokens=most, priority=priority, label=label, owner=owner
+        *(ids, sampling),
+        max_tokens=most,
+        priority=priority,
+        label=label,
+        owner=owner,
+        answered=len(answered),
     )
     return model.submit(request), prompt
 
 
-def cancel_when_submitted(running: "Future[tuple[GenerationPort, Prompt]]") -> None:
-    """Cancel an answer that was stopped while its prompt was still being encoded."""
+async def submitted(encoders: Executor, submit: Callable[[], _Submitted]) -> _Submitted:
+    """Await what was asked for on another thread; what is stopped meanwhile is cancelled once it is there."""
+    running = asyncio.get_running_loop().run_in_executor(encoders, submit)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        running.add_done_callback(_cancel)
+        raise
+
+
+def _cancel(running: Future[_Submitted]) -> None:
     if not running.cancelled() and running.exception() is None:
         running.result()[0].cancel()
 

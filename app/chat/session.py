@@ -4,42 +4,33 @@ A session runs on the user interface's thread. It tells what happens as `Session
 shows the tab turns them into widgets, and a tab that nobody looks at costs no painting.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
-from app.chat.conversation import AnswerStats, Conversation, Role, Status
+from app.chat.answers.answering import Answering
+from app.chat.answers.fan_out import FanOut
+from app.chat.conversation import Conversation, Role, Status
 from app.chat.draft import Writing
 from app.chat.events import (
     NOT_WRITING,
-    AnswerFinished,
     Changed,
     Notice,
     PathChanged,
     SessionEvent,
     TabState,
     TextReturned,
-    TextStreamed,
 )
 from app.chat.model_slot import ModelSlot
-from app.chat.pauses import Pauses
-from app.chat.prompt import (
-    answer_outcome,
-    cancel_when_submitted,
-    chat_too_long,
-    prompt_messages,
-    submit_prompt,
-)
-from app.chat.reasoning import splitter_for
+from app.chat.prompt import chat_too_long
 from app.chat.shared import Services
-from app.chat.turn import Turn, own_fault
-from app.models.port import GenerationPort, ModelPort
-from app.settings.actions import label_of
-from engine import EngineError, Event, Finished, Priority, Prompt, SequenceStats, TextDelta
+from app.chat.turn import Turn
+from app.models.builtin import model_title
+from app.models.port import ModelPort
+from app.writing.fan import Variant
+from engine import Priority
 
 
-class ChatSession:
+class ChatSession(Answering):
     """One tab. `report` receives every event, in order."""
 
     def __init__(
@@ -48,13 +39,12 @@ class ChatSession:
         services: Services,
         report: Callable[["ChatSession", SessionEvent], None],
     ) -> None:
-        self.conversation = conversation
-        self._services = services
+        super().__init__(conversation, services, self._tell_reader)
         self.models = ModelSlot(
             services.engine,
             self._model_opened,
             self._return_queue,
-            self._tell,
+            self._tell_reader,
             choose_key=self.key("choose_model"),
         )
         self.writing = Writing(conversation, self._save)
@@ -62,49 +52,25 @@ class ChatSession:
         self.read_only = False
         """Whether another window writes this chat."""
         self.queued: list[str] = []
-        self.stats: SequenceStats | None = None
-        self.paused = False
-        """Whether the reader has paused the answer."""
         self._report = report
-        self._generation: GenerationPort | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._asking: Turn | None = None
-        """What `_task` asks for."""
-        self._context_length = 0
-        """Most tokens that the model of the running answer reads."""
-        self._answer: str | None = None
-        self._pauses = Pauses()
-        self._closed = False
+        self._send_next = False
+        """Whether the next queued message is sent although the answer before it was stopped."""
 
     @property
     def model(self) -> ModelPort | None:
         """The model that answers, None before one is open."""
         return self.models.current
 
-    def key(self, action: str) -> str:
-        """Return the reader's key of an action, as people write it."""
-        return label_of(action, self._services.keys)
-
-    @property
-    def busy(self) -> bool:
-        """Whether an answer is being prepared or written."""
-        return self._task is not None or self._generation is not None
-
-    @property
-    def sequence_id(self) -> int | None:
-        """The engine's id of the running answer."""
-        return self._generation.sequence_id if self._generation is not None else None
-
     @property
     def state(self) -> TabState:
         """What the tab is doing now."""
         if self.paused:
             return TabState.PAUSED
-        if self._generation is not None:
+        if self.running:
             if self.stats is not None and self.stats.state in NOT_WRITING:
                 return NOT_WRITING[self.stats.state]
-            node = self.conversation.nodes[self._answer or ""]
-            return TabState.GENERATING if node.token_ids else TabState.READING
+            begun = any(answer.node.token_ids for answer in self.running)
+            return TabState.GENERATING if begun else TabState.READING
         if self._task is not None and not self.models.waking:
             return TabState.READING
         if self.models.loading:
@@ -119,10 +85,6 @@ class ChatSession:
         if self.stats is None or not self.stats.prompt_tokens:
             return 0.0
         return min(1.0, self.stats.computed_tokens / self.stats.prompt_tokens)
-
-    def observe(self, stats: SequenceStats | None) -> None:
-        """Take the engine's newest numbers of this tab's answer."""
-        self.stats = stats
 
     def open_model(self, path: Path) -> None:
         """Load a model for this tab; the present one stays until the new one is there."""
@@ -141,10 +103,48 @@ class ChatSession:
             self._launch(Turn(self.conversation.leaf, text))
 
     def edit(self, node_id: str, text: str) -> None:
-        """Ask with a message written differently; the old branch stays in the tree."""
-        turn = Turn(self.conversation.nodes[node_id].parent, text, replaces=node_id)
+        """Ask with a message written differently, or go on with an answer that begins differently.
+
+        The old branch stays in the tree.
+        """
+        node = self.conversation.nodes[node_id]
+        again = node_id if node.role is Role.ASSISTANT else None
+        turn = Turn(node.parent, text, again=again, replaces=node_id)
         if not self._refuse_while_busy(turn):
             self._launch(turn)
+
+    def go_on(self) -> None:
+        """Go on with the last answer, which was stopped or cut off, from its token ids."""
+        if self._refuse_while_busy(None):
+            return
+        leaf = self.conversation.nodes.get(self.conversation.leaf or "")
+        answer = leaf if leaf is not None and leaf.role is Role.ASSISTANT else None
+        if answer is None or (answer.status is Status.COMPLETE and not answer.error):
+            self._tell(Notice("There is no answer here that was stopped or cut off.", "information"))
+        elif answer.token_ids and self.model is not None and answer.model != str(self.model.path):
+            opens = f"open it with {self.key('choose_model')} to go on with it"
+            self._tell(
+                Notice(f"{model_title(answer.model or '')} wrote this answer: {opens}.", "information")
+            )
+        else:
+            self._launch(Turn(answer.parent, None, goes_on=answer.id))
+
+    def fan_out(self, text: str | None, variants: Sequence[Variant]) -> bool:
+        """Answer a new message, or without one the last, several times at once; tell whether that begins."""
+        last = self.conversation.last_user()
+        if self._refuse_while_busy(None):
+            return False
+        if text is None and last is None:
+            self._tell(Notice("There is no message yet to be answered several times.", "information"))
+        elif self.model is None:
+            waits = "The model is still being opened; ask once it is there."
+            missing = self.models.error or self._missing
+            self._tell(Notice(waits if self.models.loading else missing, "warning"))
+        else:
+            parent = self.conversation.leaf if text is not None or last is None else last.id
+            self._launch_fan(FanOut(self.conversation, parent, text, variants))
+            return True
+        return False
 
     def regenerate(self) -> None:
         """Write the last answer again beside the old one, or answer a message that has no answer."""
@@ -168,27 +168,38 @@ class ChatSession:
         self._save()
         self._tell(PathChanged())
 
+    def promote(self, node_id: str) -> None:
+        """Put one of several answers into the chat; it goes on, the others are stopped and kept."""
+        self.stop_all(but=node_id)
+        self.conversation.select(node_id)
+        self._save()
+        self._tell(PathChanged(since=node_id))
+
     def stop(self) -> bool:
         """Stop the answer and keep what is there; tell whether there was one."""
         if not self.busy:
             return False
-        if self._generation is not None:
-            self._generation.cancel()
-        elif self._task is not None:
-            self._task.cancel()
-        self._return_queue()
+        self.stop_all()
+        if not self._send_next:
+            self._return_queue()
         return True
 
-    def pause(self) -> bool:
-        """Pause the answer, or let a paused one go on; tell whether there is one."""
-        if not self.busy:
+    def take_queued(self, text: str) -> bool:
+        """Take a message out of the queue; tell whether it still was there."""
+        if text not in self.queued:
             return False
-        self.paused = not self.paused
-        if self._generation is not None:
-            (self._generation.pause if self.paused else self._generation.resume)()
-            if self.conversation.nodes[self._answer or ""].token_ids:
-                self._pauses.note(self.paused)
+        self.queued.remove(text)
         self._tell(Changed())
+        return True
+
+    def send_now(self, text: str) -> bool:
+        """Stop the answer and send a queued message next; tell whether it still was queued."""
+        if text not in self.queued:
+            return False
+        self.queued.remove(text)
+        self.queued.insert(0, text)
+        self._send_next = True
+        self.stop()
         return True
 
     def set_priority(self, priority: Priority) -> None:
@@ -205,8 +216,8 @@ class ChatSession:
     def settings_changed(self) -> None:
         """Save the changed settings; the next answer uses them, a running one takes its priority."""
         self._save()
-        if self._generation is not None:
-            self._generation.set_priority(self.conversation.priority)
+        for answer in self.running:
+            answer.generation.set_priority(self.conversation.priority)
         self._tell(Changed())
 
     def shut_down(self) -> None:
@@ -214,13 +225,9 @@ class ChatSession:
         self._closed = True
         if self._task is not None:
             self._task.cancel()
-        if self._generation is not None and self._answer is not None:
-            self._generation.cancel()
-            speed = self.stats.tok_s if self.stats is not None else 0.0
-            written = len(self.conversation.nodes[self._answer].token_ids)
-            cost = AnswerStats(written, speed, prompt_tokens=len(self._generation.request.prompt_ids))
-            self.conversation.finish(self._answer, Status.STOPPED, stats=cost)
-            self._generation = self._answer = None
+        for answer in self.running:
+            answer.abandon(self.stats.tok_s if self.stats is not None else 0.0)
+        self.running = []
         self._keep_unsent()
         self._save()
 
@@ -230,11 +237,11 @@ class ChatSession:
         self._keep_unsent()
         self.cancel_load()
         self.stop()
-        if self._generation is None:
+        if not self.running:
             self.models.release()
 
     def _keep_unsent(self) -> None:
-        asking = self._asking.text if self._task is not None and self._asking is not None else None
+        asking = self._asking if self._task is not None else None
         self.writing.put_in_front([asking or "", *self.queued])
 
     def _refuse_while_busy(self, turn: Turn | None) -> bool:
@@ -246,133 +253,46 @@ class ChatSession:
         self._tell(Notice(stop, "information"))
         return True
 
+    @property
+    def _missing(self) -> str:
+        return f"No model is open; press {self.key('choose_model')} to choose one."
+
     def _launch(self, turn: Turn) -> None:
         if self.model is None:
-            missing = f"No model is open; press {self.key('choose_model')} to choose one."
-            self._turn_failed(turn, self.models.error or missing)
-            return
-        self._asking = turn
-        self._task = asyncio.get_running_loop().create_task(self._ask(turn))
-        self._tell(Changed())
-
-    async def _ask(self, turn: Turn) -> None:
-        try:
-            if model := await self.models.awake():
-                await self._run_turn(turn, model)
-            else:
-                self._turn_failed(turn, None)
-        except Exception as error:
-            self._break_off(error, turn)
-
-    async def _run_turn(self, turn: Turn, model: ModelPort) -> None:
-        conversation = self.conversation
-        before = conversation.path(turn.parent) if turn.parent is not None else []
-        messages, kept = prompt_messages(conversation.system_prompt, before, turn.text, str(model.path))
-        submit = partial(
-            submit_prompt,
-            *(model, messages, kept, conversation.sampling, conversation.max_tokens),
-            chosen=conversation.chosen,
-            priority=conversation.priority,
-            label=conversation.title,
-            owner=conversation.id,
-        )
-        running = asyncio.get_running_loop().run_in_executor(self._services.encoders, submit)
-        try:
-            generation, prompt = await asyncio.shield(running)
-        except asyncio.CancelledError:
-            running.add_done_callback(cancel_when_submitted)
-            self._turn_failed(turn, None)
-        except EngineError as error:
-            self._turn_failed(turn, str(error))
+            self._turn_failed(turn.question, turn, self.models.error or self._missing)
         else:
-            self._begin(turn, model, generation, prompt)
+            self._launch_turn(turn)
 
-    def _turn_failed(self, turn: Turn, reason: str | None) -> None:
+    async def _awake(self) -> ModelPort | None:
+        return await self.models.awake()
+
+    def _turn_failed(self, question: str | None, turn: Turn | None, reason: str | None) -> None:
         self._task, self.paused = None, False
-        if turn.text is not None and turn.replaces is None:
-            self.queued.insert(0, turn.text)
-        elif turn.text is not None:
+        if turn is not None and turn.replaces is not None and turn.text is not None:
             self._tell(TextReturned(turn.text, turn.replaces))
-        self._return_queue()
+        elif question is not None and self._send_next:
+            self._tell(TextReturned(question))
+        elif question is not None:
+            self.queued.insert(0, question)
+        self._go_on_with_queue(Status.STOPPED)
         if reason is not None:
             self._tell(Notice(reason, "error"))
         self._tell(Changed())
 
-    def _begin(self, turn: Turn, model: ModelPort, generation: GenerationPort, prompt: Prompt) -> None:
-        self._task, self._generation = None, generation
-        self._context_length = model.context_length
-        conversation = self.conversation
-        if self.paused:
-            generation.pause()
-        if generation.request.priority is not conversation.priority:
-            generation.set_priority(conversation.priority)
-        splitter = splitter_for(prompt.answer_format, prompt.starts_in_reasoning)
-        if turn.again is not None:
-            answer = conversation.regenerate(turn.again, str(model.path), splitter)
-        else:
-            conversation.leaf = turn.parent
-            if turn.text is not None:
-                conversation.add_user(turn.text)
-            answer = conversation.begin_answer(str(model.path), splitter)
-        self._answer, self._pauses = answer.id, Pauses()
-        self._save()
-        take = partial(self._on_events, generation)
-        self._services.pump.attach(generation, take, self._break_off)
-        self._tell(PathChanged())
-        self.models.prompt_made(prompt.warning)
+    def _all_over(self, status: Status) -> None:
+        self.models.release() if self._closed else self.models.release_retired()
+        self._go_on_with_queue(status)
 
-    def _on_events(self, generation: GenerationPort, events: Sequence[Event]) -> None:
-        answer = self._answer
-        if answer is None or generation is not self._generation:
-            return
-        deltas = [event for event in events if isinstance(event, TextDelta)]
-        if deltas:
-            pieces = self.conversation.stream(answer, deltas)
-            self._services.history.append(self.conversation, answer)
-            if pieces:
-                self._tell(TextStreamed(answer, tuple(pieces)))
-        if events and isinstance(events[-1], Finished):
-            self._finish(answer, events[-1])
-
-    def _finish(self, answer: str, finished: Finished) -> None:
-        limit = self._generation.request.max_tokens if self._generation is not None else None
-        status, note = answer_outcome(finished, limit, self._context_length, self.key("tab_settings"))
-        stats = self._pauses.stats(finished)
-        if (measured := self._services.measured) is not None:
-            measured.note(self.conversation.nodes[answer].model, finished, stats)
-        self._generation = self._answer = self.stats = None
-        self.paused = False
-        pieces = self.conversation.finish(answer, status, error=note, stats=stats)
-        self._save()
-        if pieces:
-            self._tell(TextStreamed(answer, tuple(pieces)))
-        self._tell(AnswerFinished(answer))
-        self._give_back_models()
-        if status is Status.COMPLETE and self.queued and not self._closed:
+    def _go_on_with_queue(self, status: Status) -> None:
+        """Send what waits, or give it back where the answer before it was stopped or failed."""
+        goes_on, self._send_next = self._send_next or status is Status.COMPLETE, False
+        if goes_on and self.queued and not self._closed:
             self.send(self.queued.pop(0))
         else:
             self._return_queue()
 
-    def _break_off(self, error: Exception, turn: Turn | None = None) -> None:
-        """End what this tab does after a fault of the app's own; no other tab hears of it."""
-        reason, generation, answer = own_fault(error), self._generation, self._answer
-        self._generation = self._answer = self.stats = None
-        if generation is not None:
-            generation.cancel()
-        if answer is not None:
-            self._task, self.paused = None, False
-            self.conversation.finish(answer, Status.ERROR, error=reason)
-            self._save()
-            self._tell(AnswerFinished(answer))
-            self._return_queue()
-        elif turn is not None:
-            self._turn_failed(turn, reason)
-        else:
-            self._tell(Notice(reason, "error"))
-        self._give_back_models()
-
-    def _give_back_models(self) -> None:
-        self.models.release() if self._closed else self.models.release_retired()
+    def _prompt_made(self, warning: str | None) -> None:
+        self.models.prompt_made(warning)
 
     def _return_queue(self) -> None:
         if self.queued:
@@ -394,7 +314,7 @@ class ChatSession:
     def _save(self) -> None:
         self._services.history.save(self.conversation)
 
-    def _tell(self, event: SessionEvent) -> None:
+    def _tell_reader(self, event: SessionEvent) -> None:
         if not self._closed:
             self._report(self, event)
             self._keep_unsent()

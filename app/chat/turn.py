@@ -10,13 +10,20 @@ log = logging.getLogger(__name__)
 class Turn:
     """An answer to ask for: after `parent`, with `text` as the new message, or again as a sibling.
 
-    `replaces` is the message that `text` is another wording of.
+    `replaces` is the message that `text` is another wording of; of an answer it is the beginning of
+    another one. `goes_on` is the answer that is continued.
     """
 
     parent: str | None
     text: str | None
     again: str | None = None
     replaces: str | None = None
+    goes_on: str | None = None
+
+    @property
+    def question(self) -> str | None:
+        """The new message of the reader, if there is one."""
+        return self.text if self.again is None else None
 
 
 def own_fault(error: Exception) -> str:

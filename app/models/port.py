@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from engine import (
     DeviceUse,
@@ -38,6 +38,14 @@ class TokenizerPort(Protocol):
     @property
     def warning(self) -> str | None:
         """What is unusual about the tokenizer, for the reader."""
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A tokenizer that can be asked for the tokens of a text; not every backend has one."""
+
+    def encode_content(self, text: str) -> list[int]:
+        """Ids of what a person wrote."""
 
 
 class GenerationPort(Protocol):

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing the reader can do; `keys` are Textual key names, comma separated."""
+    """One thing the reader can do; `keys` are Textual key names, comma separated.
+
+    `takes` is what may be written behind its slash command: examples, and what they mean.
+    """
 
     id: str
     title: str
@@ -18,7 +21,20 @@ class Action:
     group: str
     help: str = ""
     palette: bool = True
+    takes: tuple[tuple[str, str], ...] = ()
 
+
+FAN_FORMS = (
+    ("4", "So many answers, each with a seed of its own"),
+    ("seeds 1 2 3", "One answer for each seed"),
+    ("temperature 0.2 0.7 1.2", "One answer at each temperature"),
+    ("models NAME NAME:", "One answer of each model; the message may stand behind the colon"),
+    ('system "…" "…"', "One answer under each system prompt"),
+)
+COMPARE_FORMS = (
+    ("2", "With the tab of this number"),
+    ("model NAME", "With a fork of this chat that another model goes on with"),
+)
 
 ACTIONS: tuple[Action, ...] = (
     Action("new_tab", "New chat", "ctrl+t", "Chats", "Open an empty chat in a new tab"),
@@ -48,6 +64,38 @@ ACTIONS: tuple[Action, ...] = (
     Action("pause", "Pause or go on", "f5", "Answer", "Pause the answer; again to let it go on"),
     Action("regenerate", "Regenerate", "ctrl+r", "Answer", "Write the last answer again, as an alternative"),
     Action("edit_last", "Edit last message", "f4", "Answer", "Change the last message and ask again"),
+    Action(
+        "edit_message",
+        "Edit any message",
+        "alt+m",
+        "Answer",
+        "Ask differently from any message on, or have an answer go on from other words",
+    ),
+    Action("go_on", "Go on writing", "alt+g", "Answer", "Go on with an answer that was stopped or cut off"),
+    Action(
+        "fan",
+        "Answer several times",
+        "alt+n",
+        "Answer",
+        "Several answers side by side, to what is written or to the last message",
+        takes=FAN_FORMS,
+    ),
+    Action(
+        "columns", "Side by side", "alt+s", "Answer", "Show the alternatives of the last answer in columns"
+    ),
+    Action("branches", "Branches", "alt+r", "Answer", "Every branch of this chat as a tree, to go to"),
+    Action(
+        "pause_all", "Pause all or go on", "alt+p", "Answer", "Pause the answers of all chats; again to go on"
+    ),
+    Action("queue", "Waiting messages", "alt+q", "Writing", "Edit, drop or send now what waits its turn"),
+    Action(
+        "compare",
+        "Compare chats",
+        "alt+v",
+        "Chats",
+        "Two chats turn by turn, with figures, differences and votes",
+        takes=COMPARE_FORMS,
+    ),
     Action(
         "open_paste",
         "Open or fold text",

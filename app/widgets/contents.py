@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.cells import cell_len
 
+from app.chat.conversation import Role
 from app.chat.events import TabState
 from app.chat.session import ChatSession
 from app.models.builtin import model_title
@@ -112,15 +113,27 @@ def notice_rows(session: ChatSession, width: int, send_key: str) -> list[Row]:
     elif session.models.error is not None and session.model is None:
         rows += _wrapped(session.models.error, width, "error")
     if session.writing.editing is not None:
-        keys = f"{send_key} asks again, {stop} leaves it."
-        rows.append((("Editing your last message. ", "accent"), (keys, "dim")))
+        rows.append(_editing_row(session, session.writing.editing, f"{send_key} ", f", {stop} leaves it."))
     for warning in session.models.warnings:
         rows += _wrapped(warning, width, "warning")
     if session.queued:
         first = fit_short(session.queued[0], max(10, width - 30))
         more = f" and {len(session.queued) - 1} more" if len(session.queued) > 1 else ""
-        rows.append((("Waits its turn: ", "queued"), (first, "dim"), (more, "dim")))
+        key = f"  {session.key('queue')}"
+        rows.append((("Waits its turn: ", "queued"), (first, "dim"), (more, "dim"), (key, "accent")))
     return rows
+
+
+def _editing_row(session: ChatSession, node_id: str, sends: str, leaves: str) -> Row:
+    """Say which message is written differently, and what the keys do with it."""
+    conversation = session.conversation
+    if conversation.nodes[node_id].role is Role.ASSISTANT:
+        what, does = "Editing an answer. ", "has it go on from here"
+    else:
+        last = conversation.last_user()
+        which = "your last message" if last is not None and last.id == node_id else "an earlier message"
+        what, does = f"Editing {which}. ", "asks again"
+    return ((what, "accent"), (f"{sends}{does}{leaves}", "dim"))
 
 
 def standing_rows(standing: Sequence[str], notices: Sequence[str], width: int, hide_key: str) -> list[Row]:

@@ -122,6 +122,16 @@ def pair(left: Row, right: Row, width: int) -> Row:
     return (*left, (" " * max(1, gap), ""), *right)
 
 
+def key_row(keys: Sequence[tuple[str, str]], last: tuple[str, str], width: int) -> Row:
+    """Name keys and what they do, as many as fit; the last one stands at the end of the row."""
+    end: Row = ((f"{last[0]} ", "accent"), (f"{last[1]} ", "dim"))
+    fitting = list(keys)
+    while fitting and sum(len(key) + len(what) + 3 for key, what in fitting) > width - row_width(end) - 1:
+        fitting.pop()
+    spans = [span for key, what in fitting for span in ((f" {key} ", "accent"), (f"{what} ", "dim"))]
+    return pair(tuple(spans), end, width)
+
+
 def row_width(row: Row) -> int:
     """Return a row's width in cells."""
     return sum(cell_len(text) for text, _ in row)

@@ -107,11 +107,19 @@ class Request:
     """Shown in statistics, e.g. the tab's title."""
     owner: str = ""
     """Whose context it is on disk, e.g. the chat's id: `SavedKV.forget` deletes it; empty: nobody's."""
+    answered: int = 0
+    """Of the prompt's last ids, how many are an answer's beginning that this generation continues.
+
+    They come first in the stream, and penalties count them as answered; stop strings are looked for in
+    what is new.
+    """
 
     def __post_init__(self) -> None:
         """Raise `RequestError` for an empty prompt or a bad limit."""
         if not self.prompt_ids:
             raise RequestError("prompt_ids: the prompt is empty; give at least one token")
+        _whole("answered", self.answered)
+        _in_range("answered", self.answered, 0, len(self.prompt_ids))
         if self.max_tokens is not None:
             _whole("max_tokens", self.max_tokens)
             if self.max_tokens < 1:

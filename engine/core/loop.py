@@ -293,6 +293,7 @@ class EngineLoop(AsideCommands):
         try:
             self._check_device()
             output = OutputProcessor(sequence, stream, self.models.tokenizer(sequence.model))
+            output.begin()
             self.models.touch(sequence.model, time.monotonic())
             if sequence.model in self.models.aside:
                 self._park(sequence)

@@ -56,6 +56,16 @@ class OutputProcessor:
         self._last_token_at = 0.0
         self._delivered = 0
 
+    def begin(self) -> None:
+        """Deliver the beginning of an answer that this sequence continues, as when it was sampled."""
+        ids = self.sequence.request.prompt_ids[self.sequence.answer_start :]
+        for token_id in ids:
+            text = self._detokenizer.push(token_id)
+            marker = self._tokenizer.markers.get(token_id, "")
+            if marker:
+                text = self._part_at_marker(text, token_id)
+            self._stream.push(TextDelta(text, (token_id,), marker))
+
     def token(self, token_id: int, now: float) -> tuple[FinishReason, str | None] | None:
         """Deliver one sampled id; returns why the sequence is over (with the stop string), or None."""
         if self._stream.cancelled:

@@ -133,7 +133,7 @@ class PersistentBatch:
             presence_penalty=params.presence_penalty,
             seed=sequence.seed,
         )
-        prompt, answer = ids[: sequence.prompt_len], ids[sequence.prompt_len :]
+        prompt, answer = ids[: sequence.answer_start], ids[sequence.answer_start :]
         self._sampler.set_row(slot, parameters, prompt, answer, params.logit_bias)
         self._rows[slot] = _Row(
             sequence,

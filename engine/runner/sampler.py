@@ -175,7 +175,7 @@ def edits_logits(params: SamplingParams) -> bool:
 def _row_edits(row: Row, params: SamplingParams) -> dict[int, tuple[float, float]]:
     """Token → (repetition factor, added): repetition sees prompt and answer, the others the answer."""
     token_ids = row.token_ids
-    answered = Counter(token_ids[row.sequence.prompt_len :])
+    answered = Counter(token_ids[row.sequence.answer_start :])
     edits = {token: (1.0, float(bias)) for token, bias in params.logit_bias.items()}
     if params.repetition_penalty != 1.0:
         for token in set(token_ids):

@@ -95,6 +95,11 @@ class Sequence:
         self.priority = self.request.priority
 
     @property
+    def answer_start(self) -> int:
+        """Where the answer begins: before the prompt's end where the request continues one."""
+        return self.prompt_len - self.request.answered
+
+    @property
     def num_target(self) -> int:
         """Tokens known, which `num_computed` chases."""
         return len(self.token_ids)

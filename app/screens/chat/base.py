@@ -4,7 +4,7 @@ The screen's actions are classes built on this one; each calls what it is built 
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from textual.screen import Screen
 
@@ -21,6 +21,13 @@ from app.widgets.writing.composer import Composer
 _Answer = TypeVar("_Answer")
 
 
+class Watching(Protocol):
+    """A screen that follows chats."""
+
+    def take(self, session: ChatSession, event: SessionEvent) -> None:
+        """Show what has happened in a chat."""
+
+
 class ChatBase(Screen[None]):
     """State and small services of the chat screen."""
 
@@ -33,6 +40,8 @@ class ChatBase(Screen[None]):
         """Where the reader writes; held here, so that its text can be saved when the widget has failed."""
         self.offered: Sequence[Fetchable] = ()
         """Models that an empty chat offers to fetch."""
+        self.over: Watching | None = None
+        """The screen over this one that is told, too, what happens in chats."""
         paint_dirty_rows_only(self)
 
     @property

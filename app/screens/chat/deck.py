@@ -113,7 +113,7 @@ class TranscriptDeck(Container):
         if session is not self._active or self.covered:
             card.stale = True
         elif isinstance(event, PathChanged):
-            self._refresh(card, session)
+            self._refresh(card, session, event.since)
         elif isinstance(event, TextStreamed) and event.node_id in card.ids:
             for part, text in event.pieces:
                 card.transcript.append_text(event.node_id, text, reasoning=part is Part.REASONING)
@@ -135,10 +135,12 @@ class TranscriptDeck(Container):
             card.transcript.show(views, place)
             card.ids, card.stale = [view.id for view in views], False
 
-    def _refresh(self, card: _Card, session: ChatSession) -> None:
+    def _refresh(self, card: _Card, session: ChatSession, since: str | None) -> None:
         views = [message_view(session, node) for node in session.conversation.path()]
         ids = [view.id for view in views]
         same = 0 if card.stale else _common(card.ids, ids)
+        if since in ids:
+            same = min(same, ids.index(since))
         if not same:
             card.transcript.show(views)
         else:

@@ -26,6 +26,7 @@ from app.screens.chat.bindings import bindings
 from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.kept_chats import KeptChats
 from app.screens.chat.model_actions import ModelActions
+from app.screens.chat.steer_actions import SteerActions
 from app.screens.chat.writing.cost_hint import CostHint
 from app.screens.chat.writing.writing_actions import WritingActions
 from app.screens.context import AppContext
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 _DRAFT_SECONDS = 0.8
 
 
-class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
+class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, ModelActions):
     """Owns the tabs. Sessions report here; nobody else touches the widgets."""
 
     BINDINGS: ClassVar = [*bindings()]
@@ -123,6 +124,8 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
     def _on_session(self, session: ChatSession, event: SessionEvent) -> None:
         visible = session is self.active
         self.deck.apply(session, event)
+        if self.over is not None:
+            self.over.take(session, event)
         if isinstance(event, TextReturned):
             self._take_back(session, event)
         elif isinstance(event, Notice):
@@ -228,18 +231,7 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
 
         keys = actions.keys_of(actions.named("engine_view"), self.context.settings.keys)
         view = EngineView(self.context.engine, lambda: self.tabs.sessions, lambda: self.active, keys)
-        self.deck.covered = self.beat.covered = True
-        self.app.push_screen(view, self._view_closed)
-
-    def _view_closed(self, chat: str | None) -> None:
-        """The engine view has ended: show what has come meanwhile, of the chat that was chosen there."""
-        self.deck.covered = self.beat.covered = False
-        self.call_later(self._come_back, self.tabs.position if chat is None else self.tabs.index_of(chat))
-
-    async def _come_back(self, index: int) -> None:
-        await self.activate(index)
-        await self.deck.show(self.active)
-        self.beat.fit_panel()
+        self.cover(view, lambda chat: self.tabs.index_of(chat) if chat is not None else self.tabs.position)
 
     def action_toggle_panel(self) -> None:
         """Show or hide the live panel."""

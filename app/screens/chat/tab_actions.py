@@ -1,9 +1,17 @@
 """The chat screen's actions on tabs: open, close, fork, rename, and go from one to another."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
+from textual.screen import Screen
+
 from app.chat.conversation import Conversation, Role
 from app.chat.session import ChatSession
 from app.screens.chat.base import ChatBase
 from app.screens.chat.welcome import welcome_text
+from app.settings import actions
+
+_Answer = TypeVar("_Answer")
 
 
 class TabActions(ChatBase):
@@ -43,6 +51,22 @@ class TabActions(ChatBase):
         self.tabs.position = index
         self.tabs.save()
         await self.show_active()
+
+    def cover(self, view: Screen[_Answer], closed: Callable[[_Answer | None], int]) -> None:
+        """Show a screen that hides all of this one; `closed` takes its answer and returns the next tab."""
+        self.deck.covered = self.beat.covered = True
+
+        def end(answer: _Answer | None) -> None:
+            self.over, self.deck.covered, self.beat.covered = None, False, False
+            self.call_later(self._come_back, closed(answer))
+
+        self.app.push_screen(view, end)
+
+    async def _come_back(self, index: int) -> None:
+        """Show what has come meanwhile."""
+        await self.activate(index)
+        await self.deck.show(self.active)
+        self.beat.fit_panel()
 
     async def open_in_tab(self, conversation: Conversation, index: int, *, read_only: bool = False) -> None:
         """Give a chat a tab at a place, with its model, and go there.
@@ -105,7 +129,7 @@ class TabActions(ChatBase):
 
     def action_fork(self) -> None:
         """Ask for a message and go on from it in a new tab."""
-        from app.screens.dialogs.fork import ForkScreen
+        from app.screens.dialogs.pick_message import PickMessage
 
         session = self.active
         path = session.conversation.path()
@@ -118,7 +142,9 @@ class TabActions(ChatBase):
             self.call_later(self._fork, session, node_id)
             self.call_later(self.composer.let_go)
 
-        self.ask(ForkScreen(path), answered)
+        keys = actions.keys_of(actions.named("fork"), self.context.settings.keys)
+        heading, foot = "Fork: go on from which message?", "Enter opens it in a new tab · Esc leaves"
+        self.ask(PickMessage(path, heading, foot, keys), answered)
 
     async def _fork(self, session: ChatSession, node_id: str) -> None:
         """Copy a chat up to a message into a new tab right after it; the KV is shared by its token ids."""

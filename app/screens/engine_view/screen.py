@@ -149,7 +149,7 @@ class EngineView(Screen[str | None]):
     def _on_chosen(self) -> None:
         view = self.query_one(KVMapView)
         owner = view.blocks.owner_of(*view.under_cursor) if view.blocks is not None else None
-        session = next((s for s in self._sessions() if owner is not None and s.sequence_id == owner), None)
+        session = next((s for s in self._sessions() if owner is not None and s.is_writing(owner)), None)
         if session is not None:
             self.dismiss(session.conversation.id)
 
@@ -161,9 +161,9 @@ class EngineView(Screen[str | None]):
         contents.assign_stats(self._sessions(), detail.stats)
         self._pool = min(self._pool, max(0, len(detail.pools) - 1))
         places = {
-            session.sequence_id: place
+            answer.generation.sequence_id: place
             for place, session in enumerate(self._sessions())
-            if session.sequence_id is not None
+            for answer in session.running
         }
         if detail.pools:
             self.query_one(KVMapView).show(BlockMap(detail.pools[self._pool]), places)
@@ -235,7 +235,7 @@ class EngineView(Screen[str | None]):
     def _title_of(self, sequence_id: int) -> str:
         """Name who holds blocks: the chat's title, or what the request is called."""
         for session in self._sessions():
-            if session.sequence_id == sequence_id:
+            if session.is_writing(sequence_id):
                 return session.conversation.title
         return "a chat that was closed"
 

@@ -96,7 +96,7 @@ async def test_a_turn_that_fails_before_its_answer_gives_the_text_back(where, mo
     with monkeypatch.context() as patch:
         owner = {"prompt_messages": None, "submit": model}.get(where, model.template)
         if owner is None:
-            patch.setattr("app.chat.session.prompt_messages", fail)
+            patch.setattr("app.chat.answers.answering.prompt_messages", fail)
         else:
             patch.setattr(owner, where, fail)
         tab.session.send("question")

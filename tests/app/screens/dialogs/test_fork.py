@@ -1,7 +1,7 @@
 """Forking a chat: any message, a new tab right after it, nothing of the first chat changed."""
 
 from app.chat.conversation import Status
-from app.screens.dialogs.fork import ForkScreen
+from app.screens.dialogs.pick_message import PickMessage
 from tests.app.driving import ready, shown_answer, wait_until
 from tests.app.screens.chat.test_answers import ask, texts
 
@@ -10,7 +10,7 @@ async def forked(pilot, *keys: str):
     app = pilot.app
     tabs = len(app.chat_screen.tabs.sessions)
     await pilot.press("f9")
-    await wait_until(pilot, lambda: isinstance(app.screen, ForkScreen))
+    await wait_until(pilot, lambda: isinstance(app.screen, PickMessage))
     await wait_until(pilot, lambda: app.screen.query_one("#messages").highlighted is not None)
     await pilot.press(*keys)
     await wait_until(pilot, lambda: len(app.chat_screen.tabs.sessions) == tabs + 1)

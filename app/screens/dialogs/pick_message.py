@@ -1,9 +1,9 @@
-"""Choosing the message that a fork of a chat goes on from."""
+"""Choosing one of the messages that a chat shows."""
 
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
@@ -21,31 +21,35 @@ _WIDTH = 56
 _NAMES = {Role.USER: "You", Role.ASSISTANT: "Answer", Role.SYSTEM: "System"}
 
 
-class ForkScreen(ModalScreen[str | None]):
-    """Returns the id of the last message that the fork keeps, or None."""
+class PickMessage(ModalScreen[str | None]):
+    """Returns the id of a message, or None."""
 
-    CSS_PATH: ClassVar = ["dialog.tcss", "fork.tcss"]
-    BINDINGS: ClassVar = [("escape", "dismiss(None)", "Cancel"), ("f9", "choose", "Fork")]
+    CSS_PATH: ClassVar = ["dialog.tcss", "pick_message.tcss"]
+    BINDINGS: ClassVar = [("escape", "dismiss(None)", "Cancel")]
 
-    def __init__(self, path: Sequence[MessageNode]) -> None:
-        """`path` are the shown messages, at least one."""
+    def __init__(self, path: Sequence[MessageNode], heading: str, foot: str, keys: str) -> None:
+        """`path` are the shown messages, at least one; `keys` choose as Enter does."""
         super().__init__()
         self._path = path
+        self._heading, self._foot = heading, foot
+        self._keys = frozenset(key.strip() for key in keys.split(","))
 
     def compose(self) -> ComposeResult:
         """One line a message; the last one is chosen."""
         with Vertical(classes="dialog"):
-            yield Static("Fork: go on from which message?", classes="heading")
+            yield Static(self._heading, classes="heading")
             yield PickList(*(Option(_row(node)) for node in self._path), id="messages")
-            yield Static("Enter opens it in a new tab · Esc leaves", classes="foot")
+            yield Static(self._foot, classes="foot")
 
     def on_mount(self) -> None:
         """Choose the last message."""
         self.query_one(OptionList).highlighted = len(self._path) - 1
 
-    def action_choose(self) -> None:
-        """Fork at the highlighted message."""
-        self.query_one(OptionList).action_select()
+    def on_key(self, event: events.Key) -> None:
+        """Choose by the keys that have opened the list, too."""
+        if event.key in self._keys:
+            event.stop()
+            self.query_one(OptionList).action_select()
 
     @on(OptionList.OptionSelected)
     def _on_selected(self, event: OptionList.OptionSelected) -> None:

@@ -1,0 +1,288 @@
+"""The answers of one chat from the wish for one to its last token."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from app.chat.answers.fan_out import FanColumn, FanOut
+from app.chat.answers.running import RunningAnswer
+from app.chat.conversation import Conversation, MessageNode, Status
+from app.chat.events import AnswerFinished, Changed, Notice, PathChanged, SessionEvent, TextStreamed
+from app.chat.prompt import NO_BEGINNING, Beginning, prompt_messages, submit_prompt, submitted
+from app.chat.reasoning import splitter_for
+from app.chat.shared import Services
+from app.chat.turn import Turn, own_fault
+from app.models.port import GenerationPort, ModelPort
+from app.settings.actions import label_of
+from engine import EngineError, Event, Finished, Prompt, SequenceStats, TextDelta
+
+
+class Answering(ABC):
+    """Asks the engine and takes its streams; one answer at a time, or several to one message.
+
+    `tell` hears what happens; nothing once the chat is closed.
+    """
+
+    def __init__(
+        self, conversation: Conversation, services: Services, tell: Callable[[SessionEvent], None]
+    ) -> None:
+        self.conversation = conversation
+        self.stats: SequenceStats | None = None
+        """The engine's newest numbers of the answer that the chat shows."""
+        self.paused = False
+        """Whether the reader has paused the answers."""
+        self.running: list[RunningAnswer] = []
+        """The answers that are being written."""
+        self.fan: FanOut | None = None
+        """The message that was last answered several times at once."""
+        self._services = services
+        self._tell = tell
+        self._task: asyncio.Task[None] | None = None
+        self._asking: str | None = None
+        """The new message that `_task` asks with."""
+        self._closed = False
+
+    def key(self, action: str) -> str:
+        """Return the reader's key of an action, as people write it."""
+        return label_of(action, self._services.keys)
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is being prepared or written."""
+        return self._task is not None or bool(self.running)
+
+    @property
+    def sequence_id(self) -> int | None:
+        """The engine's id of the running answer; of several the one that the chat shows."""
+        shown = next((answer for answer in self.running if answer.node_id == self.conversation.leaf), None)
+        shown = shown or next(iter(self.running), None)
+        return shown.generation.sequence_id if shown is not None else None
+
+    def is_writing(self, sequence_id: int) -> bool:
+        """Whether a sequence of the engine's is an answer of this chat."""
+        return any(answer.generation.sequence_id == sequence_id for answer in self.running)
+
+    def observe(self, stats: SequenceStats | None) -> None:
+        """Take the engine's newest numbers of this tab's answer."""
+        self.stats = stats
+
+    def pause(self) -> bool:
+        """Pause the answers, or let paused ones go on; tell whether there is one."""
+        if not self.busy:
+            return False
+        self.paused = not self.paused
+        for answer in self.running:
+            answer.pause(self.paused)
+        self._tell(Changed())
+        return True
+
+    def stop_all(self, but: str | None = None) -> None:
+        """Stop every answer, or all but one; what is there is kept."""
+        if self._task is not None:
+            self._task.cancel()
+        for answer in self.running:
+            if answer.node_id != but:
+                answer.generation.cancel()
+
+    @abstractmethod
+    async def _awake(self) -> ModelPort | None:
+        """Return the chat's model once it can answer; None where it stays aside."""
+
+    @abstractmethod
+    def _turn_failed(self, question: str | None, turn: Turn | None, reason: str | None) -> None:
+        """Nothing was asked for: give back what the reader wrote, and say why, if that is known."""
+
+    @abstractmethod
+    def _all_over(self, status: Status) -> None:
+        """Nothing is written any more; the last answer ended so."""
+
+    def _launch_turn(self, turn: Turn) -> None:
+        self._asking = turn.question
+        self._task = asyncio.get_running_loop().create_task(self._ask(turn))
+        self._tell(Changed())
+
+    async def _ask(self, turn: Turn) -> None:
+        try:
+            if model := await self._awake():
+                await self._run_turn(turn, model)
+            else:
+                self._turn_failed(turn.question, turn, None)
+        except Exception as error:
+            self._break_off(error, turn)
+
+    async def _run_turn(self, turn: Turn, model: ModelPort) -> None:
+        submit = self._submission(turn, model)
+        try:
+            generation, prompt = await submitted(self._services.encoders, submit)
+        except asyncio.CancelledError:
+            self._turn_failed(turn.question, turn, None)
+        except EngineError as error:
+            self._turn_failed(turn.question, turn, str(error))
+        else:
+            self._begin(turn, model, generation, prompt)
+
+    def _submission(self, turn: Turn, model: ModelPort) -> Callable[[], tuple[GenerationPort, Prompt]]:
+        conversation, path = self.conversation, str(model.path)
+        before = conversation.path(turn.parent) if turn.parent is not None else []
+        messages, kept = prompt_messages(conversation.system_prompt, before, turn.question, path)
+        of = turn.goes_on or (turn.again if turn.text is not None else None)
+        beginning = Beginning.of(conversation.nodes[of], turn.text, path) if of is not None else NO_BEGINNING
+        return partial(
+            submit_prompt,
+            *(model, messages, kept, conversation.sampling, conversation.max_tokens),
+            chosen=conversation.chosen,
+            priority=conversation.priority,
+            label=conversation.title,
+            owner=conversation.id,
+            beginning=beginning,
+        )
+
+    def _begin(self, turn: Turn, model: ModelPort, generation: GenerationPort, prompt: Prompt) -> None:
+        self._task = None
+        node = self._place(turn, model, generation.request.answered, prompt)
+        self._follow(node, model, generation)
+        self._tell(PathChanged(since=turn.goes_on))
+        self._prompt_made(prompt.warning)
+
+    def _place(self, turn: Turn, model: ModelPort, answered: int, prompt: Prompt) -> MessageNode:
+        """Put the answer's message into the conversation."""
+        conversation = self.conversation
+        splitter = splitter_for(prompt.answer_format, prompt.starts_in_reasoning)
+        if turn.goes_on is not None:
+            node = conversation.nodes[turn.goes_on]
+            node.model = str(model.path)
+        elif turn.again is not None:
+            node = conversation.regenerate(turn.again, str(model.path), splitter)
+            node.text = turn.text or ""
+        else:
+            conversation.leaf = turn.parent
+            if turn.text is not None:
+                conversation.add_user(turn.text)
+            return conversation.begin_answer(str(model.path), splitter)
+        if turn.goes_on is not None or turn.text is not None:
+            conversation.begin_again(node.id, splitter, answered)
+        return node
+
+    def _launch_fan(self, fan: FanOut) -> None:
+        self.fan, self._asking = fan, fan.text
+        self._task = asyncio.get_running_loop().create_task(self._fan(fan))
+        self._tell(Changed())
+
+    async def _fan(self, fan: FanOut) -> None:
+        """Have a message answered several times."""
+        try:
+            if model := await self._awake():
+                await fan.run(model, self._services, partial(self._begin_column, fan))
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:
+            self._break_off(error)
+        self._task = None
+        reasons = list(dict.fromkeys(column.error for column in fan.columns if column.error is not None))
+        if fan.asked is None:
+            self._turn_failed(fan.text, None, reasons[0] if reasons else None)
+        elif reasons:
+            self._tell(Notice(" ".join(reasons), "error"))
+        self._tell(Changed())
+        if not self.running:
+            self.paused = False
+            fan.give_back(self._services.engine)
+            if fan.asked is not None:
+                self._all_over(Status.COMPLETE)
+
+    def _begin_column(
+        self, fan: FanOut, column: FanColumn, model: ModelPort, generation: GenerationPort, prompt: Prompt
+    ) -> RunningAnswer:
+        conversation = self.conversation
+        first = not any(other.node_id for other in fan.columns)
+        shown = conversation.leaf
+        if fan.asked is None and fan.text is not None:
+            conversation.leaf = fan.parent
+            fan.asked = conversation.add_user(fan.text).id
+            self._asking = None
+        conversation.leaf = fan.asked
+        splitter = splitter_for(prompt.answer_format, prompt.starts_in_reasoning)
+        node = conversation.begin_answer(str(model.path), splitter)
+        column.node_id = node.id
+        if not first:
+            conversation.leaf = shown
+        answer = self._follow(node, model, generation)
+        # The one that is shown may be over already, and says below which of how many it is.
+        over = shown is not None and conversation.nodes[shown].status is not Status.STREAMING
+        self._tell(PathChanged(since=None if first else shown) if first or over else Changed())
+        return answer
+
+    def _follow(self, node: MessageNode, model: ModelPort, generation: GenerationPort) -> RunningAnswer:
+        """Take an answer's stream from now on."""
+        answer = RunningAnswer(self.conversation, node.id, generation, model)
+        self.running.append(answer)
+        if self.paused:
+            generation.pause()
+        if generation.request.priority is not self.conversation.priority:
+            generation.set_priority(self.conversation.priority)
+        self._save()
+        take = partial(self._on_events, answer)
+        self._services.pump.attach(generation, take, partial(self._break_off, answer=answer))
+        return answer
+
+    def _on_events(self, answer: RunningAnswer, events: Sequence[Event]) -> None:
+        if answer not in self.running:
+            return
+        deltas = [event for event in events if isinstance(event, TextDelta)]
+        if deltas:
+            again = self.conversation.comes_again(answer.node_id)
+            pieces = answer.take(deltas)
+            self._services.history.append(self.conversation, answer.node_id)
+            if again and not self.conversation.comes_again(answer.node_id):
+                self._tell(PathChanged(since=answer.node_id))
+            elif pieces:
+                self._tell(TextStreamed(answer.node_id, tuple(pieces)))
+        if events and isinstance(events[-1], Finished):
+            self._finish(answer, events[-1])
+
+    def _finish(self, answer: RunningAnswer, finished: Finished) -> None:
+        status, pieces = answer.finish(finished, self.key("tab_settings"))
+        if (measured := self._services.measured) is not None and not answer.generation.request.answered:
+            measured.note(answer.node.model, finished, answer.cost(finished))
+        self._leave(answer)
+        if pieces:
+            self._tell(TextStreamed(answer.node_id, tuple(pieces)))
+        self._tell(AnswerFinished(answer.node_id))
+        if not self.busy:
+            self._all_over(status)
+
+    def _leave(self, answer: RunningAnswer) -> None:
+        self.running.remove(answer)
+        self.stats = None
+        if not self.busy:
+            self.paused = False
+        if not self.running and self._task is None and self.fan is not None:
+            self.fan.give_back(self._services.engine)
+        self._save()
+
+    def _break_off(
+        self, error: Exception, turn: Turn | None = None, answer: RunningAnswer | None = None
+    ) -> None:
+        """End what this tab does after a fault of the app's own; no other tab hears of it."""
+        reason = own_fault(error)
+        failed = [answer] if answer is not None else list(self.running)
+        for one in failed:
+            if one in self.running:
+                one.fail(reason)
+                self._leave(one)
+                self._tell(AnswerFinished(one.node_id))
+        if not failed and turn is not None:
+            self._turn_failed(turn.question, turn, reason)
+        elif not failed:
+            self._tell(Notice(reason, "error"))
+        if not self.busy:
+            self._all_over(Status.ERROR)
+
+    def _prompt_made(self, warning: str | None) -> None:
+        """Hear what is unusual about the newest prompt."""
+        del warning
+
+    @abstractmethod
+    def _save(self) -> None:
+        """Save the conversation, soon."""
