@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -58,7 +59,8 @@ class Fakes:
     def __init__(self) -> None:
         self.engine, self.history = FakeEngine(), Saved()
         self.pump = Pump(asyncio.get_running_loop(), lambda: None)
-        services = Services(None, self.pump, self.history)  # type: ignore[arg-type]
+        there = SimpleNamespace(is_paused=lambda model: False)
+        services = Services(there, self.pump, self.history)  # type: ignore[arg-type]
         self.tabs = [Tab(services, self.engine) for _ in range(2)]
 
 
