@@ -9,14 +9,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import SystemCommand
 from textual.screen import Screen
-from textual.theme import Theme, ThemeProvider
 
 from app.chat.measured import Measured
 from app.chat.pump import Pump
@@ -29,6 +27,7 @@ from app.models.torch_start import map_torch_libraries, wait_for_libraries
 from app.screens.chat.screen import ChatScreen
 from app.screens.context import AppContext, Copy, Finder
 from app.screens.fetching import Fetching
+from app.screens.preferences import Preferences
 from app.settings import actions
 from app.settings.file import DEFAULT_THEME, EngineSettings, Settings
 from app.settings.paths import Locations, locations
@@ -39,7 +38,8 @@ from app.terminal.controls import clean, clean_lines, for_stream
 from app.terminal.log_file import logging_to
 from app.widgets.pick_list import Palette
 from app.window.leaving import LeavingApp
-from app.window.themes import textual_themes
+from app.window.live_settings import LiveSettings
+from app.window.themes import Themes
 from engine import Priority
 
 if TYPE_CHECKING:
@@ -98,8 +98,9 @@ class ChatApp(LeavingApp):
         self._meanwhile = meanwhile
         self.context: AppContext | None = None
         self._settings_writer: SettingsWriter | None = None
+        self._themes = Themes(self, self.places.themes, self._warn)
         self._apply_themes()
-        self._apply_keys()
+        self.live = LiveSettings(self, self.warnings)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Give the app's own colour variables to themes that do not know them."""
@@ -107,13 +108,10 @@ class ChatApp(LeavingApp):
         return variable_defaults(theme.to_color_system().generate() if theme is not None else {})
 
     def _apply_themes(self) -> None:
-        themes, warnings = textual_themes(self.places.themes)
-        self.warnings += warnings
-        for theme in themes:
-            self.register_theme(theme)
+        self.warnings += self._themes.load()
         wanted = self.settings.general.theme
         if wanted not in self.available_themes:
-            names = ", ".join(sorted(theme.name for theme in themes))
+            names = ", ".join(theme.name for theme in self._themes.choices())
             self.warnings.append(
                 f"general.theme: there is no theme {wanted!r} among {names}; {DEFAULT_THEME} is used"
             )
@@ -121,21 +119,13 @@ class ChatApp(LeavingApp):
         if wanted in self.available_themes:
             self.theme = wanted
 
-    def _apply_keys(self) -> None:
-        known = {action.id for action in actions.ACTIONS}
-        help_key = actions.label_of("help", self.settings.keys)
-        for name in self.settings.keys:
-            if name not in known:
-                self.warnings.append(f"keys.{name}: there is no such action; {help_key} lists them")
-        self.set_keymap({name: keys for name, keys in self.settings.keys.items() if name in known})
-
     def on_mount(self) -> None:
         """Wire the services and show the chat screen."""
         loop = asyncio.get_running_loop()
         self.context = self._make_context(loop)
         screen = ChatScreen(self.context)
         self.push_screen(screen)
-        self.theme_changed_signal.subscribe(self, self._on_theme_changed)
+        self._themes.watch()
         self._watch_signals(loop)
         if self._meanwhile is not None:
             self._meanwhile()
@@ -163,7 +153,7 @@ class ChatApp(LeavingApp):
         pump = Pump(loop, self._after_flush)
         model, folders, chat = self._choice
         services = Services(
-            engine, pump, history, self.settings.keys, measured=Measured(self.places, engine.stats)
+            engine, pump, history, dict(self.settings.keys), measured=Measured(self.places, engine.stats)
         )
         fetching = Fetching(self.places, deliver, self._on_fetch)
         context = AppContext(
@@ -173,6 +163,8 @@ class ChatApp(LeavingApp):
             named_chat=chat,
             warnings=self.warnings,
         )
+        context.looks = self._themes
+        context.preferences = Preferences(context, self._settings_writer, self.live.apply)
         if self._copy is not None:
             context.copy = self._copy
         if self._find_models is not None:
@@ -188,7 +180,7 @@ class ChatApp(LeavingApp):
         self.set_timer(_WARM_UP, _freeze_garbage)
 
     def _on_history_warning(self, message: str) -> None:
-        self.notify(message, severity="warning", timeout=10)
+        self._warn(message)
         if (screen := self.chat_screen) is not None:
             screen.beat.draw()
 
@@ -225,14 +217,8 @@ class ChatApp(LeavingApp):
             help = f"This chat's share while others work too: {priority}{mark}"
             yield SystemCommand(f"Priority {priority}", help, partial(chat.set_priority, priority))
 
-    def _on_theme_changed(self, theme: Theme) -> None:
-        if theme.name == self.settings.general.theme:
-            return
-        self.settings = replace(self.settings, general=replace(self.settings.general, theme=theme.name))
-        if self.context is not None:
-            self.context.settings = self.settings
-        if self._settings_writer is not None:
-            self._settings_writer.save("general", "theme", theme.name)
+    def _warn(self, message: str) -> None:
+        self.notify(message, severity="warning", timeout=10)
 
     def _watch_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         if self.is_headless or threading.current_thread() is not threading.main_thread():
@@ -248,10 +234,6 @@ class ChatApp(LeavingApp):
         """Search every command; over a dialog there is none."""
         if self.screen is self.chat_screen:
             self.push_screen(Palette())
-
-    def search_themes(self) -> None:
-        """Search every theme."""
-        self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes…"))
 
     def notify(self, message: str, *, title: str = "", **more: Any) -> None:
         """Show a toast; no text of it is markup or steers a terminal."""

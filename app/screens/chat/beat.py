@@ -41,7 +41,7 @@ class Beat:
         self._beats = self._linger = 0
         self._last_beat = 0.0
         self._timer: Timer | None = None
-        self._panel_choice: bool | None = {"on": True, "off": False}.get(context.settings.general.panel)
+        self._panel_choice = _panel_choice(context)
         self.covered = False
         """Whether another screen hides everything. What is drawn behind one makes Textual paint that anew."""
         self._warned = False
@@ -77,11 +77,13 @@ class Beat:
         find = self._screen.query_one
         find("#tabs", TabBar).show(items, session.conversation.id, self._frame)
         hints = actions.hints(settings.keys, busy=session.busy, paused=session.paused)
+        if not session.busy:
+            hints.insert(0, (settings.general.writing_keys[1], "New line"))
         history = self._context.history
         fetching = self._context.fetching.words
         status = replace(contents.status_item(session, stats), unsaved=history.unsaved, fetching=fetching)
         find("#status", StatusLine).show(status, hints)
-        send, _ = actions.writing_keys(enter_sends=settings.general.enter_sends)
+        send, _ = settings.general.writing_keys
         width = self._screen.size.width - 2
         rows = contents.standing_rows(history.standing, history.notices, width, session.key("stop"))
         rows += contents.notice_rows(session, width, send)
@@ -111,6 +113,11 @@ class Beat:
         panel.set_class(not wide, "-over")
         panel.set_class(wide and columns < _WIDE_PANEL_FROM, "-narrow")
         self._screen.call_after_refresh(self._draw_all)
+
+    def settings_changed(self) -> None:
+        """Show the panel as the settings have it now, and every key by its new name."""
+        self._panel_choice = _panel_choice(self._context)
+        self.fit_panel()
 
     def toggle_panel(self) -> None:
         """Show or hide the live panel."""
@@ -158,3 +165,8 @@ class Beat:
         if self._drawable:
             self.draw()
             self._draw_panel(self._context.engine.stats())
+
+
+def _panel_choice(context: AppContext) -> bool | None:
+    """Whether the settings show the panel; None where that goes by the width."""
+    return {"on": True, "off": False}.get(context.settings.general.panel)

@@ -24,6 +24,7 @@ from app.screens.chat.bindings import bindings
 from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.kept_chats import KeptChats
 from app.screens.chat.model_actions import ModelActions
+from app.screens.chat.terminal.app_actions import AppActions
 from app.screens.chat.writing.cost_hint import CostHint
 from app.screens.chat.writing.writing_actions import WritingActions
 from app.screens.context import AppContext
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 _DRAFT_SECONDS = 0.8
 
 
-class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
+class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions, AppActions):
     """Owns the tabs. Sessions report here; nobody else touches the widgets."""
 
     BINDINGS: ClassVar = [*bindings()]
@@ -97,7 +98,10 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
 
     def check_action(self, action: str, *_: object) -> bool | None:
         """Before the chats are there only what needs none can be done."""
-        needs_none = ("quit_app", "help", "toggle_panel", "choose_theme", "palette")
+        if action == actions.LEADER and self.composer.has_focus and self.composer.selected_text:
+            # The same key cuts what is selected.
+            return False
+        needs_none = ("quit_app", "help", "toggle_panel", "choose_theme", "palette", "settings", "suspend")
         return bool(self.tabs.sessions) or action in needs_none
 
     def on_key(self, event: events.Key) -> None:
@@ -239,22 +243,6 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
     def action_toggle_panel(self) -> None:
         """Show or hide the live panel."""
         self.beat.toggle_panel()
-
-    def action_choose_theme(self) -> None:
-        """Search the themes."""
-        self.app.search_themes()
-
-    def action_palette(self) -> None:
-        """Search every command."""
-        self.app.action_command_palette()
-
-    def action_help(self) -> None:
-        """Show all keys."""
-        from app.screens.dialogs.help import HelpScreen
-
-        general, keys = self.context.settings.general, self.context.settings.keys
-        warnings = self.context.warnings
-        self.app.push_screen(HelpScreen(keys, enter_sends=general.enter_sends, warnings=warnings))
 
     def action_quit_app(self) -> None:
         """Leave; everything is saved on the way out, and what cannot be is asked about."""
