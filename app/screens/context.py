@@ -57,6 +57,8 @@ class AppContext:
     preferences: "Preferences" = field(init=False)
     """Who takes changed settings."""
     looks: Looks = field(init=False)
+    tell: Callable[[str], None] = field(default=lambda sequence: None)  # noqa: ARG005
+    """Sends the terminal what no widget draws."""
     copy: Copy = field(default=copy_text)
     find_models: Finder = field(default=find_models)
     _named: tuple[str, Path] | None = None

@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import SystemCommand
+from textual.events import DescendantFocus
+from textual.filter import LineFilter
 from textual.screen import Screen
+from textual.widgets import Input, TextArea
 
 from app.chat.measured import Measured
 from app.chat.pump import Pump
@@ -35,6 +38,7 @@ from app.settings.themes import variable_defaults
 from app.settings.writer import SettingsWriter
 from app.terminal.alt_keys import read_alt_keys
 from app.terminal.controls import clean, clean_lines, for_stream
+from app.terminal.driver import write_from_app
 from app.terminal.log_file import logging_to
 from app.widgets.pick_list import Palette
 from app.window.leaving import LeavingApp
@@ -102,6 +106,15 @@ class ChatApp(LeavingApp):
         self._apply_themes()
         self.live = LiveSettings(self, self.warnings)
 
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Let lines pass through what the settings ask for, too."""
+        return [*super().get_line_filters(), *self.live.filters]
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """Still the cursor of what is written in, where nothing is to move."""
+        if self.live.still and isinstance(event.widget, Input | TextArea):
+            event.widget.cursor_blink = False
+
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Give the app's own colour variables to themes that do not know them."""
         theme = self.available_themes.get(self.theme)
@@ -164,6 +177,7 @@ class ChatApp(LeavingApp):
             warnings=self.warnings,
         )
         context.looks = self._themes
+        context.tell = partial(write_from_app, self)
         context.preferences = Preferences(context, self._settings_writer, self.live.apply)
         if self._copy is not None:
             context.copy = self._copy

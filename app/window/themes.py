@@ -11,6 +11,8 @@ from app.screens.preferences import ThemeChoice
 from app.settings.themes import ThemeFile, load_themes
 
 _LOOK_SECONDS = 1.0
+_ON_ANSI = "ansi_default"
+"""What is a little lighter than the ground elsewhere: between 16 colours there is nothing."""
 _Marks = dict[str, tuple[int, int]]
 
 
@@ -82,5 +84,6 @@ def textual_theme(theme: ThemeFile) -> Theme:
         ansi=theme.ansi,
         variables=theme.resolved_variables(),
         text_alpha=1.0,
+        boost=_ON_ANSI if theme.ansi else None,
         **theme.colors,  # type: ignore[arg-type]
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from textual.screen import Screen
@@ -41,6 +42,7 @@ class Beat:
         self._beats = self._linger = 0
         self._last_beat = 0.0
         self._timer: Timer | None = None
+        self._tell: Callable[[Sequence[ChatSession], ChatSession], None] | None = None
         self._panel_choice = _panel_choice(context)
         self.covered = False
         """Whether another screen hides everything. What is drawn behind one makes Textual paint that anew."""
@@ -48,8 +50,9 @@ class Beat:
         """Whether the reader has seen what was wrong at the start."""
         self._speeds: defaultdict[str, SpeedHistory] = defaultdict(SpeedHistory)
 
-    def start(self) -> None:
-        """Make the timer; it runs once something works."""
+    def start(self, tell: Callable[[Sequence[ChatSession], ChatSession], None]) -> None:
+        """Make the timer; it runs once something works. `tell` hears of every drawing, and of which chats."""
+        self._tell = tell
         self._timer = self._screen.set_interval(_BEAT / 2, self._on_beat_due, pause=True)
 
     def stop(self) -> None:
@@ -73,6 +76,8 @@ class Beat:
         settings, session = self._context.settings, self._tabs.active
         stats = self._context.engine.stats()
         contents.assign_stats(self._tabs.sessions, stats)
+        if self._tell is not None:
+            self._tell(self._tabs.sessions, session)
         items = [contents.tab_item(session) for session in self._tabs.sessions]
         find = self._screen.query_one
         find("#tabs", TabBar).show(items, session.conversation.id, self._frame)
@@ -154,7 +159,7 @@ class Beat:
         self._last_beat = asyncio.get_running_loop().time()
         self._beats += 1
         if self._screen.app.animation_level != "none":
-            self._frame += 1
+            self._frame += 0 if self._context.settings.terminal.motion == "reduced" else 1
         self.draw()
         if not self._linger:
             self._beats = 0

@@ -25,6 +25,7 @@ from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.kept_chats import KeptChats
 from app.screens.chat.model_actions import ModelActions
 from app.screens.chat.terminal.app_actions import AppActions
+from app.screens.chat.terminal.telling import Telling
 from app.screens.chat.writing.cost_hint import CostHint
 from app.screens.chat.writing.writing_actions import WritingActions
 from app.screens.context import AppContext
@@ -49,6 +50,7 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions, AppActi
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context, self._on_session)
+        self._telling = Telling(self.app, context, context.tell)
         self._cost = CostHint(self.composer, context, self.tabs)
         self._draft_timer: Timer | None = None
         self._sent_early: list[str] = []
@@ -68,7 +70,8 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions, AppActi
 
     def on_mount(self) -> None:
         """Lay the empty screen out; the chats come with `restore`."""
-        self.beat.start()
+        self.beat.start(self._telling.show)
+        self._telling.start(self)
         self.beat.fit_panel()
 
     async def restore(self) -> None:
@@ -135,6 +138,8 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions, AppActi
                 self.call_later(self._show_transcript)
         elif isinstance(event, TextStreamed | AnswerFinished) and not visible:
             session.unread = True
+        if isinstance(event, AnswerFinished):
+            self._telling.finished(session, event.node_id)
         if not isinstance(event, TextStreamed):
             self.tabs.refocus()
             self.beat.draw()
@@ -258,6 +263,7 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions, AppActi
 
     def shut_down(self) -> None:
         """Save everything: the draft, the tabs and the text of answers that are still being written."""
+        self._telling.end()
         self.beat.stop()
         self._cost.close()
         if not self.tabs.sessions:

@@ -15,7 +15,9 @@ from app.settings.actions import LEADER, Action, action_letters, group_letters, 
 from app.widgets.lines import fit
 from app.widgets.pick_list import PickList
 
-_TITLE = 24
+_TITLE, _PADDING = 24, 2
+_LEAST_ROWS, _AROUND = 3, 7
+"""Rows of the list at least, and those of the screen that are not its own."""
 _GROUPS_FOOT = "A letter opens a group · Esc closes"
 _ACTIONS_FOOT = "A letter does it · Backspace goes back · Esc closes"
 
@@ -80,13 +82,14 @@ class WhichKey(ModalScreen[str | None]):
 
     def _fill(self) -> None:
         listed = self.query_one(PickList)
-        width = max(20, listed.scrollable_content_region.width)
+        width = max(20, listed.scrollable_content_region.width - _PADDING)
         if self._actions:
             rows = [(letter, action.title, self._means(action)) for letter, action in self._actions.items()]
             heading = next(iter(self._actions.values())).group
         else:
             rows = [(letter, name, _titles(name)) for letter, name in group_letters().items()]
             heading = "Actions"
+        listed.styles.max_height = max(_LEAST_ROWS, self.size.height - _AROUND)
         listed.set_options(Option(_row(*row, width)) for row in rows)
         listed.highlighted = 0
         self.query_one("#group", Static).update(heading)
@@ -108,5 +111,5 @@ def _titles(group: str) -> str:
 def _row(letter: str, title: str, text: str, width: int) -> Content:
     first = fit(title, min(_TITLE, width // 2))
     return Content.assemble(
-        (f"{letter}  ", "bold $accent"), first, (fit(text, max(0, width - len(first) - 4)), "$foreground 62%")
+        (f"{letter}  ", "bold $accent"), first, (fit(text, max(0, width - len(first) - 3)), "$foreground 62%")
     )

@@ -25,7 +25,7 @@ Change = Callable[[str, str, Any], Settings]
 """Takes section, name and value, None for the default; gives the settings as they are then."""
 
 _NAME = 22
-_FEW = 8
+_FEW, _PADDING = 8, 2
 """Choices that are listed; of more the help says what matters."""
 _CHOOSE = "Enter changes · Ctrl+D default · type to find · Esc closes"
 _WRITE = "Enter keeps it · Esc leaves it as it was"
@@ -81,7 +81,7 @@ class SettingsScreen(ModalScreen[None]):
             (fit_score(letters, _text(setting)) if letters.strip() else 1.0, setting) for setting in self._all
         ]
         self._found = [setting for score, setting in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
-        width = listed.scrollable_content_region.width
+        width = listed.scrollable_content_region.width - _PADDING
         listed.set_options(Option(self._row(setting, width)) for setting in self._found)
         if self._found:
             listed.highlighted = self._found.index(before) if before in self._found and not letters else 0

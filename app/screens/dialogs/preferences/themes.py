@@ -18,7 +18,7 @@ from app.terminal.controls import clean
 from app.widgets.lines import fit
 from app.widgets.pick_list import PickList
 
-_NAME = 18
+_NAME, _PADDING = 18, 2
 
 
 class ThemesScreen(ModalScreen[str | None]):
@@ -53,12 +53,9 @@ class ThemesScreen(ModalScreen[str | None]):
     @on(Input.Changed)
     def _fill(self) -> None:
         listed, letters = self.query_one(PickList), self.query_one(Input).value
-        self._found = [
-            theme
-            for theme in self._themes
-            if not letters.strip() or fit_score(letters, f"{theme.name} {theme.description}")
-        ]
-        width = max(_NAME, listed.scrollable_content_region.width)
+        scored = [(_fits(letters, theme), theme) for theme in self._themes]
+        self._found = [theme for score, theme in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
+        width = max(_NAME, listed.scrollable_content_region.width - _PADDING)
         listed.set_options(Option(_row(theme, width)) for theme in self._found)
         names = [theme.name for theme in self._found]
         if names:
@@ -85,6 +82,10 @@ class ThemesScreen(ModalScreen[str | None]):
         """Bring back the theme that was there."""
         self._show(self._now)
         self.dismiss(None)
+
+
+def _fits(letters: str, theme: ThemeChoice) -> float:
+    return fit_score(letters, f"{theme.name} {theme.description}") if letters.strip() else 1.0
 
 
 def _row(theme: ThemeChoice, width: int) -> Content:

@@ -84,7 +84,9 @@ async def test_what_is_typed_is_checked_and_kept_only_when_it_is_right(make_app,
         field.value = "0.5"
         await wait_until(pilot, lambda: not str(problem.content))
         await pilot.press("enter")
-        await wait_until(pilot, lambda: locations().settings_file.exists() and saved()["sampling"] == {"top_p": 0.5})
+        await wait_until(
+            pilot, lambda: locations().settings_file.exists() and saved()["sampling"] == {"top_p": 0.5}
+        )
         assert app.context.new_conversation().sampling.top_p == 0.5
         assert "top_p" in app.context.settings.sampling.chosen
         assert not field.display and dialog.query_one("#find").has_focus
@@ -111,7 +113,9 @@ async def test_a_changed_key_works_and_is_named_at_once(make_app, engine):
         await pilot.press("enter")
         field = dialog.query_one("#value", Input)
         field.value = "n"
-        await wait_until(pilot, lambda: "needed to write" in str(dialog.query_one("#problem", Static).content))
+        await wait_until(
+            pilot, lambda: "needed to write" in str(dialog.query_one("#problem", Static).content)
+        )
         field.value = "ctrl+n"
         await pilot.press("enter", "escape")
         screen = app.chat_screen

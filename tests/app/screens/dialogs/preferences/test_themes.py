@@ -70,7 +70,5 @@ async def test_a_saved_theme_file_is_read_again_and_a_broken_one_named(make_app,
         await wait_until(pilot, lambda: screen.styles.background.hex == "#222222")
         path.write_text(GOOD.replace("accent", "acent"))
         await app._themes._look()
-        await wait_until(
-            pilot, lambda: any("colors.accent" in note.message for note in app._notifications)
-        )
+        await wait_until(pilot, lambda: any("colors.accent" in note.message for note in app._notifications))
         assert screen.styles.background.hex == "#222222"
