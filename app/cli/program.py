@@ -22,6 +22,8 @@ COMMANDS = {
     "tokenize": "turn text from stdin into token ids",
     "bench": "measure the speed of a model on this computer",
     "where": "show the folders and files that are used",
+    "completions": "print what a shell completes",
+    "man": "print the manual page",
 }
 _MODULES = {"export": "export_chats", "import": "import_chats"}
 """Where a command is whose name is not its module's."""

@@ -5,7 +5,6 @@ from textual.command import CommandPalette
 
 from app.screens.dialogs.chats import ChatsScreen
 from app.screens.dialogs.models.model_picker import ModelPicker
-from app.screens.dialogs.preferences.themes import ThemesScreen
 from app.widgets.pick_list import PickList
 from tests.app.driving import plain, ready, shown_answer, wait_until
 from tests.app.screens.chat.test_answers import ask
@@ -46,7 +45,7 @@ async def test_the_app_starts_in_a_terminal_of_one_cell(make_app, engine):
         await wait_until(pilot, lambda: plain(screen.query_one("#status")).startswith(" Pocket 44M"))
 
 
-@pytest.mark.parametrize(("key", "dialog"), [("ctrl+p", CommandPalette), ("f7", ThemesScreen)])
+@pytest.mark.parametrize(("key", "dialog"), [("ctrl+p", CommandPalette)])
 async def test_page_keys_in_a_palette_without_room_do_nothing(make_app, engine, key, dialog):
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
