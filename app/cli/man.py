@@ -79,7 +79,7 @@ def _chapter(title: str) -> list[str]:
 
 def _description() -> str:
     try:
-        return str(metadata.metadata("tui-chat").get_payload())
+        return str(metadata.metadata("tui-chat").json.get("description", ""))
     except metadata.PackageNotFoundError:
         return ""
 

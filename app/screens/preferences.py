@@ -29,6 +29,10 @@ class Preferences:
         """apply: carries out what a change means for what is shown."""
         self._context, self._writer, self._apply = context, writer, apply
 
+    def close(self, timeout: float) -> None:
+        """Wait until everything is written, but no longer than this."""
+        self._writer.close(timeout)
+
     def change(self, section: str, name: str, value: Any) -> Settings:
         """Take a value, None for the default; return the settings as they are now."""
         settings = with_value(self._context.settings, section, name, value)

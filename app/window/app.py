@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import contextvars
 import gc
 import os
 import signal
@@ -19,23 +18,17 @@ from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
-from app.chat.measured import Measured
-from app.chat.pump import Pump
-from app.chat.shared import Services
 from app.history.store import HistoryStore
-from app.models.loader import EngineService
 from app.models.make import make_engine, switch_often
 from app.models.port import EngineFactory, EnginePort
 from app.models.torch_start import map_torch_libraries, wait_for_libraries
 from app.screens.chat.screen import ChatScreen
 from app.screens.context import AppContext, Copy, Finder
-from app.screens.fetching import Fetching
-from app.screens.preferences import Preferences
+from app.screens.wiring import Asked, Ears, end_services, wire
 from app.settings import actions
 from app.settings.file import DEFAULT_THEME, EngineSettings, Settings
 from app.settings.paths import Locations, locations
 from app.settings.themes import variable_defaults
-from app.settings.writer import SettingsWriter
 from app.terminal.alt_keys import read_alt_keys
 from app.terminal.controls import clean, clean_lines, for_stream
 from app.terminal.driver import write_from_app
@@ -62,7 +55,6 @@ _STYLES = (
 )
 _WARM_UP = 8.0
 _FIRST_KEY_SECONDS = 0.12
-_EXIT_SECONDS = 5.0
 
 
 class ChatApp(LeavingApp):
@@ -101,7 +93,6 @@ class ChatApp(LeavingApp):
         self._copy, self._find_models = copy, find_models
         self._meanwhile = meanwhile
         self.context: AppContext | None = None
-        self._settings_writer: SettingsWriter | None = None
         self._themes = Themes(self, self.places.themes, self._warn)
         self._apply_themes()
         self.live = LiveSettings(self, self.warnings)
@@ -145,40 +136,18 @@ class ChatApp(LeavingApp):
         self.call_after_refresh(self._after_first_frame)
 
     def _make_context(self, loop: asyncio.AbstractEventLoop) -> AppContext:
-        # What is delivered from the loader's thread must find the app in its context variables.
-        variables = contextvars.copy_context()
-
-        def deliver(work: Callable[[], None]) -> None:
-            # The loop may be closed while a load still reports progress.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(work, context=variables)
-
-        def warn(message: str) -> None:
-            deliver(partial(self._on_history_warning, message))
-
-        def warn_of_settings(message: str) -> None:
-            deliver(partial(self.notify, message, severity="warning"))
-
-        self._settings_writer = SettingsWriter(self.places.settings_file, warn_of_settings)
-        history = self._history or HistoryStore(self.places.history_file, on_warning=warn)
-        idle_seconds = 60.0 * self.settings.engine.idle_unload_minutes
-        engine = EngineService(self._factory, deliver, idle_seconds=idle_seconds)
-        pump = Pump(loop, self._after_flush)
         model, folders, chat = self._choice
-        services = Services(
-            engine, pump, history, dict(self.settings.keys), measured=Measured(self.places, engine.stats)
+        ears = Ears(
+            history_warning=self._on_history_warning,
+            settings_warning=partial(self.notify, severity="warning"),
+            flushed=self._after_flush,
+            fetched=self._on_fetch,
+            changed=self.live.apply,
         )
-        fetching = Fetching(self.places, deliver, self._on_fetch)
-        context = AppContext(
-            *(self.settings, self.places, history, engine, services, fetching),
-            folders=folders,
-            chosen=model,
-            named_chat=chat,
-            warnings=self.warnings,
-        )
+        asked = Asked(model, folders, chat, self.warnings)
+        context = wire(loop, self.settings, self.places, self._factory, ears, asked, self._history)
         context.looks = self._themes
         context.tell = partial(write_from_app, self)
-        context.preferences = Preferences(context, self._settings_writer, self.live.apply)
         if self._copy is not None:
             context.copy = self._copy
         if self._find_models is not None:
@@ -275,20 +244,11 @@ class ChatApp(LeavingApp):
         self.context.services.encoders.shutdown(wait=False, cancel_futures=True)
 
     def end_services(self) -> bool:
-        """End fetches, engine, settings and history, each within a few seconds; the terminal is already
-        restored.
+        """End everything behind the screens; the terminal is already restored.
 
         Tells whether everything that was written is saved.
         """
-        if self.context is None:
-            return True
-        self.context.fetching.close(_EXIT_SECONDS)
-        self.context.engine.close(_EXIT_SECONDS)
-        if (measured := self.context.services.measured) is not None:
-            measured.close()
-        if self._settings_writer is not None:
-            self._settings_writer.close(_EXIT_SECONDS)
-        return self.context.history.close(_EXIT_SECONDS)
+        return self.context is None or end_services(self.context)
 
 
 def _freeze_garbage() -> None:
