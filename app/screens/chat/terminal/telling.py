@@ -24,7 +24,7 @@ class Telling:
 
     def start(self, screen: Screen[None]) -> None:
         """Give the title back while the reader is in the shell or the editor."""
-        self._app.app_suspend_signal.subscribe(screen, lambda _: self.end())
+        self._app.app_suspend_signal.subscribe(screen, lambda _: self.end(), immediate=True)
 
     def show(self, sessions: Sequence[ChatSession], active: ChatSession) -> None:
         """Say in the title which chat is open and how many are answering."""
