@@ -1,6 +1,5 @@
 """What the sessions of all tabs share."""
 
-from collections.abc import Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -35,8 +34,8 @@ class Services:
     engine: EngineService
     pump: Pump
     history: HistoryPort
-    keys: Mapping[str, str] = field(default_factory=dict)
-    """The reader's own keys, which messages name."""
+    keys: dict[str, str] = field(default_factory=dict)
+    """The reader's own keys, which messages name; they may change while the app runs."""
     encoders: Executor = field(default_factory=_encoders)
     """Where prompts are made. A model's template may take seconds; who leaves does not wait for it."""
     measured: Measured | None = None

@@ -22,6 +22,8 @@ COMMANDS = {
     "tokenize": "turn text from stdin into token ids",
     "bench": "measure the speed of a model on this computer",
     "where": "show the folders and files that are used",
+    "completions": "print what a shell completes",
+    "man": "print the manual page",
 }
 _MODULES = {"export": "export_chats", "import": "import_chats"}
 """Where a command is whose name is not its module's."""
@@ -30,6 +32,7 @@ examples:
   tui-chat                                  open the app with the built-in demo model
   tui-chat --model ~/models/qwen3-4b.gguf   open it with another model
   tui-chat pull --list                      show models to fetch, and which fit this computer
+  tui-chat --plain                          chat line by line, without a screen
   cat notes.txt | tui-chat ask "Sum this up in one sentence."
 
 exit codes:
@@ -123,6 +126,9 @@ def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
         metavar="WORD",
         help="open the chat with this in its title, or with this id",
     )
+    parser.add_argument(
+        "--plain", action="store_true", help="line by line, for screen readers, dumb terminals and logs"
+    )
     parser.add_argument("--theme", metavar="NAME", help="theme for this time")
     parser.add_argument(
         "--vram-limit", dest="chat_vram", metavar="SIZE", type=_size, help="most memory of a GPU, e.g. 12GiB"
@@ -206,8 +212,11 @@ def _module(command: str) -> Any:
 def _chat(args: argparse.Namespace) -> int:
     from app.cli.common import say
 
-    if not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
-        say(f"there is no terminal here; run it in one, or use {PROGRAM} ask in scripts and pipes")
+    if not args.plain and not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
+        say(
+            f"there is no terminal here; run it in one, or use {PROGRAM} ask or {PROGRAM} --plain in scripts "
+            "and pipes"
+        )
         return USAGE
     return _start_app(args)
 
@@ -229,6 +238,10 @@ def _start_app(args: argparse.Namespace) -> int:
     search = search_of(settings, places, args.chat_folders)
     model = resolve_model(args.chat_model, search) if args.chat_model else None
     chat = _chat_id(args.named_chat) if args.named_chat is not None else None
+    if args.plain:
+        from app.plain.program import run_plain
+
+        return run_plain(settings, model, list(search.folders), warnings, chat)
     # Modules are not garbage: looking for some among them would take a tenth of the way to a first frame.
     gc.disable()
     try:

@@ -11,6 +11,7 @@ from app.exchange.html_page import html_page
 from app.exchange.kept import KeptChat
 from app.exchange.markdown_text import markdown_text
 from app.exchange.own_format import chat_record, record_of
+from app.settings.paths import private_directory, write_atomically
 
 _UNFIT = re.compile(r"[^\w\-. ]+")
 _LONGEST_NAME = 60
@@ -46,6 +47,13 @@ def file_stem(kept: KeptChat) -> str:
     while len(title.encode()) > _LONGEST_NAME:
         title = title[:-1]
     return f"{day} {title.strip(' .')}".strip()
+
+
+def write_export(folder: Path, kept: KeptChat, form: Format) -> Path:
+    """Write a chat into a file of its own in a folder; raises `OSError`."""
+    path = free_path(private_directory(folder), file_stem(kept), form)
+    write_atomically(path, text_of(kept, form))
+    return path
 
 
 def free_path(folder: Path, stem: str, form: Format) -> Path:

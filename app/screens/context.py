@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from app.chat.conversation import Conversation
 from app.chat.shared import Services
@@ -18,8 +19,21 @@ from app.settings.file import Settings
 from app.settings.paths import Locations
 from app.terminal.clipboard import CopyResult, copy_text
 
+if TYPE_CHECKING:
+    from app.screens.preferences import Preferences, ThemeChoice
+
 Finder = Callable[[ModelSearch], list[ModelFile]]
 Copy = Callable[[str, Callable[[str], None]], CopyResult]
+
+
+class Looks(Protocol):
+    """The themes that are there, as dialogs use them."""
+
+    def choices(self) -> "list[ThemeChoice]":
+        """Return the themes in the order they are offered."""
+
+    def show(self, name: str) -> None:
+        """Draw the app in a theme."""
 
 
 @dataclass
@@ -40,6 +54,11 @@ class AppContext:
     """Id of the chat named on the command line."""
     warnings: Sequence[str] = ()
     """What was wrong at the start, with the settings or a theme."""
+    preferences: "Preferences" = field(init=False)
+    """Who takes changed settings."""
+    looks: Looks = field(init=False)
+    tell: Callable[[str], None] = field(default=lambda sequence: None)  # noqa: ARG005
+    """Sends the terminal what no widget draws."""
     copy: Copy = field(default=copy_text)
     find_models: Finder = field(default=find_models)
     _named: tuple[str, Path] | None = None

@@ -4,8 +4,9 @@ An action `id` is carried out by `action_<id>` of the chat screen, and it is als
 which the settings file can give it other keys.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_lowercase, digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +124,16 @@ ACTIONS: tuple[Action, ...] = (
     Action("undo_delete", "Undo delete", "alt+u", "Chats", "Bring back the chat that was deleted last"),
     Action("export_chat", "Export chat", "alt+x", "Chats", "Write this chat as Markdown, HTML or JSON"),
     Action("take_over", "Take over", "alt+t", "Chats", "Write here in a chat that another window has open"),
+    Action("settings", "Settings", "alt+s", "App", "Look through all settings and change them"),
+    Action("leader", "Keys by letter", "ctrl+x", "App", "Every action by two letters", palette=False),
+    Action("suspend", "Suspend", "ctrl+z", "App", "Back to the shell; fg brings the app back", palette=False),
 )
 
 _BY_ID = {action.id: action for action in ACTIONS}
 GROUPS: tuple[str, ...] = ("Writing", "Chats", "Answer", "Model", "View", "App")
+LEADER = "leader"
 _HINTS: tuple[tuple[str, str], ...] = (
+    (LEADER, "Keys"),
     ("chats", ""),
     ("new_tab", ""),
     ("choose_model", ""),
@@ -135,6 +141,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
 )
 _BUSY_HINTS: tuple[tuple[str, str], ...] = (("help", ""), ("pause", "Pause"), ("stop", ""))
 _PAUSED_HINTS: tuple[tuple[str, str], ...] = (("help", ""), ("pause", "Go on"), ("stop", ""))
+_ALPHABET = ascii_lowercase + digits
 _NAMES = {
     "ctrl": "Ctrl",
     "alt": "Alt",
@@ -175,22 +182,44 @@ def hints(overrides: Mapping[str, str], *, busy: bool = False, paused: bool = Fa
     return [(label_of(name, overrides), title or _BY_ID[name].title) for name, title in chosen]
 
 
-def writing_keys(*, enter_sends: bool) -> tuple[str, str]:
-    """Return what sends a message and what begins a new line in it, as people write it."""
-    return ("Enter", "Ctrl+J") if enter_sends else ("Ctrl+J", "Enter")
-
-
 def label_of(name: str, overrides: Mapping[str, str]) -> str:
     """Return the first key of an action as people write it."""
     return key_label(keys_of(_BY_ID[name], overrides))
 
 
-def in_groups(overrides: Mapping[str, str]) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
-    """Yield (group, [(key, title, help)]) for the help screen."""
-    for group in GROUPS:
-        rows = [
-            (key_label(keys_of(action, overrides)), action.title, action.help)
-            for action in ACTIONS
-            if action.group == group
-        ]
-        yield group, rows
+def ways(action: Action, overrides: Mapping[str, str]) -> str:
+    """Return how else an action is reached than by its first key: other keys, letters, its command."""
+    others = [key_label(key) for key in keys_of(action, overrides).split(",")[1:]]
+    if action.id != LEADER:
+        others.append(f"{label_of(LEADER, overrides)} {' '.join(letters_of(action))}")
+    return ", ".join([*others, f"/{action.id}"])
+
+
+def group_letters() -> dict[str, str]:
+    """Return the letter of each group, as the leader key takes it."""
+    return dict(zip(letters(GROUPS), GROUPS, strict=True))
+
+
+def action_letters(group: str) -> dict[str, Action]:
+    """Return the actions of a group by the letter that each has behind the group's."""
+    found = [action for action in ACTIONS if action.group == group and action.id != LEADER]
+    return dict(zip(letters([action.title for action in found]), found, strict=True))
+
+
+def letters_of(action: Action) -> tuple[str, str]:
+    """Return the two letters of an action: its group's and its own."""
+    group = next(letter for letter, name in group_letters().items() if name == action.group)
+    return group, next(letter for letter, other in action_letters(action.group).items() if other is action)
+
+
+def letters(titles: Sequence[str]) -> list[str]:
+    """Return a letter for each title, no two the same: of its words' first letters, else of any of it.
+
+    One that comes before keeps its letter whatever is added behind it.
+    """
+    taken: list[str] = []
+    for title in titles:
+        folded = title.casefold()
+        wanted = [word[0] for word in folded.split()] + [char for char in folded if char.isalpha()]
+        taken.append(next(char for char in [*wanted, *_ALPHABET] if char not in taken))
+    return taken

@@ -4,7 +4,6 @@ Every setting is one dataclass field; its type, limits and help stand there and 
 value or an unknown key becomes a warning that names it, and the default holds for that key alone.
 """
 
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -13,38 +12,52 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from app.settings.actions import key_label
+from app.settings.options import checked, kind_of, option, parse_size
 from app.settings.paths import write_atomically
-from app.settings.reference import commented
-from app.settings.toml_text import TomlEditError, edit_toml
 from engine import SamplingParams
 
 DEFAULT_THEME = "ink"
-_SIZE_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
-_SIZE_UNITS |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-
-
-def _option(default: Any, help: str, **limits: Any) -> Any:
-    return field(default=default, metadata={"help": help, **limits})
+AT_START, IN_NEW_CHATS = "after a restart", "in new chats"
 
 
 @dataclass(frozen=True, slots=True)
 class GeneralSettings:
     """How the app looks and behaves."""
 
-    theme: str = _option(
-        DEFAULT_THEME, "ink, ember, moss, beacon (dark), linen, frost (light), or a theme of your own"
+    theme: str = option(
+        DEFAULT_THEME,
+        "ink, ember, moss (dark), linen, frost (light), beacon, chalk (highest contrast), ansi (the "
+        "terminal's own 16 colours), or a theme of your own",
     )
-    panel: str = _option(
+    panel: str = option(
         "auto",
         "live panel: auto shows it from 120 columns",
         choices=("auto", "on", "off"),
     )
-    confirm_close: bool = _option(True, "ask before closing a tab that is generating")
-    restore_tabs: bool = _option(True, "open the tabs of the last time")
-    enter_sends: bool = _option(True, "Enter sends; otherwise it begins a new line and Ctrl+J sends")
-    attach_limit: str = _option(
+    confirm_close: bool = option(True, "ask before closing a tab that is generating")
+    restore_tabs: bool = option(True, "open the tabs of the last time", when=AT_START)
+    enter_sends: bool = option(True, "Enter sends; otherwise it begins a new line")
+    other_enter: tuple[str, ...] = option(
+        ("ctrl+j", "shift+enter", "alt+enter", "ctrl+enter"),
+        "keys that do what Enter does not: begin a new line, or send where enter_sends is false; the first "
+        "is the one that is named",
+        choices=("ctrl+j", "shift+enter", "alt+enter", "ctrl+enter"),
+    )
+    attach_limit: str = option(
         "1 MiB", "most text of a file or folder that @ puts into a message, as a size", size=True
     )
+
+    @property
+    def other_enter_keys(self) -> tuple[str, ...]:
+        """The keys that do what Enter does not: at least one, else no message could have two lines."""
+        return self.other_enter or type(self)().other_enter
+
+    @property
+    def writing_keys(self) -> tuple[str, str]:
+        """What sends a message and what begins a new line in it, as people write it."""
+        other = key_label(self.other_enter_keys[0])
+        return ("Enter", other) if self.enter_sends else (other, "Enter")
 
     @property
     def attach_limit_bytes(self) -> int:
@@ -55,55 +68,75 @@ class GeneralSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TerminalSettings:
+    """How the app treats the terminal that it runs in."""
+
+    glyphs: str = option(
+        "auto",
+        "lines and signs: ascii draws all with letters a typewriter has; auto does so where the locale is "
+        "not UTF-8",
+        choices=("auto", "unicode", "ascii"),
+    )
+    motion: str = option("full", "reduced: nothing blinks, turns or slides", choices=("full", "reduced"))
+    notify: str = option(
+        "auto",
+        "tell of an answer that is done while the terminal is not looked at: how the terminal takes it; auto "
+        "goes by the terminal, or rings the bell",
+        choices=("auto", "osc9", "osc99", "osc777", "bell", "off"),
+    )
+    title: bool = option(True, "say in the terminal's title which chat is open and how many are answering")
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSettings:
     """How the engine runs; a change takes effect at the next start."""
 
-    device: str = _option("auto", "auto, cpu, cuda or cuda:N")
-    kv_budget: str = _option(
+    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    kv_budget: str = option(
         "auto", 'memory for the context of all chats together: auto or a size such as "2 GiB"', size=True
     )
-    vram_limit: str = _option(
+    vram_limit: str = option(
         "auto",
         "most memory of a GPU, weights and all: auto or a size; also tui-chat --vram-limit 12GiB",
         size=True,
     )
-    host_kv: str = _option(
+    host_kv: str = option(
         "auto",
         "host memory, of each model, for contexts that a full GPU had to put aside: auto or a size; "
         '"0 GiB" for none',
         size=True,
     )
-    kv_disk: str = _option(
+    kv_disk: str = option(
         "auto",
         "disk space for contexts of chats, so that they need not be read again after a restart: auto (a "
         'tenth of what is free, at most 8 GiB) or a size; "0 GiB" for none',
         size=True,
     )
-    kv_dtype: str = _option(
+    kv_dtype: str = option(
         "auto",
         "type of the context in memory; auto: q8_0, half of float16, where a wider type leaves too little "
         "room, and the panel says so; a type that is named is kept",
         choices=("auto", "float32", "bfloat16", "float16", "q8_0"),
     )
-    weight_dtype: str = _option(
+    weight_dtype: str = option(
         "auto", "type that weights are computed in", choices=("auto", "float32", "bfloat16")
     )
-    threads: int = _option(0, "processor threads of the engine; 0 chooses", low=0, high=1024)
-    tick_factor: float = _option(
+    threads: int = option(0, "processor threads of the engine; 0 chooses", low=0, high=1024)
+    tick_factor: float = option(
         2.0, "how much longer than an idle tick one may last while prompts are read", low=1.0, high=100.0
     )
-    idle_unload_minutes: int = _option(
+    idle_unload_minutes: int = option(
         0,
         "put models aside that nobody asks for so long; 0 never: whoever needs their memory gets it anyway",
         low=0,
         high=10_000,
     )
-    speculation: str = _option(
+    speculation: str = option(
         "auto",
         "guess tokens from the text so far where that is quicker; the answers are the same",
         choices=("auto", "off"),
     )
-    batch_independent: bool = _option(
+    batch_independent: bool = option(
         False, "on a GPU: an answer's bits do not depend on what else runs; several times slower"
     )
 
@@ -132,16 +165,16 @@ class EngineSettings:
 class SamplingSettings:
     """How new conversations sample their answers."""
 
-    temperature: float = _option(0.7, "0 is greedy; higher is more varied", low=0.0, high=100.0)
-    top_k: int = _option(40, "keep the k most probable tokens; 0 keeps all", low=0, high=1 << 30)
-    top_p: float = _option(0.95, "keep the most probable tokens up to this sum", low=0.0, high=1.0)
-    min_p: float = _option(0.05, "drop tokens below this share of the best one", low=0.0, high=1.0)
-    repetition_penalty: float = _option(1.0, "1 is off", low=0.01, high=100.0)
-    frequency_penalty: float = _option(0.0, "0 is off", low=-100.0, high=100.0)
-    presence_penalty: float = _option(0.0, "0 is off", low=-100.0, high=100.0)
-    seed: int = _option(-1, "-1 draws a new one for each answer", low=-1, high=(1 << 63) - 1)
-    max_tokens: int = _option(0, "most tokens of an answer; 0 is the context's end", low=0, high=1 << 30)
-    system_prompt: str = _option("", "what every new conversation begins with")
+    temperature: float = option(0.7, "0 is greedy; higher is more varied", low=0.0, high=100.0)
+    top_k: int = option(40, "keep the k most probable tokens; 0 keeps all", low=0, high=1 << 30)
+    top_p: float = option(0.95, "keep the most probable tokens up to this sum", low=0.0, high=1.0)
+    min_p: float = option(0.05, "drop tokens below this share of the best one", low=0.0, high=1.0)
+    repetition_penalty: float = option(1.0, "1 is off", low=0.01, high=100.0)
+    frequency_penalty: float = option(0.0, "0 is off", low=-100.0, high=100.0)
+    presence_penalty: float = option(0.0, "0 is off", low=-100.0, high=100.0)
+    seed: int = option(-1, "-1 draws a new one for each answer", low=-1, high=(1 << 63) - 1)
+    max_tokens: int = option(0, "most tokens of an answer; 0 is the context's end", low=0, high=1 << 30)
+    system_prompt: str = option("", "what every new conversation begins with")
     chosen: frozenset[str] = field(default=frozenset(), compare=False)
     """Which of these the person has set: no model's recommendation takes their place."""
 
@@ -168,13 +201,13 @@ class SamplingSettings:
 class ModelSettings:
     """Which models are found and which one opens."""
 
-    folders: tuple[str, ...] = _option((), "more folders with .gguf files")
-    leave_out: tuple[str, ...] = _option(
+    folders: tuple[str, ...] = option((), "more folders with .gguf files")
+    leave_out: tuple[str, ...] = option(
         (),
         "programs whose model files are not listed",
         choices=("hugging-face", "lm-studio", "ollama", "llama.cpp", "jan", "gpt4all"),
     )
-    default: str = _option("builtin", "model of a new tab: builtin, a path, or a file's name")
+    default: str = option("builtin", "model of a new tab: builtin, a path, or a file's name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +215,7 @@ class Settings:
     """All settings. `keys` maps an action's name to its keys, e.g. `new_tab = "ctrl+t"`."""
 
     general: GeneralSettings = field(default_factory=GeneralSettings)
+    terminal: TerminalSettings = field(default_factory=TerminalSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     models: ModelSettings = field(default_factory=ModelSettings)
@@ -190,14 +224,6 @@ class Settings:
 
 class SettingsError(Exception):
     """The settings cannot be saved; names the file and the reason."""
-
-
-def parse_size(text: str) -> int:
-    """Return the bytes of a size such as "2 GiB" or "512MB"; `ValueError` when it is none."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    if match is None or match[2].lower() not in _SIZE_UNITS:
-        raise ValueError(f'{text!r} is not a size such as "2 GiB"')
-    return int(float(match[1]) * _SIZE_UNITS[match[2].lower()])
 
 
 def load_settings(path: Path) -> tuple[Settings, list[str]]:
@@ -219,20 +245,38 @@ def load_settings(path: Path) -> tuple[Settings, list[str]]:
     return _read_sections(data, path, warnings), warnings
 
 
-def save_setting(path: Path, section: str, key: str, value: Any) -> None:
-    """Write one setting, but no key, atomically; everything else in the file stays as it is now.
+def with_value(settings: Settings, section: str, key: str, value: Any) -> Settings:
+    """Return the settings with another value; None stands for the default."""
+    if section == "keys":
+        keys = {name: text for name, text in settings.keys.items() if name != key}
+        return replace(settings, keys=MappingProxyType(keys | ({} if value is None else {key: value})))
+    before: Any = getattr(settings, section)
+    values = {key: getattr(type(before)(), key) if value is None else value}
+    if isinstance(before, SamplingSettings):
+        values["chosen"] = before.chosen - {key} if value is None else before.chosen | {key}
+    return replace(settings, **{section: replace(before, **values)})
 
-    A new file says in comments what else can be set. Raises `SettingsError` when the file is not valid
-    TOML or cannot be written.
+
+def save_setting(path: Path, section: str, key: str, value: Any) -> None:
+    """Write one setting atomically; everything else in the file stays as it is now.
+
+    None takes the setting out: its default holds. A new file says in comments what else can be set. Raises
+    `SettingsError` when the file is not valid TOML or cannot be written.
     """
+    from app.settings.reference import commented
+    from app.settings.toml_text import TomlEditError, edit_toml
+
     try:
-        if not path.exists():
-            defaults = Settings()
-            changed: Any = replace(getattr(defaults, section), **{key: value})
-            write_atomically(path, commented(replace(defaults, **{section: changed})))
+        if path.exists():
+            text = path.read_text(encoding="utf-8")
+        elif value is None:
             return
-        text = path.read_text(encoding="utf-8")
-        if tomllib.loads(text).get(section, {}).get(key) != value:
+        else:
+            known = section != "keys"
+            text = commented(with_value(Settings(), section, key, value) if known else Settings())
+            write_atomically(path, text)
+        held = tomllib.loads(text).get(section, {})
+        if held.get(key) != (list(value) if isinstance(value, tuple) else value):
             write_atomically(path, edit_toml(text, section, key, value))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TomlEditError) as error:
         raise SettingsError(f"{path}: not saved ({error}); correct the file first") from error
@@ -247,7 +291,7 @@ def _read_sections(data: dict[str, Any], path: Path, warnings: list[str]) -> Set
         if name not in sections:
             warnings.append(_unknown(path, name, sections, "section"))
         elif not isinstance(content, dict):
-            warnings.append(f"{path}: {name} must be a section [{name}], not {_kind(content)}; ignored")
+            warnings.append(f"{path}: {name} must be a section [{name}], not {kind_of(content)}; ignored")
         elif name == "keys":
             values[name] = _read_keys(content, path, warnings)
         else:
@@ -265,7 +309,7 @@ def _read_section(name: str, content: dict[str, Any], path: Path, warnings: list
             continue
         fallback = getattr(default, key)
         try:
-            values[key] = _checked(value, fallback, options[key].metadata)
+            values[key] = checked(value, fallback, options[key].metadata)
         except ValueError as error:
             shown = _shown(fallback)
             warnings.append(f"{path}: {name}.{key} must be {error}; the default {shown} is used")
@@ -281,45 +325,16 @@ def _read_keys(content: dict[str, Any], path: Path, warnings: list[str]) -> Mapp
             keys[action] = value
         else:
             warnings.append(
-                f'{path}: keys.{action} must be keys in quotes such as "ctrl+t", not {_kind(value)}; ignored'
+                f'{path}: keys.{action} must be keys in quotes such as "ctrl+t", not '
+                f"{kind_of(value)}; ignored"
             )
     return MappingProxyType(keys)
-
-
-def _checked(value: Any, default: Any, limits: Mapping[str, Any]) -> Any:
-    """Return the value in the default's type; `ValueError` completes the words "must be"."""
-    if isinstance(default, tuple):
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise ValueError(f'a list of strings such as ["/a", "/b"], not {_kind(value)}')
-        for item in value:
-            if "choices" in limits and item not in limits["choices"]:
-                raise ValueError(f"some of {', '.join(limits['choices'])}, not {item!r}")
-        return tuple(value)
-    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if type(value) is not type(default):
-        raise ValueError(f"{_kind(default)}, not {_kind(value)}")
-    if "choices" in limits and value not in limits["choices"]:
-        raise ValueError(f"one of {', '.join(limits['choices'])}, not {value!r}")
-    if "low" in limits and not limits["low"] <= value <= limits["high"]:
-        raise ValueError(f"between {limits['low']} and {limits['high']}, not {value}")
-    if limits.get("size") and value != "auto":
-        try:
-            parse_size(value)
-        except ValueError as error:
-            raise ValueError(f'auto or a size such as "2 GiB", not {value!r}') from error
-    return value
 
 
 def _unknown(path: Path, name: str, known: Any, what: str, section: str = "") -> str:
     near = get_close_matches(name, list(known), n=1, cutoff=0.5)
     hint = f"; did you mean {section}{near[0]}?" if near else ""
     return f"{path}: unknown {what} {section}{name}{hint}"
-
-
-def _kind(value: Any) -> str:
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text in quotes"}
-    return names.get(type(value), "a list" if isinstance(value, list) else f"a {type(value).__name__}")
 
 
 def _shown(value: Any) -> str:

@@ -1,9 +1,9 @@
 """Colour themes as data files: those of the package and those in the person's own folder.
 
-A theme file is TOML: `name`, `description`, `dark`, a table `colors` with the roles in `COLOR_ROLES`
-(each "#rrggbb"), a table `variables` that may replace any of `VARIABLE_DEFAULTS`, the chats' colours or
-Textual's own variables, and `code.style`, the name of a pygments style. A broken file becomes a warning
-and is skipped.
+A theme file is TOML: `name`, `description`, `dark`, `ansi`, a table `colors` with the roles in
+`COLOR_ROLES` (each "#rrggbb", or where `ansi` is true one of `ANSI_COLORS`), a table `variables` that may
+replace any of `VARIABLE_DEFAULTS`, the chats' colours or Textual's own variables, and `code.style`, the
+name of a pygments style. A broken file becomes a warning and is skipped.
 """
 
 import re
@@ -42,7 +42,12 @@ VARIABLE_DEFAULTS: Mapping[str, str] = {
     "sparkline": "success",
 }
 """The app's own theme variables and the colour role each has unless a theme says otherwise."""
-_TABLES = ("name", "description", "dark", "colors", "variables", "code")
+_ANSI_NAMES = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+ANSI_COLORS = frozenset(
+    {"ansi_default"} | {f"ansi_{light}{name}" for name in _ANSI_NAMES for light in ("", "bright_")}
+)
+"""The terminal's own colours, for themes of these alone."""
+_TABLES = ("name", "description", "dark", "ansi", "colors", "variables", "code")
 _HEX = re.compile(r"#[0-9a-fA-F]{6}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _VARIABLE_VALUE = re.compile(r"[A-Za-z0-9#%_., ()$-]+")
@@ -54,11 +59,12 @@ class ThemeFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ThemeFile:
-    """One theme as its file says it; colours are "#rrggbb"."""
+    """One theme as its file says it; colours are "#rrggbb", those of an `ansi` theme names."""
 
     name: str
     description: str
     dark: bool
+    ansi: bool
     colors: Mapping[str, str]
     variables: Mapping[str, str]
     code_style: str
@@ -108,12 +114,14 @@ def parse_theme(text: str, source: str) -> ThemeFile:
     name = _typed(data, "name", str, source)
     if not _NAME.fullmatch(name):
         raise ThemeFileError(f"{source}: name must be small letters, digits and -, not {name!r}")
+    ansi = _typed(data, "ansi", bool, source, default=False)
     return ThemeFile(
         name=name,
         description=_typed(data, "description", str, source, default=""),
         dark=_typed(data, "dark", bool, source, default=True),
-        colors=_colors(_typed(data, "colors", dict, source), source),
-        variables=_variables(_typed(data, "variables", dict, source, default={}), source),
+        ansi=ansi,
+        colors=_colors(_typed(data, "colors", dict, source), source, ansi=ansi),
+        variables=_variables(_typed(data, "variables", dict, source, default={}), source, ansi=ansi),
         code_style=_code_style(_typed(data, "code", dict, source, default={}), source),
         source=source,
     )
@@ -135,27 +143,38 @@ def _theme_texts(user_folder: Path | None, warnings: list[str]) -> list[tuple[st
     return texts
 
 
-def _colors(table: dict[str, Any], source: str) -> dict[str, str]:
+def _example(*, ansi: bool) -> str:
+    return '"ansi_blue"' if ansi else '"#4a90d9"'
+
+
+def _is_color(value: Any, *, ansi: bool) -> bool:
+    return isinstance(value, str) and (value in ANSI_COLORS if ansi else bool(_HEX.fullmatch(value)))
+
+
+def _colors(table: dict[str, Any], source: str, *, ansi: bool) -> dict[str, str]:
     _reject_unknown(table, COLOR_ROLES, source, "colors.")
     for role in COLOR_ROLES:
         value = table.get(role)
         if value is None:
-            raise ThemeFileError(f'{source}: colors.{role} is missing; give a colour such as "#4a90d9"')
-        if not isinstance(value, str) or not _HEX.fullmatch(value):
-            raise ThemeFileError(f'{source}: colors.{role} must be a colour such as "#4a90d9", not {value!r}')
+            example = _example(ansi=ansi)
+            raise ThemeFileError(f"{source}: colors.{role} is missing; give a colour such as {example}")
+        if not _is_color(value, ansi=ansi):
+            raise ThemeFileError(
+                f"{source}: colors.{role} must be a colour such as {_example(ansi=ansi)}, not {value!r}"
+            )
     return {role: table[role] for role in COLOR_ROLES}
 
 
-def _variables(table: dict[str, Any], source: str) -> dict[str, str]:
+def _variables(table: dict[str, Any], source: str, *, ansi: bool) -> dict[str, str]:
     for key, value in table.items():
         own = key in VARIABLE_DEFAULTS or key in NAMES
         if not _NAME.fullmatch(key):
             raise ThemeFileError(f"{source}: variables.{key} is not a variable's name")
         if not isinstance(value, str) or not _VARIABLE_VALUE.fullmatch(value):
             raise ThemeFileError(f"{source}: variables.{key} must be text in quotes, not {value!r}")
-        if own and not _HEX.fullmatch(value):
+        if own and not _is_color(value, ansi=ansi):
             raise ThemeFileError(
-                f'{source}: variables.{key} must be a colour such as "#4a90d9", not {value!r}'
+                f"{source}: variables.{key} must be a colour such as {_example(ansi=ansi)}, not {value!r}"
             )
     return dict(table)
 

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from app.terminal.osc import through_tmux
+
 _LARGEST_OSC52 = 100_000
 _SECONDS = 3.0
 
@@ -42,10 +44,7 @@ def native_commands(environ: Mapping[str, str], platform: str) -> list[list[str]
 
 def osc52(text: str, in_tmux: bool) -> str:
     """Return the escape sequence that asks the terminal to take the text, through tmux if needed."""
-    sequence = f"\x1b]52;c;{base64.b64encode(text.encode()).decode()}\x07"
-    if not in_tmux:
-        return sequence
-    return "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\"
+    return through_tmux(f"\x1b]52;c;{base64.b64encode(text.encode()).decode()}\x07", in_tmux)
 
 
 def copy_text(

@@ -10,3 +10,11 @@ def write_terminal(app: App[Any], sequence: str) -> None:
     driver = app._driver
     if driver is not None:
         app.call_from_thread(driver.write, sequence)
+
+
+def write_from_app(app: App[Any], sequence: str) -> None:
+    """Send an escape sequence from the app's own thread."""
+    driver = app._driver
+    if driver is not None:
+        driver.write(sequence)
+        driver.flush()

@@ -2,44 +2,41 @@
 
 import asyncio
 import contextlib
-import contextvars
 import gc
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import SystemCommand
+from textual.events import DescendantFocus
+from textual.filter import LineFilter
 from textual.screen import Screen
-from textual.theme import Theme, ThemeProvider
+from textual.widgets import Input, TextArea
 
-from app.chat.measured import Measured
-from app.chat.pump import Pump
-from app.chat.shared import Services
 from app.history.store import HistoryStore
-from app.models.loader import EngineService
 from app.models.make import make_engine, switch_often
 from app.models.port import EngineFactory, EnginePort
 from app.models.torch_start import map_torch_libraries, wait_for_libraries
 from app.screens.chat.screen import ChatScreen
 from app.screens.context import AppContext, Copy, Finder
-from app.screens.fetching import Fetching
+from app.screens.wiring import Asked, Ears, end_services, wire
 from app.settings import actions
 from app.settings.file import DEFAULT_THEME, EngineSettings, Settings
 from app.settings.paths import Locations, locations
 from app.settings.themes import variable_defaults
-from app.settings.writer import SettingsWriter
 from app.terminal.alt_keys import read_alt_keys
 from app.terminal.controls import clean, clean_lines, for_stream
+from app.terminal.driver import write_from_app
 from app.terminal.log_file import logging_to
 from app.widgets.pick_list import Palette
 from app.window.leaving import LeavingApp
-from app.window.themes import textual_themes
+from app.window.live_settings import LiveSettings
+from app.window.themes import Themes
 from engine import Priority
 
 if TYPE_CHECKING:
@@ -58,7 +55,6 @@ _STYLES = (
 )
 _WARM_UP = 8.0
 _FIRST_KEY_SECONDS = 0.12
-_EXIT_SECONDS = 5.0
 
 
 class ChatApp(LeavingApp):
@@ -97,9 +93,18 @@ class ChatApp(LeavingApp):
         self._copy, self._find_models = copy, find_models
         self._meanwhile = meanwhile
         self.context: AppContext | None = None
-        self._settings_writer: SettingsWriter | None = None
+        self._themes = Themes(self, self.places.themes, self._warn)
         self._apply_themes()
-        self._apply_keys()
+        self.live = LiveSettings(self, self.warnings)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Let lines pass through what the settings ask for, too."""
+        return [*super().get_line_filters(), *self.live.filters]
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """Still the cursor of what is written in, where nothing is to move."""
+        if self.live.still and isinstance(event.widget, Input | TextArea):
+            event.widget.cursor_blink = False
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Give the app's own colour variables to themes that do not know them."""
@@ -107,13 +112,10 @@ class ChatApp(LeavingApp):
         return variable_defaults(theme.to_color_system().generate() if theme is not None else {})
 
     def _apply_themes(self) -> None:
-        themes, warnings = textual_themes(self.places.themes)
-        self.warnings += warnings
-        for theme in themes:
-            self.register_theme(theme)
+        self.warnings += self._themes.load()
         wanted = self.settings.general.theme
         if wanted not in self.available_themes:
-            names = ", ".join(sorted(theme.name for theme in themes))
+            names = ", ".join(theme.name for theme in self._themes.choices())
             self.warnings.append(
                 f"general.theme: there is no theme {wanted!r} among {names}; {DEFAULT_THEME} is used"
             )
@@ -121,58 +123,31 @@ class ChatApp(LeavingApp):
         if wanted in self.available_themes:
             self.theme = wanted
 
-    def _apply_keys(self) -> None:
-        known = {action.id for action in actions.ACTIONS}
-        help_key = actions.label_of("help", self.settings.keys)
-        for name in self.settings.keys:
-            if name not in known:
-                self.warnings.append(f"keys.{name}: there is no such action; {help_key} lists them")
-        self.set_keymap({name: keys for name, keys in self.settings.keys.items() if name in known})
-
     def on_mount(self) -> None:
         """Wire the services and show the chat screen."""
         loop = asyncio.get_running_loop()
         self.context = self._make_context(loop)
         screen = ChatScreen(self.context)
         self.push_screen(screen)
-        self.theme_changed_signal.subscribe(self, self._on_theme_changed)
+        self._themes.watch()
         self._watch_signals(loop)
         if self._meanwhile is not None:
             self._meanwhile()
         self.call_after_refresh(self._after_first_frame)
 
     def _make_context(self, loop: asyncio.AbstractEventLoop) -> AppContext:
-        # What is delivered from the loader's thread must find the app in its context variables.
-        variables = contextvars.copy_context()
-
-        def deliver(work: Callable[[], None]) -> None:
-            # The loop may be closed while a load still reports progress.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(work, context=variables)
-
-        def warn(message: str) -> None:
-            deliver(partial(self._on_history_warning, message))
-
-        def warn_of_settings(message: str) -> None:
-            deliver(partial(self.notify, message, severity="warning"))
-
-        self._settings_writer = SettingsWriter(self.places.settings_file, warn_of_settings)
-        history = self._history or HistoryStore(self.places.history_file, on_warning=warn)
-        idle_seconds = 60.0 * self.settings.engine.idle_unload_minutes
-        engine = EngineService(self._factory, deliver, idle_seconds=idle_seconds)
-        pump = Pump(loop, self._after_flush)
         model, folders, chat = self._choice
-        services = Services(
-            engine, pump, history, self.settings.keys, measured=Measured(self.places, engine.stats)
+        ears = Ears(
+            history_warning=self._on_history_warning,
+            settings_warning=partial(self.notify, severity="warning"),
+            flushed=self._after_flush,
+            fetched=self._on_fetch,
+            changed=self.live.apply,
         )
-        fetching = Fetching(self.places, deliver, self._on_fetch)
-        context = AppContext(
-            *(self.settings, self.places, history, engine, services, fetching),
-            folders=folders,
-            chosen=model,
-            named_chat=chat,
-            warnings=self.warnings,
-        )
+        asked = Asked(model, folders, chat, self.warnings)
+        context = wire(loop, self.settings, self.places, self._factory, ears, asked, self._history)
+        context.looks = self._themes
+        context.tell = partial(write_from_app, self)
         if self._copy is not None:
             context.copy = self._copy
         if self._find_models is not None:
@@ -188,7 +163,7 @@ class ChatApp(LeavingApp):
         self.set_timer(_WARM_UP, _freeze_garbage)
 
     def _on_history_warning(self, message: str) -> None:
-        self.notify(message, severity="warning", timeout=10)
+        self._warn(message)
         if (screen := self.chat_screen) is not None:
             screen.beat.draw()
 
@@ -230,19 +205,13 @@ class ChatApp(LeavingApp):
             help = f"This chat's share while others work too: {priority}{mark}"
             yield SystemCommand(f"Priority {priority}", help, partial(chat.set_priority, priority))
 
-    def _on_theme_changed(self, theme: Theme) -> None:
-        if theme.name == self.settings.general.theme:
-            return
-        self.settings = replace(self.settings, general=replace(self.settings.general, theme=theme.name))
-        if self.context is not None:
-            self.context.settings = self.settings
-        if self._settings_writer is not None:
-            self._settings_writer.save("general", "theme", theme.name)
+    def _warn(self, message: str) -> None:
+        self.notify(message, severity="warning", timeout=10)
 
     def _watch_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         if self.is_headless or threading.current_thread() is not threading.main_thread():
             return
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             with contextlib.suppress(NotImplementedError, ValueError):
                 loop.add_signal_handler(number, self._on_signal, number)
 
@@ -253,10 +222,6 @@ class ChatApp(LeavingApp):
         """Search every command; over a dialog there is none."""
         if self.screen is self.chat_screen:
             self.push_screen(Palette())
-
-    def search_themes(self) -> None:
-        """Search every theme."""
-        self.push_screen(Palette(providers=[ThemeProvider], placeholder="Search for themes…"))
 
     def notify(self, message: str, *, title: str = "", **more: Any) -> None:
         """Show a toast; no text of it is markup or steers a terminal."""
@@ -284,20 +249,11 @@ class ChatApp(LeavingApp):
         self.context.services.encoders.shutdown(wait=False, cancel_futures=True)
 
     def end_services(self) -> bool:
-        """End fetches, engine, settings and history, each within a few seconds; the terminal is already
-        restored.
+        """End everything behind the screens; the terminal is already restored.
 
         Tells whether everything that was written is saved.
         """
-        if self.context is None:
-            return True
-        self.context.fetching.close(_EXIT_SECONDS)
-        self.context.engine.close(_EXIT_SECONDS)
-        if (measured := self.context.services.measured) is not None:
-            measured.close()
-        if self._settings_writer is not None:
-            self._settings_writer.close(_EXIT_SECONDS)
-        return self.context.history.close(_EXIT_SECONDS)
+        return self.context is None or end_services(self.context)
 
 
 def _freeze_garbage() -> None:

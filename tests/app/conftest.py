@@ -22,6 +22,7 @@ from tests.support.fakes import FakeEngine
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
     return tmp_path
 
 

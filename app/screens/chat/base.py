@@ -36,13 +36,19 @@ class ChatBase(Screen[None]):
         self.context = context
         self.tabs = Tabs(context, report)
         self.beat = Beat(self, context, self.tabs)
-        self.composer = Composer(enter_sends=context.settings.general.enter_sends, id="composer")
+        self.composer = Composer(id="composer")
         """Where the reader writes; held here, so that its text can be saved when the widget has failed."""
+        self.set_enter()
         self.offered: Sequence[Fetchable] = ()
         """Models that an empty chat offers to fetch."""
         self.over: Watching | None = None
         """The screen over this one that is told, too, what happens in chats."""
         paint_dirty_rows_only(self)
+
+    def set_enter(self) -> None:
+        """Have Enter send, or begin a line, as the settings have it."""
+        general = self.context.settings.general
+        self.composer.set_enter(sends=general.enter_sends, others=general.other_enter_keys)
 
     @property
     def active(self) -> ChatSession:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from textual.screen import Screen
@@ -41,15 +42,17 @@ class Beat:
         self._beats = self._linger = 0
         self._last_beat = 0.0
         self._timer: Timer | None = None
-        self._panel_choice: bool | None = {"on": True, "off": False}.get(context.settings.general.panel)
+        self._tell: Callable[[Sequence[ChatSession], ChatSession], None] | None = None
+        self._panel_choice = _panel_choice(context)
         self.covered = False
         """Whether another screen hides everything. What is drawn behind one makes Textual paint that anew."""
         self._warned = False
         """Whether the reader has seen what was wrong at the start."""
         self._speeds: defaultdict[str, SpeedHistory] = defaultdict(SpeedHistory)
 
-    def start(self) -> None:
-        """Make the timer; it runs once something works."""
+    def start(self, tell: Callable[[Sequence[ChatSession], ChatSession], None]) -> None:
+        """Make the timer; it runs once something works. `tell` hears of every drawing, and of which chats."""
+        self._tell = tell
         self._timer = self._screen.set_interval(_BEAT / 2, self._on_beat_due, pause=True)
 
     def stop(self) -> None:
@@ -73,15 +76,19 @@ class Beat:
         settings, session = self._context.settings, self._tabs.active
         stats = self._context.engine.stats()
         contents.assign_stats(self._tabs.sessions, stats)
+        if self._tell is not None:
+            self._tell(self._tabs.sessions, session)
         items = [contents.tab_item(session) for session in self._tabs.sessions]
         find = self._screen.query_one
         find("#tabs", TabBar).show(items, session.conversation.id, self._frame)
         hints = actions.hints(settings.keys, busy=session.busy, paused=session.paused)
+        if not session.busy:
+            hints.insert(0, (settings.general.writing_keys[1], "New line"))
         history = self._context.history
         fetching = self._context.fetching.words
         status = replace(contents.status_item(session, stats), unsaved=history.unsaved, fetching=fetching)
         find("#status", StatusLine).show(status, hints)
-        send, _ = actions.writing_keys(enter_sends=settings.general.enter_sends)
+        send, _ = settings.general.writing_keys
         width = self._screen.size.width - 2
         rows = contents.standing_rows(history.standing, history.notices, width, session.key("stop"))
         rows += contents.notice_rows(session, width, send)
@@ -111,6 +118,11 @@ class Beat:
         panel.set_class(not wide, "-over")
         panel.set_class(wide and columns < _WIDE_PANEL_FROM, "-narrow")
         self._screen.call_after_refresh(self._draw_all)
+
+    def settings_changed(self) -> None:
+        """Show the panel as the settings have it now, and every key by its new name."""
+        self._panel_choice = _panel_choice(self._context)
+        self.fit_panel()
 
     def toggle_panel(self) -> None:
         """Show or hide the live panel."""
@@ -147,7 +159,7 @@ class Beat:
         self._last_beat = asyncio.get_running_loop().time()
         self._beats += 1
         if self._screen.app.animation_level != "none":
-            self._frame += 1
+            self._frame += 0 if self._context.settings.terminal.motion == "reduced" else 1
         self.draw()
         if not self._linger:
             self._beats = 0
@@ -158,3 +170,8 @@ class Beat:
         if self._drawable:
             self.draw()
             self._draw_panel(self._context.engine.stats())
+
+
+def _panel_choice(context: AppContext) -> bool | None:
+    """Whether the settings show the panel; None where that goes by the width."""
+    return {"on": True, "off": False}.get(context.settings.general.panel)

@@ -13,7 +13,6 @@ from app.history.store import UNDO_SECONDS
 from app.models.builtin import model_title
 from app.screens.chat.two_windows import TwoWindows
 from app.settings import actions
-from app.settings.paths import private_directory, write_atomically
 from app.settings.words import size_text
 
 _UNDO_SHOWN_SECONDS = 10
@@ -219,13 +218,10 @@ class KeptChats(TwoWindows):
     def _write_export(
         self, chat: ConversationSummary, opened: Conversation | None, form: "Format"
     ) -> Path | None:
-        from app.exchange.formats import file_stem, free_path, text_of
+        from app.exchange.formats import write_export
         from app.exchange.kept import KeptChat
 
         conversation = opened or self.context.history.load(chat.id)
         if conversation is None:
             return None
-        kept = KeptChat(conversation, chat.marks)
-        path = free_path(private_directory(self.context.locations.exports), file_stem(kept), form)
-        write_atomically(path, text_of(kept, form))
-        return path
+        return write_export(self.context.locations.exports, KeptChat(conversation, chat.marks), form)

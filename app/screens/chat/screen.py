@@ -27,6 +27,8 @@ from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.kept_chats import KeptChats
 from app.screens.chat.model_actions import ModelActions
 from app.screens.chat.steer_actions import SteerActions
+from app.screens.chat.terminal.app_actions import AppActions
+from app.screens.chat.terminal.telling import Telling
 from app.screens.chat.writing.cost_hint import CostHint
 from app.screens.chat.writing.writing_actions import WritingActions
 from app.screens.context import AppContext
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 _DRAFT_SECONDS = 0.8
 
 
-class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, ModelActions):
+class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, ModelActions, AppActions):
     """Owns the tabs. Sessions report here; nobody else touches the widgets."""
 
     BINDINGS: ClassVar = [*bindings()]
@@ -51,6 +53,7 @@ class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, ModelAc
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context, self._on_session)
+        self._telling = Telling(self.app, context, context.tell)
         self._cost = CostHint(self.composer, context, self.tabs)
         self._draft_timer: Timer | None = None
         self._sent_early: list[str] = []
@@ -70,7 +73,8 @@ class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, ModelAc
 
     def on_mount(self) -> None:
         """Lay the empty screen out; the chats come with `restore`."""
-        self.beat.start()
+        self.beat.start(self._telling.show)
+        self._telling.start(self)
         self.beat.fit_panel()
 
     async def restore(self) -> None:
@@ -103,7 +107,10 @@ class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, ModelAc
 
     def check_action(self, action: str, *_: object) -> bool | None:
         """Before the chats are there only what needs none can be done."""
-        needs_none = ("quit_app", "help", "toggle_panel", "choose_theme", "palette")
+        if action == actions.LEADER and self.composer.has_focus and self.composer.selected_text:
+            # The same key cuts what is selected.
+            return False
+        needs_none = ("quit_app", "help", "toggle_panel", "choose_theme", "palette", "settings", "suspend")
         return bool(self.tabs.sessions) or action in needs_none
 
     def on_key(self, event: events.Key) -> None:
@@ -139,6 +146,8 @@ class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, ModelAc
                 self.call_later(self._show_transcript)
         elif isinstance(event, TextStreamed | AnswerFinished) and not visible:
             session.unread = True
+        if isinstance(event, AnswerFinished):
+            self._telling.finished(session, event.node_id)
         if not isinstance(event, TextStreamed):
             self.tabs.refocus()
             self.beat.draw()
@@ -237,22 +246,6 @@ class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, ModelAc
         """Show or hide the live panel."""
         self.beat.toggle_panel()
 
-    def action_choose_theme(self) -> None:
-        """Search the themes."""
-        self.app.search_themes()
-
-    def action_palette(self) -> None:
-        """Search every command."""
-        self.app.action_command_palette()
-
-    def action_help(self) -> None:
-        """Show all keys."""
-        from app.screens.dialogs.help import HelpScreen
-
-        general, keys = self.context.settings.general, self.context.settings.keys
-        warnings = self.context.warnings
-        self.app.push_screen(HelpScreen(keys, enter_sends=general.enter_sends, warnings=warnings))
-
     def action_quit_app(self) -> None:
         """Leave; everything is saved on the way out, and what cannot be is asked about."""
         self.leave()
@@ -267,6 +260,7 @@ class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, ModelAc
 
     def shut_down(self) -> None:
         """Save everything: the draft, the tabs and the text of answers that are still being written."""
+        self._telling.end()
         self.beat.stop()
         self._cost.close()
         if not self.tabs.sessions:

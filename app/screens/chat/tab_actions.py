@@ -33,9 +33,8 @@ class TabActions(ChatBase):
         """Have the empty chat say what fits the tab in front."""
         context, settings = self.context, self.context.settings
         model = context.model_path(self.active.conversation)
-        sends = settings.general.enter_sends
-        folder = context.locations.models
-        self.deck.greet(welcome_text(folder, model, settings.keys, self.offered, enter_sends=sends))
+        folder, writing = context.locations.models, settings.general.writing_keys
+        self.deck.greet(welcome_text(folder, model, settings.keys, self.offered, writing=writing))
 
     def refresh_past(self) -> None:
         """Let the composer recall what this chat has asked."""

@@ -7,7 +7,7 @@ from textual.content import Content
 
 from app.models.builtin import is_builtin
 from app.screens.fetching import Fetchable
-from app.settings.actions import label_of, writing_keys
+from app.settings.actions import label_of
 from app.terminal.controls import clean
 
 _ACTIONS = (
@@ -24,13 +24,14 @@ def welcome_text(
     overrides: Mapping[str, str],
     offered: Sequence[Fetchable] = (),
     *,
-    enter_sends: bool = True,
+    writing: tuple[str, str] = ("Enter", "Ctrl+J"),
 ) -> Content:
     """Return a few plain lines; with the built-in model they say that it is only a demo.
 
-    overrides: the reader's own keys; offered: models that fit this computer; enter_sends: as in the settings.
+    overrides: the reader's own keys; offered: models that fit this computer; writing: what
+    sends a message and what begins a line in it.
     """
-    send, newline = writing_keys(enter_sends=enter_sends)
+    send, newline = writing
     keys = [(send, "sends the message"), (newline, "begins a new line in it")]
     keys += [(label_of(name, overrides), what) for name, what in _ACTIONS]
     indent = 2 + max(len(key) for key, _ in keys)

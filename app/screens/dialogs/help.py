@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from app.settings.actions import in_groups, writing_keys
+from app.settings.actions import ACTIONS, GROUPS, key_label, keys_of, label_of, ways
 from app.terminal.controls import clean
 
 _WRITING = (
@@ -22,7 +22,7 @@ _WRITING = (
         "Alt+Backspace, Alt+D: words; Ctrl+U, Ctrl+K: to an end",
     ),
     ("Ctrl+Y", "Put back", "What these keys deleted last"),
-    ("Ctrl+Z", "Undo", "Also Ctrl+_; Alt+Z does it again"),
+    ("Ctrl+_", "Undo", "Alt+Z does it again"),
     ("↑  ↓", "Earlier messages", "In the first and last line of the composer"),
     ("Alt+1 … 9", "Go to chat", "Or click its tab; the wheel over the tabs moves along"),
 )
@@ -40,18 +40,25 @@ _Rows = Iterable[tuple[str, str, str]]
 class HelpScreen(ModalScreen[None]):
     """Lists the keys, and before them what was wrong at the start.
 
-    `overrides` and `enter_sends` are those of the settings.
+    `overrides` are the settings' keys, `writing` what sends and what begins a line, `others` those that do
+    what the one of them does that is not Enter.
     """
 
     CSS_PATH: ClassVar = ["dialog.tcss", "help.tcss"]
     BINDINGS: ClassVar = [("escape,f1,q,enter", "dismiss", "Close")]
 
     def __init__(
-        self, overrides: Mapping[str, str], *, enter_sends: bool = True, warnings: Sequence[str] = ()
+        self,
+        overrides: Mapping[str, str],
+        *,
+        writing: tuple[str, str] = ("Enter", "Ctrl+J"),
+        others: Sequence[str] = (),
+        warnings: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self._warnings = warnings
-        self._enter_sends = enter_sends
+        self._sending, self._newline = writing
+        self._others = [key_label(key) for key in others]
         self._overrides = overrides
 
     def compose(self) -> ComposeResult:
@@ -64,7 +71,7 @@ class HelpScreen(ModalScreen[None]):
                 for _ in self._groups():
                     yield Static()
             yield Static(
-                "Keys can be changed in the settings file, section [keys] · Esc closes",
+                f"{label_of('settings', self._overrides)} changes keys and settings · Esc closes",
                 classes="foot",
                 markup=False,
             )
@@ -84,17 +91,38 @@ class HelpScreen(ModalScreen[None]):
         lines = "".join(f"  {clean(warning)}\n" for warning in self._warnings)
         return Content.assemble(("What was wrong at the start\n", "bold $warning"), lines)
 
+    def _rows(self, group: str) -> list[tuple[str, str, str]]:
+        """The actions of a group, and how each is reached besides: without a function key, too."""
+        return [
+            (
+                key_label(keys_of(action, self._overrides)),
+                action.title,
+                _sentence(action.help, ways(action, self._overrides)),
+            )
+            for action in ACTIONS
+            if action.group == group
+        ]
+
     def _groups(self) -> list[tuple[str, _Rows]]:
-        send, newline = writing_keys(enter_sends=self._enter_sends)
-        also = f"Also Shift+Enter, Alt+Enter, or \\ before {send}"
+        also = f"Also {', '.join(self._others)}" if self._others else ""
+        to_send, to_go_on = (also, "") if self._newline == "Enter" else ("", also)
+        slash = f"or \\ before {self._sending}"
         writing = [
-            (send, "Send", "While the chat is answering the message waits its turn"),
-            (newline, "New line", also),
+            (
+                self._sending,
+                "Send",
+                _sentence("While the chat is answering the message waits its turn", to_send),
+            ),
+            (self._newline, "New line", f"{to_go_on}, {slash}" if to_go_on else slash.capitalize()),
             *_WRITING,
         ]
-        groups = dict(in_groups(self._overrides))
+        groups = {group: self._rows(group) for group in GROUPS}
         groups["Writing"] = writing + groups["Writing"]
         return [*groups.items(), ("Status line", _NUMBERS)]
+
+
+def _sentence(*parts: str) -> str:
+    return ". ".join(part for part in parts if part)
 
 
 def _table(group: str, rows: _Rows, width: int) -> Content:

@@ -19,8 +19,8 @@ from app.writing.commands import as_written, called
 from app.writing.mentions import mention_before
 from app.writing.prompts import PLACEHOLDER
 
-_NEWLINE_KEYS = frozenset({"shift+enter", "ctrl+j", "alt+enter", "ctrl+enter"})
-_XTERM_NEWLINE_KEYS = frozenset({"shift+\r", "\r", "ctrl+\r"})
+_ENTER_KEYS = frozenset({"enter", "ctrl+j", "shift+enter", "alt+enter", "ctrl+enter"})
+_XTERM_KEYS = {"shift+\r": "shift+enter", "\r": "alt+enter", "ctrl+\r": "ctrl+enter"}
 """What Textual makes of `CSI 27;2;13~`, `27;3;13~` and `27;5;13~`, xterm's Enter with another key held."""
 _MOST_LINES = 10
 _SETTLE_SECONDS = 1.0
@@ -52,7 +52,7 @@ class Composer(ShellArea):
             super().__init__()
             self.goes_on = goes_on
 
-    def __init__(self, *, enter_sends: bool = True, id: str | None = None) -> None:
+    def __init__(self, *, id: str | None = None) -> None:
         super().__init__(
             id=id,
             soft_wrap=True,
@@ -63,7 +63,8 @@ class Composer(ShellArea):
         )
         self.chat = ""
         """Id of the chat that is written in: when a message arrives another one may be in front."""
-        self._enter_sends = enter_sends
+        self._sending = frozenset({"enter"})
+        """The keys that send; the others of `_ENTER_KEYS` begin a line."""
         self.completions = Completions(id="completions")
         """The list over this widget; the screen shows it."""
         self.complete: Callable[[], None] = lambda: None
@@ -96,6 +97,10 @@ class Composer(ShellArea):
             return self.draft
         unchanged = self.draft.message == self._past[self._recalled]
         return self._unsent if unchanged else self.draft.after(self._unsent.expanded)
+
+    def set_enter(self, *, sends: bool, others: Sequence[str]) -> None:
+        """Say whether Enter sends; the other keys do what it does not."""
+        self._sending = frozenset({"enter"} if sends else others)
 
     async def settle(self) -> None:
         """Wait until every key pressed before now has done its work."""
@@ -151,14 +156,14 @@ class Composer(ShellArea):
             event.prevent_default()
             return
         handled = True
-        sends = event.key == ("enter" if self._enter_sends else "ctrl+j")
+        key = _XTERM_KEYS.get(event.key, event.key)
+        sends = key in self._sending
         if (sends or event.key == "tab") and (self.before_cursor[:1] == "/" or self.completions.chosen):
             # The text may have changed since the list was made.
             self.complete()
-        begins_line = event.key in _NEWLINE_KEYS | _XTERM_NEWLINE_KEYS
         if self.completions.chosen is not None and self._choose(event.key, sends=sends):
             pass
-        elif begins_line and not sends:
+        elif key in _ENTER_KEYS and not sends:
             self.insert("\n")
         elif sends:
             self._enter()

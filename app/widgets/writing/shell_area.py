@@ -23,7 +23,7 @@ class ShellArea(WritingArea):
         Binding("ctrl+u", "kill_to_start", "Delete to line start", show=False),
         Binding("ctrl+k", "kill_to_end", "Delete to line end", show=False),
         Binding("ctrl+y", "yank", "Put back", show=False),
-        Binding("ctrl+underscore,ctrl+z,super+z", "undo", "Undo", show=False),
+        Binding("ctrl+underscore,super+z", "undo", "Undo", show=False),
         Binding("alt+z,ctrl+shift+z", "redo", "Redo", show=False),
         Binding("alt+b,ctrl+left", "word_left", "Word left", show=False),
         Binding("alt+f,ctrl+right", "word_right", "Word right", show=False),

@@ -10,9 +10,10 @@ from app.settings.themes import (
     parse_theme,
     variable_defaults,
 )
-from app.window.themes import textual_themes
+from app.window.themes import textual_theme
 
 THEMES, WARNINGS = load_themes()
+HEX_THEMES = [theme for theme in THEMES if not theme.ansi]
 GOOD = (
     'name = "mine"\n[colors]\n'
     + "\n".join(f'{role} = "#123456"' for role in COLOR_ROLES)
@@ -31,15 +32,16 @@ def contrast(one, other):
     return (high + 0.05) / (low + 0.05)
 
 
-def test_package_has_at_least_four_themes_dark_and_light():
+def test_package_has_eight_themes_dark_and_light():
     assert WARNINGS == []
-    assert len(THEMES) >= 4
+    assert len(THEMES) == 8
+    assert [theme.name for theme in THEMES if theme.ansi] == ["ansi"]
     assert {theme.dark for theme in THEMES} == {True, False}
     assert len({tuple(theme.colors.values()) for theme in THEMES}) == len(THEMES)
     assert DEFAULT_THEME in {theme.name for theme in THEMES}
 
 
-@pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+@pytest.mark.parametrize("theme", HEX_THEMES, ids=lambda theme: theme.name)
 def test_text_is_readable_on_every_ground(theme):
     variables = theme.resolved_variables()
     texts = {role: theme.colors[role] for role in COLOR_ROLES[:7]}
@@ -52,7 +54,16 @@ def test_text_is_readable_on_every_ground(theme):
     assert contrast(theme.colors["foreground"], theme.colors["background"]) >= 7
 
 
-@pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+@pytest.mark.parametrize("name", ["beacon", "chalk"])
+def test_themes_of_high_contrast_have_it(name):
+    theme = next(theme for theme in THEMES if theme.name == name)
+    assert contrast(theme.colors["foreground"], theme.colors["background"]) == pytest.approx(21)
+    for role in COLOR_ROLES[:6]:
+        for ground in ("background", "surface", "panel"):
+            assert contrast(theme.colors[role], theme.colors[ground]) >= 7, (role, ground)
+
+
+@pytest.mark.parametrize("theme", HEX_THEMES, ids=lambda theme: theme.name)
 def test_chats_can_be_told_apart(theme):
     variables = theme.resolved_variables()
     colors = [variables[name] for name in NAMES]
@@ -67,12 +78,13 @@ def test_chats_have_colours_where_the_terminal_has_its_own():
     assert variable_defaults({"primary": "ansi_blue"})["chat-1"].startswith("#")
 
 
-@pytest.mark.parametrize("theme", textual_themes()[0], ids=lambda theme: theme.name)
-def test_textual_takes_every_theme(theme):
+@pytest.mark.parametrize("file", THEMES, ids=lambda theme: theme.name)
+def test_textual_takes_every_theme(file):
+    theme = textual_theme(file)
     generated = theme.to_color_system().generate()
     assert generated["background"].lower() == theme.background
-    for name in VARIABLE_DEFAULTS:
-        assert theme.variables[name].startswith("#")
+    for name in [*VARIABLE_DEFAULTS, *NAMES]:
+        assert theme.variables[name].startswith("ansi_" if file.ansi else "#")
     assert theme.variables["code-style"]
 
 
@@ -98,6 +110,7 @@ def test_own_theme_is_added_and_replaces_a_packaged_one(tmp_path):
         (GOOD.replace("vim", "vimm"), ["code.style", "'vimm'", "'vim'"]),
         (GOOD.replace('"mine"', '"My Theme"'), ["name", "My Theme"]),
         ('dark = "no"\n' + GOOD, ["dark", "true or false"]),
+        ("ansi = true\n" + GOOD, ["colors.primary", "ansi_blue", "#123456"]),
         (GOOD + '[variables]\nsparkline = "blue"\n', ["variables.sparkline", "blue"]),
         (GOOD + '[variables]\nborder = "}; * { display: none"\n', ["variables.border"]),
     ],

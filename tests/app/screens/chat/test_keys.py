@@ -87,7 +87,7 @@ async def test_page_keys_scroll_the_transcript_while_the_composer_has_the_focus(
 @pytest.mark.parametrize(
     "sequence", ["\x1b\r", "\x1b[27;2;13~", "\x1b[27;3;13~", "\x1b[27;5;13~", "\x1b[13;2u", "\x1b[13;3u"]
 )
-async def test_enter_with_another_key_begins_a_line_as_terminals_send_it(
+async def test_enter_with_another_key_does_what_enter_does_not_as_terminals_send_it(
     make_app, engine, sequence, enter_sends
 ):
     app = make_app(Settings(general=GeneralSettings(enter_sends=enter_sends)))
@@ -97,5 +97,9 @@ async def test_enter_with_another_key_begins_a_line_as_terminals_send_it(
         for event in [*parser.feed(f"a{sequence}b"), *parser.feed("")]:
             assert isinstance(event, Key)
             app.post_message(event)
-        await wait_until(pilot, lambda: screen.composer.text == "a\nb")
-        assert not engine.generations
+        if enter_sends:
+            await wait_until(pilot, lambda: screen.composer.text == "a\nb")
+            assert not engine.generations
+        else:
+            await wait_until(pilot, lambda: len(engine.generations) == 1)
+            assert screen.active.conversation.last_user().text == "a"

@@ -45,7 +45,7 @@ async def test_the_app_starts_in_a_terminal_of_one_cell(make_app, engine):
         await wait_until(pilot, lambda: plain(screen.query_one("#status")).startswith(" Pocket 44M"))
 
 
-@pytest.mark.parametrize(("key", "dialog"), [("ctrl+p", CommandPalette), ("f7", CommandPalette)])
+@pytest.mark.parametrize(("key", "dialog"), [("ctrl+p", CommandPalette)])
 async def test_page_keys_in_a_palette_without_room_do_nothing(make_app, engine, key, dialog):
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:

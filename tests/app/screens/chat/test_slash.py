@@ -124,7 +124,7 @@ async def test_what_stands_behind_a_prompts_name_fills_it(make_app, home):
         await wait_until(pilot, lambda: offered(screen)[:1] == ["/short"])
         await pilot.press("tab", *"abc", "enter")
         await wait_until(pilot, lambda: screen.composer.text == "Shorten: abc")
-        await pilot.press("ctrl+z")
+        await pilot.press("ctrl+underscore")
         await wait_until(pilot, lambda: screen.composer.text == "/short abc")
 
 

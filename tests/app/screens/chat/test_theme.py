@@ -19,7 +19,8 @@ async def test_a_chosen_theme_is_all_that_is_written(make_app, engine, before):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(before)
         expected, _ = load_settings(file)
-        app.theme = "moss"
+        app.context.preferences.change("general", "theme", "moss")
+        assert app.theme == "moss"
         await wait_until(pilot, lambda: load_settings(file)[0].general.theme == "moss")
         assert load_settings(file)[0] == replace(expected, general=replace(expected.general, theme="moss"))
         assert app.context.settings.engine.vram_limit == "12GiB"
