@@ -17,6 +17,7 @@ COMMANDS = {
     "models": "list the model files that are found",
     "architectures": "list the types of models that run, and what others lack",
     "pull": "fetch a model",
+    "serve": "answer other programs over HTTP, as OpenAI's and Anthropic's servers do",
     "export": "write chats into files",
     "import": "take chats of a file into the history",
     "tokenize": "turn text from stdin into token ids",

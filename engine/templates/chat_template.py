@@ -95,9 +95,14 @@ class ChatTemplate:
         kept: Mapping[int, KeptAnswer] = _NOTHING_KEPT,
         enable_thinking: bool | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        strict: bool = False,
     ) -> Prompt:
-        """As `encode`, for the next answer, with what whoever shows that answer must know."""
-        return self._prompt(messages, kept, _options(True, enable_thinking, tools))
+        """As `encode`, for the next answer, with what whoever shows that answer must know.
+
+        strict: TemplateError where the file's template fails, instead of another layout and a warning.
+        """
+        options = _options(True, enable_thinking, tools)
+        return self._prompt(messages, kept, options, strict=strict)
 
     def render(
         self,
@@ -113,9 +118,14 @@ class ChatTemplate:
         return rendered.shield.restore(rendered.text)
 
     def _prompt(
-        self, messages: Sequence[Message], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
+        self,
+        messages: Sequence[Message],
+        kept: Mapping[int, KeptAnswer],
+        options: dict[str, Any],
+        *,
+        strict: bool = False,
     ) -> Prompt:
-        rendered, warning = self._render_safely(messages, kept, options)
+        rendered, warning = self._render_safely(messages, kept, options, strict=strict)
         opened = self.answer_format.opened_by(rendered.text)
         return Prompt(self._with_bos(self._to_ids(rendered)), opened, warning, self.answer_format)
 
@@ -132,9 +142,14 @@ class ChatTemplate:
         return f"{self._label}: the chat template failed ({cause}); {self._default.name} {instead}."
 
     def _render_safely(
-        self, messages: Sequence[Message], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
+        self,
+        messages: Sequence[Message],
+        kept: Mapping[int, KeptAnswer],
+        options: dict[str, Any],
+        *,
+        strict: bool = False,
     ) -> tuple[_Rendered, str | None]:
-        """Rendered by the file's template, else by the default one and why."""
+        """Rendered by the file's template, else, unless `strict`, by the default one and why."""
         turns = [turn_of(message, index) for index, message in enumerate(messages)]
         try:
             return self._render_kept(self._source, turns, kept, options), None
@@ -146,6 +161,8 @@ class ChatTemplate:
                 return self._render_kept(self._source, merged, kept, options), None
             except TemplateError as error:
                 cause = error
+        if strict:
+            raise cause
         warning = self._failed(cause, "was used for this answer")
         log.warning("%s", warning)
         return self._render_kept(self._default, turns, kept, options), warning
