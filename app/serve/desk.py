@@ -76,8 +76,9 @@ class Desk:
         except BaseException:
             self._give_back(count)
             raise
-        if self._wakeups is None:
-            self._wakeups = Wakeups(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        if self._wakeups is None or self._wakeups.loop is not loop:
+            self._wakeups = Wakeups(loop)
         return Answers(
             asked.kind,
             asked.served.id,

@@ -9,7 +9,7 @@ class Wakeups:
     """Sets events of one loop from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._waiting: deque[asyncio.Event] = deque()
         self._called = False
 
@@ -20,7 +20,7 @@ class Wakeups:
             self._called = True
             # After the loop's end there is nobody to wake.
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._run)
+                self.loop.call_soon_threadsafe(self._run)
 
     def _run(self) -> None:
         # Before the events are taken: one that is put in after that brings a call of its own.
