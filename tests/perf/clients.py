@@ -91,9 +91,7 @@ def refusals(client: openai.OpenAI, other: anthropic.Anthropic, model: str) -> s
                              model=model, messages=messages, **options))  # fmt: skip
     _refused(openai.NotFoundError, client.chat.completions.create, model="no-such", messages=messages)
     _refused(openai.BadRequestError, client.embeddings.create, model=model, input="a")
-    _refused(
-        anthropic.NotFoundError, other.messages.create, model="no-such", messages=messages, max_tokens=1
-    )
+    _refused(anthropic.NotFoundError, other.messages.create, model="no-such", messages=messages, max_tokens=1)
     return "; ".join(said)
 
 

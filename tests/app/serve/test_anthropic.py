@@ -14,7 +14,9 @@ TOOL = {"name": "get_weather", "input_schema": {"type": "object"}}
 
 async def test_a_whole_message(server):
     server.answer("<think>Hm", "</think>", "Good day.")
-    message = (await server.post(PATH, said(max_tokens=9, system=[{"type": "text", "text": "be kind"}]))).json()
+    message = (
+        await server.post(PATH, said(max_tokens=9, system=[{"type": "text", "text": "be kind"}]))
+    ).json()
     assert (message["type"], message["role"], message["stop_reason"]) == ("message", "assistant", "end_turn")
     assert message["content"] == [
         {"type": "thinking", "thinking": "Hm", "signature": ""},

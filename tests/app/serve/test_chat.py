@@ -171,7 +171,9 @@ async def test_a_template_that_refuses(server):
 
 
 async def test_a_failure_names_no_path(server):
-    server.answer("Oh", reason=FinishReason.ERROR, error="/home/somebody/models/scripted.gguf: cannot be read")
+    server.answer(
+        "Oh", reason=FinishReason.ERROR, error="/home/somebody/models/scripted.gguf: cannot be read"
+    )
     response = await server.post(CHAT, said())
     assert response.status_code == 500
     assert response.json()["error"]["message"] == "scripted: cannot be read"

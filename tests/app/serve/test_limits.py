@@ -11,8 +11,15 @@ from app.serve.http.limits import Access, HttpLimits, is_loopback
 from tests.app.serve.scripted import ScriptedServer, said
 
 CHAT = "/v1/chat/completions"
-POSTS = (CHAT, "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/tokenize",
-         "/detokenize")  # fmt: skip
+POSTS = (
+    CHAT,
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/tokenize",
+    "/detokenize",
+)
 
 
 async def test_beyond_the_bound_requests_are_told_to_come_again():
@@ -64,13 +71,20 @@ async def test_a_body_that_does_not_come():
 async def test_a_token_is_asked_for():
     server = ScriptedServer(access=Access("secret", loopback=False))
     server.answer("ok")
-    for headers in ({}, {"authorization": "Bearer other"}, {"authorization": "Basic secret"}, {"x-api-key": b"\xe9"}):
+    for headers in (
+        {},
+        {"authorization": "Bearer other"},
+        {"authorization": "Basic secret"},
+        {"x-api-key": b"\xe9"},
+    ):
         response = await server.post(CHAT, said(), **headers)
         assert response.status_code == 401 and "secret" not in response.text
     assert (await server.get("/nothing")).status_code == 401
     assert (await server.get("/health")).status_code == 200
     assert (await server.post(CHAT, said(), authorization="Bearer secret")).status_code == 200
-    assert (await server.post("/v1/messages", said(max_tokens=1), **{"x-api-key": "secret"})).status_code == 200
+    assert (
+        await server.post("/v1/messages", said(max_tokens=1), **{"x-api-key": "secret"})
+    ).status_code == 200
 
 
 async def test_web_pages_are_not_served(server):
@@ -98,10 +112,19 @@ def test_what_is_this_computer_alone(host, expected):
 @pytest.mark.parametrize("path", POSTS)
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"[]", b"null", b"\xff", b'{"model": NaN}', b"[" * 100_000, b'{"a": ' * 200 + b"1" + b"}" * 200,
-     b'{"seed": ' + b"9" * 5000 + b"}"],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff",
+        b'{"model": NaN}',
+        b"[" * 100_000,
+        b'{"a": ' * 200 + b"1" + b"}" * 200,
+        b'{"seed": ' + b"9" * 5000 + b"}",
+    ],
     ids=["empty", "cut", "list", "null", "bytes", "nan", "brackets", "deep", "number"],
-)  # fmt: skip
+)
 async def test_bodies_that_are_no_requests(server, path, body):
     response = await server.post(path, body)
     assert response.status_code == 400
@@ -111,15 +134,49 @@ async def test_bodies_that_are_no_requests(server, path, body):
 async def test_text_that_is_no_unicode_is_answered(server):
     body = json.dumps(said("\ud800") | {"tools": [], "stop": ["\udfff"]}).encode()
     assert (await server.post(CHAT, body)).status_code == 200
-    assert (await server.post("/v1/responses", b'{"input": "a", "instructions": "\\ud800"}')).status_code == 200
+    assert (
+        await server.post("/v1/responses", b'{"input": "a", "instructions": "\\ud800"}')
+    ).status_code == 200
     assert (await server.post(CHAT, b'{"model": "\\ud800", "messages": []}')).status_code in (400, 404)
 
 
-NAMES = ("messages", "role", "content", "prompt", "input", "tools", "type", "function", "name", "stop", "n", "seed",
-         "logit_bias", "max_tokens", "stream", "temperature", "tokens", "system", "user", "text", "tool_choice",
-         "stream_options", "model", "thinking", "reasoning", "tool_calls", "call_id", "arguments")  # fmt: skip
+NAMES = (
+    "messages",
+    "role",
+    "content",
+    "prompt",
+    "input",
+    "tools",
+    "type",
+    "function",
+    "name",
+    "stop",
+    "n",
+    "seed",
+    "logit_bias",
+    "max_tokens",
+    "stream",
+    "temperature",
+    "tokens",
+    "system",
+    "user",
+    "text",
+    "tool_choice",
+    "stream_options",
+    "model",
+    "thinking",
+    "reasoning",
+    "tool_calls",
+    "call_id",
+    "arguments",
+)
 LEAVES = st.one_of(
-    st.none(), st.booleans(), st.integers(-5, 1 << 70), st.floats(), st.text(max_size=5), st.sampled_from(NAMES)
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 1 << 70),
+    st.floats(),
+    st.text(max_size=5),
+    st.sampled_from(NAMES),
 )
 VALUES = st.recursive(
     LEAVES,

@@ -36,7 +36,10 @@ async def test_a_streamed_response(server):
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     kinds = [event["type"].removeprefix("response.") for event in events]
     assert kinds[:2] == ["created", "in_progress"] and kinds[-1] == "completed"
-    assert joined(events, lambda one: one["type"] == "response.output_text.delta" and one["delta"]) == "Good day."
+    assert (
+        joined(events, lambda one: one["type"] == "response.output_text.delta" and one["delta"])
+        == "Good day."
+    )
     added = [event["item"] for event in events if event["type"] == "response.output_item.added"]
     done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
     assert [item["type"] for item in done] == ["reasoning", "message", "function_call"]

@@ -21,25 +21,44 @@ TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": TO
 
 ANSWERS = [
     (HERMES, f"<tool_call>\n{JSON}\n</tool_call>", [CALL]),
-    (HERMES, f"I look.\n<tool_call>{JSON}</tool_call>\n<tool_call>{JSON}</tool_call>\n", ["I look.", CALL, CALL]),
+    (
+        HERMES,
+        f"I look.\n<tool_call>{JSON}</tool_call>\n<tool_call>{JSON}</tool_call>\n",
+        ["I look.", CALL, CALL],
+    ),
     (HERMES, f"<tool_call>{JSON}", [CALL]),
-    (HERMES, '<tool_call>{"name": "f", "arguments": {"a": "</tool_call>"}}</tool_call>',
-     [("f", {"a": "</tool_call>"})]),
+    (
+        HERMES,
+        '<tool_call>{"name": "f", "arguments": {"a": "</tool_call>"}}</tool_call>',
+        [("f", {"a": "</tool_call>"})],
+    ),
     (HERMES, "<tool_call>no JSON</tool_call> so", ["<tool_call>no JSON</tool_call>", " so"]),
     (HERMES, "a <tool is b < c\n", ["a <tool is b < c\n"]),
     (HERMES, '<tool_call>{"name": 3}</tool_call>', ['<tool_call>{"name": 3}</tool_call>']),
-    (XML, "<tool_call>\n<function=get_weather>\n<parameter=city>\nNew\nYork\n</parameter>\n<parameter=days>\n3\n"
-     "</parameter>\n</function>\n</tool_call>", [("get_weather", {"city": "New\nYork", "days": 3})]),
+    (
+        XML,
+        "<tool_call>\n<function=get_weather>\n<parameter=city>\nNew\nYork\n</parameter>\n<parameter=days>\n3\n"
+        "</parameter>\n</function>\n</tool_call>",
+        [("get_weather", {"city": "New\nYork", "days": 3})],
+    ),
     (XML, f"<tool_call>{JSON}</tool_call>", [CALL]),
     (MISTRAL, f"[TOOL_CALLS] [{JSON}, {JSON}]", [CALL, CALL]),
-    (MISTRAL, '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}[TOOL_CALLS]b[CALL_ID]x1[ARGS]{}', [CALL, ("b", {})]),
+    (
+        MISTRAL,
+        '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}[TOOL_CALLS]b[CALL_ID]x1[ARGS]{}',
+        [CALL, ("b", {})],
+    ),
     (MISTRAL, "Sure [TOOL] then", ["Sure [TOOL] then"]),
     (LLAMA, '{"name": "get_weather", "parameters": {"city": "Paris"}}', [CALL]),
-    (LLAMA, '<|python_tag|>{"name": "f", "parameters": {}}; {"name": "g", "parameters": {}}', [("f", {}), ("g", {})]),
+    (
+        LLAMA,
+        '<|python_tag|>{"name": "f", "parameters": {}}; {"name": "g", "parameters": {}}',
+        [("f", {}), ("g", {})],
+    ),
     (LLAMA, '{"name": "Ada", "age": 36}', ['{"name": "Ada", "age": 36}']),
     (LLAMA, '{"age": 36}', ['{"age": 36}']),
     (LLAMA, "Hello.", ["Hello."]),
-]  # fmt: skip
+]
 
 
 def merged(found):
@@ -82,8 +101,15 @@ def test_arguments_that_are_no_object_are_kept():
 @pytest.fixture
 def calling(server):
     server.template.tool_format = HERMES
-    server.answer("Wait.", ("<tool_call>", "<tool_call>"), JSON, ("</tool_call>", "</tool_call>"),
-                  "\n<tool_call>", JSON, "</tool_call>")  # fmt: skip
+    server.answer(
+        "Wait.",
+        ("<tool_call>", "<tool_call>"),
+        JSON,
+        ("</tool_call>", "</tool_call>"),
+        "\n<tool_call>",
+        JSON,
+        "</tool_call>",
+    )
     return server
 
 
