@@ -141,8 +141,8 @@ def _loaded(
                 say(f"warning: {warning}")
         own, others = _called(path, known.get(path), model.name)
         usual = recommended_for(path).applied(settings.sampling.params(), settings.sampling.chosen)
-        names = {*others, *(() if served else (alias.casefold() for alias in aliases))}
-        served.append(Served(model, own, frozenset(names), usual, settings.sampling.token_limit))
+        more = () if served else tuple(aliases)
+        served.append(Served(model, own, frozenset(others), usual, more, settings.sampling.token_limit))
     return served
 
 

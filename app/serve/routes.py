@@ -127,11 +127,16 @@ class Routes:
         raise ApiError("embeddings are not served: the models here write text", code="unsupported")
 
     async def _models(self, _request: Request) -> Response:
-        data = [_shown(served) for served in self._desk.models.models]
+        data = [
+            _shown(served, name)
+            for served in self._desk.models.models
+            for name in (served.id, *served.aliases)
+        ]
         return JsonResponse({"object": "list", "data": data, "has_more": False})
 
     async def _model(self, request: Request) -> Response:
-        return JsonResponse(_shown(self._desk.models.named(request.path_params["name"])))
+        served = self._desk.models.named(request.path_params["name"])
+        return JsonResponse(_shown(served, served.id))
 
     async def _health(self, _request: Request) -> Response:
         return JsonResponse({"status": "ok"})
@@ -149,14 +154,14 @@ class Routes:
         return self._refused(request, ApiError(words, error.status_code, headers=error.headers))
 
 
-def _shown(served: Served) -> dict[str, Any]:
+def _shown(served: Served, name: str) -> dict[str, Any]:
     """A model as lists show it, to clients of OpenAI's protocol and of Anthropic's."""
     return {
-        "id": served.id,
+        "id": name,
         "object": "model",
         "type": "model",
         "created": served.created,
         "owned_by": "tui-chat",
-        "display_name": served.id,
+        "display_name": name,
         "max_model_len": served.model.max_tokens,
     }

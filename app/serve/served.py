@@ -21,6 +21,8 @@ class Served:
     """What else clients may call it, in small letters."""
     usual: SamplingParams
     """How it samples where a request says nothing."""
+    aliases: tuple[str, ...] = ()
+    """Names that lists show beside it."""
     max_tokens: int | None = None
     """Most tokens of an answer where a request says nothing."""
     created: int = field(default_factory=lambda: int(time.time()))
@@ -48,7 +50,8 @@ class ServedModels:
         """The model of this name."""
         wanted = name.casefold()
         for served in self.models:
-            if wanted == served.id.casefold() or wanted in served.names:
+            listed = {one.casefold() for one in (served.id, *served.aliases)}
+            if wanted in listed | served.names:
                 return served
         there = ", ".join(served.id for served in self.models)
         raise ApiError(

@@ -17,27 +17,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-WORDS = """the tern flew over a cold sea and came to an island where nobody had ever read a book""".split()
-    "the",
-    "tern",
-    "flew",
-    "over",
-    "a",
-    "cold",
-    "sea",
-    "and",
-    "came",
-    "to",
-    "an",
-    "island",
-    "where",
-    "nobody",
-    "had",
-    "ever",
-    "read",
-    "a",
-    "book",
-]
+SENTENCE = "the tern flew over a cold sea and came to an island where nobody had ever read a book"
 
 
 @dataclass
@@ -66,7 +46,7 @@ def share(values: list[float], part: float) -> float:
 def prompt(tokens: int, seed: int) -> str:
     """About so many tokens, with a beginning that no other prompt has."""
     draw = random.Random(seed)
-    return f"{seed} " + " ".join(draw.choices(WORDS, k=max(1, tokens - 20)))
+    return f"{seed} " + " ".join(draw.choices(SENTENCE.split(), k=max(1, tokens - 20)))
 
 
 async def ask(client: httpx.AsyncClient, body: dict[str, object], seen: Seen) -> None:
@@ -108,8 +88,15 @@ async def run(options: argparse.Namespace) -> None:
 
         def body(tokens: int, written: int) -> dict[str, object]:
             message = {"role": "user", "content": prompt(tokens, next(seeds))}
-            return {"model": model, "messages": [message], "max_tokens": written, "stream": True,
-                    "stream_options": {"include_usage": True}, "ignore_eos": True, "temperature": 0.8}
+            return {
+                "model": model,
+                "messages": [message],
+                "max_tokens": written,
+                "stream": True,
+                "stream_options": {"include_usage": True},
+                "ignore_eos": True,
+                "temperature": 0.8,
+            }
 
         started = time.perf_counter()
         end = started + options.seconds
