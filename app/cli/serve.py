@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     for package in _NEEDED:
         if find_spec(package) is None:
             raise CommandError(f"{package} is not installed; run: pip install 'tui-chat[serve]'")
-    from app.serve.log_row import RequestRow, write_row
+    from app.serve.log_row import Row, write_row
     from app.serve.program import make_application, run_server
     from app.serve.served import ServedModels
 
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         engine = make_engine(settings.engine)
         try:
             models = _loaded(engine, paths, settings, search, args.alias)
-            log: Callable[[RequestRow], None] = _nothing if args.quiet else write_row
+            log: Callable[[Row], None] = _nothing if args.quiet else write_row
             application = make_application(ServedModels(models), engine.stats, options, log)
             listening.listen()
             say(f"serving {', '.join(served.id for served in models)} at {_address(listening.getsockname())}")

@@ -120,7 +120,7 @@ class Answers:
             if isinstance(event, Finished):
                 self._end(stream, event)
             if not stream.reader.over or isinstance(event, Finished):
-                pieces += stream.reader.take(event)
+                _append(pieces, stream.reader.take(event))
         if stream.reader.over and stream.generation.finished is None:
             stream.generation.cancel()
         if pieces and isinstance(pieces[-1], Ended):
@@ -156,3 +156,15 @@ class Answers:
             sum(stream.tok_s for stream in self._streams),
             "+".join(dict.fromkeys(one.ending for one in ended)) if whole else CANCELLED,
         )
+
+
+def _append(pieces: list[Piece], more: list[Piece]) -> None:
+    """Put pieces behind others, texts of one kind together: who is late gets fewer of them."""
+    for piece in more:
+        last = pieces[-1] if pieces else None
+        if isinstance(piece, Said) and isinstance(last, Said):
+            pieces[-1] = Said(last.text + piece.text)
+        elif isinstance(piece, Thought) and isinstance(last, Thought):
+            pieces[-1] = Thought(last.text + piece.text)
+        else:
+            pieces.append(piece)

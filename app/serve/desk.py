@@ -9,7 +9,7 @@ from typing import Any
 from app.serve.answer import AnswerReader
 from app.serve.answers import Answers, Stream
 from app.serve.http.errors import ApiError
-from app.serve.log_row import RequestRow
+from app.serve.log_row import RefusedRow, Row
 from app.serve.metrics import Metrics
 from app.serve.port import GenerationPort
 from app.serve.sampling import Sampling
@@ -54,7 +54,7 @@ class Desk:
         self,
         models: ServedModels,
         metrics: Metrics,
-        log: Callable[[RequestRow], None],
+        log: Callable[[Row], None],
         most_requests: int = MOST_REQUESTS,
     ) -> None:
         self.models, self.metrics = models, metrics
@@ -90,7 +90,12 @@ class Desk:
             self._closed,
         )
 
-    def _closed(self, row: RequestRow, count: int) -> None:
+    def refused(self, path: str, status: int, message: str) -> None:
+        """Tell of a request that was not answered."""
+        self.metrics.refused(status)
+        self._log(RefusedRow(path[:100], status, message))
+
+    def _closed(self, row: Row, count: int) -> None:
         self._give_back(count)
         self._log(row)
 

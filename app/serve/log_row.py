@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from app.settings.words import duration_text
 from app.terminal.controls import for_stream
 
+_LONGEST = 200
+
 
 @dataclass(frozen=True, slots=True)
 class RequestRow:
@@ -32,7 +34,23 @@ class RequestRow:
         )
 
 
-def write_row(row: RequestRow) -> None:
+@dataclass(frozen=True, slots=True)
+class RefusedRow:
+    """A request that was not answered."""
+
+    path: str
+    status: int
+    message: str
+
+    def text(self) -> str:
+        """The row."""
+        return f"{self.path}  {self.status}  {' '.join(self.message[:_LONGEST].split())}"
+
+
+Row = RequestRow | RefusedRow
+
+
+def write_row(row: Row) -> None:
     """Write it to stderr; one that is closed is no error."""
     if sys.stderr is None:
         return

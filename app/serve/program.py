@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from app.serve.desk import MOST_REQUESTS, Desk
 from app.serve.http.connection import connection_class
 from app.serve.http.limits import Access, HttpLimits, is_loopback
-from app.serve.log_row import RequestRow, write_row
+from app.serve.log_row import Row, write_row
 from app.serve.metrics import Metrics
 from app.serve.port import Stats
 from app.serve.routes import Routes
@@ -42,7 +42,7 @@ def make_application(
     models: ServedModels,
     stats: Stats,
     options: ServeOptions,
-    log: Callable[[RequestRow], None] = write_row,
+    log: Callable[[Row], None] = write_row,
 ) -> ASGIApp:
     """The application that serves these models."""
     desk = Desk(models, Metrics(stats), log, options.most_requests)

@@ -86,17 +86,17 @@ class Routes:
             except ClientGone:
                 return Response(status_code=_GONE)
             except EngineError:
-                log.exception("%s", request.url.path)
+                log.exception("%s", request.scope["path"])
                 return self._refused(request, ApiError("the engine failed; the server's log says why", 500))
             except Exception:
-                log.exception("%s", request.url.path)
+                log.exception("%s", request.scope["path"])
                 return self._refused(request, ApiError("the server failed; its log says why", 500))
 
         return guarded
 
     def _refused(self, request: Request, error: ApiError) -> Response:
-        self._desk.metrics.refused(error.status)
-        return error_response(request.url.path, error)
+        self._desk.refused(request.scope["path"], error.status, error.message)
+        return error_response(request.scope["path"], error)
 
     def _answering(self, protocol: Callable[[Fields, Desk], Exchange]) -> Handler:
         async def answer(request: Request) -> Response:

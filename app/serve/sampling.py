@@ -19,6 +19,8 @@ _NUMBERS = {
 }
 """By the names of requests, llama.cpp's too: those of `SamplingParams`."""
 _SEEDS = 1 << 64
+# Every token of the answer is compared with these, on the thread that serves all others too.
+_MOST_STOPS, _MOST_STOP_LETTERS, _MOST_BIASES = 64, 10_000, 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ def _checked(fields: Fields, name: str, ours: str, value: Any) -> Any:
 def _bias(fields: Fields) -> Mapping[int, float]:
     given = fields.inner("logit_bias")
     assert given is not None
+    if len(given.values) > _MOST_BIASES:
+        raise fields.refuse("logit_bias", f"at most {_MOST_BIASES} tokens are served")
     bias: dict[int, float] = {}
     for key in given.values:
         if not (key.isascii() and key.isdecimal() and len(key) < 11):
@@ -100,6 +104,9 @@ def _stop(fields: Fields, name: str) -> tuple[str, ...]:
     stops = [value] if isinstance(value, str) else fields.many(name) or []
     if not all(isinstance(one, str) and one for one in stops):
         raise fields.refuse(name, "must be strings that are not empty")
+    if len(stops) > _MOST_STOPS or sum(map(len, stops)) > _MOST_STOP_LETTERS:
+        most = f"at most {_MOST_STOPS} strings of {_MOST_STOP_LETTERS} letters together are served"
+        raise fields.refuse(name, most)
     return tuple(stops)
 
 

@@ -42,9 +42,9 @@ class Access:
         if request.headers.get("origin") is not None:
             raise ApiError(_CORS_OFF, 403)
         # A page whose name was made to mean this computer sends no origin with what it reads.
-        if self.loopback and self.token is None and not is_loopback(request.url.hostname or ""):
+        if self.loopback and self.token is None and not is_loopback(_host_of(request)):
             raise ApiError(_CORS_OFF, 403)
-        if self.token is not None and request.url.path not in OPEN_PATHS:
+        if self.token is not None and request.scope["path"] not in OPEN_PATHS:
             given = _token_of(request)
             if not hmac.compare_digest(given.encode(errors="replace"), self.token.encode()):
                 raise ApiError("the API key is missing or wrong", 401, code="invalid_api_key")
@@ -58,6 +58,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _host_of(request: Request) -> str:
+    host = request.headers.get("host", "")
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
 
 
 def _token_of(request: Request) -> str:

@@ -17,27 +17,33 @@ class ClientGone(Exception):
     """Nobody waits for the answer any more."""
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
 def event(data: object, name: str | None = None) -> bytes:
     """One server-sent event."""
     head = f"event: {name}\n" if name else ""
-    return f"{head}data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n".encode(
-        "utf-8", "replace"
-    )
+    return f"{head}data: {_encode(data)}\n\n".encode("utf-8", "replace")
 
 
-async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` returns; it is cancelled, and `ClientGone` raised, when the client goes before."""
+async def unless_gone(
+    receive: Receive, work: Coroutine[Any, Any, T], *given_up: Coroutine[Any, Any, None]
+) -> T:
+    """What `work` returns; it is cancelled, and `ClientGone` raised, when the client goes before.
+
+    given_up: ends when the client is taken for gone.
+    """
     working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_gone(receive))
+    tasks: list[asyncio.Future[Any]] = [working, *map(asyncio.ensure_future, (_gone(receive), *given_up))]
     try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             raise ClientGone
         return working.result()
     finally:
-        for task in (working, watching):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _gone(receive: Receive) -> None:
@@ -56,12 +62,14 @@ class EventStream(Response):
         # `Response` has put the length of a body that is not there.
         del self.headers["content-length"]
         self._events, self._close, self._write_seconds = events, close, write_seconds
+        self._sent = 0
+        self._sending = False
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
         try:
-            await unless_gone(receive, self._write(send))
-        except (ClientGone, TimeoutError, OSError):
+            await unless_gone(receive, self._write(send), self._stuck())
+        except (ClientGone, OSError):
             return
         finally:
             self._close()
@@ -70,6 +78,15 @@ class EventStream(Response):
         head = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         await send(head)
         async for data in self._events:
-            async with asyncio.timeout(self._write_seconds):
-                await send({"type": "http.response.body", "body": data, "more_body": True})
+            self._sending = True
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+            self._sending = False
+            self._sent += 1
         await send({"type": "http.response.body", "body": b""})
+
+    async def _stuck(self) -> None:
+        """End when the client takes nothing; a timeout for each event would cost more than the event."""
+        before = -1
+        while not self._sending or self._sent != before:
+            before = self._sent
+            await asyncio.sleep(self._write_seconds)

@@ -9,7 +9,7 @@ import httpx
 
 from app.serve.desk import Desk
 from app.serve.http.limits import Access, HttpLimits
-from app.serve.log_row import RequestRow
+from app.serve.log_row import Row
 from app.serve.metrics import Metrics
 from app.serve.routes import Routes
 from app.serve.served import Served, ServedModels
@@ -69,7 +69,7 @@ class ScriptedServer:
         self.model: FakeModel = self.engine.load(PATH)
         self.template = Template()
         self.model.template, self.model.tokenizer = self.template, Tokenizer()  # type: ignore[assignment]
-        self.rows: list[RequestRow] = []
+        self.rows: list[Row] = []
         served = Served(self.model, "scripted", frozenset({"other-name"}), USUAL)  # type: ignore[arg-type]
         metrics = Metrics(self.engine.stats)
         self.desk = Desk(ServedModels([served]), metrics, self.rows.append, most_requests)

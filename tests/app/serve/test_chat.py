@@ -36,6 +36,15 @@ async def test_a_streamed_answer(server):
     assert server.desk.taken == 0
 
 
+async def test_who_is_late_gets_fewer_pieces(server):
+    server.answer("<think>", "a", "b", "</think>", "c", "d")
+    chunks = events_of(await server.post(CHAT, said(stream=True)))
+    assert [chunk["choices"][0]["delta"] for chunk in chunks[1:-1]] == [
+        {"reasoning_content": "ab"},
+        {"content": "cd"},
+    ]
+
+
 async def test_what_is_asked_of_the_engine(server):
     body = said(
         temperature=0.5,
@@ -114,6 +123,9 @@ async def test_messages_reach_the_template(server):
         ({"max_tokens": 0}, "max_tokens"),
         ({"stop": [""]}, "stop"),
         ({"stop": [1]}, "stop"),
+        ({"stop": ["a"] * 65}, "stop"),
+        ({"stop": ["a" * 10_001]}, "stop"),
+        ({"logit_bias": dict.fromkeys(map(str, range(1025)), 1)}, "logit_bias"),
         ({"logit_bias": {"x": 1}}, "logit_bias.x"),
         ({"logit_bias": {"1": "much"}}, "logit_bias.1"),
         ({"stream": "yes"}, "stream"),
@@ -134,6 +146,7 @@ async def test_what_cannot_be_served_is_refused_by_its_name(server, more, field)
     assert error["param"] == field and error["message"].startswith(field)
     assert error["type"] == "invalid_request_error"
     assert server.generations == [] and server.desk.taken == 0
+    assert f"{CHAT}  400  {field}" in server.rows[0].text()
 
 
 @pytest.mark.parametrize("name", _REFUSED)

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.serve.http.limits import Access, HttpLimits, is_loopback
+from app.serve.http.streams import EventStream
 from tests.app.serve.scripted import ScriptedServer, said
 
 CHAT = "/v1/chat/completions"
@@ -90,7 +91,9 @@ async def test_a_token_is_asked_for():
 async def test_web_pages_are_not_served(server):
     assert (await server.post(CHAT, said(), origin="http://evil.example")).status_code == 403
     assert (await server.get("/v1/models", host="evil.example")).status_code == 403
-    assert (await server.get("/v1/models", host="localhost:8080")).status_code == 200
+    assert (await server.get("/v1/models", host="[")).status_code == 403
+    for host in ("localhost:8080", "127.0.0.1", "[::1]:8080"):
+        assert (await server.get("/v1/models", host=host)).status_code == 200
     assert server.generations == []
 
 
@@ -201,3 +204,21 @@ def test_any_body_is_answered_or_refused(path, wild):
     server = ScriptedServer(most_requests=1000)
     server.answer("Good", " day.")
     asyncio.run(check_body(server, path, wild))
+
+
+async def test_a_client_that_takes_nothing_is_given_up():
+    closed, never = asyncio.Event(), asyncio.Event()
+
+    async def events():
+        while True:
+            yield b"data: 1\n\n"
+
+    async def receive():
+        await never.wait()
+
+    async def send(message):
+        if message["type"] == "http.response.body":
+            await never.wait()
+
+    await EventStream(events(), closed.set, 0.001)({}, receive, send)
+    assert closed.is_set()
