@@ -4,24 +4,22 @@ import argparse
 import os
 import socket
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.cli.common import CommandError, read_settings, say
 from app.models.choice import resolve_model
-from app.models.found import FoundModel, ModelSearch, find, search_of
+from app.models.found import ModelSearch, find, search_of
 from app.models.make import make_engine
-from app.models.recommended import recommended_for
+from app.serve.listening import USUAL_PORT, address_of, listening_socket, missing_package
 from app.settings.file import Settings, parse_size
 from app.settings.paths import locations
 
 if TYPE_CHECKING:
     from app.serve.program import ServeOptions
-    from app.serve.served import Served
+    from app.serve.requests.served import Served
     from engine import Engine
 
-_NEEDED = ("starlette", "uvicorn", "prometheus_client")
 _INTERRUPTED = 130
 
 
@@ -45,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="another name for the first model, such as one that a client insists on (repeatable)",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; this computer's alone")
-    parser.add_argument("--port", type=_port, default=8080, help="port to listen on; 0 takes a free one")
+    parser.add_argument(
+        "--port", type=_port, default=USUAL_PORT, help="port to listen on; 0 takes a free one"
+    )
     parser.add_argument(
         "--api-key-env",
         metavar="NAME",
@@ -62,12 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Load the models and serve until the program is ended."""
-    for package in _NEEDED:
-        if find_spec(package) is None:
-            raise CommandError(f"{package} is not installed; run: pip install 'tui-chat[serve]'")
+    if problem := missing_package():
+        raise CommandError(problem)
     from app.serve.log_row import Row, write_row
     from app.serve.program import make_application, run_server
-    from app.serve.served import ServedModels
+    from app.serve.requests.served import ServedModels
 
     options, settings = _options(args), read_settings()
     search = search_of(settings, locations(), args.models_folder)
@@ -78,9 +77,9 @@ def run(args: argparse.Namespace) -> int:
         try:
             models = _loaded(engine, paths, settings, search, args.alias)
             log: Callable[[Row], None] = _nothing if args.quiet else write_row
-            application = make_application(ServedModels(models), engine.stats, options, log)
+            application = make_application(ServedModels(lambda: models), engine.stats, options, log)
             listening.listen()
-            say(f"serving {', '.join(served.id for served in models)} at {_address(listening.getsockname())}")
+            say(f"serving {', '.join(served.id for served in models)} at {address_of(listening)}")
             interrupted = run_server(application, options, listening)
         finally:
             engine.close()
@@ -88,9 +87,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> "ServeOptions":
-    from app.serve.desk import MOST_REQUESTS
     from app.serve.http.limits import HttpLimits, is_loopback
     from app.serve.program import ServeOptions
+    from app.serve.requests.desk import MOST_REQUESTS
 
     token = None
     if args.api_key_env is not None:
@@ -109,8 +108,6 @@ def _options(args: argparse.Namespace) -> "ServeOptions":
 
 
 def _listening(options: "ServeOptions") -> socket.socket:
-    from app.serve.program import listening_socket
-
     try:
         return listening_socket(options.host, options.port)
     except OSError as error:
@@ -129,8 +126,8 @@ def _names(given: list[str] | str | None, settings: Settings) -> list[str]:
 def _loaded(
     engine: "Engine", paths: list[Path], settings: Settings, search: ModelSearch, aliases: list[str]
 ) -> "list[Served]":
-    """Every model, the first one with its other names; ids differ."""
-    from app.serve.served import Served
+    """Every model, the first one with its aliases."""
+    from app.serve.requests.naming import served_model
 
     known = {found.path: found for found in find(search)}
     served: list[Served] = []
@@ -139,24 +136,8 @@ def _loaded(
         for warning in (*model.warnings, model.tokenizer.warning, model.template.warning):
             if warning:
                 say(f"warning: {warning}")
-        own, others = _called(path, known.get(path), model.name)
-        usual = recommended_for(path).applied(settings.sampling.params(), settings.sampling.chosen)
-        more = () if served else tuple(aliases)
-        served.append(Served(model, own, frozenset(others), usual, more, settings.sampling.token_limit))
+        served.append(served_model(model, settings.sampling, known.get(path), () if served else aliases))
     return served
-
-
-def _called(path: Path, found: FoundModel | None, name: str) -> tuple[str, set[str]]:
-    """What a model is called by its server, and what else it may be called: any name that lists show."""
-    if found is None:
-        return name, {path.name.casefold(), path.stem.casefold()}
-    others = {path.name, path.stem, found.summary.name, *found.names, name}
-    return found.title, {other.casefold() for other in others}
-
-
-def _address(name: Any) -> str:
-    host, port = name[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _nothing(_row: object) -> None:

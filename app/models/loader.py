@@ -113,6 +113,10 @@ class EngineService:
         """Where each model is that was loaded, in words: `loaded`, `idle 5 min` or `paused`."""
         return resident_states(self.stats(), self._clock())
 
+    def resident(self) -> list[ModelPort]:
+        """Return the models that are loaded or aside; any thread may ask."""
+        return list(self._resident.values())
+
     def release(self, model: ModelPort) -> None:
         """Give up one use of a model; unused ones are unloaded, but for the last one used."""
         self._jobs.put(lambda: self._drop(model.path))

@@ -1,15 +1,16 @@
 """Figures for Prometheus, by the names that dashboards for other servers know, and our own for the rest."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from app.serve.port import Stats
 from engine import EngineStats, Finished, SequenceState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Stats = Callable[[], EngineStats | None]
+"""The engine's snapshot; None before there is an engine."""
 _FIRST = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _GAPS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5)
 _WHOLE = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -89,6 +90,8 @@ class _EngineFigures(Collector):
     def collect(self) -> Iterator[Metric]:
         """The figures of now."""
         stats = self._stats()
+        if stats is None:
+            return
         running = sum(one.state in (SequenceState.PREFILL, SequenceState.DECODE) for one in stats.sequences)
         yield _gauge("vllm:num_requests_running", "Sequences that are read or written", running)
         yield _gauge("vllm:num_requests_waiting", "Sequences that wait", len(stats.sequences) - running)

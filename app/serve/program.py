@@ -1,7 +1,6 @@
 """Runs the server: one application, its limits, and an end that leaves nothing behind."""
 
 import asyncio
-import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -12,14 +11,14 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from app.serve.desk import MOST_REQUESTS, Desk
 from app.serve.http.connection import connection_class
 from app.serve.http.limits import Access, HttpLimits, is_loopback
+from app.serve.listening import USUAL_PORT
 from app.serve.log_row import Row, write_row
-from app.serve.metrics import Metrics
-from app.serve.port import Stats
+from app.serve.metrics import Metrics, Stats
+from app.serve.requests.desk import MOST_REQUESTS, Desk
+from app.serve.requests.served import ServedModels
 from app.serve.routes import Routes
-from app.serve.served import ServedModels
 
 _HEADER_BYTES = 64 << 10
 _END_SECONDS = 3
@@ -32,7 +31,7 @@ class ServeOptions:
     """How a server listens and what it takes."""
 
     host: str = "127.0.0.1"
-    port: int = 8080
+    port: int = USUAL_PORT
     token: str | None = field(default=None, repr=False)
     most_requests: int = MOST_REQUESTS
     limits: HttpLimits = field(default_factory=HttpLimits)
@@ -48,20 +47,6 @@ def make_application(
     desk = Desk(models, Metrics(stats), log, options.most_requests)
     access = Access(options.token, is_loopback(options.host))
     return Routes(desk, options.limits, access).application()
-
-
-def listening_socket(host: str, port: int) -> socket.socket:
-    """The socket for an address; raises `OSError` where it cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if os.name == "posix":
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-    except BaseException:
-        listening.close()
-        raise
-    return listening
 
 
 class Server(uvicorn.Server):

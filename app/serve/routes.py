@@ -10,8 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.serve.answers import Answers, Whole
-from app.serve.desk import Asked, Desk
 from app.serve.http.errors import ApiError, JsonResponse, error_response
 from app.serve.http.fields import Fields
 from app.serve.http.limits import Access, HttpLimits, read_object
@@ -22,7 +20,9 @@ from app.serve.protocols.anthropic import AnthropicMessages
 from app.serve.protocols.chat import ChatCompletions
 from app.serve.protocols.completions import Completions
 from app.serve.protocols.responses import Responses
-from app.serve.served import Served
+from app.serve.requests.answers import Answers, Whole
+from app.serve.requests.desk import Asked, Desk
+from app.serve.requests.served import Served
 from engine import EngineError
 
 log = logging.getLogger(__name__)

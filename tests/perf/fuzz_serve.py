@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.serve.program import ServeOptions, make_application
-from app.serve.served import Served, ServedModels
+from app.serve.requests.served import Served, ServedModels
 from engine import Engine, SamplingParams
 from tests.app.serve.scripted import said
 from tests.app.serve.test_limits import BODIES, POSTS
@@ -31,7 +31,7 @@ def main() -> None:
         model = engine.load(make_small(Path(folder) / "small.gguf"))
         served = Served(model, "scripted", frozenset(), SamplingParams(), max_tokens=8)
         application = make_application(
-            ServedModels([served]), engine.stats, ServeOptions(), lambda _row: None
+            ServedModels(lambda: [served]), engine.stats, ServeOptions(), lambda _row: None
         )
 
         async def post(path: str, content: bytes) -> int:

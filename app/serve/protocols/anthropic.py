@@ -4,9 +4,6 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from app.serve.answer import Ended, Ending, Piece, Said, Thought
-from app.serve.answers import Answers, Whole
-from app.serve.desk import Asked, Chat, Desk
 from app.serve.http.errors import anthropic_error
 from app.serve.http.fields import Fields
 from app.serve.http.streams import event
@@ -17,7 +14,10 @@ from app.serve.protocols.anthropic_messages import (
     tool_use,
 )
 from app.serve.protocols.shared import check_tools, failure, new_id, refuse_format
-from app.serve.sampling import read_sampling
+from app.serve.requests.answer import Ended, Ending, Piece, Said, Thought
+from app.serve.requests.answers import Answers, Whole
+from app.serve.requests.desk import Asked, Chat, Desk
+from app.serve.requests.sampling import read_sampling
 from engine import ToolCall
 
 _STOPS = {

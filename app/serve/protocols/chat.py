@@ -4,9 +4,6 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from app.serve.answer import Ended, Ending, Piece, Said, Thought
-from app.serve.answers import Answers, Whole
-from app.serve.desk import Asked, Chat, Desk
 from app.serve.http.errors import openai_error
 from app.serve.http.fields import Fields
 from app.serve.http.streams import DONE, event
@@ -20,8 +17,11 @@ from app.serve.protocols.shared import (
     refuse_unserved,
     usage_of,
 )
-from app.serve.sampling import read_sampling
-from app.serve.tool_calls import arguments_text
+from app.serve.requests.answer import Ended, Ending, Piece, Said, Thought
+from app.serve.requests.answers import Answers, Whole
+from app.serve.requests.desk import Asked, Chat, Desk
+from app.serve.requests.sampling import read_sampling
+from app.serve.requests.tool_calls import arguments_text
 from engine import ToolCall
 
 _LIMITS = ("max_completion_tokens", "max_tokens")

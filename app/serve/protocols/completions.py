@@ -4,14 +4,14 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from app.serve.answer import Ended, Ending, Said
-from app.serve.answers import Answers, Whole
-from app.serve.desk import Asked, Desk
 from app.serve.http.errors import openai_error
 from app.serve.http.fields import Fields
 from app.serve.http.streams import DONE, event
 from app.serve.protocols.shared import failure, finish_reason, new_id, refuse_unserved, usage_of
-from app.serve.sampling import read_sampling
+from app.serve.requests.answer import Ended, Ending, Said
+from app.serve.requests.answers import Answers, Whole
+from app.serve.requests.desk import Asked, Desk
+from app.serve.requests.sampling import read_sampling
 
 Text = str | tuple[int, ...]
 

@@ -4,14 +4,14 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from app.serve.answer import Ended, Ending, Piece, Said, Thought
-from app.serve.answers import Answers, Whole
-from app.serve.desk import Asked, Chat, Desk
 from app.serve.http.fields import Fields
 from app.serve.protocols.response_events import ResponseEvents, message_item, reasoning_item, tool_item
 from app.serve.protocols.response_items import read_input, read_response_tools
 from app.serve.protocols.shared import check_tools, failure, new_id, refuse_format, refuse_unserved
-from app.serve.sampling import read_sampling
+from app.serve.requests.answer import Ended, Ending, Piece, Said, Thought
+from app.serve.requests.answers import Answers, Whole
+from app.serve.requests.desk import Asked, Chat, Desk
+from app.serve.requests.sampling import read_sampling
 
 _NOT_KEPT = "no response is kept here; send the whole conversation in input"
 

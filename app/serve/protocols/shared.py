@@ -4,10 +4,10 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from app.serve.answer import Ended, Ending
 from app.serve.http.errors import ApiError
 from app.serve.http.fields import Fields
-from app.serve.served import Served
+from app.serve.requests.answer import Ended, Ending
+from app.serve.requests.served import Served
 from engine import Message
 
 _REFUSED: Mapping[str, tuple[object, ...]] = {

@@ -3,13 +3,13 @@
 import asyncio
 from typing import Any
 
-from app.serve.desk import Asked, Chat, Desk, encoded
 from app.serve.http.fields import Fields
 from app.serve.protocols.chat import read_thinking
 from app.serve.protocols.chat_messages import read_messages
 from app.serve.protocols.shared import check_tools, read_tools
-from app.serve.sampling import Sampling
-from app.serve.served import Served
+from app.serve.requests.desk import Asked, Chat, Desk, encoded
+from app.serve.requests.sampling import Sampling
+from app.serve.requests.served import Served
 from engine import Prompt
 
 

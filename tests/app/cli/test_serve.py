@@ -8,11 +8,15 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from app.cli import program, serve
-from app.serve.program import listening_socket
+from app.serve import listening
+from app.serve.listening import listening_socket
+from app.serve.requests.naming import served_model
+from app.settings.file import SamplingSettings
 
 ROOT = Path(__file__).parents[3]
 
@@ -32,7 +36,7 @@ def refused(capsys, *arguments):
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn", "prometheus_client"])
 def test_a_missing_extra_is_one_line(capsys, monkeypatch, missing):
-    monkeypatch.setattr(serve, "find_spec", lambda name: None if name == missing else object())
+    monkeypatch.setattr(listening, "find_spec", lambda name: None if name == missing else object())
     code, line = refused(capsys)
     assert code == 1 and line == f"{missing} is not installed; run: pip install 'tui-chat[serve]'"
 
@@ -61,13 +65,14 @@ def test_wrong_options_are_named(capsys, option):
 
 
 def test_names_that_lists_show_are_served_names():
-    known = {
-        found.path: found for found in serve.find(serve.search_of(serve.read_settings(), serve.locations()))
-    }
-    (path,) = known
-    own, others = serve._called(path, known[path], "engine's")
-    assert own == "builtin" and {"pocket-44m-q5_k_m", "pocket-44m-q5_k_m.gguf", "builtin"} <= others
-    assert serve._called(Path("/a/b.gguf"), None, "b") == ("b", {"b", "b.gguf"})
+    (found,) = serve.find(serve.search_of(serve.read_settings(), serve.locations()))
+    model = SimpleNamespace(path=found.path, name="engine's")
+    for listed in (found, None):
+        served = served_model(model, SamplingSettings(), listed, ["Mine"])
+        assert served.id == "builtin" and served.aliases == ("Mine",)
+        assert {"pocket-44m-q5_k_m", "pocket-44m-q5_k_m.gguf", "builtin", "engine's"} <= served.names
+    other = served_model(SimpleNamespace(path=Path("/a/B.gguf"), name="B"), SamplingSettings())
+    assert (other.id, other.names) == ("B", {"b", "b.gguf"})
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])

@@ -7,12 +7,12 @@ from typing import Any
 
 import httpx
 
-from app.serve.desk import Desk
 from app.serve.http.limits import Access, HttpLimits
 from app.serve.log_row import Row
 from app.serve.metrics import Metrics
+from app.serve.requests.desk import Desk
+from app.serve.requests.served import Served, ServedModels
 from app.serve.routes import Routes
-from app.serve.served import Served, ServedModels
 from engine.api.answer_format import THINK, AnswerFormat
 from engine.api.errors import TemplateError
 from engine.api.request import FinishReason, SamplingParams
@@ -72,7 +72,7 @@ class ScriptedServer:
         self.rows: list[Row] = []
         served = Served(self.model, "scripted", frozenset({"other-name"}), USUAL)  # type: ignore[arg-type]
         metrics = Metrics(self.engine.stats)
-        self.desk = Desk(ServedModels([served]), metrics, self.rows.append, most_requests)
+        self.desk = Desk(ServedModels(lambda: [served]), metrics, self.rows.append, most_requests)
         self.application = Routes(self.desk, limits or HttpLimits(), access or Access()).application()
 
     def client(self, **options: Any) -> httpx.AsyncClient:

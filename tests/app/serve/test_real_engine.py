@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app.serve.program import ServeOptions, make_application
-from app.serve.served import Served, ServedModels
+from app.serve.requests.served import Served, ServedModels
 from engine import Engine, SamplingParams
 
 CHAT = "/v1/chat/completions"
@@ -23,7 +23,7 @@ def engine():
 def application(engine, small_model):
     model = engine.load(small_model)
     served = Served(model, "small", frozenset(), SamplingParams(temperature=0.0))
-    return make_application(ServedModels([served]), engine.stats, ServeOptions(), lambda _row: None)
+    return make_application(ServedModels(lambda: [served]), engine.stats, ServeOptions(), lambda _row: None)
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from app.serve.http.limits import HttpLimits
-from app.serve.program import ServeOptions, Server, listening_socket
+from app.serve.listening import listening_socket
+from app.serve.program import ServeOptions, Server
 from tests.app.serve.scripted import ScriptedServer, said
 
 CHAT = "/v1/chat/completions"

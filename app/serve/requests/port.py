@@ -1,11 +1,11 @@
 """What serving needs of the engine, as types only: the real engine and a scripted one both fit."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from app.models.port import GenerationPort
-from engine import EngineStats, Message, Prompt, Request, ToolFormat
+from engine import Message, Prompt, Request, ToolFormat
 
 
 class ServedTemplate(Protocol):
@@ -73,6 +73,3 @@ class ServedModel(Protocol):
 
     def submit(self, request: Request) -> GenerationPort:
         """Start a generation; raises `RequestError` when it can never fit."""
-
-
-Stats = Callable[[], EngineStats]

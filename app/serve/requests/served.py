@@ -1,12 +1,12 @@
 """The models that are served, and what clients may call them."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from app.serve.http.errors import ApiError
 from app.serve.http.fields import Fields
-from app.serve.port import ServedModel
+from app.serve.requests.port import ServedModel
 from engine import SamplingParams
 
 
@@ -36,24 +36,30 @@ class Served:
 class ServedModels:
     """All of them, the first one being meant where a request names none."""
 
-    def __init__(self, models: Sequence[Served]) -> None:
-        self.models = tuple(models)
+    def __init__(self, loaded: Callable[[], Sequence[Served]]) -> None:
+        self._loaded = loaded
+
+    @property
+    def models(self) -> Sequence[Served]:
+        """Those that are loaded now."""
+        return self._loaded()
 
     def of(self, fields: Fields) -> Served:
         """The model that a request names; raises `ApiError` saying which there are."""
         name = fields.text("model")
-        if name is None:
-            return self.models[0]
-        return self.named(name)
+        models = self.models
+        if not models:
+            raise ApiError("no model is loaded yet; try again later", 503, headers={"retry-after": "5"})
+        return models[0] if name is None else self.named(name)
 
     def named(self, name: str) -> Served:
         """The model of this name."""
-        wanted = name.casefold()
-        for served in self.models:
+        wanted, models = name.casefold(), self.models
+        for served in models:
             listed = {one.casefold() for one in (served.id, *served.aliases)}
             if wanted in listed | served.names:
                 return served
-        there = ", ".join(served.id for served in self.models)
+        there = ", ".join(served.id for served in models) or "none"
         raise ApiError(
             f"model: {name[:100]!r} is not served here; there is {there}",
             404,

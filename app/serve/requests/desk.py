@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.serve.answer import AnswerReader
-from app.serve.answers import Answers, Stream
+from app.models.outside import outside_label
 from app.serve.http.errors import ApiError
 from app.serve.log_row import RefusedRow, Row
 from app.serve.metrics import Metrics
-from app.serve.port import GenerationPort
-from app.serve.sampling import Sampling
-from app.serve.served import Served, ServedModels
-from app.serve.wakeups import Wakeups
+from app.serve.requests.answer import AnswerReader
+from app.serve.requests.answers import Answers, Stream
+from app.serve.requests.port import GenerationPort
+from app.serve.requests.sampling import Sampling
+from app.serve.requests.served import Served, ServedModels
+from app.serve.requests.wakeups import Wakeups
 from engine import EngineClosedError, Message, Prompt, Request, RequestError, TemplateError
 
 MOST_REQUESTS = 256
@@ -38,7 +39,7 @@ class Asked:
     """A request in the engine's words."""
 
     kind: str
-    """What log rows and the panel call it."""
+    """What log rows call it."""
     served: Served
     sampling: Sampling
     chat: Chat | None = None
@@ -177,7 +178,7 @@ def submit(asked: Asked, prompt: Prompt | tuple[int, ...], index: int) -> Genera
                 max_tokens=None if limit is None or limit > room else limit,
                 stop=sampling.stop,
                 ignore_eog=sampling.ignore_eog,
-                label=asked.kind,
+                label=outside_label(asked.kind),
             )
         )
     except RequestError as error:

@@ -5,11 +5,11 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
-from app.serve.answer import AnswerReader, Ended, Ending, Piece, Said, Thought
 from app.serve.log_row import RequestRow
 from app.serve.metrics import Metrics
-from app.serve.port import GenerationPort
-from app.serve.wakeups import Wakeups
+from app.serve.requests.answer import AnswerReader, Ended, Ending, Piece, Said, Thought
+from app.serve.requests.port import GenerationPort
+from app.serve.requests.wakeups import Wakeups
 from engine import Finished, TextDelta, ToolCall
 
 CANCELLED = "cancelled"
