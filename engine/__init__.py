@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from engine.api.recommended import check_sampling
     from engine.api.request import Event, Finished, FinishReason, Priority, Request, SamplingParams, TextDelta
     from engine.api.stats import EngineStats, ModelState, ModelStats, SequenceState, SequenceStats
+    from engine.api.tool_format import ARGUMENTS_MARK, CALL_ID_MARK, CallStyle, ToolCall, ToolFormat
     from engine.catalog import ModelSummary, model_paths, part_paths, recommended_sampling, summarize
     from engine.core.device_choice import device_rules
     from engine.disk.saved_kv import SavedKV
@@ -50,11 +51,14 @@ if TYPE_CHECKING:
     from engine.tokenizer.tokenizer import Tokenizer
 
 __all__ = [
+    "ARGUMENTS_MARK",
+    "CALL_ID_MARK",
     "THINK",
     "Advice",
     "AdviceKind",
     "AnswerFormat",
     "Architecture",
+    "CallStyle",
     "DeviceLostError",
     "DeviceRules",
     "DeviceUse",
@@ -101,6 +105,8 @@ __all__ = [
     "TickRecord",
     "Tokenizer",
     "TokenizerError",
+    "ToolCall",
+    "ToolFormat",
     "UnsupportedModelError",
     "Verdict",
     "architectures",
@@ -118,6 +124,11 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ARGUMENTS_MARK": "engine.api.tool_format",
+    "CALL_ID_MARK": "engine.api.tool_format",
+    "CallStyle": "engine.api.tool_format",
+    "ToolCall": "engine.api.tool_format",
+    "ToolFormat": "engine.api.tool_format",
     "THINK": "engine.api.answer_format",
     "AnswerFormat": "engine.api.answer_format",
     "Architecture": "engine.model.architectures",

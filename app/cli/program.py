@@ -8,15 +8,20 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    import socket
 
 PROGRAM = "tui-chat"
+_USUAL_PORT = 8080
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = {
     "ask": "one question, one answer, for scripts and pipes",
     "models": "list the model files that are found",
     "architectures": "list the types of models that run, and what others lack",
     "pull": "fetch a model",
+    "serve": "answer other programs over HTTP, as OpenAI's and Anthropic's servers do",
     "export": "write chats into files",
     "import": "take chats of a file into the history",
     "tokenize": "turn text from stdin into token ids",
@@ -133,6 +138,15 @@ def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser.add_argument(
         "--vram-limit", dest="chat_vram", metavar="SIZE", type=_size, help="most memory of a GPU, e.g. 12GiB"
     )
+    parser.add_argument(
+        "--serve",
+        dest="door",
+        nargs="?",
+        const=_USUAL_PORT,
+        type=int,
+        metavar="PORT",
+        help=f"also answer other programs at this port of this computer (usually {_USUAL_PORT})",
+    )
     parser.add_argument("--version", action=_Version)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name, text in COMMANDS.items():
@@ -242,15 +256,31 @@ def _start_app(args: argparse.Namespace) -> int:
         from app.plain.program import run_plain
 
         return run_plain(settings, model, list(search.folders), warnings, chat)
+    door = None if args.door is None else _door(args.door)
     # Modules are not garbage: looking for some among them would take a tenth of the way to a first frame.
     gc.disable()
     try:
         from app.window.app import run_app
 
         gc.freeze()
-        return int(run_app(settings, model=model, folders=list(search.folders), warnings=warnings, chat=chat))
+        folders = list(search.folders)
+        return int(run_app(settings, model, folders, warnings, chat, door))
     finally:
         gc.enable()
+
+
+def _door(port: int) -> "socket.socket":
+    """Where other programs are served; a port that cannot be had is told before the screen is taken."""
+    from app.cli.common import CommandError
+    from app.serve.listening import listening_socket, missing_package
+
+    if problem := missing_package():
+        raise CommandError(problem)
+    try:
+        return listening_socket("127.0.0.1", port)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CommandError(f"--serve {port}: cannot be listened on: {reason}") from error
 
 
 def _chat_id(word: str) -> str:

@@ -117,6 +117,10 @@ class EngineService:
         """Tell whether a model is aside."""
         return self.states().get(model.path) == PAUSED
 
+    def resident(self) -> list[ModelPort]:
+        """Return the models that are loaded or aside; any thread may ask."""
+        return list(self._resident.values())
+
     def release(self, model: ModelPort) -> None:
         """Give up one use of a model; unused ones are unloaded, but for the last one used."""
         self._jobs.put(lambda: self._drop(model.path))

@@ -25,7 +25,7 @@ from app.settings.writer import SettingsWriter
 if TYPE_CHECKING:
     from app.fetch.fetch import Fetch
 
-_EXIT_SECONDS = 5.0
+EXIT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,9 @@ def end_services(context: AppContext) -> bool:
 
     Tells whether everything that was written is saved.
     """
-    context.fetching.close(_EXIT_SECONDS)
-    context.engine.close(_EXIT_SECONDS)
+    context.fetching.close(EXIT_SECONDS)
+    context.engine.close(EXIT_SECONDS)
     if (measured := context.services.measured) is not None:
         measured.close()
-    context.preferences.close(_EXIT_SECONDS)
-    return context.history.close(_EXIT_SECONDS)
+    context.preferences.close(EXIT_SECONDS)
+    return context.history.close(EXIT_SECONDS)

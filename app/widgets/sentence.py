@@ -1,5 +1,6 @@
 """The engine's figures as a person would say them."""
 
+from app.models.outside import count_outside
 from app.settings.words import size_text
 from engine import EngineStats, SequenceState
 
@@ -20,6 +21,7 @@ def engine_parts(stats: EngineStats) -> list[str]:
         (states.count(SequenceState.PREFILL), "reading"),
         (stats.queue_length, "waiting"),
         (paused, "paused"),
+        (count_outside(stats), "from outside"),
     )
     parts = [f"{count} {word}" for count, word in counts if count] or ["idle"]
     if stats.decode_tok_s:

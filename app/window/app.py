@@ -5,6 +5,7 @@ import contextlib
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +25,8 @@ from app.models.port import EngineFactory, EnginePort
 from app.models.torch_start import map_torch_libraries, wait_for_libraries
 from app.screens.chat.screen import ChatScreen
 from app.screens.context import AppContext, Copy, Finder
-from app.screens.wiring import Asked, Ears, end_services, wire
+from app.screens.wiring import EXIT_SECONDS, Asked, Ears, end_services, wire
+from app.serve.door import Door
 from app.settings import actions
 from app.settings.file import DEFAULT_THEME, EngineSettings, Settings
 from app.settings.paths import Locations, locations
@@ -78,9 +80,10 @@ class ChatApp(LeavingApp):
         copy: Copy | None = None,
         find_models: Finder | None = None,
         meanwhile: Callable[[], None] | None = None,
+        listening: socket.socket | None = None,
     ) -> None:
         """chat: id of the one to show; meanwhile: called once before the first frame, when the app's own
-        threads run.
+        threads run; listening: where other programs are served.
         """
         read_alt_keys()
         super().__init__(self.save_all)
@@ -92,6 +95,8 @@ class ChatApp(LeavingApp):
         self._choice = (model, tuple(folders), chat)
         self._copy, self._find_models = copy, find_models
         self._meanwhile = meanwhile
+        self._listening = listening
+        self._door: Door | None = None
         self.context: AppContext | None = None
         self._themes = Themes(self, self.places.themes, self._warn)
         self._apply_themes()
@@ -158,9 +163,18 @@ class ChatApp(LeavingApp):
         assert self.context is not None
         gc.enable()
         self.context.engine.start()
+        self._open_door(self.context)
         if (screen := self.chat_screen) is not None:
             screen.run_worker(screen.restore(), group="restore")
         self.set_timer(_WARM_UP, _freeze_garbage)
+
+    def _open_door(self, context: AppContext) -> None:
+        if self._listening is None:
+            return
+        engine = context.engine
+        self._door = Door(self._listening, engine.resident, engine.stats, lambda: context.settings.sampling)
+        self._door.open()
+        self.notify(f"Other programs are served at {self._door.address}")
 
     def _on_history_warning(self, message: str) -> None:
         self._warn(message)
@@ -253,6 +267,8 @@ class ChatApp(LeavingApp):
 
         Tells whether everything that was written is saved.
         """
+        if self._door is not None:
+            self._door.close(EXIT_SECONDS)
         return self.context is None or end_services(self.context)
 
 
@@ -292,8 +308,11 @@ def run_app(
     folders: Sequence[str | Path] = (),
     warnings: Sequence[str] = (),
     chat: str | None = None,
+    listening: socket.socket | None = None,
 ) -> int:
     """Run the chat until the reader leaves; return the exit code. `chat`: id of the one to show.
+
+    listening: where other programs are served, None for nowhere.
 
     `warnings` (about the settings file, say) are told in one line, and in full in the help. 0 after
     leaving, 1 after a failure (which is in the log file), 128 + number after a signal.
@@ -310,6 +329,7 @@ def run_app(
             folders=[Path(folder).expanduser().absolute() for folder in folders],
             chat=chat,
             warnings=warnings,
+            listening=listening,
             # Nothing else maps libraries or starts threads then, which wait for each other.
             meanwhile=map_torch_libraries,
         )

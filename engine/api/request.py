@@ -142,8 +142,8 @@ class TextDelta:
     text: str
     token_ids: tuple[int, ...]
     marker: str = ""
-    """The token where it may part an answer, see `answer_format`; `text` is then what it stands for in
-    plain text, "" for a control token."""
+    """The token where it may part an answer, see `answer_format` and `tool_format`; `text` is then what it
+    stands for in plain text, "" for a control token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,14 @@ a template that fails is replaced by a stated default instead of failing the cha
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from engine.api.answer_format import format_of
 from engine.api.errors import TemplateError
+from engine.api.tool_format import ToolCall, tool_format_of
 from engine.gguf.file import GGUFFile
 from engine.templates.default_templates import default_template
 from engine.templates.file_template import FileTemplate, Template, say
@@ -60,6 +61,8 @@ class ChatTemplate:
         if source is None:
             self.warning = f"{label}: the file has no chat template; {self._default.name} is used."
         self.supports_system = self._source.supports_system
+        self.tool_format = tool_format_of(self._source.text) if self._source.supports_tools else None
+        """How the model calls tools; None where its template takes none, or in no way that is known."""
 
     @classmethod
     def from_gguf(cls, file: GGUFFile, tokenizer: Tokenizer, name: str | None = None) -> "ChatTemplate":
@@ -86,10 +89,20 @@ class ChatTemplate:
         return self._prompt(messages, kept, options).ids
 
     def prompt(
-        self, messages: Sequence[Message], *, kept: Mapping[int, KeptAnswer] = _NOTHING_KEPT
+        self,
+        messages: Sequence[Message],
+        *,
+        kept: Mapping[int, KeptAnswer] = _NOTHING_KEPT,
+        enable_thinking: bool | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        strict: bool = False,
     ) -> Prompt:
-        """As `encode`, for the next answer, with what whoever shows that answer must know."""
-        return self._prompt(messages, kept, _options(True, None, None))
+        """As `encode`, for the next answer, with what whoever shows that answer must know.
+
+        strict: TemplateError where the file's template fails, instead of another layout and a warning.
+        """
+        options = _options(True, enable_thinking, tools)
+        return self._prompt(messages, kept, options, strict=strict)
 
     def render(
         self,
@@ -105,9 +118,14 @@ class ChatTemplate:
         return rendered.shield.restore(rendered.text)
 
     def _prompt(
-        self, messages: Sequence[Message], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
+        self,
+        messages: Sequence[Message],
+        kept: Mapping[int, KeptAnswer],
+        options: dict[str, Any],
+        *,
+        strict: bool = False,
     ) -> Prompt:
-        rendered, warning = self._render_safely(messages, kept, options)
+        rendered, warning = self._render_safely(messages, kept, options, strict=strict)
         opened = self.answer_format.opened_by(rendered.text)
         return Prompt(self._with_bos(self._to_ids(rendered)), opened, warning, self.answer_format)
 
@@ -124,9 +142,14 @@ class ChatTemplate:
         return f"{self._label}: the chat template failed ({cause}); {self._default.name} {instead}."
 
     def _render_safely(
-        self, messages: Sequence[Message], kept: Mapping[int, KeptAnswer], options: dict[str, Any]
+        self,
+        messages: Sequence[Message],
+        kept: Mapping[int, KeptAnswer],
+        options: dict[str, Any],
+        *,
+        strict: bool = False,
     ) -> tuple[_Rendered, str | None]:
-        """Rendered by the file's template, else by the default one and why."""
+        """Rendered by the file's template, else, unless `strict`, by the default one and why."""
         turns = [turn_of(message, index) for index, message in enumerate(messages)]
         try:
             return self._render_kept(self._source, turns, kept, options), None
@@ -138,6 +161,8 @@ class ChatTemplate:
                 return self._render_kept(self._source, merged, kept, options), None
             except TemplateError as error:
                 cause = error
+        if strict:
+            raise cause
         warning = self._failed(cause, "was used for this answer")
         log.warning("%s", warning)
         return self._render_kept(self._default, turns, kept, options), warning
@@ -186,13 +211,14 @@ class ChatTemplate:
             if self._kept.has_thought(kept[turn.index]) and not source.inline_reasoning:
                 message[key] = marks[1]
             return message
-        content = shield.hide(turn.content)
+        message = {**say(turn.role, shield.hide(turn.content)), **_about_tools(turn, shield)}
         if not turn.reasoning:
-            return say(turn.role, content)
+            return message
         reasoning = shield.hide(turn.reasoning)
         if source.inline_reasoning:
-            return say(turn.role, self.answer_format.thought.replace("{}", reasoning) + content)
-        return {**say(turn.role, content), key: reasoning}
+            thought = self.answer_format.thought.replace("{}", reasoning)
+            return {**message, "content": thought + message["content"]}
+        return {**message, key: reasoning}
 
     def _to_ids(self, rendered: _Rendered) -> list[int]:
         out: list[int] = []
@@ -249,8 +275,40 @@ def _options(
     return options
 
 
+def _about_tools(turn: Turn, shield: Shield) -> dict[str, Any]:
+    """What a message has beside its text, by the names that templates know."""
+    fields: dict[str, Any] = {}
+    if turn.tool_calls:
+        fields["tool_calls"] = [_said_call(call, shield) for call in turn.tool_calls]
+    if turn.tool_call_id:
+        fields["tool_call_id"] = shield.hide(turn.tool_call_id)
+    if turn.tool_name:
+        fields["name"] = shield.hide(turn.tool_name)
+    return fields
+
+
+def _said_call(call: ToolCall, shield: Shield) -> dict[str, Any]:
+    arguments = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
+    function = {"name": shield.hide(call.name), "arguments": shield.hide(arguments)}
+    return {"id": shield.hide(call.id), "type": "function", "function": function}
+
+
 def _all_texts(source: Template, turns: list[Turn], options: dict[str, Any]) -> list[str]:
-    texts = [source.text, str(options.get("tools", ""))]
+    texts = [source.text, *_strings(options.get("tools"))]
     for turn in turns:
-        texts += (turn.content, turn.reasoning or "")
+        texts += (turn.content, turn.reasoning or "", turn.tool_call_id, turn.tool_name)
+        for call in turn.tool_calls:
+            texts += (call.id, call.name, *_strings(call.arguments))
     return texts
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every text inside lists and dictionaries, keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from (*_strings(key), *_strings(item))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _strings(item)

@@ -24,6 +24,7 @@ class Marked:
     begin: str = ""
     """What the model goes on from, where it writes part of that itself."""
     supports_system: bool = True
+    supports_tools: bool = False
     inline_reasoning: bool = True
     text: str = ""
 
@@ -75,6 +76,7 @@ class Plain:
     name = "plain User:/Assistant: text"
     text = ""
     inline_reasoning = supports_system = True
+    supports_tools = False
 
     def __init__(self, bos_token: str) -> None:
         self._bos_token = bos_token

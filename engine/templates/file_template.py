@@ -8,6 +8,15 @@ from engine.api.errors import TemplateError
 from engine.templates import renderer
 from engine.templates.renderer import TemplateLimitError
 
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "shown",
+        "description": "a",
+        "parameters": {"type": "object", "properties": {}, "required": []},
+    },
+}
+
 
 class Template(Protocol):
     """What lays a conversation out as text."""
@@ -17,6 +26,8 @@ class Template(Protocol):
     inline_reasoning: bool
     """Whether the reasoning of old answers belongs into their contents."""
     supports_system: bool
+    supports_tools: bool
+    """Whether the tools that it is given reach the model."""
 
     def render(self, messages: list[dict[str, Any]], *, add_generation_prompt: bool, **options: Any) -> str:
         """The rendered text; TemplateError when the template fails or asks for too much."""
@@ -35,14 +46,15 @@ class FileTemplate:
             "kept?", say("user", "a"), say("assistant", old + "b"), say("user", "c")
         )
         self.supports_system = self._shows("shown?", say("system", "shown?"), say("user", "a"))
+        self.supports_tools = "tools" in text and self._shows("shown", say("user", "a"), tools=[_TOOL])
 
     def render(self, messages: list[dict[str, Any]], **options: Any) -> str:
         """The rendered text; TemplateError when the template fails or asks for too much."""
         return renderer.SHARED.render(self.text, {**self._variables, **options, "messages": messages})
 
-    def _shows(self, word: str, *messages: dict[str, Any]) -> bool:
+    def _shows(self, word: str, *messages: dict[str, Any], **options: Any) -> bool:
         try:
-            return word in self.render(list(messages), add_generation_prompt=True)
+            return word in self.render(list(messages), add_generation_prompt=True, **options)
         except TemplateLimitError:
             raise
         except TemplateError:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from engine.api.answer_format import THINK, AnswerFormat
 from engine.api.errors import TemplateError
+from engine.api.tool_format import ToolCall
 
 ROLES = ("system", "user", "assistant", "tool", "developer")
 _THINK = re.compile(r"\s*<think>(.*?)</think>\s*(.*)", re.DOTALL)
@@ -18,6 +19,12 @@ class Message:
     role: str
     content: str
     reasoning: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Of an answer: the tools that it asked for."""
+    tool_call_id: str = ""
+    """Of a tool's result: the call that it belongs to."""
+    tool_name: str = ""
+    """Of a tool's result: the tool, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,14 @@ class Turn:
     content: str
     reasoning: str | None
     index: int
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    tool_name: str = ""
+
+    @property
+    def about_tools(self) -> bool:
+        """Whether it is more than text."""
+        return bool(self.tool_calls or self.role == "tool")
 
 
 def turn_of(message: Message, index: int) -> Turn:
@@ -58,7 +73,8 @@ def turn_of(message: Message, index: int) -> Turn:
         raise TemplateError(f"message {index}: the role {message.role!r} is not one of {', '.join(ROLES)}.")
     # The string itself, whatever enumeration the role is from: only plain values go to the worker.
     role = ROLES[ROLES.index(message.role)]
-    turn = Turn(role, message.content, message.reasoning or None, index)
+    about_tools = message.tool_calls, message.tool_call_id, message.tool_name
+    turn = Turn(role, message.content, message.reasoning or None, index, *about_tools)
     found = _THINK.fullmatch(turn.content) if turn.role == "assistant" and not turn.reasoning else None
     if found:
         return replace(turn, reasoning=found[1].strip("\n"), content=found[2])
@@ -87,7 +103,8 @@ def merge_neighbours(turns: list[Turn], kept: Mapping[int, KeptAnswer]) -> list[
     out: list[Turn] = []
     for turn in turns:
         last = out[-1] if out else None
-        if last and last.role == turn.role and not {last.index, turn.index} & kept.keys():
+        together = last and last.role == turn.role and not (last.about_tools or turn.about_tools)
+        if last and together and not {last.index, turn.index} & kept.keys():
             out[-1] = replace(last, content=f"{last.content}\n\n{turn.content}")
         else:
             out.append(turn)

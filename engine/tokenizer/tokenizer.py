@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.api.answer_format import MARKERS
 from engine.api.errors import TokenizerError
+from engine.api.tool_format import TOOL_MARKERS
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.tokenizer.bpe import BytePairEncoder, byte_alphabet
 from engine.tokenizer.pretokenizers import DEFAULT, NOT_BYTE_LEVEL, PRE_TOKENIZERS, PreTokenizer
@@ -60,9 +61,9 @@ class Tokenizer:
         self.control_tokens: Mapping[str, int] = {**controls, **guarded}
         """Text → id of every token that contents of a conversation must never produce."""
         self.markers: Mapping[int, str] = {
-            i: text for text, i in self.control_tokens.items() if text in MARKERS
+            i: text for text, i in self.control_tokens.items() if text in MARKERS | TOOL_MARKERS
         }
-        """Id → text of the tokens that may part a thought from an answer."""
+        """Id → text of the tokens that may part a thought, or a call of a tool, from an answer."""
         self._control_ids = frozenset(controls.values())
         harmless = {text: i for text, i in defined.items() if text not in guarded}
         self._cut_all = _SpecialTexts({**controls, **defined})

@@ -26,7 +26,8 @@ from tests.app.computer import CPU
 from tests.app.models.stores import Stores
 
 ROOT = Path(__file__).parents[3]
-HEAVY = {"torch", "textual", "numpy", "gguf", "tokenizers", "jinja2", "sqlite3", "asyncio", "huggingface_hub"}
+HEAVY = {"torch", "textual", "numpy", "gguf", "tokenizers", "jinja2", "sqlite3", "asyncio", "huggingface_hub",
+         "starlette", "uvicorn", "prometheus_client"}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +50,7 @@ def tui_chat(*arguments, text="", **options):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["ask", "--help"], ["--version"], ["where"], ["pull", "--help"]],
+    [["--help"], ["ask", "--help"], ["--version"], ["where"], ["pull", "--help"], ["serve", "--help"]],
 )
 def test_light_commands_import_nothing_heavy(arguments):
     assert imported_by(arguments) == []

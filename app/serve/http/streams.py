@@ -1,0 +1,92 @@
+"""Answers that end when the client goes, whole or as server-sent events."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, TypeVar
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+T = TypeVar("T")
+DONE = b"data: [DONE]\n\n"
+"""Ends OpenAI's streams."""
+
+
+class ClientGone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def event(data: object, name: str | None = None) -> bytes:
+    """One server-sent event."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {_encode(data)}\n\n".encode("utf-8", "replace")
+
+
+async def unless_gone(
+    receive: Receive, work: Coroutine[Any, Any, T], *given_up: Coroutine[Any, Any, None]
+) -> T:
+    """What `work` returns; it is cancelled, and `ClientGone` raised, when the client goes before.
+
+    given_up: ends when the client is taken for gone.
+    """
+    working = asyncio.ensure_future(work)
+    tasks: list[asyncio.Future[Any]] = [working, *map(asyncio.ensure_future, (_gone(receive), *given_up))]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(Response):
+    """Server-sent events until they end or the client goes, or takes nothing for too long."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[bytes], close: Callable[[], None], write_seconds: float) -> None:
+        """`close` is called whatever happens."""
+        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        # `Response` has put the length of a body that is not there.
+        del self.headers["content-length"]
+        self._events, self._close, self._write_seconds = events, close, write_seconds
+        self._sent = 0
+        self._sending = False
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        try:
+            await unless_gone(receive, self._write(send), self._stuck())
+        except (ClientGone, OSError):
+            return
+        finally:
+            self._close()
+
+    async def _write(self, send: Send) -> None:
+        head = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        await send(head)
+        async for data in self._events:
+            self._sending = True
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+            self._sending = False
+            self._sent += 1
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _stuck(self) -> None:
+        """End when the client takes nothing; a timeout for each event would cost more than the event."""
+        before = -1
+        while not self._sending or self._sent != before:
+            before = self._sent
+            await asyncio.sleep(self._write_seconds)

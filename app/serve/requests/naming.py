@@ -1,0 +1,34 @@
+"""What a model is called by a server: any name that lists show."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from app.models.builtin import BUILTIN_NAME, is_builtin, model_name, model_title
+from app.models.found import FoundModel
+from app.models.recommended import recommended_for
+from app.serve.requests.served import Served
+from app.settings.file import SamplingSettings
+
+if TYPE_CHECKING:
+    from app.serve.requests.port import ServedModel
+
+
+def served_model(
+    model: "ServedModel",
+    sampling: SamplingSettings,
+    found: FoundModel | None = None,
+    aliases: Sequence[str] = (),
+) -> Served:
+    """A loaded model with its names, and the sampling that it is used with elsewhere.
+
+    found: where its file is listed, None where it is not. Reads the file's header.
+    """
+    path = model.path
+    own = BUILTIN_NAME if is_builtin(path) else model_name(path)
+    names = {own, model.name, path.name, path.stem, model_title(path)}
+    if found is not None:
+        own = found.title
+        names |= {own, found.summary.name, *found.names}
+    usual = recommended_for(path).applied(sampling.params(), sampling.chosen)
+    others = frozenset(name.casefold() for name in names)
+    return Served(model, own, others, usual, tuple(aliases), sampling.token_limit)
