@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from engine.catalog import ModelSummary, model_paths, part_paths, recommended_sampling, summarize
     from engine.core.device_choice import device_rules
     from engine.engine import Engine, Model
-    from engine.footprint.device import free_memory, read_bandwidth
+    from engine.footprint.device import expected_tok_s, free_memory, read_bandwidth
     from engine.footprint.fit import Advice, AdviceKind, Fit, Verdict, fit
-    from engine.footprint.kv_choice import Room
+    from engine.footprint.kv_choice import HostRoom, Room
     from engine.footprint.outline import Outline
     from engine.footprint.rules import DeviceRules, read_bytes
     from engine.footprint.serving import serving
@@ -70,6 +70,7 @@ __all__ = [
     "Fit",
     "Footprint",
     "Generation",
+    "HostRoom",
     "KVHolding",
     "KVPool",
     "KeptAnswer",
@@ -104,6 +105,7 @@ __all__ = [
     "architectures",
     "check_sampling",
     "device_rules",
+    "expected_tok_s",
     "fit",
     "free_memory",
     "model_paths",
@@ -156,6 +158,7 @@ _HOMES = {
     "Prompt": "engine.templates.turns",
     "Request": "engine.api.request",
     "RequestError": "engine.api.errors",
+    "HostRoom": "engine.footprint.kv_choice",
     "Room": "engine.footprint.kv_choice",
     "SamplingParams": "engine.api.request",
     "SequenceState": "engine.api.stats",
@@ -172,6 +175,7 @@ _HOMES = {
     "check_sampling": "engine.api.recommended",
     "device_rules": "engine.core.device_choice",
     "fit": "engine.footprint.fit",
+    "expected_tok_s": "engine.footprint.device",
     "free_memory": "engine.footprint.device",
     "model_paths": "engine.catalog",
     "part_paths": "engine.catalog",

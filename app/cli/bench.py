@@ -16,7 +16,14 @@ from app.bench.workload import (
     row_counts,
     sizes,
 )
-from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
+from app.cli.common import (
+    CommandError,
+    add_host_layers,
+    add_model_arguments,
+    chosen_model,
+    read_settings,
+    say,
+)
 from app.models.make import make_engine
 from app.settings.file import parse_size
 from app.terminal.controls import for_stream
@@ -60,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--repeat", type=positive, default=_DEFAULT.repeat, metavar="R", help="medians of R runs (default 3)")
     add("--device", metavar="D", help="auto, cpu or cuda (default: from the settings)")
     add("--vram-limit", metavar="SIZE", type=parse_size, help="most memory of a GPU, e.g. 12GiB")
+    add_host_layers(parser)
     add(
         "--speculation",
         choices=("auto", "off"),
@@ -83,6 +91,7 @@ def run(args: argparse.Namespace) -> int:
         settings.engine,
         device=args.device,
         vram_limit_bytes=args.vram_limit,
+        host_layers=args.host_layers,
         speculation=args.speculation,
         batch_independent=args.batch_independent or None,
     )

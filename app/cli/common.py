@@ -6,7 +6,7 @@ from pathlib import Path
 
 from app.models.choice import resolve_model
 from app.models.found import search_of
-from app.settings.file import Settings, load_settings
+from app.settings.file import Settings, load_settings, parse_layers
 from app.settings.paths import locations
 from app.terminal.controls import for_stream
 
@@ -53,6 +53,16 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, required: bool = Fal
         default=[],
         metavar="DIR",
         help="search models here too (repeatable)",
+    )
+
+
+def add_host_layers(parser: argparse.ArgumentParser) -> None:
+    """Add `--host-layers`."""
+    parser.add_argument(
+        "--host-layers",
+        metavar="N",
+        type=parse_layers,
+        help="layers that the processor computes beside a GPU: auto, never or a number",
     )
 
 

@@ -41,6 +41,7 @@ def make_engine(settings: EngineSettings, *, keep_kv: bool = False, **overrides:
         "device": settings.device,
         "kv_budget_bytes": settings.kv_budget_bytes,
         "vram_limit_bytes": settings.vram_limit_bytes,
+        "host_layers": settings.host_layers_wanted,
         "host_kv_bytes": settings.host_kv_bytes,
         "kv_dtype": settings.kv_dtype,
         "weight_dtype": settings.weight_dtype,

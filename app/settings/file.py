@@ -67,6 +67,12 @@ class EngineSettings:
         "most memory of a GPU, weights and all: auto or a size; also tui-chat --vram-limit 12GiB",
         size=True,
     )
+    host_layers: str = _option(
+        "auto",
+        "layers of a model that the processor computes beside a GPU, their experts alone where they have "
+        "some: auto, as few as the GPU's memory makes needful; never; or how many of each model",
+        layers=True,
+    )
     host_kv: str = _option(
         "auto",
         "host memory, of each model, for contexts that a full GPU had to put aside: auto or a size; "
@@ -111,6 +117,11 @@ class EngineSettings:
     def kv_budget_bytes(self) -> int | None:
         """The KV budget in bytes; None lets the engine choose."""
         return None if self.kv_budget == "auto" else parse_size(self.kv_budget)
+
+    @property
+    def host_layers_wanted(self) -> str | int:
+        """A number, or the word."""
+        return parse_layers(self.host_layers)
 
     @property
     def host_kv_bytes(self) -> int | None:
@@ -190,6 +201,15 @@ class Settings:
 
 class SettingsError(Exception):
     """The settings cannot be saved; names the file and the reason."""
+
+
+def parse_layers(text: str) -> str | int:
+    """Return auto, never or a number of layers; `ValueError` for anything else."""
+    if text in ("auto", "never"):
+        return text
+    if not (text.isascii() and text.isdecimal()) or len(text) > 4:
+        raise ValueError(f"auto, never or a number of layers, not {text!r}")
+    return int(text)
 
 
 def parse_size(text: str) -> int:
@@ -297,6 +317,9 @@ def _checked(value: Any, default: Any, limits: Mapping[str, Any]) -> Any:
         return tuple(value)
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
+    if limits.get("layers"):
+        value = str(value) if type(value) is int else value
+        return str(parse_layers(value)) if isinstance(value, str) else parse_layers(_kind(value))
     if type(value) is not type(default):
         raise ValueError(f"{_kind(default)}, not {_kind(value)}")
     if "choices" in limits and value not in limits["choices"]:

@@ -1,5 +1,6 @@
 """The rules of a device, told by the operations that serve it, and what it has free."""
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from engine.device.bandwidth import gpu_bandwidth, host_bandwidth
@@ -66,13 +67,16 @@ def free_memory(rules: DeviceRules) -> int | None:
 def expected_tok_s(split: Split, rules: DeviceRules, threads: int) -> float | None:
     """Tokens a second that one chat with a divided model will be written with; None: not known.
 
-    Takes some 50 ms of the processor.
+    Takes some 50 ms of the processor, once.
     """
-    device = gpu_bandwidth(rules.gpu) if rules.on_gpu else host_bandwidth(threads)
+    host = _host_bandwidth(threads)
+    device = gpu_bandwidth(rules.gpu) if rules.on_gpu else host
     if device is None:
         return None
-    host = host_bandwidth(threads)
     return 1 / (split.device_read / device / REACHED_ON_A_GPU + split.host_read / host / REACHED_ON_A_CPU)
+
+
+_host_bandwidth = cache(host_bandwidth)
 
 
 def read_bandwidth(rules: DeviceRules, threads: int) -> float | None:

@@ -86,6 +86,8 @@ class Fit:
     """What the processor computes, where the GPU does not hold all of it; the other numbers are the GPU's."""
     host_short: int = 0
     """Bytes that host memory lacks for that."""
+    tok_s: float | None = None
+    """Speed that is expected of such a division, for one chat; None where nobody said it."""
 
 
 def fit(

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from engine.device.fit_advice import LOAD_MARGIN
+from engine.device.fit_advice import DEVICE_KV_SHARE, LOAD_MARGIN
 from engine.footprint.kv_choice import Room, kv_room
 from engine.footprint.rules import DeviceRules, embedding_bytes, kv_bytes, read_bytes, weight_bytes
 from engine.footprint.shape import Footprint, KVLayers, LayerParts, Part, add_parts
@@ -64,7 +64,8 @@ def choose_split(footprint: Footprint, rules: DeviceRules, room: Room) -> Split 
     if host is None or rules.host is None or not footprint.order:
         return None
     if host.layers is not None:
-        return make_split(footprint, rules, _of_layers(footprint, host.layers)) if host.layers else None
+        asked = _of_layers(footprint, host.layers)
+        return make_split(footprint, rules, asked) if asked.splits else None
     if room.free_bytes is None or _leaves_room(footprint, rules, room, LEAST_WHOLE):
         return None
 
@@ -150,10 +151,11 @@ def _of_layers(footprint: Footprint, count: int) -> Placement:
 def _leaves_room(footprint: Footprint, rules: DeviceRules, room: Room, tokens: int) -> bool:
     """Whether weights leave room for a chat of so many tokens, in the least type of KV."""
     assert room.free_bytes is not None
-    rules = replace(rules, kv_format=rules.kv_choices[-1])
-    chat = kv_bytes(footprint, rules, min(tokens, footprint.context_length))
-    fits = weight_bytes(footprint, rules) + LOAD_MARGIN <= room.free_bytes
-    return fits and kv_room(footprint, rules, room) >= chat
+    least = kv_bytes(footprint, rules, min(LEAST_WHOLE, footprint.context_length))
+    needed = weight_bytes(footprint, rules) + LOAD_MARGIN + int(least / DEVICE_KV_SHARE)
+    narrow = replace(rules, kv_format=rules.kv_choices[-1])
+    chat = kv_bytes(footprint, narrow, min(tokens, footprint.context_length))
+    return needed <= room.free_bytes and kv_room(footprint, narrow, room) >= chat
 
 
 def _first(placements: list[Placement], fits: Callable[[Placement], bool]) -> Placement | None:

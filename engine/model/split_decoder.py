@@ -59,6 +59,9 @@ class SplitDecoder:
         else:
             residual = device.embed(ids.to(self.ops.device))
         delta, branch = device.through(residual, prepared)
+        if rows is not None and not len(rows):
+            # Kernels have no grid for none.
+            return torch.empty(0, self.config.vocab_size, device=self.ops.device)
         chosen = None if rows is None else rows.to(self.ops.device, torch.int32)
         return self.ops.logits(device.head(residual, delta, branch, chosen))
 
