@@ -70,13 +70,13 @@ def expected_tok_s(split: Split, rules: DeviceRules, threads: int) -> float | No
     Takes some 50 ms of the processor, once.
     """
     host = _host_bandwidth(threads)
-    device = gpu_bandwidth(rules.gpu) if rules.on_gpu else host
+    device = _gpu_bandwidth(rules.gpu) if rules.on_gpu else host
     if device is None:
         return None
     return 1 / (split.device_read / device / REACHED_ON_A_GPU + split.host_read / host / REACHED_ON_A_CPU)
 
 
-_host_bandwidth = cache(host_bandwidth)
+_host_bandwidth, _gpu_bandwidth = cache(host_bandwidth), cache(gpu_bandwidth)
 
 
 def read_bandwidth(rules: DeviceRules, threads: int) -> float | None:

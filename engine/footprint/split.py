@@ -41,6 +41,13 @@ class Split:
     """The same of those in host memory."""
 
     @property
+    def short_text(self) -> str:
+        """Such as `8 of 36 layers on the processor`."""
+        whole, experts = self.placement.layers, self.placement.experts
+        what = f"{whole} of {self.num_layers} layers" if whole else f"experts of {experts} layers"
+        return f"{what} on the processor"
+
+    @property
     def text(self) -> str:
         """Such as `28 of 36 layers on the GPU, 8 on the processor`."""
         whole, experts, total = self.placement.layers, self.placement.experts, self.num_layers

@@ -39,7 +39,8 @@ def load_split_weights(
 def _load(device: WeightLoader, host: WeightLoader, placement: Placement, progress: Progress) -> SplitWeights:
     config = device.config
     outside = placement.expert_layers(config.layers)
-    layers: list[LayerWeights] = []
+    # First: while the largest matrix is repacked its file's bytes are on the device too.
+    head, layers = device.head(), list[LayerWeights]()
     for index, layer in enumerate(config.layers):
         progress(index / (config.num_layers + 1), f"layer {index + 1} of {config.num_layers}")
         prefix = f"blk.{index}"
@@ -49,7 +50,7 @@ def _load(device: WeightLoader, host: WeightLoader, placement: Placement, progre
             experts = HostExperts(host.experts(prefix, layer)) if index in outside else None
             layers.append(device.layer(prefix, layer, experts))
     progress(config.num_layers / (config.num_layers + 1), "output")
-    head, first = device.head(), placement.layers
+    first = placement.layers
     on_device = ModelWeights(
         embedding=None if first else device.embedding(head),
         embedding_norm=None if first else device.embedding_norm(),

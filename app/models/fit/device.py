@@ -46,10 +46,11 @@ class Memory:
         return replace(made, tok_s=expected_tok_s(made.split, self.rules, self.threads))
 
     def holds(self, outline: "Outline") -> bool:
-        """Whether a model of this shape fits with a chat of 8,192 tokens, as far as anybody knows."""
+        """Whether all of such a model fits with a chat of 8,192 tokens, as far as anybody knows."""
         from engine import Verdict
 
-        return self.fit_of(outline.footprint).verdict in (Verdict.FITS, Verdict.UNKNOWN)
+        made = self.fit_of(outline.footprint)
+        return made.split is None and made.verdict in (Verdict.FITS, Verdict.UNKNOWN)
 
     @property
     def where(self) -> str:

@@ -1,11 +1,10 @@
-"""How a model is divided between a GPU and the processor: what each part takes, and which division is chosen."""
+"""How a model is divided between a GPU and the processor: what each part takes, which division is chosen."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 
-from app.models.builtin import builtin_model_path
 from engine.device.fit_advice import LOAD_MARGIN
 from engine.footprint.device import rules_of
 from engine.footprint.fit import Verdict, fit
@@ -29,8 +28,9 @@ from tests.support.tiny_gguf import make_tiny
 GOLDENS = [one for one in all_families() if one.architecture in FAMILIES and one.name not in REFUSED]
 TOLERANCE = 0.05
 HOST = DeviceRules("cpu", "", Holding.PACKED, 2, "float16", 64)
+KV = ("float16", "q8_0")
 GPU = DeviceRules(
-    "cuda:0", "", Holding.PLANES, 2, "float16", 64, kv_choices=("float16", "q8_0"), pass_tokens=4096, host=HOST
+    "cuda:0", "", Holding.PLANES, 2, "float16", 64, kv_choices=KV, pass_tokens=4096, host=HOST
 )  # fmt: skip
 DENSE = Outline("Q4_K_M", 36, 4096, 32, 8, 128, 151_936, 40_960, ffn=12_288)
 EXPERTS = Outline(
@@ -158,7 +158,3 @@ def test_what_host_memory_lacks_is_said():
     enough = fit(DENSE.footprint, GPU, Room(3 * GIB, None, HostRoom(32 * GIB)))
     assert enough.verdict is Verdict.FITS and enough.split is not None and not enough.host_short
     assert enough.weight_bytes == enough.split.device_bytes
-
-
-def test_the_built_in_model_can_be_divided():
-    check(builtin_model_path(), Placement(layers=3))
