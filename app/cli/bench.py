@@ -151,6 +151,7 @@ def measure(engine: "Engine", bench: "Bench", workload: Workload) -> "Figures":
         "kv_dtype": stats.kv_dtype,
         "versions": versions(),
         "fallbacks": list(stats.fallbacks),
+        "placement": next((one.placement for one in stats.models), ""),
         "new": workload.new,
         **figures,
         "memory": {

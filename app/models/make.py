@@ -54,8 +54,8 @@ def make_engine(settings: EngineSettings, *, keep_kv: bool = False, **overrides:
     }
     if keep_kv:
         options |= {"kv_disk_folder": locations().kv_folder, "kv_disk_bytes": settings.kv_disk_bytes}
-    options.update({name: value for name, value in overrides.items() if value is not None})
-    engine = Engine(**options)
-    if not overrides:
+    given = {name: value for name, value in overrides.items() if value is not None}
+    engine = Engine(**options | given)
+    if not given:
         remember_rules(engine.rules, settings, locations().cache)
     return engine

@@ -25,7 +25,7 @@ from engine.footprint.device import rules_of
 from engine.footprint.kv_choice import KVChoice, Room, choose_kv
 from engine.footprint.rules import weight_bytes
 from engine.footprint.shape import Footprint, read_footprint
-from engine.footprint.split import Split, parts_of
+from engine.footprint.split import Split, parts_of, split_rules
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.gguf.labels import quantization_label
 from engine.model.config import read_config
@@ -211,7 +211,7 @@ def _build(
 ) -> ResidentModel:
     """footprint: of what the device holds."""
     path = file.path
-    kv = options.kv or choose_kv_type(footprint, options)
+    kv = options.kv or choose_kv_type(footprint, options, divided=split is not None)
     ops = options.ops.with_kv(kv.kv_format)
     _check_attention(file, config, ops)
     tokenizer = Tokenizer.from_gguf(file)
@@ -221,7 +221,8 @@ def _build(
     order.check_block_fits()
     options.make_room(need.weight_bytes)
     check_weights_fit(need, ops.device, options.holders())
-    _begin_to_compile(config, ops)
+    if split is None:
+        _begin_to_compile(config, ops)
     loaded = load_runner(order, tokenizer, progress)
     try:
         # By now the process that compiles it has started.
@@ -282,9 +283,10 @@ def _check_attention(file: GGUFFile, config: ModelConfig, ops: Operations) -> No
         raise UnsupportedModelError(f"{file.path}: {key}: {error}.") from None
 
 
-def choose_kv_type(footprint: Footprint, options: LoadOptions) -> KVChoice:
-    """By what weights and context take of what is free."""
-    return choose_kv(footprint, rules_of(options.ops), options.room)
+def choose_kv_type(footprint: Footprint, options: LoadOptions, *, divided: bool) -> KVChoice:
+    """By what weights and context take of what is free; divided: whether the processor computes a part."""
+    rules = rules_of(options.ops)
+    return choose_kv(footprint, split_rules(rules) if divided else rules, options.room)
 
 
 def weights_of(file: GGUFFile, footprint: Footprint, options: LoadOptions) -> Need:

@@ -89,7 +89,7 @@ class ModelMoves:
         with open_gguf(path) as file:
             config = read_config(file, context_length)
             footprint = read_footprint(file, config, check_tensors(file, config))
-            plan = None if dividing.always else self._plan_part(file, footprint, options)
+            plan = None if dividing.always else self._plan_part(file, footprint, options, divided=False)
             if plan is not None and plan.refusal is None:
                 return plan
             memory = self._loop.call(self._memory)
@@ -98,14 +98,17 @@ class ModelMoves:
             rules = rules_of(options.ops)
             split = dividing.split(options.file_name(path), footprint, rules, room)
             if split is None:
-                return plan or self._plan_part(file, footprint, options)
+                return plan or self._plan_part(file, footprint, options, divided=False)
             here, _ = parts_of(footprint, split.placement)
             tok_s = expected_tok_s(split, rules, torch.get_num_threads())
-            return replace(self._plan_part(file, here, options), placement=split.text, tok_s=tok_s)
+            part = self._plan_part(file, here, options, divided=True)
+            return replace(part, placement=split.text, tok_s=tok_s)
 
-    def _plan_part(self, file: GGUFFile, footprint: Footprint, options: LoadOptions) -> LoadPlan:
+    def _plan_part(
+        self, file: GGUFFile, footprint: Footprint, options: LoadOptions, *, divided: bool
+    ) -> LoadPlan:
         """footprint: of what the device is to hold."""
-        ops = options.ops.with_kv(choose_kv_type(footprint, options).kv_format)
+        ops = options.ops.with_kv(choose_kv_type(footprint, options, divided=divided).kv_format)
         least = kv_bytes(footprint, rules_of(ops), min(LEAST_TOKENS, footprint.context_length))
         seconds = self.speeds.seconds("load", file.size_bytes)
         return self._plan(weights_of(file, footprint, options), least, seconds)

@@ -28,10 +28,10 @@ class Readers:
     alone: bool = False
     """Whether the first takes what it can use, and only the rest is shared."""
 
-    def without(self, models: Container[int]) -> "Readers":
-        """Those of other models."""
-        others = [sequence for sequence in self.sequences if sequence.model not in models]
-        return Readers(others, self.alone and others[:1] == self.sequences[:1])
+    def of(self, models: Container[int]) -> "Readers":
+        """Those of some models."""
+        own = [sequence for sequence in self.sequences if sequence.model in models]
+        return Readers(own, self.alone and own[:1] == self.sequences[:1])
 
 
 def order_readers(reading: Items[Sequence], focus: int | None, now: float, starve_s: float) -> Readers:

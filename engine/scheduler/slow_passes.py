@@ -31,35 +31,35 @@ def plan_prefill(
     slow: Mapping[int, SlowPasses],
 ) -> list[PrefillChunk]:
     """Chunks for `readers`, as `plan_chunks`; slow: such models, by key."""
-    chunks = plan_chunks(readers.without(slow), loads, spare_ms, cost, config, most)
+    others = {sequence.model for sequence in readers.sequences} - slow.keys()
+    chunks = plan_chunks(readers.of(others), loads, spare_ms, cost, config, most)
     for model, passes in slow.items():
-        if own := [sequence for sequence in readers.sequences if sequence.model == model]:
+        own = readers.of({model})
+        if own.sequences:
             chunks += _plan_slow(own, loads, passes, cost, config, most)
     return chunks
 
 
 def _plan_slow(
-    reading: list[Sequence],
+    readers: Readers,
     loads: Mapping[int, Load],
     passes: SlowPasses,
     cost: CostModel,
     config: SchedulerConfig,
     most: int,
 ) -> list[PrefillChunk]:
-    """Chunks for prompts of one such model, the most urgent first."""
-    model = reading[0].model
+    """Chunks for prompts of one such model."""
+    model = readers.sequences[0].model
     most = min(most, passes.most_tokens)
     if not cost.has_read(model):
         most = min(most, UNMEASURED if loads else FIRST_ALONE)
-        return trim_to_cap(share_prefill(Readers(reading), most, lambda _sequence, _length: 1.0, 1), most)
+        return trim_to_cap(share_prefill(readers, most, lambda _sequence, _length: 1.0, 1), most)
 
     def price(sequence: Sequence, length: float) -> float:
         return cost.token_ms(model, sequence.num_computed, length)
 
-    floor = config.min_prefill_tokens
-    chunks = trim_to_cap(
-        share_prefill(Readers(reading), _budget(model, loads, cost, config), price, floor), most
-    )
+    budget = _budget(model, loads, cost, config)
+    chunks = trim_to_cap(share_prefill(readers, budget, price, config.min_prefill_tokens), most)
     if not loads or passes.few_tokens is None:
         return chunks
     rows = loads[model].rows if model in loads else 0
