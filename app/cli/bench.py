@@ -21,6 +21,7 @@ from app.cli.common import (
     add_host_layers,
     add_model_arguments,
     chosen_model,
+    engine_settings,
     read_settings,
     say,
 )
@@ -88,10 +89,9 @@ def run(args: argparse.Namespace) -> int:
     from app.bench.report import render
 
     engine = make_engine(
-        settings.engine,
+        engine_settings(args, settings),
         device=args.device,
         vram_limit_bytes=args.vram_limit,
-        host_layers=args.host_layers,
         speculation=args.speculation,
         batch_independent=args.batch_independent or None,
     )
@@ -110,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
         }
         wait_for_kernels(model)
         figures = measure(engine, bench, workload) | {"start": start, "speculation": args.speculation}
+        figures["placement"] = model.info.placement
     finally:
         engine.close()
     print(for_stream(json.dumps(figures) if args.json else render(figures), sys.stdout))
@@ -151,7 +152,6 @@ def measure(engine: "Engine", bench: "Bench", workload: Workload) -> "Figures":
         "kv_dtype": stats.kv_dtype,
         "versions": versions(),
         "fallbacks": list(stats.fallbacks),
-        "placement": next((one.placement for one in stats.models), ""),
         "new": workload.new,
         **figures,
         "memory": {

@@ -40,13 +40,13 @@ class LoadPlan:
     """The least recently used first."""
     seconds: float | None = None
     """Of the load itself, expected; None where no load was measured yet."""
+    refusal: str | None = None
+    """Why it cannot be done, and what would help."""
     placement: str = ""
     """What computes its layers where the device holds only a part, such as "28 of 36 layers on the GPU, 8 on
     the processor"."""
     tok_s: float | None = None
     """The speed expected of that, for one chat; None where it is not known."""
-    refusal: str | None = None
-    """Why it cannot be done, and what would help."""
 
     @property
     def model_ids(self) -> tuple[int, ...]:

@@ -36,17 +36,15 @@ def fit_text(fit: "Fit") -> str:
 def _split_text(fit: "Fit") -> str:
     """Such as `28 of 36 layers on the GPU, 8 on the processor: about 12 tok/s; 2.1 GB + 0.4 GB KV …`."""
     assert fit.split is not None and fit.free_bytes is not None
-    host = size_text(fit.split.host_bytes)
+    host = _size(fit.split.host_bytes)
     if fit.host_short:
         return (
-            f"needs {size_text(fit.split.device_bytes)} of the GPU's memory and {host} of the computer's, "
-            f"where {size_text(fit.host_short)} are missing"
+            f"needs {_size(fit.split.device_bytes)} of the GPU's memory and {host} of the computer's, "
+            f"where {_size(fit.host_short)} are missing"
         )
     speed = speed_text(fit.tok_s)
     said = f"{fit.split.text}: {speed}" if speed else fit.split.text
-    taken = (
-        f"{size_text(fit.weight_bytes)} + {size_text(fit.kv_bytes)} KV of {size_text(fit.free_bytes)} free"
-    )
+    taken = f"{_size(fit.weight_bytes)} + {_size(fit.kv_bytes)} KV of {_size(fit.free_bytes)} free"
     return f"{said}; {taken} on the GPU, {host} in the computer's memory"
 
 
