@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from engine.core.device_choice import device_rules
     from engine.disk.saved_kv import SavedKV
     from engine.engine import Engine, Model
-    from engine.footprint.device import free_memory, read_bandwidth
+    from engine.footprint.device import expected_tok_s, free_memory, read_bandwidth
     from engine.footprint.fit import Advice, AdviceKind, Fit, Verdict, fit
-    from engine.footprint.kv_choice import Room
+    from engine.footprint.kv_choice import HostRoom, Room
     from engine.footprint.outline import Outline
     from engine.footprint.rules import DeviceRules, read_bytes
     from engine.footprint.serving import serving
@@ -75,6 +75,7 @@ __all__ = [
     "Fit",
     "Footprint",
     "Generation",
+    "HostRoom",
     "KVHolding",
     "KVPool",
     "KeptAnswer",
@@ -112,6 +113,7 @@ __all__ = [
     "architectures",
     "check_sampling",
     "device_rules",
+    "expected_tok_s",
     "fit",
     "free_memory",
     "model_paths",
@@ -169,6 +171,7 @@ _HOMES = {
     "Prompt": "engine.templates.turns",
     "Request": "engine.api.request",
     "RequestError": "engine.api.errors",
+    "HostRoom": "engine.footprint.kv_choice",
     "Room": "engine.footprint.kv_choice",
     "SamplingParams": "engine.api.request",
     "SavedKV": "engine.disk.saved_kv",
@@ -186,6 +189,7 @@ _HOMES = {
     "check_sampling": "engine.api.recommended",
     "device_rules": "engine.core.device_choice",
     "fit": "engine.footprint.fit",
+    "expected_tok_s": "engine.footprint.device",
     "free_memory": "engine.footprint.device",
     "model_paths": "engine.catalog",
     "part_paths": "engine.catalog",

@@ -40,6 +40,7 @@ from engine.core.model_loader import (
     rebuild_model,
 )
 from engine.core.model_moves import ModelMoves
+from engine.core.split_loader import Dividing
 from engine.device.fit_advice import LOAD_MARGIN, Holders
 from engine.device.memory import (
     beyond_limit,
@@ -256,8 +257,12 @@ class Engine:
             self._loop.call(self._loop.models.make_room)
 
     def _load_options(self) -> LoadOptions:
+        host_layers = self._options.forced_host_layers if self._ops.runs_ahead else 0
         return LoadOptions(
-            self._ops, self._most_kv(), self._make_room, self._holders, self._options.name_of, self._cached_kv
+            *(self._ops, self._most_kv(), self._make_room, self._holders),
+            name_of=self._options.name_of,
+            cached_kv=self._cached_kv,
+            dividing=Dividing(host_layers),
         )
 
     def _cached_kv(self) -> int:

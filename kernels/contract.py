@@ -338,6 +338,14 @@ class Operations(Protocol):
         """cap · tanh(x / cap) of what `linear` gave."""
         ...
 
+    def values(self, x: Any) -> Tensor:
+        """What `add_norm` gave as plain values [T, hidden] of some float type, for another device."""
+        ...
+
+    def as_output(self, values: Tensor) -> Any:
+        """Values float32 [T, out], that another device computed, as `linear` would have given them."""
+        ...
+
     def logits(self, output: Any) -> Tensor:
         """What `linear` gave with the output matrix → float32 [R, vocab]."""
         ...

@@ -3,9 +3,12 @@
 Implementations are imported where they are chosen: a CPU machine need not have Triton.
 """
 
+from importlib.util import find_spec
+
 import torch
 
 from kernels.contract import Operations
+from kernels.quant.formats import KVFormat
 
 MIN_CAPABILITY = 8
 """Compute capability (major) with the matrix instructions and asynchronous copies that kernels use."""
@@ -42,16 +45,38 @@ def operations_for(
             f"{'; ' + missing if missing else ''}"
         )
     if place.type == "cpu":
-        try:
-            from kernels.cpu.operations import CPUOperations
-
-            return CPUOperations(place, weight_dtype, kv_dtype, CPU_BLOCK_SIZE)
-        except (ImportError, OSError) as error:
-            missing = f"passes of few rows run in torch: kernels cannot be compiled here ({error})"
+        return _on_cpu(place, weight_dtype, kv_dtype, CPU_BLOCK_SIZE)
     ops = TorchOperations(place, weight_dtype, kv_dtype, CPU_BLOCK_SIZE)
     if missing:
         ops.fallbacks.append(missing)
     return ops
+
+
+def host_operations(kv_format: KVFormat, block_size: int) -> Operations:
+    """What the processor computes with beside a GPU, whose KV is of that type, in blocks of that size."""
+    return _on_cpu(torch.device("cpu"), "auto", kv_format, block_size)
+
+
+def host_holding() -> tuple[bool, int]:
+    """Whether these operations have weights packed, and the bytes of a weight that is widened."""
+    from kernels.reference.weight_probe import FEW_AND_MANY_ROWS, MANY_ROWS, fastest_weight_dtype
+
+    packs = find_spec("llvmlite") is not None
+    rows = MANY_ROWS if packs else FEW_AND_MANY_ROWS
+    return packs, fastest_weight_dtype(torch.device("cpu"), rows).itemsize
+
+
+def _on_cpu(place: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> Operations:
+    try:
+        from kernels.cpu.operations import CPUOperations
+
+        return CPUOperations(place, weight_dtype, kv_dtype, block_size)
+    except (ImportError, OSError) as error:
+        from kernels.reference.operations import TorchOperations
+
+        ops = TorchOperations(place, weight_dtype, kv_dtype, block_size)
+        ops.fallbacks.append(f"passes of few rows run in torch: kernels cannot be compiled here ({error})")
+        return ops
 
 
 def _check_gpu(device: torch.device) -> None:

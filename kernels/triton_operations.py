@@ -328,6 +328,14 @@ class TritonOperations:
         """Of the sum over the splits: [1, R, vocab]."""
         return self.logits(output).div_(cap).tanh_().mul_(cap)[None]
 
+    def values(self, x: Activations) -> Tensor:
+        """float16."""
+        return x.values
+
+    def as_output(self, values: Tensor) -> Tensor:
+        """One partial sum."""
+        return values[None]
+
     def logits(self, output: Tensor) -> Tensor:
         """Partial sums [splits, R, vocab] added up."""
         return output.sum(0, dtype=torch.float32)

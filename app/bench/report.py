@@ -32,6 +32,8 @@ def _head(figures: Mapping[str, Any]) -> str:
     lines = [f"{figures['model']} on {where}: {figures['kernels']}, KV {figures['kv_dtype']}", versions]
     if start := figures.get("start"):
         lines.append(f"loaded in {start['load_s']:.1f} s, first token after {start['first_token_s']:.1f} s")
+    if placement := figures.get("placement"):
+        lines.append(placement)
     lines += [f"slower than it could be: {fallback}" for fallback in figures["fallbacks"]]
     return "\n".join(lines)
 

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from app.chat.reasoning import Part, Pieces, splitter_for
 from app.cli.ask_chat import Talk, asked_in
-from app.cli.common import CommandError, add_model_arguments, read_settings, say
+from app.cli.common import (
+    CommandError,
+    add_host_layers,
+    add_model_arguments,
+    engine_settings,
+    read_settings,
+    say,
+)
 from app.models.builtin import is_builtin
 from app.models.fit.speeds import SpeedStore, reading_speed
 from app.models.found import search_of
@@ -45,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-t", "--temperature", type=float, metavar="T", help="0 is greedy")
     parser.add_argument("--seed", type=int, metavar="N", help="same seed, same answer")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of the answer")
+    add_host_layers(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object with counts and speed")
 
 
@@ -57,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         path = talk.model_path(args, settings)
         sampling = recommended_for(path).applied(talk.chat.sampling, talk.chat.chosen)
         limit = _limit(args, talk.chat.max_tokens)
-        engine = make_engine(settings.engine)
+        engine = make_engine(engine_settings(args, settings))
         try:
             model = engine.load(path)
             asked = _encoded(args, talk, model, prompt)

@@ -16,7 +16,15 @@ from app.bench.workload import (
     row_counts,
     sizes,
 )
-from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
+from app.cli.common import (
+    CommandError,
+    add_host_layers,
+    add_model_arguments,
+    chosen_model,
+    engine_settings,
+    read_settings,
+    say,
+)
 from app.models.make import make_engine
 from app.settings.file import parse_size
 from app.terminal.controls import for_stream
@@ -60,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--repeat", type=positive, default=_DEFAULT.repeat, metavar="R", help="medians of R runs (default 3)")
     add("--device", metavar="D", help="auto, cpu or cuda (default: from the settings)")
     add("--vram-limit", metavar="SIZE", type=parse_size, help="most memory of a GPU, e.g. 12GiB")
+    add_host_layers(parser)
     add(
         "--speculation",
         choices=("auto", "off"),
@@ -80,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     from app.bench.report import render
 
     engine = make_engine(
-        settings.engine,
+        engine_settings(args, settings),
         device=args.device,
         vram_limit_bytes=args.vram_limit,
         speculation=args.speculation,
@@ -101,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
         }
         wait_for_kernels(model)
         figures = measure(engine, bench, workload) | {"start": start, "speculation": args.speculation}
+        figures["placement"] = model.info.placement
     finally:
         engine.close()
     print(for_stream(json.dumps(figures) if args.json else render(figures), sys.stdout))

@@ -2,11 +2,12 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from app.models.choice import resolve_model
 from app.models.found import search_of
-from app.settings.file import Settings, load_settings
+from app.settings.file import EngineSettings, Settings, load_settings, parse_layers
 from app.settings.paths import locations
 from app.terminal.controls import for_stream
 
@@ -54,6 +55,23 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, required: bool = Fal
         metavar="DIR",
         help="search models here too (repeatable)",
     )
+
+
+def add_host_layers(parser: argparse.ArgumentParser) -> None:
+    """Add `--host-layers`."""
+    parser.add_argument(
+        "--host-layers",
+        metavar="N",
+        type=parse_layers,
+        help="layers that the processor computes beside a GPU: auto, never or a number",
+    )
+
+
+def engine_settings(args: argparse.Namespace, settings: Settings) -> EngineSettings:
+    """Those of the settings, or what `--host-layers` says."""
+    if args.host_layers is None:
+        return settings.engine
+    return replace(settings.engine, host_layers=str(args.host_layers))
 
 
 def chosen_model(args: argparse.Namespace, settings: Settings) -> Path:

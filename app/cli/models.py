@@ -123,4 +123,5 @@ def _fits(fit: "Fit | None") -> str:
     if fit.verdict is Verdict.TOO_LARGE:
         return "no"
     length = tokens_text(fit.context)
-    return f"{count_text(fit.chats_that_fit)} of {length}" if fit.chats_that_fit else f"under {length}"
+    some = f"{count_text(fit.chats_that_fit)} of {length}" if fit.chats_that_fit else f"under {length}"
+    return some if fit.split is None else f"{some}, {fit.split.short_text}"

@@ -106,6 +106,14 @@ def _size(text: str) -> str:
     return text
 
 
+def _layers(text: str) -> str:
+    """The text of a number of layers; argparse names the option when it is none."""
+    from app.settings.file import parse_layers
+
+    parse_layers(text)
+    return text
+
+
 def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Build the parser; only the commands that `argv` names are imported for their options."""
     parser = _Parser(
@@ -146,6 +154,13 @@ def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
         type=int,
         metavar="PORT",
         help=f"also answer other programs at this port of this computer (usually {_USUAL_PORT})",
+    )
+    parser.add_argument(
+        "--host-layers",
+        dest="chat_host_layers",
+        metavar="N",
+        type=_layers,
+        help="layers that the processor computes beside a GPU: auto, never or a number",
     )
     parser.add_argument("--version", action=_Version)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
@@ -249,9 +264,15 @@ def _start_app(args: argparse.Namespace) -> int:
         settings = replace(settings, general=replace(settings.general, theme=args.theme))
     if args.chat_vram:
         settings = replace(settings, engine=replace(settings.engine, vram_limit=args.chat_vram))
+    if args.chat_host_layers:
+        settings = replace(settings, engine=replace(settings.engine, host_layers=args.chat_host_layers))
     search = search_of(settings, places, args.chat_folders)
     model = resolve_model(args.chat_model, search) if args.chat_model else None
     chat = _chat_id(args.named_chat) if args.named_chat is not None else None
+    if args.plain and args.door is not None:
+        from app.cli.common import CommandError
+
+        raise CommandError("--serve: not with --plain; tui-chat serve answers other programs", code=2)
     if args.plain:
         from app.plain.program import run_plain
 

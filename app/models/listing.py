@@ -73,7 +73,7 @@ def _described(
     problem = None if summary.supported else summary.problem or "This file is not supported."
     fit = memory.fit(summary) if memory is not None and problem is None else None
     footprint = summary.footprint if problem is None else None
-    tight = fit is not None and fit.verdict in (Verdict.FEWER, Verdict.TOO_LARGE)
+    tight = fit is not None and (fit.verdict in (Verdict.FEWER, Verdict.TOO_LARGE) or fit.split is not None)
     return ModelFile(
         path=summary.path,
         title=title,

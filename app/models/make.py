@@ -41,6 +41,7 @@ def make_engine(settings: EngineSettings, *, keep_kv: bool = False, **overrides:
         "device": settings.device,
         "kv_budget_bytes": settings.kv_budget_bytes,
         "vram_limit_bytes": settings.vram_limit_bytes,
+        "host_layers": settings.host_layers_wanted,
         "host_kv_bytes": settings.host_kv_bytes,
         "kv_dtype": settings.kv_dtype,
         "weight_dtype": settings.weight_dtype,
@@ -53,8 +54,8 @@ def make_engine(settings: EngineSettings, *, keep_kv: bool = False, **overrides:
     }
     if keep_kv:
         options |= {"kv_disk_folder": locations().kv_folder, "kv_disk_bytes": settings.kv_disk_bytes}
-    options.update({name: value for name, value in overrides.items() if value is not None})
-    engine = Engine(**options)
-    if not overrides:
+    given = {name: value for name, value in overrides.items() if value is not None}
+    engine = Engine(**options | given)
+    if not given:
         remember_rules(engine.rules, settings, locations().cache)
     return engine

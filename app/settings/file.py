@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from app.settings.actions import key_label
-from app.settings.options import checked, kind_of, option, parse_size
+from app.settings.options import checked, kind_of, option, parse_layers, parse_size
 from app.settings.paths import write_atomically
 from engine import SamplingParams
 
@@ -100,6 +100,12 @@ class EngineSettings:
         "most memory of a GPU, weights and all: auto or a size; also tui-chat --vram-limit 12GiB",
         size=True,
     )
+    host_layers: str = option(
+        "auto",
+        "layers of a model that the processor computes beside a GPU, their experts alone where they have "
+        "some: auto, as few as the GPU's memory makes needful; never; or how many of each model",
+        layers=True,
+    )
     host_kv: str = option(
         "auto",
         "host memory, of each model, for contexts that a full GPU had to put aside: auto or a size; "
@@ -144,6 +150,11 @@ class EngineSettings:
     def kv_budget_bytes(self) -> int | None:
         """The KV budget in bytes; None lets the engine choose."""
         return None if self.kv_budget == "auto" else parse_size(self.kv_budget)
+
+    @property
+    def host_layers_wanted(self) -> str | int:
+        """A number, or the word."""
+        return parse_layers(self.host_layers)
 
     @property
     def host_kv_bytes(self) -> int | None:

@@ -25,6 +25,15 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * _SIZE_UNITS[match[2].lower()])
 
 
+def parse_layers(text: str) -> str | int:
+    """Return auto, never or a number of layers; `ValueError` for anything else."""
+    if text in ("auto", "never"):
+        return text
+    if not (text.isascii() and text.isdecimal()) or len(text) > 4:
+        raise ValueError(f"auto, never or a number of layers, not {text!r}")
+    return int(text)
+
+
 def checked(value: Any, default: Any, limits: Mapping[str, Any]) -> Any:
     """Return the value in the default's type; `ValueError` completes the words "must be"."""
     if isinstance(default, tuple):
@@ -36,6 +45,9 @@ def checked(value: Any, default: Any, limits: Mapping[str, Any]) -> Any:
         return tuple(value)
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
+    if limits.get("layers"):
+        value = str(value) if type(value) is int else value
+        return str(parse_layers(value)) if isinstance(value, str) else parse_layers(kind_of(value))
     if type(value) is not type(default):
         raise ValueError(f"{kind_of(default)}, not {kind_of(value)}")
     if "choices" in limits and value not in limits["choices"]:

@@ -188,9 +188,10 @@ def _disk_rows(stats: EngineStats, width: int) -> list[Row]:
 
 
 def _kv_rows(stats: EngineStats, width: int) -> list[Row]:
-    """Why models' KV is narrower than it could be."""
+    """Why models' KV is narrower than it could be, and what the processor computes of them."""
     notes = dict.fromkeys(f"{model.kv_dtype}: {model.kv_note}" for model in stats.models if model.kv_note)
     rows = [f"KV {note}" if len(note) + 4 <= width else note for note in notes]
+    rows += dict.fromkeys(model.placement for model in stats.models if model.placement)
     return [((" " + fit(row, width - 1), "dim"),) for row in rows]
 
 

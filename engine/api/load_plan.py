@@ -42,6 +42,11 @@ class LoadPlan:
     """Of the load itself, expected; None where no load was measured yet."""
     refusal: str | None = None
     """Why it cannot be done, and what would help."""
+    placement: str = ""
+    """What computes its layers where the device holds only a part, such as "28 of 36 layers on the GPU, 8 on
+    the processor"."""
+    tok_s: float | None = None
+    """The speed expected of that, for one chat; None where it is not known."""
 
     @property
     def model_ids(self) -> tuple[int, ...]:

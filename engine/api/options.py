@@ -28,6 +28,9 @@ class EngineOptions:
     """Most KV memory of all models together; None for what the device has left."""
     vram_limit_bytes: int | None = None
     """Use no more of a GPU than this, weights and KV together."""
+    host_layers: str | int = "auto"
+    """Layers that the processor computes beside a GPU, of experts where a model has them, else whole ones:
+    "auto" for as few as the GPU's memory makes needful, "never", or so many of each model."""
     kv_dtype: str = "auto"
     """Element type of the KV: "auto" is as wide as leaves a model room for its context or for four chats
     of 8,000 tokens, else q8_0; another name holds whatever the room."""
@@ -73,6 +76,22 @@ class EngineOptions:
             raise EngineError(f"engine options: tick_factor: {self.tick_factor} is not a number from 1 on")
         _one_of("kv_offload", self.kv_offload, *Offload)
         _one_of("speculation", self.speculation, "auto", "off")
+        if isinstance(self.host_layers, str):
+            _one_of("host_layers", self.host_layers, "auto", "never", "a number of layers")
+        else:
+            _at_least("host_layers", self.host_layers, 0)
+        if self.batch_independent and self.host_layers not in ("auto", "never", 0):
+            raise EngineError(
+                f"engine options: host_layers: {self.host_layers} with batch_independent, which only a GPU "
+                "computes; leave one of them out"
+            )
+
+    @property
+    def forced_host_layers(self) -> int | None:
+        """A number of layers that is given; 0 where there are to be none, None where need decides."""
+        if self.host_layers == "auto":
+            return 0 if self.batch_independent else None
+        return 0 if isinstance(self.host_layers, str) else self.host_layers
 
 
 def _at_least(name: str, value: int | None, least: int) -> None:

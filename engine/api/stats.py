@@ -92,6 +92,8 @@ class ModelStats:
     kv_dtype: str = ""
     kv_note: str = ""
     """Why its KV is not of a wider type, such as "float16 would hold 5,100 tokens"."""
+    placement: str = ""
+    """What computes its layers, where that is not the device alone."""
     model_id: int = 0
     state: ModelState = ModelState.LOADED
     idle_since: float | None = None

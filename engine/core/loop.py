@@ -169,7 +169,7 @@ class EngineLoop(AsideCommands):
         return Speculator(scheduler.cost, self._config, scheduler.make_room)
 
     def _add_to_scheduler(self, resident: ResidentModel, scheduler: Scheduler) -> None:
-        scheduler.add_model(resident.key, resident.blocks, resident.context_length)
+        scheduler.add_model(resident.key, resident.blocks, resident.context_length, resident.runner.slow)
         scheduler.kv_admission.host_gb_s = self._ops.host_gb_s
         self.disk.add(resident)
         longest = [model.longest_pass for model in self.models if model.longest_pass]

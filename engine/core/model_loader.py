@@ -3,7 +3,6 @@
 import hashlib
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
@@ -13,40 +12,35 @@ from engine.cache.block_manager import BlockManager
 from engine.cache.budget import KVBudget
 from engine.cache.window_pages import WindowShape
 from engine.core.recovery.block_table_check import BlockTableCheck
+from engine.core.runner_loader import Loaded, Order, load_runner
+from engine.core.split_loader import Dividing
 from engine.device.faults import is_out_of_memory
 from engine.device.fit_advice import Holders, Need, does_not_fit
 from engine.device.memory import (
-    check_block_fits,
     check_weights_fit,
     free_bytes,
-    kv_room,
     return_freed_memory,
 )
-from engine.device.weight_memory import WeightMemory
 from engine.footprint.device import rules_of
 from engine.footprint.kv_choice import KVChoice, Room, choose_kv
 from engine.footprint.rules import weight_bytes
-from engine.footprint.scratch import longest_pass
 from engine.footprint.shape import Footprint, read_footprint
+from engine.footprint.split import Split, parts_of, split_rules
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.gguf.labels import quantization_label
 from engine.model.config import read_config
-from engine.model.decoder import Decoder
+from engine.model.placement import Placement
 from engine.model.spec import ModelConfig
 from engine.model.tensors import check_tensors
-from engine.model.weights import Progress, load_weights
+from engine.model.weights import Progress
 from engine.runner.base import Runner
-from engine.runner.eager_runner import EagerRunner
-from engine.runner.model_kv import pool_bytes, window_sizes
+from engine.runner.model_kv import window_sizes
 from engine.templates.chat_template import ChatTemplate
 from engine.tokenizer.tokenizer import Tokenizer
 from kernels.contract import Operations
 from kernels.quant.formats import KVFormat
 
 log = logging.getLogger(__name__)
-
-SLOTS_PER_CONTEXT = 64
-"""KV slots are reserved for at most this many sequences of full length per model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +57,10 @@ class ModelInfo:
     kv_note: str
     """Why its KV is not of a wider type; empty where it is as wide as it may be."""
     kv_bytes_per_token: int
+    host_bytes: int = 0
+    """Weights in host memory, which the processor computes with."""
+    placement: str = ""
+    """What computes its layers, where that is not the device alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +74,7 @@ class ModelOrigin:
     salt: bytes
     tokenizer: Tokenizer
     template: ChatTemplate
+    placement: Placement
 
 
 @dataclass(slots=True)
@@ -94,23 +93,30 @@ class ResidentModel:
     longest_pass: int
     """Most prompt tokens of a pass that memory allows; 0: any."""
     pool_bytes: list[int]
-    """Of a KV block, then of a page of each window."""
+    """Of a KV block, then of a page of each window: the device's memory."""
     pool_pages: list[int]
     """Numbers of blocks and of pages, scratch page 0 included."""
     salt: bytes
     """Keys the prefix index: KV of another file, element type or rope choice must never match."""
     warnings: list[str]
+    placement: Placement
     last_used: float = 0.0
     """Clock at which its last request came or ended."""
     blocks: BlockManager = field(init=False)
     table_check: BlockTableCheck = field(init=False)
 
     @property
+    def slot_bytes(self) -> list[int]:
+        """Of a block and of such pages where they wait in host memory or in files: all layers."""
+        return [pool.block_bytes for pool in self.runner.host_pools]
+
+    @property
     def origin(self) -> ModelOrigin:
         """How to load it again."""
         kv = KVChoice(self.info.kv_dtype, self.info.kv_note)
         return ModelOrigin(
-            self.key, self.path, self.context_length, kv, self.salt, self.tokenizer, self.template
+            self.key, self.path, self.context_length, kv, self.salt, self.tokenizer, self.template,
+            self.placement,
         )  # fmt: skip
 
     def open_blocks(self, budget: KVBudget, chunk: int, *, debug: bool) -> BlockManager:
@@ -155,6 +161,12 @@ class LoadOptions:
     """Bytes of cached KV that would give way to the model's."""
     kv: KVChoice | None = None
     """Element type of its KV; None: by the memory that there is."""
+    dividing: Dividing = field(default_factory=Dividing)
+
+    @property
+    def room(self) -> Room:
+        """Memory that one more model can have now."""
+        return Room(free_bytes(self.ops.device) + self.cached_kv(), self.kv_budget_bytes)
 
 
 def build_model(
@@ -170,9 +182,12 @@ def build_model(
     with open_gguf(path) as file:
         config = read_config(file, context_length)
         footprint = read_footprint(file, config, check_tensors(file, config))
-        need = weights_of(file, footprint, options)
+        name = options.file_name(path)
+        split = options.dividing.split(name, footprint, rules_of(options.ops), options.room)
+        here = footprint if split is None else parts_of(footprint, split.placement)[0]
+        need = weights_of(file, here, options)
         try:
-            return _build(key, file, config, footprint, options, need, progress)
+            return _build(key, file, config, here, options, need, progress, split)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -192,55 +207,54 @@ def _build(
     options: LoadOptions,
     need: Need,
     progress: Progress,
+    split: Split | None,
 ) -> ResidentModel:
+    """footprint: of what the device holds."""
     path = file.path
-    kv = options.kv or choose_kv_type(footprint, options)
+    kv = options.kv or choose_kv_type(footprint, options, divided=split is not None)
     ops = options.ops.with_kv(kv.kv_format)
     _check_attention(file, config, ops)
     tokenizer = Tokenizer.from_gguf(file)
-    sizes = pool_bytes(ops, config)
-    check_block_fits(options.file_name(path), sum(sizes), ops.block_size, options.kv_budget_bytes)
+    placement = Placement() if split is None else split.placement
+    name, budget = options.file_name(path), options.kv_budget_bytes
+    order = Order(name, file, config, footprint, ops, placement, budget, need.weight_bytes)
+    order.check_block_fits()
     options.make_room(need.weight_bytes)
     check_weights_fit(need, ops.device, options.holders())
-    _begin_to_compile(config, ops)
-    with ExitStack() as undo:
-        memory = WeightMemory(ops.device, need.weight_bytes) if ops.runs_ahead else None
-        if memory is not None:
-            undo.callback(memory.close)
-        weights = load_weights(file, config, ops, progress, None if memory is None else memory.adopt)
+    if split is None:
+        _begin_to_compile(config, ops)
+    loaded = load_runner(order, tokenizer, progress)
+    try:
         # By now the process that compiles it has started.
         template = ChatTemplate.from_gguf(file, tokenizer)
         file.check_unchanged()
-        options.ops.host_gb_s = ops.host_gb_s
-        info = _info(file, config, need.parameters, weights.nbytes, sum(sizes) // ops.block_size, ops, kv)
-        length = config.context_length
-        pages = _pool_pages(options.file_name(path), length, sizes, options)
-        longest = longest_pass(footprint, rules_of(ops), free_bytes(ops.device))
-        runner = _make_runner(Decoder(config, weights, ops), pages, length, tokenizer, longest, memory)
-        # It closes the memory from now on, behind what its threads still run.
-        undo.pop_all()
+    except BaseException:
+        loaded.runner.close()
+        raise
+    options.ops.host_gb_s = ops.host_gb_s
     warnings = [text for text in (tokenizer.warning, template.warning) if text]
     resident = ResidentModel(
         key=key,
         name=options.name_of(path),
         path=path,
-        info=info,
+        info=_info(order, need.parameters, loaded, kv, split),
         config=config,
-        context_length=length,
+        context_length=config.context_length,
         tokenizer=tokenizer,
         template=template,
-        runner=runner,
-        longest_pass=longest,
-        pool_bytes=sizes,
-        pool_pages=pages,
-        salt=_salt(file, config, ops),
+        runner=loaded.runner,
+        longest_pass=loaded.longest_pass,
+        pool_bytes=order.page_bytes(),
+        pool_pages=loaded.pages,
+        salt=_salt(file, config, ops, placement),
         warnings=warnings,
+        placement=placement,
     )
     try:
-        runner.warm_up(lambda part: progress(part, "kernels"))
+        loaded.runner.warm_up(lambda part: progress(part, "kernels"))
         progress(1.0, "ready")
     except BaseException:
-        runner.close()
+        loaded.runner.close()
         raise
     return resident
 
@@ -250,7 +264,7 @@ def rebuild_model(origin: ModelOrigin, options: LoadOptions, progress: Progress)
 
     Tokenizer and template stay, since handles and running answers have them.
     """
-    same = replace(options, kv=origin.kv)
+    same = replace(options, kv=origin.kv, dividing=Dividing(placement=origin.placement))
     made = build_model(origin.key, origin.path, origin.context_length, same, progress)
     if made.salt != origin.salt:
         made.runner.close()
@@ -269,10 +283,10 @@ def _check_attention(file: GGUFFile, config: ModelConfig, ops: Operations) -> No
         raise UnsupportedModelError(f"{file.path}: {key}: {error}.") from None
 
 
-def choose_kv_type(footprint: Footprint, options: LoadOptions) -> KVChoice:
-    """By what weights and context take of what is free."""
-    room = Room(free_bytes(options.ops.device) + options.cached_kv(), options.kv_budget_bytes)
-    return choose_kv(footprint, rules_of(options.ops), room)
+def choose_kv_type(footprint: Footprint, options: LoadOptions, *, divided: bool) -> KVChoice:
+    """By what weights and context take of what is free; divided: whether the processor computes a part."""
+    rules = rules_of(options.ops)
+    return choose_kv(footprint, split_rules(rules) if divided else rules, options.room)
 
 
 def weights_of(file: GGUFFile, footprint: Footprint, options: LoadOptions) -> Need:
@@ -287,38 +301,12 @@ def weights_of(file: GGUFFile, footprint: Footprint, options: LoadOptions) -> Ne
     )
 
 
-def _make_runner(
-    decoder: Decoder,
-    pages: list[int],
-    length: int,
-    tokenizer: Tokenizer,
-    longest: int,
-    memory: WeightMemory | None,
-) -> Runner:
-    if not decoder.ops.runs_ahead:
-        return EagerRunner(decoder, pages)
-    from engine.runner.graph_runner import GraphRunner
-
-    return GraphRunner(decoder, pages, length, tokenizer.eog_ids, longest, memory)
-
-
 def _begin_to_compile(config: ModelConfig, ops: Operations) -> None:
     """Have compilers start while weights are read, where there are any."""
     if ops.runs_ahead and ops.device.type == "cuda":
         from engine.runner.warmup import compile_sampler_early
 
         compile_sampler_early(config.vocab_size, ops.device)
-
-
-def _pool_pages(name: str, length: int, sizes: list[int], options: LoadOptions) -> list[int]:
-    """Pages to reserve, scratch included: what the budget and the memory left by the weights hold."""
-    room = options.kv_budget_bytes
-    if not options.ops.runs_ahead:
-        room = kv_room(room, options.ops.device)
-    block_size = options.ops.block_size
-    check_block_fits(name, sum(sizes), block_size, room)
-    most = SLOTS_PER_CONTEXT * -(-length // block_size)
-    return [1 + min(room // size, most) for size in sizes]
 
 
 def _parameters(file: GGUFFile) -> int:
@@ -331,28 +319,25 @@ def _parameters(file: GGUFFile) -> int:
     return total
 
 
-def _info(
-    file: GGUFFile,
-    config: ModelConfig,
-    parameters: int,
-    weight_bytes: int,
-    kv_bytes: int,
-    ops: Operations,
-    kv: KVChoice,
-) -> ModelInfo:
+def _info(order: Order, parameters: int, loaded: Loaded, kv: KVChoice, split: Split | None) -> ModelInfo:
+    file, ops = order.file, order.ops
     return ModelInfo(
-        architecture=config.architecture,
+        architecture=order.config.architecture,
         quantization=quantization_label(file),
         parameters=parameters,
         size_bytes=file.size_bytes,
-        weight_bytes=weight_bytes,
+        weight_bytes=loaded.weight_bytes,
         weight_dtype=ops.weight_format,
         kv_dtype=kv.kv_format,
         kv_note=kv.note,
-        kv_bytes_per_token=kv_bytes,
+        kv_bytes_per_token=sum(order.page_bytes()) // ops.block_size,
+        host_bytes=loaded.host_bytes,
+        placement="" if split is None else split.text,
     )
 
 
-def _salt(file: GGUFFile, config: ModelConfig, ops: Operations) -> bytes:
+def _salt(file: GGUFFile, config: ModelConfig, ops: Operations, placement: Placement) -> bytes:
     identity = f"{file.path.resolve()}|{file.version_read}|{ops.kv_format}|{ops.name}|{config.ropes}"
+    if placement.splits:
+        identity += f"|{placement}"
     return hashlib.blake2b(identity.encode(), digest_size=16).digest()

@@ -9,8 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import torch
 
 from engine.api.errors import EngineClosedError, EngineError
 from engine.api.load_plan import LoadPlan, Release
@@ -24,15 +26,19 @@ from engine.core.model_loader import (
     weights_of,
 )
 from engine.core.room import ModelUse, Speeds, Wanted, plan_room
+from engine.core.split_loader import Dividing
 from engine.device.faults import is_out_of_memory
 from engine.device.fit_advice import LOAD_MARGIN, Need, does_not_fit
 from engine.device.free_memory import free_host_bytes
 from engine.device.memory import free_bytes, return_freed_memory
-from engine.footprint.device import rules_of
+from engine.footprint.device import expected_tok_s, rules_of
+from engine.footprint.kv_choice import Room
 from engine.footprint.rules import kv_bytes
-from engine.footprint.shape import read_footprint
-from engine.gguf.file import open_gguf
+from engine.footprint.shape import Footprint, read_footprint
+from engine.footprint.split import parts_of
+from engine.gguf.file import GGUFFile, open_gguf
 from engine.model.config import read_config
+from engine.model.placement import Placement
 from engine.model.tensors import check_tensors
 from engine.model.weights import Progress
 
@@ -71,17 +77,41 @@ class ModelMoves:
         self.speeds = Speeds()
         loop.wanted = self._wanted
 
-    def plan_load(self, path: Path, context_length: int | None) -> LoadPlan:
-        """What loading a file would take; raises what a load raises for one that cannot be served."""
+    def plan_load(
+        self, path: Path, context_length: int | None, placement: Placement | None = None
+    ) -> LoadPlan:
+        """What loading a file would take; raises what a load raises for one that cannot be served.
+
+        placement: that of a model that is loaded again.
+        """
         options = self._options()
+        dividing = options.dividing if placement is None else Dividing(placement=placement)
         with open_gguf(path) as file:
             config = read_config(file, context_length)
             footprint = read_footprint(file, config, check_tensors(file, config))
-            need = weights_of(file, footprint, options)
-            tokens = min(LEAST_TOKENS, config.context_length)
-            ops = options.ops.with_kv(choose_kv_type(footprint, options).kv_format)
-            least = kv_bytes(footprint, rules_of(ops), tokens)
-            return self._plan(need, least, self.speeds.seconds("load", file.size_bytes))
+            plan = None if dividing.always else self._plan_part(file, footprint, options, divided=False)
+            if plan is not None and plan.refusal is None:
+                return plan
+            memory = self._loop.call(self._memory)
+            free = memory.free_bytes + sum(use.nbytes for use in memory.models if use.idle)
+            room = Room(free - memory.answers_bytes, options.kv_budget_bytes)
+            rules = rules_of(options.ops)
+            split = dividing.split(options.file_name(path), footprint, rules, room)
+            if split is None:
+                return plan or self._plan_part(file, footprint, options, divided=False)
+            here, _ = parts_of(footprint, split.placement)
+            tok_s = expected_tok_s(split, rules, torch.get_num_threads())
+            part = self._plan_part(file, here, options, divided=True)
+            return replace(part, placement=split.text, tok_s=tok_s)
+
+    def _plan_part(
+        self, file: GGUFFile, footprint: Footprint, options: LoadOptions, *, divided: bool
+    ) -> LoadPlan:
+        """footprint: of what the device is to hold."""
+        ops = options.ops.with_kv(choose_kv_type(footprint, options, divided=divided).kv_format)
+        least = kv_bytes(footprint, rules_of(ops), min(LEAST_TOKENS, footprint.context_length))
+        seconds = self.speeds.seconds("load", file.size_bytes)
+        return self._plan(weights_of(file, footprint, options), least, seconds)
 
     def plan_wake(self, key: int) -> LoadPlan:
         """What bringing a model back would take: nothing for one that another request has brought back."""
@@ -89,7 +119,8 @@ class ModelMoves:
         if aside is None:
             return LoadPlan("", 0, 0)
         if aside.kept is None:
-            return self.plan_load(aside.origin.path, aside.origin.context_length)
+            origin = aside.origin
+            return self.plan_load(origin.path, origin.context_length, origin.placement)
         need = Need(aside.stats.name, aside.nbytes, aside.kept.info.parameters)
         least = aside.stats.kv_bytes_per_token * LEAST_TOKENS
         return self._plan(need, least, self._copy_seconds("wake", aside.nbytes))

@@ -107,7 +107,7 @@ class ResidentModels:
             return
         short = self.budget.used_bytes > _HOST_MEMORY_FROM * self.budget.total_bytes
         blocks, part = model.blocks, self._config.host_kv_bytes // len(model.blocks.hosts)
-        kinds = zip(blocks.hosts, model.runner.host_pools, blocks.num_kept, blocks.pool_bytes, strict=True)
+        kinds = zip(blocks.hosts, model.runner.host_pools, blocks.num_kept, model.slot_bytes, strict=True)
         for index, pool, kept, size in kinds:
             if short:
                 pool.grow_to(min(part // size, kept * 2))

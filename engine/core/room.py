@@ -77,7 +77,8 @@ def plan_room(
     refusal = None
     if room < needed:
         refusal, released = str(does_not_fit(wanted.need, free, holders, _busy(wanted, room - free))), []
-    return LoadPlan(wanted.need.name, needed, free, tuple(_needed(released, needed - free)), seconds, refusal)
+    makes_room = tuple(_needed(released, needed - free))
+    return LoadPlan(wanted.need.name, needed, free, makes_room, seconds, refusal=refusal)
 
 
 def _needed(released: list[PlannedRelease], short: int) -> list[PlannedRelease]:

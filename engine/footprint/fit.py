@@ -9,6 +9,7 @@ from engine.footprint.kv_choice import Room, choose_kv, kv_room
 from engine.footprint.rules import DeviceRules, Holding, kv_bytes, weight_bytes
 from engine.footprint.scratch import longest_pass, scratch_bytes
 from engine.footprint.shape import Experts, Footprint, Linear, Matrix
+from engine.footprint.split import Split, choose_split, host_needs, parts_of, split_rules
 from kernels.quant.formats import FORMATS, GGMLType, KVFormat
 
 CHAT_TOKENS = 8192
@@ -81,6 +82,12 @@ class Fit:
     """Element type of the KV."""
     kv_note: str = ""
     """Why it is not a wider one."""
+    split: Split | None = None
+    """What the processor computes, where the GPU does not hold all of it; the other numbers are the GPU's."""
+    host_short: int = 0
+    """Bytes that host memory lacks for that."""
+    tok_s: float | None = None
+    """Speed that is expected of such a division, for one chat; None where nobody said it."""
 
 
 def fit(
@@ -91,6 +98,19 @@ def fit(
     context: tokens of a chat, `CHAT_TOKENS` where None; never more than the file's own.
     """
     context = max(1, min(context or CHAT_TOKENS, footprint.context_length))
+    split = choose_split(footprint, rules, room)
+    if split is None:
+        return _advised(footprint, rules, room, context, chats)
+    device, _ = parts_of(footprint, split.placement)
+    made = replace(_advised(device, split_rules(rules), room, context, chats), split=split)
+    free = None if room.host is None else room.host.free_bytes
+    short = 0 if free is None else max(0, host_needs(split) - free)
+    if short:
+        made = replace(made, verdict=Verdict.TOO_LARGE, chats_that_fit=0, host_short=short)
+    return made
+
+
+def _advised(footprint: Footprint, rules: DeviceRules, room: Room, context: int, chats: int) -> Fit:
     chosen = choose_kv(footprint, rules, room)
     rules = replace(rules, kv_format=chosen.kv_format)
     made = replace(_fit(footprint, rules, room, context, chats), kv_note=chosen.note)
@@ -174,4 +194,6 @@ def _requantised(footprint: Footprint, rules: DeviceRules, kind: GGMLType, bits:
         linears=tuple((linear(one), count) for one, count in footprint.linears),
         experts=tuple((experts(one), count) for one, count in footprint.experts),
         embedding=linear(footprint.embedding),
+        kinds=(),
+        order=(),
     )

@@ -13,6 +13,15 @@ ENOUGH_CHATS, ENOUGH_TOKENS = 4, 8000
 
 
 @dataclass(frozen=True, slots=True)
+class HostRoom:
+    """What one more model can have of the computer beside a GPU."""
+
+    free_bytes: int | None
+    layers: int | None = None
+    """Layers that the processor is to compute, whole or their experts; None: as few as are needed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Room:
     """Memory that one more model can have."""
 
@@ -20,6 +29,8 @@ class Room:
     """None: not known."""
     kv_budget_bytes: int | None = None
     """Most that KV may take; None: by the device's own rule."""
+    host: HostRoom | None = None
+    """None: the processor computes no part of a model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,16 @@ from collections import Counter
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from engine.footprint.shape import Experts, Footprint, KVLayers, Linear, Matrix
+from engine.footprint.shape import (
+    Experts,
+    Footprint,
+    KVLayers,
+    LayerParts,
+    Linear,
+    Matrix,
+    Part,
+    add_parts,
+)
 from kernels.quant.formats import FORMATS, GGMLType
 
 _MIXTURES = {
@@ -91,26 +100,29 @@ class Outline:
     def footprint(self) -> Footprint:
         """What a decoder of such a file holds."""
         main, better, output = _MIXTURES[self.type]
-        linears: Counter[Linear] = Counter()
-        experts: Counter[Experts] = Counter()
+        layers = []
         for index in range(self.layers):
             # The first and last eighth of the layers, and every third between, deserve more bits.
             eighth = self.layers // 8
             more = index < eighth or index >= 7 * self.layers // 8 or (index - eighth) % 3 == 2
-            self._count_layer(index, better if more else main, linears, experts)
-        linears[_linear([(output, self.vocab)], self.width)] += 1
+            layers.append(self._layer(index, better if more else main))
+        ends = Part(((_linear([(output, self.vocab)], self.width), 1),), (), self.width)
+        whole = add_parts([(ends, 1), *((part, 1) for layer in layers for part in layer[:2])])
+        kinds = tuple(dict.fromkeys(layers))
         table = output if self.tied else self._plain_type
         heads = self.kv_heads, self.head_dim
         full = self.layers // self.full_every if self.window else self.layers
         groups = (KVLayers(full, 0, *heads), KVLayers(self.layers - full, self.window, *heads))
         return Footprint(
-            linears=tuple(linears.items()),
-            experts=tuple(experts.items()),
+            linears=whole.linears,
+            experts=whole.experts,
             embedding=_linear([(table, self.vocab)], self.width),
             tied=self.tied,
-            vector_values=(2 * self.layers + 1) * self.width,
+            vector_values=whole.vector_values,
             kv=tuple(group for group in groups if group.layers),
             context_length=self.context,
+            kinds=kinds,
+            order=tuple(map(kinds.index, layers)),
         )
 
     @property
@@ -141,26 +153,28 @@ class Outline:
         main, better, _ = _MIXTURES[self.type]
         return better if self.type == _OF_EXPERTS_ALONE else main
 
-    def _count_layer(
-        self, index: int, better: GGMLType, linears: Counter[Linear], experts: Counter[Experts]
-    ) -> None:
+    def _layer(self, index: int, better: GGMLType) -> LayerParts:
+        rest: Counter[Linear] = Counter()
+        own = Part()
         plain, main, width = self._plain_type, _MIXTURES[self.type][0], self.width
         other = plain if self.type == _OF_EXPERTS_ALONE else better
         q_size, kv_size = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        linears[_linear([(plain, q_size), (plain, kv_size), (other, kv_size)], width)] += 1
-        linears[_linear([(plain, width)], q_size)] += 1
+        rest[_linear([(plain, q_size), (plain, kv_size), (other, kv_size)], width)] += 1
+        rest[_linear([(plain, width)], q_size)] += 1
         size = self.ffn
         if self.experts and index >= self.dense_layers:
             down = main if self.type == _OF_EXPERTS_ALONE else better
             gate_up = _linear([(main, self.expert_ffn)] * 2, width).parts
             (behind,) = _linear([(down, width)], self.expert_ffn).parts
             one = Experts(self.experts, gate_up, behind, width, self.expert_ffn, self.experts_used)
-            experts[one] += 1
-            linears[_linear([(GGMLType.F32, self.experts)], width)] += 1
+            own = Part(((_linear([(GGMLType.F32, self.experts)], width), 1),), ((one, 1),))
             size = self.shared_ffn
         if size:
-            linears[_linear([(plain, size)] * 2, width)._replace(paired=True)] += 1
-            linears[_linear([(other, width)], size)] += 1
+            rest[_linear([(plain, size)] * 2, width)._replace(paired=True)] += 1
+            rest[_linear([(other, width)], size)] += 1
+        window = self.window if self.window and (index + 1) % self.full_every else 0
+        kv = KVLayers(1, window, self.kv_heads, self.head_dim)
+        return LayerParts(Part(tuple(rest.items()), (), 2 * width), own, kv)
 
 
 def _linear(parts: list[tuple[GGMLType, int]], columns: int) -> Linear:

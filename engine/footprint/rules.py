@@ -45,6 +45,8 @@ class DeviceRules:
 
     pass_tokens: int = 0
     """Most tokens of a pass whose scratch is a GPU's; 0 where scratch is not counted."""
+    host: "DeviceRules | None" = None
+    """How the processor beside a GPU holds what the GPU does not; None where it computes no part."""
 
     def __post_init__(self) -> None:
         if not self.kv_choices:
@@ -52,13 +54,15 @@ class DeviceRules:
 
     def as_data(self) -> dict[str, Any]:
         """Itself as JSON can hold it, for `from_data`."""
-        return asdict(self) | {"kv_choices": list(self.kv_choices)}
+        host = None if self.host is None else self.host.as_data()
+        return asdict(self) | {"kv_choices": list(self.kv_choices), "host": host}
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> "DeviceRules":
         """Read what `as_data` gave; raises TypeError, ValueError or KeyError for bad data."""
         choices = tuple(data["kv_choices"])
-        rules = cls(**(data | {"holding": Holding(data["holding"]), "kv_choices": choices}))
+        host = None if data["host"] is None else cls.from_data(data["host"])
+        rules = cls(**(data | {"holding": Holding(data["holding"]), "kv_choices": choices, "host": host}))
         if not {rules.kv_format, *choices} <= KV_BYTES.keys() or rules.block_size < 1:
             raise ValueError(f"no rules of a device: {data}")
         return rules
@@ -123,7 +127,7 @@ DENSE_EMBEDDING_BYTES = 64 << 20
 
 def weight_bytes(footprint: Footprint, rules: DeviceRules) -> int:
     """Memory that a file's weights take of the device."""
-    total = 4 * footprint.vector_values + _embedding_bytes(footprint, rules)
+    total = 4 * footprint.vector_values + embedding_bytes(footprint, rules)
     total += sum(count * linear_bytes(linear, rules) for linear, count in footprint.linears)
     return total + sum(count * expert_bytes(experts, rules) for experts, count in footprint.experts)
 
@@ -201,7 +205,8 @@ def packs(experts: Experts) -> bool:
     return all(part.type in PACKED_BYTES and part.rows % PACKED_ROWS == 0 for part in parts)
 
 
-def _embedding_bytes(footprint: Footprint, rules: DeviceRules) -> int:
+def embedding_bytes(footprint: Footprint, rules: DeviceRules) -> int:
+    """Memory of the embedding, where it is none of the output matrix's."""
     embedding = footprint.embedding
     if rules.holding is Holding.PLANES:
         return 0 if footprint.tied else linear_bytes(embedding, rules)

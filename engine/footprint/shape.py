@@ -1,15 +1,27 @@
 """What a file is made of as far as memory goes: small plain data, to which any device's rules apply."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, NamedTuple
 
 from engine.gguf.file import GGUFFile, TensorInfo
 from engine.model.spec import ExpertsSpec, LayerSpec, ModelConfig, QKNorm
-from engine.model.tensors import Layers, Rows, expert_rows, gate_rows, is_ignored, qkv_rows, shared_rows
+from engine.model.tensors import (
+    LayerKind,
+    Layers,
+    Rows,
+    expert_rows,
+    gate_rows,
+    is_ignored,
+    qkv_rows,
+    shared_rows,
+)
 from kernels.quant.formats import GGMLType
+
+_OF_EXPERTS = ("_exps.", ".ffn_gate_inp.", ".exp_probs_b.")
+"""What names of experts' and their routers' tensors have in them."""
 
 
 class Matrix(NamedTuple):
@@ -51,6 +63,24 @@ class KVLayers(NamedTuple):
     head_dim: int
 
 
+class Part(NamedTuple):
+    """Some weights, counted by kind."""
+
+    linears: tuple[tuple[Linear, int], ...] = ()
+    experts: tuple[tuple[Experts, int], ...] = ()
+    vector_values: int = 0
+
+
+class LayerParts(NamedTuple):
+    """One layer."""
+
+    rest: Part
+    """All but its experts."""
+    experts: Part
+    """With their router."""
+    kv: KVLayers
+
+
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """A decoder's weights and KV, counted by kind."""
@@ -66,6 +96,10 @@ class Footprint:
     context_length: int
     norms_values: bool = False
     """Whether attention norms values too."""
+    kinds: tuple[LayerParts, ...] = ()
+    """The kinds of layers, for who divides them; they are counted above too."""
+    order: tuple[int, ...] = ()
+    """Of each layer, its kind."""
 
     def as_data(self) -> list[Any]:
         """Itself as lists and numbers, for `from_data`."""
@@ -74,47 +108,90 @@ class Footprint:
     @classmethod
     def from_data(cls, data: list[Any]) -> "Footprint":
         """Read what `as_data` gave, after JSON; raises what bad data raises."""
-        linears, experts, embedding, tied, vector_values, kv, context_length, norms_values = data
+        linears, experts, embedding, tied, vector_values, kv, context_length, norms_values, *layers = data
+        kinds, order = layers
         return cls(
-            tuple((_linear(one), int(count)) for one, count in linears),
-            tuple((_experts(one), int(count)) for one, count in experts),
+            *_part((linears, experts, 0))[:2],
             _linear(embedding),
             bool(tied),
             int(vector_values),
             tuple(KVLayers(*map(int, group)) for group in kv),
             int(context_length),
             bool(norms_values),
+            tuple(LayerParts(_part(rest), _part(own), KVLayers(*map(int, kv))) for rest, own, kv in kinds),
+            tuple(map(int, order)),
         )
 
 
 def read_footprint(file: GGUFFile, config: ModelConfig, layers: Layers) -> Footprint:
     """Count what a decoder holds of a file; layers: what `check_tensors` said of it."""
-    counted = _Counted(file.tensors)
+    ends = _Counted(file.tensors)
     hidden = config.hidden_size
     tied = "output.weight" not in file.tensors
-    counted.linear([Rows("token_embd" if tied else "output", config.vocab_size)], hidden)
-    for kind in layers.kinds:
-        counted.times = kind.count
-        _count_layer(counted, f"blk.{kind.index}", kind.layer, hidden)
-        counted.others(kind.names, config)
-    counted.times = 1
-    embedding = Linear((counted.matrix(Rows("token_embd", config.vocab_size)),), hidden)
-    counted.others(layers.others, config)
+    ends.linear([Rows("token_embd" if tied else "output", config.vocab_size)], hidden)
+    embedding = Linear((ends.matrix(Rows("token_embd", config.vocab_size)),), hidden)
+    ends.others(layers.others, config)
+    kinds = tuple(_layer_parts(kind, file.tensors, config) for kind in layers.kinds)
+    counts = [kind.count for kind in layers.kinds]
+    parts = [(part, count) for kind, count in zip(kinds, counts, strict=True) for part in kind[:2]]
+    whole = add_parts([(ends.part, 1), *parts])
     return Footprint(
-        linears=tuple(counted.linears.items()),
-        experts=tuple(counted.experts.items()),
+        linears=whole.linears,
+        experts=whole.experts,
         embedding=embedding,
         tied=tied,
-        vector_values=counted.vector_values,
+        vector_values=whole.vector_values,
         kv=tuple(KVLayers(len(group.layers), *group.shape) for group in config.kv_groups),
         context_length=config.context_length,
         norms_values=any(layer.attention.value_norm for layer in config.layers),
+        kinds=kinds,
+        order=layers.order,
     )
+
+
+def add_parts(parts: Iterable[tuple[Part, int]]) -> Part:
+    """Their sum, each counted so often."""
+    linears: Counter[Linear] = Counter()
+    experts: Counter[Experts] = Counter()
+    vector_values = 0
+    for part, times in parts:
+        for linear, count in part.linears:
+            linears[linear] += times * count
+        for one, count in part.experts:
+            experts[one] += times * count
+        vector_values += times * part.vector_values
+    return Part(_counts(linears), _counts(experts), vector_values)
+
+
+def _counts(counted: Counter[Any]) -> tuple[tuple[Any, int], ...]:
+    return tuple((one, count) for one, count in counted.items() if count)
+
+
+def _layer_parts(kind: LayerKind, tensors: Mapping[str, TensorInfo], config: ModelConfig) -> LayerParts:
+    """Of one layer of a kind."""
+    rest, own = _Counted(tensors), _Counted(tensors)
+    prefix, layer, hidden = f"blk.{kind.index}", kind.layer, config.hidden_size
+    _count_layer(rest, prefix, layer, hidden)
+    if layer.experts is not None:
+        _count_experts(own, prefix, layer.experts, hidden)
+    of_experts = {name for name in kind.names if any(map(name.__contains__, _OF_EXPERTS))}
+    rest.others([name for name in kind.names if name not in of_experts], config)
+    own.others([name for name in kind.names if name in of_experts], config)
+    return LayerParts(rest.part, own.part, KVLayers(1, *layer.attention.kv_shape))
 
 
 def _matrix(data: list[Any]) -> Matrix:
     kind, rows = data
     return Matrix(GGMLType(kind), int(rows))
+
+
+def _part(data: Sequence[Any]) -> Part:
+    linears, experts, vector_values = data
+    return Part(
+        tuple((_linear(one), int(count)) for one, count in linears),
+        tuple((_experts(one), int(count)) for one, count in experts),
+        int(vector_values),
+    )
 
 
 def _linear(data: list[Any]) -> Linear:
@@ -139,7 +216,6 @@ def _count_layer(counted: "_Counted", prefix: str, layer: LayerSpec, hidden: int
         counted.vectors(attention.q_size + attention.kv_size - 2 * attention.head_dim)
     gate, down, size = gate_rows(prefix, layer, tensors), "ffn_down", layer.ffn_size
     if layer.experts is not None:
-        _count_experts(counted, prefix, layer.experts, hidden)
         gate, down, size = shared_rows(prefix, layer.experts), "ffn_down_shexp", layer.experts.shared_size
     if size:
         counted.linear(gate, hidden, paired=len(gate) > 1)
@@ -152,7 +228,7 @@ def _count_experts(counted: "_Counted", prefix: str, experts: ExpertsSpec, hidde
     gate_up = tuple(counted.stack(name) for name in names)
     down = counted.stack(f"{prefix}.ffn_down_exps")
     one = Experts(experts.count, gate_up, down, hidden, experts.size, experts.used)
-    counted.experts[one] += counted.times
+    counted.experts[one] += 1
 
 
 class _Counted:
@@ -163,20 +239,23 @@ class _Counted:
         self.linears: Counter[Linear] = Counter()
         self.experts: Counter[Experts] = Counter()
         self.vector_values = 0
-        self.times = 1
-        """How often what is being counted is there."""
         self._seen: set[str] = set()
+
+    @property
+    def part(self) -> Part:
+        """All of it."""
+        return Part(tuple(self.linears.items()), tuple(self.experts.items()), self.vector_values)
 
     def linear(self, parts: Sequence[Rows], columns: int, *, paired: bool = False) -> None:
         """Count matrices that are stacked, and their biases."""
         biases = [f"{rows.name}.bias" for rows in parts]
         biased = any(name in self.tensors for name in biases)
         self._seen.update(biases)
-        self.linears[Linear(tuple(map(self.matrix, parts)), columns, biased, paired)] += self.times
+        self.linears[Linear(tuple(map(self.matrix, parts)), columns, biased, paired)] += 1
 
     def vectors(self, values: int) -> None:
         """Count values of vectors."""
-        self.vector_values += self.times * values
+        self.vector_values += values
 
     def matrix(self, rows: Rows) -> Matrix:
         """Some rows of a matrix of the file."""
@@ -195,6 +274,6 @@ class _Counted:
         left = [name for name in names if name not in self._seen]
         for info in (self.tensors[name] for name in left if not is_ignored(name, config)):
             if len(info.shape) == 2 and info.shape[0] > 1:
-                self.linears[Linear((Matrix(info.type, info.shape[0]),), info.shape[1])] += self.times
+                self.linears[Linear((Matrix(info.type, info.shape[0]),), info.shape[1])] += 1
             else:
                 self.vectors(prod(info.shape))

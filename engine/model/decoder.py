@@ -10,22 +10,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.model.layer_weights import LayerWeights, ModelWeights, NormsOfExperts
 from engine.model.spec import ModelConfig
-from engine.model.weights import LayerWeights, ModelWeights, NormsOfExperts
 from kernels.contract import PLAIN_BRANCH, Branch, Operations, PassLayout, Rotation
 
 
 class Decoder:
     """Runs packed passes of one model on one `Operations`."""
 
-    def __init__(self, config: ModelConfig, weights: ModelWeights, ops: Operations) -> None:
+    def __init__(self, config: ModelConfig, weights: ModelWeights, ops: Operations, first: int = 0) -> None:
+        """first: number of the first layer that the weights have, where they are not those of all."""
         self.config = config
         self.weights = weights
         self.ops = ops
+        self.first = first
         self._numbers = {
-            layer: number for group in config.kv_groups for number, layer in enumerate(group.layers)
+            layer: number
+            for group in config.kv_groups
+            for number, layer in enumerate(group.among(self.layers))
         }
         """Layer → its number in its KV group."""
+
+    @property
+    def layers(self) -> range:
+        """Numbers of the layers that it has."""
+        return range(self.first, self.first + len(self.weights.layers))
 
     @property
     def rotations(self) -> Sequence[Rotation]:
@@ -46,19 +55,32 @@ class Decoder:
 
     def run(self, ids: Tensor, prepared: Any, rows: Tensor | None) -> Any:
         """The same for a pass that was prepared; the logits as the output matrix gives them."""
-        ops, weights, config = self.ops, self.weights, self.config
-        residual = ops.embed(ids, weights.embedding, weights.embedding_norm)
-        if config.embedding_scale != 1.0:
-            # Rows of an embedding may be views of its weights.
-            residual = residual * config.embedding_scale
+        residual = self.embed(ids)
+        delta, branch = self.through(residual, prepared)
+        return self.head(residual, delta, branch, rows)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """The residual stream before the first layer."""
+        weights, scale = self.weights, self.config.embedding_scale
+        residual = self.ops.embed(ids, weights.embedding, weights.embedding_norm)
+        # Rows of an embedding may be views of its weights.
+        return residual if scale == 1.0 else residual * scale
+
+    def through(self, residual: Tensor, prepared: Any) -> tuple[Any, Branch]:
+        """Take the residual stream through all layers; what the last one adds to it, and how."""
         delta: Any = None
         branch = PLAIN_BRANCH
-        for index, layer in enumerate(weights.layers):
+        for index, layer in enumerate(self.weights.layers, self.first):
             delta = self._layer(residual, delta, branch, layer, prepared, index)
             branch = layer.ffn_branch
-        x = ops.add_norm(residual, delta, weights.output_norm, rows, branch)
-        logits = ops.linear(x, weights.head)
-        return ops.soft_cap(logits, config.logit_softcap) if config.logit_softcap else logits
+        return delta, branch
+
+    def head(self, residual: Tensor, delta: Any, branch: Branch, rows: Tensor | None) -> Any:
+        """Logits of the stream behind the last layer."""
+        ops, softcap = self.ops, self.config.logit_softcap
+        x = ops.add_norm(residual, delta, self.weights.output_norm, rows, branch)
+        logits = ops.linear(x, self.weights.head)
+        return ops.soft_cap(logits, softcap) if softcap else logits
 
     def _layer(
         self, residual: Tensor, delta: Any, branch: Branch, layer: LayerWeights, prepared: Any, index: int
@@ -87,7 +109,7 @@ class Decoder:
         dense = ops.linear(ops.gated_linear(x, ffn.gate_up), ffn.down)
         dense = ops.norm_columns(dense, [norms.ffn_behind])
         x = ops.add_norm(residual, None, norms.before)
-        chosen = ops.experts(x, layer.experts, ops.add_norm(residual, None, norms.router))
+        chosen = self.experts(x, layer.experts, ops.add_norm(residual, None, norms.router))
         return ops.add_outputs(dense, ops.norm_columns(chosen, [norms.behind]), None, x)
 
     def _feed_forward(self, x: Any, layer: LayerWeights) -> Any:
@@ -95,5 +117,9 @@ class Decoder:
         dense = None if ffn is None else ops.linear(ops.gated_linear(x, ffn.gate_up), ffn.down)
         if layer.experts is None:
             return dense
-        chosen = ops.experts(x, layer.experts)
+        chosen = self.experts(x, layer.experts)
         return chosen if dense is None else ops.add_outputs(chosen, dense, layer.shared_gate, x)
+
+    def experts(self, x: Any, handle: Any, routed: Any | None = None) -> Any:
+        """Of one layer; routed: what their router reads where that is not x."""
+        return self.ops.experts(x, handle, routed)

@@ -232,6 +232,10 @@ class KVGroup:
     shape: KVShape
     layers: tuple[int, ...]
 
+    def among(self, numbers: range) -> list[int]:
+        """Those of its layers that are among so numbered ones."""
+        return [layer for layer in self.layers if layer in numbers]
+
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:

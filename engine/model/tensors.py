@@ -134,6 +134,8 @@ class Layers:
     kinds: list[LayerKind]
     others: list[str]
     """Tensors of no layer."""
+    order: tuple[int, ...]
+    """Of each layer, where its kind is among them."""
 
 
 def _layers(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Layers:
@@ -154,7 +156,8 @@ def _layers(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Layers:
     alike = [first.setdefault((layer, *described[index]), index) for index, layer in enumerate(config.layers)]
     counts = Counter(alike)
     kinds = [LayerKind(index, config.layers[index], counts[index], names[index]) for index in counts]
-    return Layers(kinds, others)
+    places = {kind.index: place for place, kind in enumerate(kinds)}
+    return Layers(kinds, others, tuple(places[index] for index in alike))
 
 
 def is_ignored(name: str, config: ModelConfig) -> bool:

@@ -11,6 +11,7 @@ from engine.device.host_pool import HostPool
 from engine.device.stream import Mark
 from engine.device.weight_memory import WeightMemory
 from engine.runner.sampler import Sampled
+from engine.scheduler.config import SlowPasses
 from engine.scheduler.plan import ModelBatch, Verifier
 
 
@@ -46,6 +47,8 @@ class Runner(Verifier, Protocol):
     """What the longest pass takes of a GPU beside weights and KV, measured by `warm_up`; else 0."""
     weights: WeightMemory | None
     """What can be put aside of its weights."""
+    slow: SlowPasses | None
+    """Of a model of which the processor computes a part beside a GPU."""
     freed: threading.Event
     """Set once a closed runner's memory is given back."""
 

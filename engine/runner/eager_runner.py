@@ -15,6 +15,7 @@ from engine.runner.base import PassNotes
 from engine.runner.input_batch import pack, whole_prompt
 from engine.runner.model_kv import ModelKV, pool_bytes
 from engine.runner.sampler import Sampled, sample_rows
+from engine.scheduler.config import SlowPasses
 from engine.scheduler.plan import ModelBatch
 from engine.scheduler.sequence import Sequence
 
@@ -23,25 +24,31 @@ class EagerRunner:
     """One model's decoder and its paged KV, a pass at a time: what a CPU runs."""
 
     max_ahead = 0
-    kv_bytes = 0
     scratch_bytes = 0
     weights: WeightMemory | None = None
     compiling = False
+    slow: SlowPasses | None = None
 
     def __init__(self, decoder: Decoder, pages: list[int]) -> None:
         """pages: of each pool of its KV, scratch page 0 included."""
         self.decoder = decoder
         self.block_size = decoder.ops.block_size
         self.verify_rows = decoder.ops.verify_rows
+        self.few_tokens = decoder.ops.few_tokens
         self.kv = ModelKV(decoder.ops, decoder.config, pages)
         self.host_pools = [HostPool(size, pinned=False) for size in pool_bytes(decoder.ops, decoder.config)]
         self.notes = PassNotes()
         self.freed = threading.Event()
 
+    @property
+    def kv_bytes(self) -> int:
+        """None that grows and shrinks."""
+        return 0
+
     @torch.inference_mode()
     def run(self, batch: ModelBatch) -> Sampled:
         """Run one pass; returns an id or a cause for every sequence that reached its target."""
-        few = self.decoder.ops.few_tokens
+        few = self.few_tokens
         if few is None or not batch.decode or not batch.prefill or batch.num_tokens <= few:
             return self._pass(batch)
         result = self._pass(ModelBatch(batch.model, batch.decode, drafts=batch.drafts))

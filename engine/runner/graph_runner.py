@@ -39,6 +39,7 @@ from engine.runner.persistent_batch import PersistentBatch
 from engine.runner.sampler import Sampled, edits_logits
 from engine.runner.warmup import CompileThread
 from engine.scheduler.buckets import CHUNKS, MIXED_ROWS
+from engine.scheduler.config import SlowPasses
 from engine.scheduler.plan import ModelBatch
 from engine.scheduler.sequence import Sequence
 from kernels.cuda.compile import compile_together
@@ -64,6 +65,8 @@ class GraphRunner(BlockCopies):
 
     A captured pass has one token of each decode row; draft tokens are decode rows of their own.
     """
+
+    slow: SlowPasses | None = None
 
     def __init__(
         self,

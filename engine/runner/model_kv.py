@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.cache.block_manager import KVMove
 from engine.device.host_pool import HostPool
-from engine.model.spec import ModelConfig
+from engine.model.spec import KVGroup, ModelConfig
 from kernels.contract import Operations
 from kernels.cuda.streams import CAPTURE_LOCK
 
@@ -27,14 +27,18 @@ def window_sizes(config: ModelConfig) -> list[int]:
     return [size for size in windows if 0 < size < config.context_length] if windows[0] == 0 else []
 
 
-def pool_bytes(ops: Operations, config: ModelConfig) -> list[int]:
-    """Memory of one block in all layers of pool 0, then of a page of each window."""
+def pool_bytes(ops: Operations, config: ModelConfig, layers: range | None = None) -> list[int]:
+    """Memory of one block in all layers of pool 0, then of a page of each window; in some layers alone."""
     windows = window_sizes(config)
     sizes = [0] * (1 + len(windows))
     for group, pool in zip(config.kv_groups, _pools(config), strict=True):
-        shape = group.shape
-        sizes[pool] += ops.kv_block_bytes(len(group.layers), shape.kv_heads, shape.head_dim)
+        shape, count = group.shape, len(_own(group, layers))
+        sizes[pool] += ops.kv_block_bytes(count, shape.kv_heads, shape.head_dim)
     return sizes
+
+
+def _own(group: KVGroup, layers: range | None) -> Sequence[int]:
+    return group.layers if layers is None else group.among(layers)
 
 
 def _pools(config: ModelConfig) -> list[int]:
@@ -49,15 +53,20 @@ def _pools(config: ModelConfig) -> list[int]:
 class ModelKV:
     """Pages on the device."""
 
-    def __init__(self, ops: Operations, config: ModelConfig, counts: Sequence[int]) -> None:
-        """counts: pages of each pool, scratch page 0 included."""
+    def __init__(
+        self, ops: Operations, config: ModelConfig, counts: Sequence[int], layers: range | None = None
+    ) -> None:
+        """counts: pages of each pool, scratch page 0 included; layers: those that are here, if not all."""
         self._ops = ops
         self._pools = _pools(config)
         self.num_pools = len(counts)
-        self.groups: list[Any] = [
-            ops.make_kv(len(group.layers), counts[pool], group.shape.kv_heads, group.shape.head_dim)
+        self._made: list[Any] = [
+            ops.make_kv(count, counts[pool], group.shape.kv_heads, group.shape.head_dim) if count else None
             for group, pool in zip(config.kv_groups, self._pools, strict=True)
+            for count in [len(_own(group, layers))]
         ]
+        """By group; None for one without layers here."""
+        self.groups: list[Any] = self._made
         """What the decoder's passes are prepared with."""
 
     def by_group(self, pools: Sequence[T]) -> list[T]:
@@ -85,7 +94,7 @@ class ModelKV:
     @property
     def mapped_bytes(self) -> int:
         """Memory that is held, where it grows and shrinks."""
-        return sum(kv.mapped_bytes for kv in self.groups)
+        return sum(kv.mapped_bytes for kv in self._all)
 
     def back(self, pool: int, pages: int) -> None:
         """Back a pool's first pages at least; raises `MemoryError` when the device is full."""
@@ -107,13 +116,18 @@ class ModelKV:
     def empty(self) -> None:
         """Give back all memory that can be; nothing is in any page, and no kernel may run on them."""
         with CAPTURE_LOCK:
-            for kv in self.groups:
+            for kv in self._all:
                 kv.trim(1)
 
     def close(self) -> None:
         """Give everything back; no kernel may run on it any more."""
-        for kv in self.groups:
+        for kv in self._all:
             kv.close()
 
+    @property
+    def _all(self) -> list[Any]:
+        return [kv for kv in self._made if kv is not None]
+
     def _of(self, pool: int) -> list[Any]:
-        return [kv for kv, own in zip(self.groups, self._pools, strict=True) if own == pool]
+        groups = zip(self._made, self._pools, strict=True)
+        return [kv for kv, own in groups if own == pool and kv is not None]

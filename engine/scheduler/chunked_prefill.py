@@ -1,6 +1,6 @@
 """One prefill budget for all prompts being read, so that a tick stays short whoever reads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
 
@@ -27,6 +27,11 @@ class Readers:
     sequences: list[Sequence]
     alone: bool = False
     """Whether the first takes what it can use, and only the rest is shared."""
+
+    def of(self, models: Container[int]) -> "Readers":
+        """Those of some models."""
+        own = [sequence for sequence in self.sequences if sequence.model in models]
+        return Readers(own, self.alone and own[:1] == self.sequences[:1])
 
 
 def order_readers(reading: Items[Sequence], focus: int | None, now: float, starve_s: float) -> Readers:

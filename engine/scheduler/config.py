@@ -6,6 +6,16 @@ from engine.api.options import Offload
 
 
 @dataclass(frozen=True, slots=True)
+class SlowPasses:
+    """Of a model of which the processor computes a part, beside others that a GPU computes alone."""
+
+    most_tokens: int
+    """Prompt tokens of a pass."""
+    few_tokens: int | None = None
+    """As that of `SchedulerConfig`."""
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerConfig:
     """Limits and shares; milliseconds and seconds where a name says so."""
 

@@ -1,10 +1,18 @@
-"""What must hold between two ticks, looked at in the debug mode: it costs as much as there are blocks."""
+"""What must hold between two ticks; what costs as much as there are blocks is for the debug mode."""
 
 from collections.abc import Iterable, Mapping
 
 from engine.api.errors import InvariantError
 from engine.scheduler.limits import ScheduledModel
 from engine.scheduler.sequence import Sequence
+
+
+def check_counts(models: Mapping[int, ScheduledModel], running: int, waiting: int, live: int) -> None:
+    """The cheap ones: how many sequences and blocks there are; raises `InvariantError`."""
+    if running + waiting != live:
+        raise InvariantError(f"scheduler: {running} running and {waiting} waiting sequences are not {live}")
+    for model in models.values():
+        model.blocks.check_counts()
 
 
 def check_invariants(

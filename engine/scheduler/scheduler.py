@@ -15,16 +15,17 @@ from engine.api.request import FinishReason, Priority, Request
 from engine.api.stats import SequenceState
 from engine.cache.block_manager import BlockManager
 from engine.scheduler.buckets import padded_load
-from engine.scheduler.chunked_prefill import NO_LIMIT, order_readers, plan_chunks, tick_limit
-from engine.scheduler.config import SchedulerConfig
+from engine.scheduler.chunked_prefill import NO_LIMIT, order_readers, tick_limit
+from engine.scheduler.config import SchedulerConfig, SlowPasses
 from engine.scheduler.cost_model import CostModel, Load
-from engine.scheduler.invariants import check_invariants
+from engine.scheduler.invariants import check_counts, check_invariants
 from engine.scheduler.kv_admission import KVAdmission
 from engine.scheduler.limits import ScheduledModel
 from engine.scheduler.plan import ModelBatch, TickPlan, take_accepted
 from engine.scheduler.prefill_limit import PrefillLimit
 from engine.scheduler.queue import SequenceQueue
 from engine.scheduler.sequence import Sequence
+from engine.scheduler.slow_passes import plan_prefill
 from engine.scheduler.wait_estimate import wait_seconds
 
 _ERRORS_KEPT = 256
@@ -50,6 +51,7 @@ class Scheduler:
         """|predicted − measured| of the last passes, relative to what was measured."""
         self.prefill_limit = PrefillLimit(config.max_prefill_tokens)
         self._models: dict[int, ScheduledModel] = {}
+        self._slow: dict[int, SlowPasses] = {}
         self._sequences: dict[int, Sequence] = {}
         self._queue = SequenceQueue(config.head_start_s)
         self.kv_admission = KVAdmission(self._models, self._queue, cost, config)
@@ -72,11 +74,15 @@ class Scheduler:
         """Keys of the models that can be scheduled."""
         return self._models.keys()
 
-    def add_model(self, key: int, blocks: BlockManager, context_length: int) -> None:
+    def add_model(
+        self, key: int, blocks: BlockManager, context_length: int, slow: SlowPasses | None = None
+    ) -> None:
         """Make a model schedulable."""
         if key in self._models:
             raise InvariantError(f"scheduler: model {key} was added twice")
         self._models[key] = ScheduledModel(key, blocks, context_length)
+        if slow is not None:
+            self._slow[key] = slow
 
     def remove_model(self, key: int) -> list[Sequence]:
         """Forget a model and give its memory back; returns its sequences, all ended by this call.
@@ -97,6 +103,7 @@ class Scheduler:
         for sequence in left:
             self._leave(sequence)
         self._models.pop(key).blocks.close()
+        self._slow.pop(key, None)
         return left
 
     def check_fits(self, request: Request, model: int) -> None:
@@ -298,13 +305,7 @@ class Scheduler:
     def check(self) -> None:
         """Raise `InvariantError` if what must hold does not; thorough with `config.debug`."""
         running, queue = self._queue.running, self._queue.waiting
-        if len(running) + len(queue) != len(self._sequences):
-            raise InvariantError(
-                f"scheduler: {len(running)} running and {len(queue)} waiting sequences "
-                f"are not {len(self._sequences)}"
-            )
-        for model in self._models.values():
-            model.blocks.check_counts()
+        check_counts(self._models, len(running), len(queue), len(self._sequences))
         if self.config.debug:
             check_invariants(self._models, running, queue)
 
@@ -331,7 +332,8 @@ class Scheduler:
         return {key: self._load(batch) for key, batch in batches.items() if batch.decode}
 
     def _load(self, batch: ModelBatch) -> Load:
-        return padded_load(batch.load, bool(batch.drafts)) if self.config.fill_passes else batch.load
+        pads = self.config.fill_passes and batch.model not in self._slow
+        return padded_load(batch.load, bool(batch.drafts)) if pads else batch.load
 
     def _add_prefill(
         self, batches: dict[int, ModelBatch], loads: dict[int, Load], spare_ms: float, now: float
@@ -339,7 +341,7 @@ class Scheduler:
         reading = [s for s in self._queue.active() if s.state is SequenceState.PREFILL and not s.reloads]
         readers = order_readers(reading, self._queue.focus, now, self.config.starve_s)
         most = self.prefill_limit.most(bool(loads))
-        chunks = plan_chunks(readers, loads, spare_ms, self.cost, self.config, most)
+        chunks = plan_prefill(readers, loads, spare_ms, self.cost, self.config, most, self._slow)
         self.prefill_limit.planned(sum(chunk.length for chunk in chunks), bool(loads))
         for chunk in self.kv_admission.grow_chunks(chunks):
             sequence = chunk.sequence

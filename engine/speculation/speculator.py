@@ -90,7 +90,7 @@ class Speculator:
         free = verifier.verify_rows - len(batch.decode)
         if not matches or free <= 0:
             return
-        if self._fill_passes:
+        if self._fill_passes and verifier.max_ahead:
             counts = self._counts_of_pass(batch, verifier.verify_rows)
         else:
             counts = self._counts(batch, free)

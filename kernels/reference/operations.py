@@ -327,6 +327,14 @@ class TorchOperations:
         """In float32."""
         return output.to(torch.float32).div(cap).tanh_().mul_(cap)
 
+    def values(self, x: Tensor) -> Tensor:
+        """Themselves."""
+        return x
+
+    def as_output(self, values: Tensor) -> Tensor:
+        """Themselves."""
+        return values
+
     def logits(self, output: Tensor) -> Tensor:
         """Widened."""
         return output.to(torch.float32)

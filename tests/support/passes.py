@@ -8,10 +8,15 @@ from torch import Tensor
 from engine.gguf.file import open_gguf
 from engine.model.config import read_config
 from engine.model.decoder import Decoder
+from engine.model.placement import Placement
 from engine.model.spec import ModelConfig
+from engine.model.split_decoder import GroupKV, SplitDecoder
+from engine.model.split_weights import load_split_weights
 from engine.model.weights import load_weights
 from engine.runner.model_kv import ModelKV, pool_bytes
+from engine.runner.split_kv import SplitKV
 from kernels.contract import Operations, PassLayout
+from kernels.cpu.operations import CPUOperations
 from kernels.select import CPU_BLOCK_SIZE as BLOCK_SIZE
 from kernels.select import operations_for
 
@@ -24,9 +29,26 @@ def load_decoder(path: Path, ops: Operations | None = None) -> Decoder:
         return Decoder(config, load_weights(file, config, ops, lambda fraction, what: None), ops)
 
 
-def open_kv(decoder: Decoder, pages: int) -> ModelKV:
+def load_split(
+    path: Path, placement: Placement, ops: Operations | None = None, host_ops: Operations | None = None
+) -> SplitDecoder:
+    """A decoder of a model file of which the processor computes a part; float32 where nothing is said."""
+    ops = ops or operations_for("cpu", "float32", "float32")
+    host_ops = host_ops or CPUOperations(torch.device("cpu"), "float32", ops.kv_format, ops.block_size)
+    with open_gguf(path) as file:
+        config = read_config(file)
+        weights = load_split_weights(file, config, placement, ops, host_ops, lambda fraction, what: None)
+        return SplitDecoder(config, weights, placement, ops, host_ops)
+
+
+def open_kv(decoder: Decoder | SplitDecoder, pages: int) -> ModelKV:
     """KV of so many pages in every pool, all backed: windows keep theirs."""
-    kv = ModelKV(decoder.ops, decoder.config, [pages] * len(pool_bytes(decoder.ops, decoder.config)))
+    counts = [pages] * len(pool_bytes(decoder.ops, decoder.config))
+    if isinstance(decoder, SplitDecoder):
+        first = decoder.placement.layers
+        kv: ModelKV = SplitKV(decoder.ops, decoder.host_ops, decoder.config, counts, first)
+    else:
+        kv = ModelKV(decoder.ops, decoder.config, counts)
     for pool in range(kv.num_pools if decoder.ops.runs_ahead else 0):
         kv.back(pool, pages)
     return kv
@@ -38,7 +60,9 @@ class Passes:
     `tables[name]` lists block ids; by default each sequence has scattered, interleaved blocks.
     """
 
-    def __init__(self, decoder: Decoder, sequences: dict[str, list[int]], scattered: bool = True) -> None:
+    def __init__(
+        self, decoder: Decoder | SplitDecoder, sequences: dict[str, list[int]], scattered: bool = True
+    ) -> None:
         self.decoder = decoder
         self.tokens = sequences
         self.computed = dict.fromkeys(sequences, 0)
@@ -54,7 +78,10 @@ class Passes:
         free = (order + 1).tolist()
         self.tables = {name: [free.pop(0) for _ in range(count)] for name, count in blocks.items()}
         self.kv = open_kv(decoder, total + 1)
-        for group in self.kv.groups:
+        groups = [
+            part for group in self.kv.groups for part in (group if isinstance(group, GroupKV) else [group])
+        ]
+        for group in filter(None, groups):
             for layer in group.layers:
                 (layer.values if layer.scales is None else layer.scales)[:, BLOCK_SIZE:].fill_(float("nan"))
 

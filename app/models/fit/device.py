@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,8 @@ class Memory:
 
     rules: "DeviceRules"
     room: "Room"
+    threads: int = 1
+    """Of the processor, for what it computes beside a GPU."""
 
     def fit(self, summary: "ModelSummary", *, context: int | None = None, chats: int = 1) -> "Fit | None":
         """What a file will take for so many chats of so many tokens; None for what cannot be loaded."""
@@ -36,15 +38,19 @@ class Memory:
 
     def fit_of(self, footprint: "Footprint", *, context: int | None = None, chats: int = 1) -> "Fit":
         """What weights and KV of these shapes will take."""
-        from engine import fit
+        from engine import expected_tok_s, fit
 
-        return fit(footprint, self.rules, self.room, context=context, chats=chats)
+        made = fit(footprint, self.rules, self.room, context=context, chats=chats)
+        if made.split is None:
+            return made
+        return replace(made, tok_s=expected_tok_s(made.split, self.rules, self.threads))
 
     def holds(self, outline: "Outline") -> bool:
-        """Whether a model of this shape fits with a chat of 8,192 tokens, as far as anybody knows."""
+        """Whether all of such a model fits with a chat of 8,192 tokens, as far as anybody knows."""
         from engine import Verdict
 
-        return self.fit_of(outline.footprint).verdict in (Verdict.FITS, Verdict.UNKNOWN)
+        made = self.fit_of(outline.footprint)
+        return made.split is None and made.verdict in (Verdict.FITS, Verdict.UNKNOWN)
 
     @property
     def where(self) -> str:
@@ -57,7 +63,7 @@ def memory_of(search: ModelSearch) -> Memory | None:
 
     Brings torch in where no engine of these settings ever ran: call off the UI.
     """
-    from engine import EngineError, Room, free_memory
+    from engine import EngineError, HostRoom, Room, free_memory
 
     settings = search.engine
     try:
@@ -68,7 +74,12 @@ def memory_of(search: ModelSearch) -> Memory | None:
     free, limit = free_memory(rules), settings.vram_limit_bytes
     if free is not None and limit is not None and rules.on_gpu:
         free = min(free, limit)
-    return Memory(rules, Room(free, settings.kv_budget_bytes))
+    host = None
+    if rules.host is not None and not settings.batch_independent:
+        wanted = {"auto": None, "never": 0}.get(settings.host_layers, settings.host_layers_wanted)
+        host = HostRoom(free_memory(rules.host), None if wanted is None else int(wanted))
+    threads = settings.threads or os.cpu_count() or 1
+    return Memory(rules, Room(free, settings.kv_budget_bytes, host), threads)
 
 
 def device_rules(settings: EngineSettings, cache: Path | None) -> "DeviceRules":

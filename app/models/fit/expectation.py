@@ -53,5 +53,5 @@ def expect(model: Described, memory: Memory | None, pace: Pace) -> Expectation:
     return Expectation(
         fit.weight_bytes + fit.kv_bytes,
         fit_text(fit) if short else "",
-        pace.tok_s(read_bytes(footprint, memory.rules)),
+        pace.tok_s(read_bytes(footprint, memory.rules)) if fit.split is None else fit.tok_s,
     )

@@ -12,6 +12,8 @@ def fit_text(fit: "Fit") -> str:
     """Such as `4.7 GB + 1.1 GB KV of 11.2 GB free: six chats of 8k`, and what would help where it is less."""
     from engine import Verdict
 
+    if fit.split is not None:
+        return _split_text(fit)
     narrowed = f"{fit.kv_format} " if fit.kv_note else ""
     needed = f"{_size(fit.weight_bytes)} + {_size(fit.kv_bytes)} {narrowed}KV"
     chats = f"chats of {tokens_text(fit.context)}"
@@ -29,6 +31,21 @@ def fit_text(fit: "Fit") -> str:
         said = f"{needed} of {_size(fit.free_bytes)} free: {some} {chats} at once"
     helps = " or ".join(map(advice_text, fit.advice))
     return f"{said}; fits {helps}" if helps else said
+
+
+def _split_text(fit: "Fit") -> str:
+    """Such as `28 of 36 layers on the GPU, 8 on the processor: about 12 tok/s; 2.1 GB + 0.4 GB KV …`."""
+    assert fit.split is not None and fit.free_bytes is not None
+    host = _size(fit.split.host_bytes)
+    if fit.host_short:
+        return (
+            f"needs {_size(fit.split.device_bytes)} of the GPU's memory and {host} of the computer's, "
+            f"where {_size(fit.host_short)} are missing"
+        )
+    speed = speed_text(fit.tok_s)
+    said = f"{fit.split.text}: {speed}" if speed else fit.split.text
+    taken = f"{_size(fit.weight_bytes)} + {_size(fit.kv_bytes)} KV of {_size(fit.free_bytes)} free"
+    return f"{said}; {taken} on the GPU, {host} in the computer's memory"
 
 
 def speed_text(tok_s: float | None) -> str:

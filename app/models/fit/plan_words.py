@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.models.builtin import model_title
+from app.models.fit.fit_words import speed_text
 from app.settings.words import age_text, size_text
 
 if TYPE_CHECKING:
@@ -25,6 +26,12 @@ def _release_text(release: "PlannedRelease") -> str:
 
     does = "pauses" if release.how is Release.PAUSE else "is unloaded"
     return f"{model_title(release.path)} {does} ({size_text(release.nbytes)})"
+
+
+def placement_text(plan: "LoadPlan") -> str:
+    """What of it the GPU does not hold, and how fast it will be; "" where it holds all."""
+    speed = speed_text(plan.tok_s)
+    return f"{plan.placement}: {speed}" if plan.placement and speed else plan.placement
 
 
 def comes_back_text(plan: "LoadPlan") -> str:

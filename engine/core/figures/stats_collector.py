@@ -226,6 +226,7 @@ def _model(model: ResidentModel, works: bool) -> ModelStats:
         context_length=model.context_length,
         kv_dtype=model.info.kv_dtype,
         kv_note=model.info.kv_note,
+        placement=model.info.placement,
         kv_groups=_kv_groups(model),
     )
 

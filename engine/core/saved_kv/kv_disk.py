@@ -153,7 +153,7 @@ def _fingerprint(model: ResidentModel, ops: Operations) -> Fingerprint:
     ]
     return Fingerprint(
         kv_type=model.info.kv_dtype,
-        kernels=ops.name,
+        kernels=", ".join(filter(None, (ops.name, model.info.placement))),
         shapes=f"{ops.block_size} {groups} {window_sizes(model.config)}",
         rope=str(model.config.ropes),
         model=model_digest(model.path, model.salt),

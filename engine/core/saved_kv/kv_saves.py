@@ -201,7 +201,7 @@ class KVSaves:
         """Find what files have already; those are used from now on."""
         found = Found()
         try:
-            size, sizes = job.model.blocks.block_size, tuple(job.model.pool_bytes)
+            size, sizes = job.model.blocks.block_size, tuple(job.model.slot_bytes)
             # Somebody may have cleared the cache folder meanwhile.
             self._store.open()
             found = self._store.find(job.token_ids, job.fingerprint, size)

@@ -15,7 +15,7 @@ class Staging:
 
     def __init__(self, model: ResidentModel) -> None:
         self._runner = model.runner
-        self.slots = max(_LEAST, min(_MOST, _BYTES // sum(model.pool_bytes)))
+        self.slots = max(_LEAST, min(_MOST, _BYTES // sum(model.slot_bytes)))
         self.hosts: list[HostPool] = []
         """Of blocks, then of the pages of each window; none before `prepare`."""
         self._free: queue.SimpleQueue[tuple[int, Mark]] = queue.SimpleQueue()

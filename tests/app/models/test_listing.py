@@ -16,6 +16,8 @@ from app.settings.file import EngineSettings
 from app.settings.paths import HOME_VARIABLE
 from app.settings.words import count_text, tokens_text
 from engine import Advice, AdviceKind, Fit, Room, Verdict, fit, summarize
+from engine.footprint.split import Split
+from engine.model.placement import Placement
 from tests.support.tiny_gguf import make_tiny
 
 CPU = EngineSettings(device="cpu", weight_dtype="float32")
@@ -122,6 +124,9 @@ def test_a_limit_of_a_gpus_memory_is_what_is_free(tmp_path, cache, monkeypatch):
     assert memory_of(search(tmp_path, cache)).room == Room(40 * GB)
 
 
+DIVIDED = Split(Placement(layers=8), 36, 4_700_000_000, 2_100_000_000, 0, 1, 1)
+
+
 def made(verdict, *, free=11_200_000_000, chats=1, fitting=6, advice=()):
     return Fit(verdict, 4_700_000_000, chats * 1_100_000_000, 1 << 28, free, 8192, chats, 1, fitting, advice)
 
@@ -151,6 +156,15 @@ def made(verdict, *, free=11_200_000_000, chats=1, fitting=6, advice=()):
         (
             made(Verdict.TOO_LARGE, free=4 * GB, advice=(Advice(AdviceKind.QUANTISATION, "Q3_K_M", 1),)),
             "needs 4.7 GB + 1.1 GB KV; 4.0 GB are free; fits as Q3_K_M",
+        ),
+        (
+            replace(made(Verdict.FITS), split=DIVIDED, tok_s=12.3),
+            "28 of 36 layers on the GPU, 8 on the processor: about 12 tok/s; "
+            "4.7 GB + 1.1 GB KV of 11.2 GB free on the GPU, 2.1 GB in the computer's memory",
+        ),
+        (
+            replace(made(Verdict.TOO_LARGE), split=DIVIDED, host_short=10**9),
+            "needs 4.7 GB of the GPU's memory and 2.1 GB of the computer's, where 1.0 GB are missing",
         ),
     ],
 )  # fmt: skip

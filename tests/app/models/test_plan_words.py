@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from app.models.fit.plan_words import comes_back_text, plan_text, resident_states
+from app.models.fit.plan_words import comes_back_text, placement_text, plan_text, resident_states
 from engine import LoadPlan, ModelState, ModelStats, PlannedRelease, Release
 from tests.support.fakes import STATS
 
@@ -19,6 +19,13 @@ def test_a_plan_is_one_sentence():
     assert plan_text(replace(PLAN, releases=(GEMMA,), seconds=0.3)) == (
         "Gemma 3 is unloaded (800 MB), under a second"
     )
+
+
+def test_it_says_what_the_processor_computes():
+    assert placement_text(PLAN) == ""
+    some = "28 of 36 layers on the GPU, 8 on the processor"
+    assert placement_text(replace(PLAN, placement=some, tok_s=12.3)) == f"{some}: about 12 tok/s"
+    assert placement_text(replace(PLAN, placement=some)) == some
 
 
 def test_it_says_where_a_model_waits():

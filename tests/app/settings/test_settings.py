@@ -152,6 +152,21 @@ def test_save_refuses_a_broken_file(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "wanted"), [('"auto"', "auto"), ('"never"', "never"), ("12", 12), ('"0"', 0)]
+)
+def test_layers_of_the_processor(tmp_path, text, wanted):
+    settings, warnings = load_settings(write(tmp_path, f"[engine]\nhost_layers = {text}\n"))
+    assert (settings.engine.host_layers_wanted, warnings) == (wanted, [])
+
+
+@pytest.mark.parametrize("text", ['"some"', "-1", "1.5", "true", '"99999"'])
+def test_bad_numbers_of_layers_are_named(tmp_path, text):
+    settings, (warning,) = load_settings(write(tmp_path, f"[engine]\nhost_layers = {text}\n"))
+    assert settings.engine.host_layers_wanted == "auto"
+    assert "engine.host_layers must be auto, never or a number of layers" in warning
+
+
+@pytest.mark.parametrize(
     ("text", "size"), [("1", 1), ("2 GiB", 2 << 30), ("512MB", 512_000_000), ("1.5 kib", 1536)]
 )
 def test_sizes(text, size):

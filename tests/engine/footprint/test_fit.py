@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine.api.options import EngineOptions
-from engine.core import model_loader
+from engine.core import runner_loader
 from engine.core.device_choice import device_rules
 from engine.device import free_memory, memory
 from engine.device.fit_advice import DEVICE_KV_SHARE, LOAD_MARGIN
@@ -82,7 +82,7 @@ def test_a_cpu_gives_kv_half_of_what_is_free():
 
 
 def test_no_more_chats_fit_than_slots_are_reserved():
-    assert SLOTS_PER_CONTEXT == model_loader.SLOTS_PER_CONTEXT
+    assert SLOTS_PER_CONTEXT == runner_loader.SLOTS_PER_CONTEXT
     short = replace(model(), context_length=4096)
     assert fit(short, GPU, Room(900 * GB)).chats_that_fit == SLOTS_PER_CONTEXT
     assert fit(short, GPU, Room(900 * GB), context=1024).chats_that_fit == 4 * SLOTS_PER_CONTEXT

@@ -7,7 +7,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from app.models.fit.plan_words import comes_back_text, plan_text
+from app.models.fit.plan_words import comes_back_text, placement_text, plan_text
 from app.widgets.words import words
 
 if TYPE_CHECKING:
@@ -30,5 +30,7 @@ class LoadPlanScreen(ModalScreen[bool | None]):
         with Vertical(classes="dialog"):
             yield Static(words(f"Memory is short for {self._title}"), classes="heading")
             yield Static(words(f"{plan_text(self._plan)}."), classes="question", id="plan")
+            if placement := placement_text(self._plan):
+                yield Static(words(f"{placement}."), classes="question", id="placement")
             yield Static(words(comes_back_text(self._plan)), classes="question")
             yield Static(words("Enter goes on · Esc leaves everything as it is"), classes="foot")

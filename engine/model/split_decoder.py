@@ -1,0 +1,143 @@
+"""A decoder of which the processor computes a part, as `engine.model.placement` says.
+
+Both parts are decoders of their own operations. The stream of residuals crosses over between them, and so do
+the inputs of experts that are the processor's and what these give.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from engine.model.decoder import Decoder
+from engine.model.layer_weights import HostExperts, ModelWeights
+from engine.model.placement import Placement
+from engine.model.spec import ModelConfig
+from engine.model.split_weights import SplitWeights
+from kernels.contract import Operations, PassLayout, Rotation
+from kernels.cuda.crossing import Crossing
+
+
+class GroupKV(NamedTuple):
+    """The KV of a group of layers; None where a side has none of them."""
+
+    device: Any | None
+    host: Any | None
+
+
+class SplitDecoder:
+    """Runs packed passes; what it is given is in host memory."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: SplitWeights,
+        placement: Placement,
+        ops: Operations,
+        host_ops: Operations,
+    ) -> None:
+        self.config = config
+        self.placement = placement
+        self.ops, self.host_ops = ops, host_ops
+        self._crossing = Crossing(ops.device)
+        self._host = Decoder(config, weights.host, host_ops)
+        self._device = _DevicePart(config, weights.device, ops, placement.layers, host_ops, self._crossing)
+
+    @torch.inference_mode()
+    def forward(
+        self, ids: Tensor, layouts: Sequence[PassLayout], kv: Sequence[GroupKV], rows: Tensor | None
+    ) -> Tensor:
+        """As `Decoder.forward`; all tensors but the logits, which are on the device, are the host's."""
+        device = self._device
+        tables = [_without_drafts(layout) for layout in layouts]
+        prepared = _prepare(self.ops, tables, [own.device for own in kv], device.rotations)
+        if self.placement.layers:
+            residual = self._crossing.to_device(self._before(ids, layouts, kv))
+        else:
+            residual = device.embed(ids.to(self.ops.device))
+        delta, branch = device.through(residual, prepared)
+        if rows is not None and not len(rows):
+            # Kernels have no grid for none.
+            return torch.empty(0, self.config.vocab_size, device=self.ops.device)
+        chosen = None if rows is None else rows.to(self.ops.device, torch.int32)
+        return self.ops.logits(device.head(residual, delta, branch, chosen))
+
+    @torch.inference_mode()
+    def try_out(self, tokens: int, kv: Sequence[GroupKV]) -> None:
+        """Queue the device's part of a pass of so many tokens over scratch pages; nothing is waited for."""
+        device, size = self._device, self.ops.block_size
+        places = torch.arange(tokens)
+        pages = [0] * -(-tokens // size)
+        layout = PassLayout([tokens], [tokens], [pages], int(tokens == 1), places, places % size)
+        prepared = _prepare(self.ops, [layout] * len(kv), [own.device for own in kv], device.rotations)
+        hidden = self.config.hidden_size
+        residual = torch.zeros(tokens, hidden, dtype=torch.float32, device=self.ops.device)
+        rows = torch.zeros(1, dtype=torch.int32, device=self.ops.device)
+        with device.alone():
+            delta, branch = device.through(residual, prepared)
+            device.head(residual, delta, branch, rows)
+
+    def _before(self, ids: Tensor, layouts: Sequence[PassLayout], kv: Sequence[GroupKV]) -> Tensor:
+        """The stream of residuals behind the processor's layers."""
+        host = self._host
+        prepared = _prepare(self.host_ops, layouts, [own.host for own in kv], host.rotations)
+        residual = host.embed(ids)
+        delta, branch = host.through(residual, prepared)
+        return self.host_ops.add_norm(residual, delta, None, branch=branch)
+
+
+class _DevicePart(Decoder):
+    """The device's layers; experts of some are computed beside it."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        ops: Operations,
+        first: int,
+        host_ops: Operations,
+        crossing: Crossing,
+    ) -> None:
+        super().__init__(config, weights, ops, first)
+        self._host_ops = host_ops
+        self._crossing = crossing
+        self._alone = False
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Within, what the processor should compute is zeros, which nobody waits for."""
+        self._alone = True
+        try:
+            yield
+        finally:
+            self._alone = False
+
+    def experts(self, x: Any, handle: Any, routed: Any | None = None) -> Any:
+        """Queued before, a shared expert is computed meanwhile."""
+        if not isinstance(handle, HostExperts):
+            return super().experts(x, handle, routed)
+        ops = self.ops
+        given = [ops.values(part) for part in (x, routed) if part is not None]
+        if self._alone:
+            return ops.as_output(torch.zeros_like(given[0], dtype=torch.float32))
+        here, *other = [part.to(torch.float32) for part in self._crossing.to_host(*given)]
+        made = self._host_ops.experts(here, handle.handle, *other)
+        return ops.as_output(self._crossing.to_device(made.to(torch.float32)))
+
+
+def _prepare(
+    ops: Operations, layouts: Sequence[PassLayout], kv: Sequence[Any], rotations: Sequence[Rotation]
+) -> list[Any]:
+    """By group; None for those of which a side has no layers."""
+    own = [(layout, pages) for layout, pages in zip(layouts, kv, strict=True) if pages is not None]
+    made = iter(ops.prepare([layout for layout, _ in own], [pages for _, pages in own], rotations))
+    return [None if pages is None else next(made) for pages in kv]
+
+
+def _without_drafts(layout: PassLayout) -> PassLayout:
+    """Decode rows with drafts behind them as chunks, since a device's decode rows have one token."""
+    rows = layout.num_decode
+    return layout if sum(layout.query_lens[:rows]) == rows else replace(layout, num_decode=0)

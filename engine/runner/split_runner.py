@@ -1,0 +1,135 @@
+"""Runs batches of a model of which the processor computes a part (`engine.model.placement`).
+
+A pass at a time, launched kernel by kernel in a stream of its own and waited for: its time is what the cost
+model learns from, and nothing that it reads or writes is in use when the next tick begins.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+import torch
+from torch import Tensor
+
+from engine.device.host_pool import HostPool
+from engine.device.memory import scratch_of
+from engine.device.stream import Mark, open_stream
+from engine.model.split_decoder import SplitDecoder
+from engine.runner.base import PassNotes
+from engine.runner.block_copies import BlockCopies
+from engine.runner.eager_runner import EagerRunner
+from engine.runner.in_flight import InFlightStep
+from engine.runner.input_batch import pack, whole_prompt
+from engine.runner.sampler import Sampled, sample_rows
+from engine.runner.split_kv import SplitKV, split_pool_bytes
+from engine.scheduler.config import SlowPasses
+from engine.scheduler.plan import ModelBatch
+from kernels.cuda.compile import compile_together
+
+_TRIED_OUT = (1, 7, 64, 120)
+"""Tokens of passes whose kernels are made ready: a row, a few, chunks."""
+_HOST = torch.device("cpu")
+
+
+class SplitRunner(BlockCopies, EagerRunner):
+    """One model's decoder and its paged KV, on a GPU and beside it."""
+
+    def __init__(self, decoder: SplitDecoder, pages: list[int], longest: int) -> None:
+        """pages: of each pool of its KV, scratch page 0 included; longest: most prompt tokens of a pass."""
+        ops, host_ops, config = decoder.ops, decoder.host_ops, decoder.config
+        first = decoder.placement.layers
+        self._split = decoder
+        self._stream = open_stream(ops.device)
+        self._pinned = ops.device.type == "cuda"
+        with torch.inference_mode(), self._stream.current():
+            self.kv = SplitKV(ops, host_ops, config, pages, first)
+        self.block_size, self.verify_rows = ops.block_size, host_ops.verify_rows
+        # Layers on the processor have quick passes; of experts alone a larger pass reads each once.
+        self.few_tokens = host_ops.few_tokens if first else None
+        sizes = split_pool_bytes(ops, host_ops, config, first)
+        self.host_pools = [HostPool(sum(pair), self._pinned) for pair in zip(*sizes, strict=True)]
+        self.slow = SlowPasses(longest, self.few_tokens)
+        self._longest = longest
+        self._mapped = self.kv.mapped_bytes
+        self._moved: Mark | None = None
+        self._in_flight: deque[InFlightStep] = deque()
+        self.notes = PassNotes()
+        self.freed = threading.Event()
+
+    @torch.inference_mode()
+    def warm_up(self, progress: Callable[[float], None]) -> None:
+        """Compile the device's kernels, and measure what its part of the longest pass takes."""
+        if not self._pinned:
+            return
+        sizes = (*_TRIED_OUT, self._longest)
+        compile_together(lambda: self._try_out(*sizes), progress)
+        self._try_out(*_TRIED_OUT)
+        self.scratch_bytes = scratch_of(self._split.ops.device, lambda: self._try_out(self._longest))
+
+    def _try_out(self, *sizes: int) -> None:
+        with torch.inference_mode(), self._stream.current():
+            for size in sizes:
+                self._split.try_out(size, self.kv.groups)
+            self._stream.synchronize()
+
+    @torch.inference_mode()
+    def run(self, batch: ModelBatch) -> Sampled:
+        """Run one pass; returns an id or a cause for every sequence that reached its target."""
+        try:
+            with self._stream.current():
+                self._back(batch)
+                sampled = super().run(batch)
+                self._stream.mark().synchronize()
+                return sampled
+        except Exception:
+            self.forget()
+            raise
+
+    def _pass(self, batch: ModelBatch) -> Sampled:
+        packed = pack(batch, self.block_size, _HOST)
+        layouts = self.kv.by_group(packed.layouts)
+        logits = self._split.forward(packed.ids, layouts, self.kv.groups, packed.logit_rows)
+        if not packed.sampled:
+            return Sampled({}, {})
+        return sample_rows(logits, packed.sampled, batch.drafts)
+
+    def _back(self, batch: ModelBatch) -> None:
+        """Have memory behind every page of the batch; raises `MemoryError` when the device is full."""
+        before = self._mapped
+        for sequence in batch.sequences:
+            for pool, pages in enumerate([sequence.block_table, *(one.pages for one in sequence.windows)]):
+                self.kv.back(pool, max(pages, default=0) + 1)
+        self._mapped = self.kv.mapped_bytes
+        if self._mapped != before:
+            self.notes.add(f"KV memory mapped: {self._mapped >> 20} MiB")
+
+    def forget(self) -> None:
+        """What a failed pass has queued is waited for: memory behind its blocks may go."""
+        with suppress(Exception):
+            self._stream.synchronize()
+
+    @torch.inference_mode()
+    def logits(self, token_ids: list[int]) -> Tensor:
+        """float32 [T, vocab] of a prompt by itself, in KV of its own."""
+        decoder, pools = self._split, range(self.kv.num_pools)
+        blocks = (len(token_ids) + self.block_size - 1) // self.block_size + 1
+        with self._stream.current():
+            first = decoder.placement.layers
+            kv = SplitKV(decoder.ops, decoder.host_ops, decoder.config, [blocks for _ in pools], first)
+            try:
+                for pool in pools:
+                    kv.back(pool, blocks)
+                packed = whole_prompt(token_ids, self.block_size, _HOST)
+                layouts = kv.by_group(packed.layouts * len(pools))
+                return decoder.forward(packed.ids, layouts, kv.groups, None).cpu()
+            finally:
+                self._stream.synchronize()
+                kv.close()
+
+    def close(self) -> None:
+        """Give all memory back, behind what is queued."""
+        with suppress(Exception):
+            self._stream.synchronize()
+        self.kv.close()
+        super().close()

@@ -1,0 +1,90 @@
+"""Prompts of a model of which the processor computes a part are read in passes that follow its own times."""
+
+import pytest
+
+from engine.cache.block_manager import BlockManager
+from engine.scheduler.config import SlowPasses
+from engine.scheduler.cost_model import Load
+from engine.scheduler.slow_passes import ALONE_MS, FIRST_ALONE
+from tests.engine.scheduler.test_scheduler import Bench
+
+FAST, SLOW = 0, 1
+PASS_MS, TOKEN_MS = 40.0, 5.0
+
+
+def bench_of(learned: bool = True, **config) -> Bench:
+    """Passes of the slow model take 40 ms and 5 more for each token that is read, others' next to nothing."""
+    options = {"num_blocks": 5000, "models": (FAST,), "total_bytes": 10**6, "tick_extra_ms": 8.0} | config
+    bench = Bench(**options, max_prefill_tokens=4096)
+    bench.blocks[SLOW] = BlockManager(5001, 4, 10, bench.budget)
+    bench.scheduler.add_model(SLOW, bench.blocks[SLOW], 10_000, SlowPasses(512))
+    cost = bench.scheduler.cost
+    for _ in range(30):
+        cost.observe(FAST, Load(1), 3.0)
+        cost.observe(FAST, Load(0, 0, 200), 3.0 + 0.2)
+        for tokens in (0, 4, 30, 100) if learned else ():
+            cost.observe(SLOW, Load(1, 0, tokens), PASS_MS + TOKEN_MS * tokens)
+    return bench
+
+
+def decode(bench: Bench, model: int) -> int:
+    """A sequence that answers."""
+    sequence = bench.submit(4, model=model, max_tokens=500)
+    while sequence.remaining > 1 or len(sequence.token_ids) <= 4:
+        bench.tick()
+    return sequence.sequence_id
+
+
+def test_the_first_chunk_of_an_unknown_model_is_short():
+    bench = bench_of(learned=False)
+    slow = bench.submit(2000, model=SLOW)
+    assert bench.lengths(bench.tick()) == {slow.sequence_id: FIRST_ALONE}
+    bench = bench_of(learned=False)
+    decode(bench, FAST)
+    slow = bench.submit(2000, model=SLOW)
+    assert bench.lengths(bench.tick()) == {slow.sequence_id: 4}
+
+
+def test_alone_a_pass_is_bounded_in_milliseconds():
+    bench = bench_of()
+    slow = bench.submit(3000, model=SLOW)
+    length = bench.lengths(bench.tick())[slow.sequence_id]
+    assert PASS_MS + TOKEN_MS * length == pytest.approx(ALONE_MS, rel=0.15)
+
+
+def test_beside_answers_of_others_a_pass_lasts_twice_its_shortest():
+    bench = bench_of()
+    decode(bench, FAST)
+    slow = bench.submit(3000, model=SLOW)
+    for _ in range(3):
+        length = bench.lengths(bench.tick())[slow.sequence_id]
+    assert PASS_MS + TOKEN_MS * length == pytest.approx(2 * PASS_MS, rel=0.2)
+
+
+def test_beside_its_own_answers_the_same():
+    bench = bench_of()
+    decode(bench, SLOW)
+    slow = bench.submit(3000, model=SLOW)
+    for _ in range(3):
+        length = bench.lengths(bench.tick())[slow.sequence_id]
+    assert PASS_MS + TOKEN_MS * length == pytest.approx(2 * PASS_MS, rel=0.2)
+
+
+def test_others_prompts_keep_their_budget():
+    bench = bench_of()
+    decode(bench, FAST)
+    alone = bench.submit(5000, model=FAST)
+    bench.submit(3000, model=SLOW)
+    other = bench_of()
+    decode(other, FAST)
+    same = other.submit(5000, model=FAST)
+    for _ in range(6):
+        both, without = bench.lengths(bench.tick()), other.lengths(other.tick())
+    assert both[alone.sequence_id] == without[same.sequence_id] > 100
+
+
+def test_no_pass_is_longer_than_its_memory_allows():
+    bench = bench_of()
+    bench.scheduler._slow[SLOW] = SlowPasses(24)
+    slow = bench.submit(3000, model=SLOW)
+    assert bench.lengths(bench.tick()) == {slow.sequence_id: 24}

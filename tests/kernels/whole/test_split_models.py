@@ -1,0 +1,99 @@
+"""A model of which the processor computes a part, on the kernels, beside one that the device has all of.
+
+On a machine without a GPU the kernels are interpreted; crossing over copies nothing then.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+import engine.core.device_choice as facade
+from app.models.builtin import builtin_model_path
+from engine.api.request import Request, SamplingParams
+from engine.engine import Engine
+from engine.runner.split_runner import SplitRunner
+from kernels import triton_operations
+from kernels.triton_operations import TritonOperations
+from tests.support.family_goldens import FamilyGolden
+from tests.support.goldens import nmse
+from tests.support.tiny_gguf import make_tiny
+
+GREEDY = SamplingParams(temperature=0.0)
+NMSE_LIMIT = 1e-4
+
+
+def engine_of(device: str, **options) -> Engine:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(facade, "operations_for", lambda *_: TritonOperations(torch.device(device), "auto"))
+        options = {"kv_budget_bytes": 64 << 20, "debug": True} | options
+        return Engine("cpu", **options)
+
+
+@pytest.fixture(scope="module")
+def engines(device, full) -> Iterator[tuple[Engine, Engine]]:
+    """One that has everything on the device, or in float32 where that is interpreted; one that has not."""
+    whole = (
+        engine_of(device, host_layers="never")
+        if full
+        else Engine("cpu", weight_dtype="float32", kv_dtype="float32", kv_budget_bytes=64 << 20)
+    )
+    with whole, engine_of(device, host_layers=1) as split:
+        yield whole, split
+
+
+@pytest.fixture(scope="module", params=["dense", "experts"])
+def path(request, full, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    if request.param == "experts":
+        return FamilyGolden.load("qwen3moe").write_model(folder)
+    if full:
+        return builtin_model_path()
+    sizes = {"width": 64, "ffn": 64, "heads": 2, "kv_heads": 1, "head_dim": 32}
+    return make_tiny(folder / "tiny.gguf", "qwen3", quant="Q8_0", seed=5, **sizes)
+
+
+def test_logits(engines, path, full):
+    ids = np.random.default_rng(2).integers(10, 300, 200 if full else 6).tolist()
+    whole, split = (engine.load(path) for engine in engines)
+    try:
+        assert split.info.placement and not whole.info.placement
+        assert nmse(split.logits(ids).numpy(), whole.logits(ids).numpy()) <= NMSE_LIMIT
+    finally:
+        whole.unload()
+        split.unload()
+
+
+def test_answers_in_one_batch_and_after_a_prefix_hit(engines, path, full):
+    new = 32 if full else 2
+    whole, split = (engine.load(path) for engine in engines)
+    try:
+        prompts = [tuple(range(20 + i, 26 + 3 * i)) for i in range(4 if full else 2)]
+        prompts.append(tuple(np.random.default_rng(3).integers(10, 300, 150 if full else 7).tolist()))
+        requests = [Request(ids, GREEDY, max_tokens=new, ignore_eog=True) for ids in prompts]
+        texts = [
+            [answer.result(600) for answer in [model.submit(request) for request in requests]]
+            for model in (whole, split)
+        ]
+        assert [text for text, _ in texts[0]] == [text for text, _ in texts[1]]
+        again, end = split.submit(requests[-1]).result(600)
+        assert again == texts[0][-1][0]
+        assert end.cached_tokens == (128 if full else 0)
+    finally:
+        whole.unload()
+        split.unload()
+
+
+def test_the_runner_is_one_that_waits(engines, path):
+    _, engine = engines
+    model = engine.load(path)
+    try:
+        runner = engine._loop.models.by_key[model.id].runner
+        assert isinstance(runner, SplitRunner)
+        assert not runner.max_ahead and not runner.rest()
+        assert engine._loop.scheduler._slow[model.id].most_tokens <= 512
+        assert model.info.host_bytes > 0
+    finally:
+        model.unload()
+    assert triton_operations.BLOCK_SIZE == 64
