@@ -31,17 +31,18 @@ class Coded:
 
 @cache
 def _grid(name: str) -> Tensor:
-    """Levels of a grid's points, uint8 [points, columns], by gguf's own tables."""
+    """Levels of a grid's points by gguf's own tables: the bytes of one number a point."""
     from gguf import quants
 
     kind = getattr(quants, name)
     kind.init_grid()
-    return torch.from_numpy(np.searchsorted(kind.grid_map, kind.grid[0, 0]).astype(np.uint8))
+    levels = torch.from_numpy(np.searchsorted(kind.grid_map, kind.grid[0, 0]).astype(np.uint8))
+    return levels.view(torch.int64 if levels.shape[1] == 8 else torch.int32)[:, 0]
 
 
 def _points(name: str, index: Tensor) -> Tensor:
     """The levels of blocks, uint8 [n, 256]."""
-    return _grid(name).to(index.device)[index.int()].flatten(1)
+    return _grid(name).to(index.device)[index.int()].view(torch.uint8)
 
 
 def _bits(packed: Tensor) -> Tensor:
@@ -129,7 +130,7 @@ def _tq1_0(blocks: Tensor) -> Codes:
         powers = torch.tensor([3**i for i in range(trits)], dtype=torch.uint8, device=blocks.device)
         packed = blocks[:, start:end].reshape(-1, 1, width) * powers[:, None]
         parts.append(packed.flatten(1))
-    codes = torch.cat(parts, dim=1).int() * 3 >> 8
+    codes = torch.cat(parts, dim=1).short() * 3 >> 8
     return codes.to(torch.uint8), torch.ones_like(blocks[:, :1]), blocks[:, 52:54]
 
 
@@ -146,7 +147,7 @@ def unpacker(type: GGMLType) -> Callable[[Tensor, Tensor], None]:
     def unpack(blocks: Tensor, out: Tensor) -> None:
         codes, scales, d = coded.split(blocks)
         table = torch.tensor(coded.table, dtype=torch.float32, device=out.device) * coded.unit
-        out.copy_(table[codes.int()])
+        torch.index_select(table, 0, codes.int().view(-1), out=out.view(-1))
         factors = aligned(d).view(torch.float16).float() * scales
         out.view(len(out), scales.shape[1], -1).mul_(factors.unsqueeze(-1))
 
