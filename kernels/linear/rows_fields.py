@@ -4,7 +4,7 @@ On NVIDIA a masked quant already is a float16, a subnormal one: u * 2^-24 for a 
 times that at bit 4. Tensor cores multiply such numbers exactly, so a quant costs half an instruction and
 its power of two goes into the scale that follows (`factor`). Bytes and tables go under the exponent
 0x6400 (1024 + u) and lose 1152 again; 4-bit floats are put where float16 has its fields. Elsewhere quants
-are converted and every factor is 1.
+are converted and every factor is that of a table's entries.
 
 Where a field lies is asked of `kernels.planes.fields`. The PTX there serves a tile of any kernel and
 scales every weight; here four planes are taken at once for a matrix instruction, and scaled after it.
@@ -13,7 +13,7 @@ scales every weight; here four planes are taken at once for a matrix instruction
 import triton
 
 from kernels.planes.fields import byte_scales, word_place
-from kernels.planes.layout import WIDTH, PlanesFormat
+from kernels.planes.layout import MXFP4_TABLE, WIDTH, PlanesFormat
 
 
 @triton.constexpr_function
@@ -31,10 +31,10 @@ def minima_by_lane(form: PlanesFormat, rows: int) -> bool:
 @triton.constexpr_function
 def factor(form: PlanesFormat, index: int, fast: bool) -> float:
     """What products with plane `index` of four are multiplied by."""
-    if fast and form.scales == "e8m0":
+    if fast and form.table == MXFP4_TABLE:
         return float(1 << 15)
     if not fast or form.bits == 8 or form.table:
-        return 1.0
+        return form.unit
     return float(1 << 24) / (1 << _place(form, index))
 
 
@@ -45,12 +45,12 @@ def meta_word(form: PlanesFormat, group: int, index: int) -> int:
         return 4 * group + index
     if form.scales == "half" or form.scale_width < WIDTH:
         return 2 * group + index // 2
-    return group
+    return 0 if form.scales == "one" else group
 
 
 @triton.constexpr_function
 def scale_kind(form: PlanesFormat) -> str:
-    """How a scale is read: "half", "pair", "e8m0" or as `byte_scales` says."""
+    """How a scale is read: as `byte_scales` says, or as the form's scales are called."""
     return byte_scales(form) if form.scales == "k" else form.scales
 
 
@@ -63,10 +63,10 @@ def last_word(form: PlanesFormat) -> int:
 @triton.constexpr_function
 def quants_ptx(form: PlanesFormat, group: int) -> str:
     """$0 to $3 = planes of a group as float16 pairs, from words $4, $5 (8-bit quants) and upper bits $6."""
-    if form.scales == "e8m0":
+    if form.table == MXFP4_TABLE:
         return _e2m1_ptx()
     if form.table:
-        return _table_ptx(form.table)
+        return _table_ptx(form.table) if form.bits == 4 else _short_table_ptx(form, group)
     if form.bits == 8:
         return _bytes_ptx()
     text = "{.reg .b32 t, a, b, k;"
@@ -161,4 +161,19 @@ def _table_ptx(table: tuple[int, ...]) -> str:
     for index in range(4):
         pick = "0x4342" if index % 2 else "0x4140"
         text += f"prmt.b32 ${index}, {'xy'[index // 2]}, w, {pick}; sub.rn.f16x2 ${index}, ${index}, k;"
+    return text + "}"
+
+
+@triton.constexpr_function
+def _short_table_ptx(form: PlanesFormat, group: int) -> str:
+    """Quants of 2 bits and an upper one, looked up in a table of 8: those of planes i and i + 2 at once."""
+    quads = [sum(form.table[4 * q + i] + 128 << 8 * i for i in range(4)) for q in range(2)]
+    text = "{.reg .b32 t, a, s, u, x, y, w, k; mov.b32 k, 0x64806480; mov.b32 w, 0x64646464;"
+    text += f"mov.b32 x, {quads[0]:#010x}; mov.b32 y, {quads[1]:#010x}; shr.u32 t, $4, {8 * group};"
+    text += _shift_ptx("a", form.bits - form.high_places[4 * group])
+    for index, low, whole in ((0, 0x33, 0x77), (1, 0xCC, 0x1DC)):
+        text += f"lop3.b32 s, t, a, {_both(low)}, 0xe4; and.b32 s, s, {_both(whole)};"
+        text += f"shr.u32 s, s, {2 * index}; shr.u32 u, s, 8; or.b32 s, s, u; prmt.b32 u, x, y, s;"
+        for plane, pick in ((index, "0x4240"), (index + 2, "0x4341")):
+            text += f"prmt.b32 ${plane}, u, w, {pick}; sub.rn.f16x2 ${plane}, ${plane}, k;"
     return text + "}"

@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 
 from kernels.linear.rows_fields import factor, quants_ptx, scale_byte_ptx, scale_kind
-from kernels.planes.fields import has_table, high_place, scale_byte, table_entry
-from kernels.planes.unpack import float16_in
+from kernels.planes.fields import high_place, scale_byte, table_entry, table_size
+from kernels.planes.unpack import float16_in, half_e4m3
 
 
 @triton.jit
@@ -74,9 +74,9 @@ def _plane(
     if FORM.high_bits > 0:
         upper = high.to(tl.int32) >> high_place(FORM, 4 * GROUP + INDEX)
         quant |= (upper & ((1 << FORM.high_bits) - 1)) << FORM.bits
-    if has_table(FORM):
+    if table_size(FORM) > 0:
         value = tl.zeros_like(quant)
-        for index in tl.static_range(16):
+        for index in tl.static_range(table_size(FORM)):
             value += tl.where(quant == index, table_entry(FORM, index), 0)
         return value.to(tl.float16)
     return (quant - FORM.offset).to(tl.float16)
@@ -97,8 +97,10 @@ def scale(
     byte: tl.constexpr = 8 * scale_byte(FORM, INDEX, SIDE)
     if kind == "half":
         return float16_in(word, INDEX % 2 == 1) * times
-    if kind == "pair":
+    if kind == "pair" or kind == "one":
         return float16_in(word, False) * times
+    if kind == "e4m3":
+        return half_e4m3((word >> byte) & 0xFF) * times
     if kind == "e8m0":
         power = (word >> byte) & 0xFF
         if FAST:

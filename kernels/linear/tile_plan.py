@@ -47,7 +47,8 @@ class Tile:
         form = LAYOUTS[type]
         quants = max(HALF * form.bits // 8, 2 * WIDTH)
         high = WIDTH * form.high_dtype.itemsize if form.high_bits else 0
-        scales = {"pair": 4, "half": 2, "e8m0": 1, "k": 3 if form.minima or form.scale_width < WIDTH else 2}
+        scales = {"pair": 4, "half": 2, "one": 1, "e8m0": 1, "e4m3": 2}
+        scales["k"] = 3 if form.minima or form.scale_width < WIDTH else 2
         index = form.high_bits > 0 or form.bits == 2
         row = quants + high + 4 * (scales[form.scales] + index)
         barriers = 64

@@ -1,4 +1,4 @@
 """The GPU's layout of quantised weights: repacking, reading fields, dequantising, embedding rows.
 
-Lossless: a file's bytes can be had back. Knows quant and cuda; no product, which reads it.
+Lossless: every weight can be had back. Knows quant and cuda; no product, which reads it.
 """

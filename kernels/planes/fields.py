@@ -9,7 +9,7 @@ Products of few rows have PTX of their own (`kernels.linear.rows_fields`), which
 
 import triton
 
-from kernels.planes.layout import IQ4_TABLE, PLANES, WIDTH, PlanesFormat
+from kernels.planes.layout import MXFP4_TABLE, PLANES, WIDTH, PlanesFormat
 
 
 @triton.constexpr_function
@@ -56,14 +56,14 @@ def low_mask(bits: int) -> int:
 
 @triton.constexpr_function
 def table_entry(form: PlanesFormat, index: int) -> int:
-    """The value of a quant."""
+    """What a quant stands for, in units of the form."""
     return form.table[index]
 
 
 @triton.constexpr_function
-def has_table(form: PlanesFormat) -> bool:
-    """Whether quants stand for entries of a table."""
-    return bool(form.table)
+def table_size(form: PlanesFormat) -> int:
+    """Entries of the table that quants stand for, 0 where they stand for themselves."""
+    return len(form.table)
 
 
 @triton.constexpr_function
@@ -128,14 +128,15 @@ def weights_ptx(form: PlanesFormat, plane: int) -> str:
     elif place & 8:
         lines = [lines[0], "shr.u32 t, $1, 8;"]
     place &= 7
-    if form.table:
-        lines += _e2m1_ptx(place) if form.scales == "e8m0" else _iq4_ptx(place)
+    field = low_mask(form.bits) << place
+    high = _high_ptx(form, plane, place + form.bits) if form.high_bits else []
+    if form.table == MXFP4_TABLE:
+        lines += _e2m1_ptx(place)
+    elif form.table:
+        lines += [f"and.b32 t, t, 0x{field:04x}{field:04x};", *high, *_table_ptx(form, place)]
     else:
-        field = low_mask(form.bits) << place
         lines.append(f"lop3.b32 t, t, 0x{field:04x}{field:04x}, {_twice(1024)}, 0xea;")
-        if form.high_bits:
-            lines += _high_ptx(form, plane, place + form.bits)
-        lines += _difference_ptx(place, form.offset)
+        lines += [*high, *_difference_ptx(place, form.offset)]
     lines.append("prmt.b32 s, $2, $2, 0x1010;")
     if form.minima:
         lines.append("prmt.b32 m, $2, $2, 0x3232;")
@@ -174,14 +175,22 @@ def _e2m1_ptx(place: int) -> list[str]:
 
 
 @triton.constexpr_function
-def _iq4_ptx(place: int) -> list[str]:
-    """t = entries of the table of 16: byte permutations look up 8 at a time, biased by 128."""
-    quads = [sum((IQ4_TABLE[i + j] + 128) << (8 * j) for j in range(4)) for i in (0, 4, 8, 12)]
+def _table_ptx(form: PlanesFormat, place: int) -> list[str]:
+    """t = entries of the table: a byte permutation looks up 8 at a time, biased by 128."""
+    quads = [
+        sum((form.table[i + j] + 128) << (8 * j) for j in range(4)) for i in range(0, len(form.table), 4)
+    ]
     names = [f"0x{quad:08x}" for quad in quads]
-    lines = [f"shr.u32 t, t, {place}; and.b32 t, t, 0x000f000f; shr.u32 u, t, 12; or.b32 t, t, u;"]
-    lines.append("and.b32 u, t, 0x77;")
-    lines.append(f"mov.b32 k, {names[0]}; mov.b32 c, {names[1]}; prmt.b32 s, k, c, u;")
-    lines.append(f"mov.b32 k, {names[2]}; mov.b32 c, {names[3]}; prmt.b32 m, k, c, u;")
-    lines.append("shr.u32 t, t, 1; lop3.b32 t, t, 0x44, 0x10, 0xea; prmt.b32 t, s, m, t;")
+    lines = [f"shr.u32 t, t, {place}; shr.u32 u, t, 12; or.b32 t, t, u;"]
+    if len(quads) == 2:
+        lines.append(f"mov.b32 k, {names[0]}; mov.b32 c, {names[1]}; prmt.b32 t, k, c, t;")
+    else:
+        lines.append("and.b32 u, t, 0x77;")
+        lines.append(f"mov.b32 k, {names[0]}; mov.b32 c, {names[1]}; prmt.b32 s, k, c, u;")
+        lines.append(f"mov.b32 k, {names[2]}; mov.b32 c, {names[3]}; prmt.b32 m, k, c, u;")
+        lines.append("shr.u32 t, t, 1; lop3.b32 t, t, 0x44, 0x10, 0xea; prmt.b32 t, s, m, t;")
     lines.append("mov.b32 k, 0x64646464; prmt.b32 t, t, k, 0x4140;")
-    return [*lines, f"mov.b32 k, {_twice(1152)}; sub.rn.f16x2 t, t, k;"]
+    if form.unit == 1:
+        return [*lines, f"mov.b32 k, {_twice(1152)}; sub.rn.f16x2 t, t, k;"]
+    constants = f"mov.b32 k, {_twice(form.unit)}; mov.b32 c, {_twice(-1152 * form.unit)};"
+    return [*lines, constants, "fma.rn.f16x2 t, t, k, c;"]

@@ -3,36 +3,42 @@
 A matrix [N, K] has its rows padded to a multiple of ROWS = 64 (a tile) and its columns to a multiple
 of COLUMNS = 256 (a super-block), NT tiles and S super-blocks; padding has zero scales. A super-block
 of a row is P = 8 planes of W = 32 consecutive columns: column 256 s + 32 p + j is element j of plane
-p of super-block s. A scale serves one plane, or half of one (Q2_K, Q3_K, Q6_K: `scale_width` 16).
+p of super-block s. A scale serves one plane, half of one (`scale_width` 16) or all (scales "one").
 
-A weight is `scale * (value(u) - offset) - minimum`, u its unsigned quant; `value` is the identity or a
-table of 16 (`PlanesFormat.table`). Three tensors hold everything, each tile-major:
+A weight is `scale * (value(u) - offset) - minimum`, u its unsigned quant; `value` is the identity or an
+entry of a table of 8 or 16 times a power of two (`table`, `unit`). The grids and signs of IQ1 to IQ3 are
+looked up when a matrix is repacked, so that their quants are entries too (`kernels.quant.coded`). Three
+tensors hold everything, each tile-major:
 
 - `quants`, int16 [NT, S, 8 / F, 64, 32]: the low `bits` bits of u, F = 16 / bits planes to a word;
   plane p = F g + i lies in word g at bits `bits * i` upwards.
 - `high`, [NT, S, 1, 64, 32], for quants of 5, 6 and 3 bits: their upper bits, those of plane p at bit
-  `high_places[p]`. Q5 and Q3_K: uint8, one bit a plane; Q6_K: int16, two. The places are such that
+  `high_places[p]`. Q6_K: int16, two bits a plane; others: uint8, one. The places are such that
   one shift of the word brings the upper bits of several planes just above their lower bits: to bits
   4 and 8 for the nibbles at bits 0 and 4, to bits 2, 4, 6, 8 for pairs. Empty otherwise: [NT, S, 0, …].
 - `meta`, int32 [NT, S, C, 64]: word c of each row's scales, least significant part first.
   scales "k": bytes sc, then a word d (float16) | dmin << 16; scale = d * sc. Q4_K, Q5_K (C = 5):
   8 bytes sc, 8 bytes m, minimum = dmin * m. Q2_K (C = 5): 16 bytes sc | m << 4, likewise. Q6_K, Q3_K
   (C = 5, 16 bytes) and IQ4_XS (C = 3, 8 bytes): sc signed (Q3_K, IQ4_XS: already less 32), no dmin.
+  So too IQ1 to IQ3, of which sc is twice the file's and one more (C = 3 or 5).
   scales "half" (C = 4): word c holds the float16 scales of planes 2 c and 2 c + 1.
   scales "pair" (C = 8): word p is d | m << 16 of plane p, both float16; the minimum is -m.
+  scales "one" (C = 1): d of the whole super-block.
   scales "e8m0" (C = 2): bytes, scale = 2 ** (byte - 128), with the table of doubled values.
+  scales "e4m3" (C = 4): bytes, scale = half of a float with 4 exponent and 3 mantissa bits; likewise.
 
 Rows may be permuted when repacked. Gate and up projections lie in one matrix with their rows in
 pairs (`gate_up_order`): row 2 i is gate i, row 2 i + 1 is up i.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from kernels.planes.repack import SPLITS
+from kernels.quant.coded import CODED
 from kernels.quant.formats import FORMATS, GGMLType
 
 ROWS = 64
@@ -57,7 +63,7 @@ class PlanesFormat:
     """One type's layout; the module's docstring defines the fields."""
 
     bits: int
-    scales: Literal["k", "half", "pair", "e8m0"]
+    scales: Literal["k", "half", "pair", "one", "e8m0", "e4m3"]
     words: int
     """C, int32 words of scales per row and super-block."""
     offset: int = 0
@@ -66,6 +72,7 @@ class PlanesFormat:
     high_bits: int = 0
     high_places: tuple[int, ...] = ()
     table: tuple[int, ...] = ()
+    unit: float = 1.0
 
     @property
     def high_dtype(self) -> torch.dtype:
@@ -76,6 +83,16 @@ class PlanesFormat:
 _FIFTH = (0, 4, 1, 5, 2, 6, 3, 7)
 _THIRD = (0, 2, 4, 6, 1, 3, 5, 7)
 _UPPER_PAIRS = (0, 4, 2, 6, 8, 12, 10, 14)
+
+
+def _by_code(type: GGMLType, scale_width: int = WIDTH) -> PlanesFormat:
+    """Of codes with whole scales: nibbles, or three bits where a table has no more entries."""
+    coded, words = CODED[type], COLUMNS // scale_width // 4 + 1
+    form = PlanesFormat(4, "k", words, scale_width=scale_width, table=coded.table, unit=coded.unit)
+    return form if len(coded.table) > 8 else replace(form, bits=2, high_bits=1, high_places=_THIRD)
+
+
+_TERNARY = PlanesFormat(2, "one", 1, offset=1)
 
 LAYOUTS: dict[GGMLType, PlanesFormat] = {
     GGMLType.Q4_0: PlanesFormat(4, "half", 4, offset=8),
@@ -91,6 +108,16 @@ LAYOUTS: dict[GGMLType, PlanesFormat] = {
     GGMLType.IQ4_NL: PlanesFormat(4, "half", 4, table=IQ4_TABLE),
     GGMLType.IQ4_XS: PlanesFormat(4, "k", 3, table=IQ4_TABLE),
     GGMLType.MXFP4: PlanesFormat(4, "e8m0", 2, table=MXFP4_TABLE),
+    GGMLType.NVFP4: PlanesFormat(4, "e4m3", 4, scale_width=16, table=MXFP4_TABLE),
+    GGMLType.IQ1_S: _by_code(GGMLType.IQ1_S),
+    GGMLType.IQ1_M: _by_code(GGMLType.IQ1_M, 16),
+    GGMLType.IQ2_XXS: _by_code(GGMLType.IQ2_XXS),
+    GGMLType.IQ2_XS: _by_code(GGMLType.IQ2_XS, 16),
+    GGMLType.IQ2_S: _by_code(GGMLType.IQ2_S, 16),
+    GGMLType.IQ3_XXS: _by_code(GGMLType.IQ3_XXS),
+    GGMLType.IQ3_S: _by_code(GGMLType.IQ3_S),
+    GGMLType.TQ1_0: _TERNARY,
+    GGMLType.TQ2_0: _TERNARY,
 }
 """The types with planes, and how each is laid out."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from kernels.quant.coded import CODED
 from kernels.quant.formats import GGMLType
 from kernels.quant.legacy import aligned
 
@@ -120,6 +121,22 @@ def _split_mxfp4(blocks: Tensor) -> tuple[Tensor, Tensor]:
     return _split_halves(blocks[:, 1:], 16), _words(torch.cat([scale, _zeros_like(scale, 3)], dim=1))
 
 
+def _split_nvfp4(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    scales = blocks[:, :4]
+    return _split_halves(blocks[:, 4:], 8), _words(torch.where(scales == 0x7F, 0, scales & 0x7F))
+
+
+def _coded(type: GGMLType) -> Split:
+    """The only scale of a block needs no byte beside d."""
+
+    def split(blocks: Tensor) -> tuple[Tensor, Tensor]:
+        codes, scales, d = CODED[type].split(blocks)
+        parts = [d, _zeros_like(d, 2)] if scales.shape[1] == 1 else [scales, d, _zeros_like(d, 2)]
+        return codes, _words(torch.cat(parts, dim=1))
+
+    return split
+
+
 SPLITS: dict[GGMLType, Split] = {
     GGMLType.Q4_0: _legacy(2, high=False),
     GGMLType.Q4_1: _legacy(4, high=False),
@@ -134,5 +151,7 @@ SPLITS: dict[GGMLType, Split] = {
     GGMLType.IQ4_NL: _legacy(2, high=False),
     GGMLType.IQ4_XS: _split_iq4_xs,
     GGMLType.MXFP4: _split_mxfp4,
+    GGMLType.NVFP4: _split_nvfp4,
+    **{type: _coded(type) for type in CODED},
 }
 """How each type's blocks come apart. Legacy blocks of 32 give one word: the file's scale bytes."""

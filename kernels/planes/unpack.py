@@ -14,7 +14,6 @@ import triton.language as tl
 
 from kernels.planes.fields import (
     byte_scales,
-    has_table,
     high_place,
     high_step,
     low_mask,
@@ -22,6 +21,7 @@ from kernels.planes.fields import (
     scale_operand,
     scale_pair_ptx,
     table_entry,
+    table_size,
     weights_ptx,
     word_count,
     word_index,
@@ -91,9 +91,14 @@ def _half_scales(pm: tl.tensor, h: tl.tensor, FORM: tl.constexpr) -> tl.tuple:
         m1 = tl.load(pm + (4 * h + 1) * _ROWS)
         m2 = tl.load(pm + (4 * h + 2) * _ROWS)
         m3 = tl.load(pm + (4 * h + 3) * _ROWS)
-    elif FORM.scales == "half":
+    elif FORM.scales == "half" or FORM.scales == "e4m3":
         m0 = tl.load(pm + 2 * h * _ROWS)
         m1 = tl.load(pm + (2 * h + 1) * _ROWS)
+        m2 = m0
+        m3 = m0
+    elif FORM.scales == "one":
+        m0 = tl.load(pm)
+        m1 = m0
         m2 = m0
         m3 = m0
     elif FORM.scales == "e8m0":
@@ -159,6 +164,12 @@ def _power(byte: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
+def half_e4m3(byte: tl.tensor) -> tl.tensor:
+    """Half of a float with 4 exponent and 3 mantissa bits, as float32: its bits are a float16's over 256."""
+    return (byte << 7).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32) * 128
+
+
+@triton.jit
 def _scale_word(ops: tl.tuple, PLANE: tl.constexpr, FORM: tl.constexpr) -> tl.tensor:
     """The word of scales [R] that plane PLANE of the half needs."""
     return ops[scale_operand(FORM, PLANE)]
@@ -183,6 +194,9 @@ def _scale_float32(ops: tl.tuple, PLANE: tl.constexpr, SIDE: tl.constexpr, FORM:
     elif FORM.scales == "e8m0":
         scale = _power((word >> (8 * PLANE)) & 255)
         minimum = scale * 0
+    elif FORM.scales == "e4m3":
+        scale = half_e4m3((word >> (8 * scale_byte(FORM, PLANE, SIDE))) & 255)
+        minimum = scale * 0
     elif FORM.scales == "half":
         scale = float16_in(word, PLANE % 2 == 1)
         minimum = scale * 0
@@ -200,10 +214,10 @@ def plane_float32(ops: tl.tuple, PLANE: tl.constexpr, FORM: tl.constexpr) -> tl.
     if FORM.high_bits > 0:
         upper = ops[2].to(tl.int32) >> (high_place(FORM, PLANE) + ops[7] * high_step(FORM))
         quant |= (upper & low_mask(FORM.high_bits)) << FORM.bits
-    if has_table(FORM):
+    if table_size(FORM) > 0:
         value = quant.to(tl.float32)
-        for index in tl.static_range(16):
-            value = tl.where(quant == index, 1.0 * table_entry(FORM, index), value)
+        for index in tl.static_range(table_size(FORM)):
+            value = tl.where(quant == index, FORM.unit * table_entry(FORM, index), value)
     else:
         value = (quant - FORM.offset).to(tl.float32)
     scale, minimum = _scale_float32(ops, PLANE, 0, FORM)
@@ -235,6 +249,9 @@ def _scale_pair(ops: tl.tuple, PLANE: tl.constexpr, SIDE: tl.constexpr, FORM: tl
         )
     elif FORM.scales == "e8m0":
         scale = _power((word >> (8 * PLANE)) & 255)
+        pair = scale.to(tl.float16).to(tl.int16, bitcast=True).to(tl.int32)
+    elif FORM.scales == "e4m3":
+        scale = half_e4m3((word >> (8 * scale_byte(FORM, PLANE, SIDE))) & 255)
         pair = scale.to(tl.float16).to(tl.int16, bitcast=True).to(tl.int32)
     elif FORM.scales == "half":
         pair = word >> (16 * (PLANE % 2))

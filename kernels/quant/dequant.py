@@ -1,7 +1,6 @@
 """Unpacking quantised tensors to float32, bit for bit as gguf's reference does.
 
-The common types are written in torch and run on any device, many blocks at a time; the rare ones go
-through gguf's own numpy code on the CPU.
+Written in torch: it runs on any device, many blocks at a time.
 """
 
 from collections.abc import Callable
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.quant import kquants, legacy, nonlinear
+from kernels.quant import coded, kquants, legacy, nonlinear
 from kernels.quant.formats import DEQUANTIZABLE, FORMATS, GGMLType
 
 SUPPORTED: frozenset[GGMLType] = DEQUANTIZABLE
@@ -49,6 +48,7 @@ _UNPACK: dict[GGMLType, Callable[[Tensor, Tensor], None]] = {
     GGMLType.IQ4_XS: nonlinear.unpack_iq4_xs,
     GGMLType.MXFP4: nonlinear.unpack_mxfp4,
     GGMLType.NVFP4: nonlinear.unpack_nvfp4,
+    **{type: coded.unpacker(type) for type in coded.CODED},
 }
 
 
@@ -73,7 +73,7 @@ def dequantize(raw: Tensor, type: GGMLType, shape: tuple[int, ...]) -> Tensor:
         return _reinterpret(raw, _PLAIN[type]).to(torch.float32, copy=True).view(shape)
     out = torch.empty((count, block.elements), dtype=torch.float32, device=raw.device)
     blocks = raw.view(count, block.nbytes)
-    unpack = _UNPACK.get(type) or _through_gguf(type)
+    unpack = _UNPACK[type]
     slab = max(1, (_CPU_SLAB if raw.device.type == "cpu" else _DEVICE_SLAB) // block.elements)
     for start in range(0, count, slab):
         unpack(blocks[start : start + slab], out[start : start + slab])
@@ -103,17 +103,3 @@ def _reinterpret(raw: Tensor, dtype: torch.dtype) -> Tensor:
     if raw.storage_offset() % dtype.itemsize or raw.data_ptr() % dtype.itemsize:
         raw = raw.clone()
     return raw.view(dtype)
-
-
-def _through_gguf(type: GGMLType) -> Callable[[Tensor, Tensor], None]:
-    import gguf
-    from gguf import quants
-
-    reference = gguf.GGMLQuantizationType(int(type))
-
-    def unpack(blocks: Tensor, out: Tensor) -> None:
-        with np.errstate(all="ignore"):
-            values = quants.dequantize(blocks.cpu().reshape(1, -1).numpy(), reference)
-        out.copy_(torch.from_numpy(values).view_as(out))
-
-    return unpack

@@ -70,7 +70,8 @@ def _norms() -> Iterator[Launch]:
 
 
 def _linears() -> Iterator[Launch]:
-    for type in LAYOUTS:
+    # Types of one form have the same kernels.
+    for type in {form: type for type, form in reversed(LAYOUTS.items())}.values():
         other = type not in (GGMLType.Q4_K, GGMLType.Q6_K)
         for tokens in COUNTED:
             run = partial(_rows if tokens <= MAX_ROWS else _wide, type, tokens)

@@ -21,6 +21,14 @@ _HALVES = {
     GGMLType.Q6_K: (208,),
     GGMLType.IQ4_NL: (0,),
     GGMLType.IQ4_XS: (0,),
+    GGMLType.IQ1_S: (0,),
+    GGMLType.IQ2_XXS: (0,),
+    GGMLType.IQ2_XS: (0,),
+    GGMLType.IQ2_S: (0,),
+    GGMLType.IQ3_XXS: (0,),
+    GGMLType.IQ3_S: (0,),
+    GGMLType.TQ1_0: (52,),
+    GGMLType.TQ2_0: (64,),
 }
 
 
@@ -30,11 +38,20 @@ def plausible_bytes(type: GGMLType, shape: tuple[int, int], device: str) -> torc
     count = shape[0] * shape[1] // block.elements
     blocks = torch.randint(0, 256, (count, block.nbytes), dtype=torch.uint8, device=device)
     for offset in _HALVES.get(type, ()):
-        scale = (torch.rand(count, 1, device=device) * 1e-4 + 1e-5).half()
-        blocks[:, offset : offset + 2] = scale.view(torch.uint8)
+        blocks[:, offset : offset + 2] = _scale_bytes(count, device)
+    if type == GGMLType.IQ1_M:
+        d = _scale_bytes(count, device)
+        nibbles = torch.stack([d & 15, d >> 4], dim=2).flatten(1)
+        blocks[:, 49::2] = (blocks[:, 49::2] & 15) | nibbles << 4
+    if type == GGMLType.NVFP4:
+        blocks[:, :4] = torch.randint(0, 32, (count, 4), dtype=torch.uint8, device=device)
     if type == GGMLType.MXFP4:
         blocks[:, 0] = torch.randint(112, 124, (count,), dtype=torch.uint8, device=device)
     return blocks.view(-1)
+
+
+def _scale_bytes(count: int, device: str) -> torch.Tensor:
+    return (torch.rand(count, 1, device=device) * 1e-4 + 1e-5).half().view(torch.uint8)
 
 
 def quantized(type: GGMLType, shape: tuple[int, int], device: str) -> tuple[PlanesMatrix, torch.Tensor]:

@@ -6,8 +6,7 @@ from torch import Tensor
 from kernels.cuda.activations import SUM_WIDTH, Activations
 from kernels.linear.gate import Activation
 from kernels.planes.layout import PlanesMatrix
-from kernels.quant.dequant import dequantize
-from tests.kernels.planes.inverse import unpack
+from tests.kernels.planes.twins import weights_by_definition
 
 
 def add_norm_torch(
@@ -64,7 +63,7 @@ def gated_rows_torch(x: Activations, w: PlanesMatrix, activation: Activation = "
 
 
 def _rows(w: PlanesMatrix | Tensor) -> Tensor:
-    return w.float() if isinstance(w, Tensor) else dequantize(unpack(w), w.type, w.shape)
+    return w.float() if isinstance(w, Tensor) else weights_by_definition(w).float()
 
 
 def linear_wide_torch(x: Activations, w: Tensor, bias: Tensor | None) -> Tensor:

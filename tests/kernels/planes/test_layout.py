@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from kernels.planes.layout import LAYOUTS, PlanesMatrix, gate_up_order, repack
+from kernels.planes.layout import LAYOUTS, gate_up_order, repack
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
-from tests.kernels.planes.inverse import unpack
+from tests.kernels.planes.inverse import JOINS, unpack
+from tests.kernels.planes.twins import weights_by_definition
 
 SHAPES = [(64, 256), (70, 768), (130, 512), (65, 160)]
 
@@ -21,7 +22,7 @@ def shapes_of(type: GGMLType) -> list[tuple[int, int]]:
     return [shape for shape in SHAPES if shape[1] % FORMATS[type].elements == 0]
 
 
-@pytest.mark.parametrize("type", LAYOUTS, ids=lambda type: type.name)
+@pytest.mark.parametrize("type", JOINS, ids=lambda type: type.name)
 def test_unpack_returns_the_bytes_of_the_file(type: GGMLType, device: str) -> None:
     for shape in [*shapes_of(type), (4096, 4096)] if device == "cuda" else shapes_of(type):
         raw = random_bytes(type, shape, device)
@@ -32,14 +33,14 @@ def test_unpack_returns_the_bytes_of_the_file(type: GGMLType, device: str) -> No
         )
 
 
-@pytest.mark.parametrize("type", LAYOUTS, ids=lambda type: type.name)
+@pytest.mark.parametrize("type", JOINS, ids=lambda type: type.name)
 def test_blocks_of_equal_bytes_survive(type: GGMLType, device: str) -> None:
     for byte in (0, 0xFF):
         raw = torch.full_like(random_bytes(type, (64, 512), device), byte)
         assert torch.equal(unpack(repack(raw, type, (64, 512))), raw)
 
 
-@pytest.mark.parametrize("type", LAYOUTS, ids=lambda type: type.name)
+@pytest.mark.parametrize("type", JOINS, ids=lambda type: type.name)
 def test_rows_are_permuted_while_repacking(type: GGMLType, device: str) -> None:
     shape = (130, 512)
     raw = random_bytes(type, shape, device)
@@ -61,45 +62,28 @@ def test_planes_hold_what_their_definition_says(type: GGMLType, device: str) -> 
     assert (error <= 1e-6 * expected[finite].abs().max()).all()
 
 
-def weights_by_definition(matrix: PlanesMatrix) -> torch.Tensor:
-    """float64 [N, K], from the definition in the docstring of `planes`."""
-    form = matrix.format
-    tiles, blocks = matrix.quants.shape[:2]
-    words = matrix.quants.to(torch.int32).unsqueeze(3)
-    shifts = torch.arange(0, 16, form.bits, device=words.device).view(-1, 1, 1)
-    quants = ((words >> shifts) & ((1 << form.bits) - 1)).flatten(2, 3)
-    if form.high_bits:
-        places = torch.tensor(form.high_places, device=words.device).view(-1, 1, 1)
-        high = (matrix.high.to(torch.int32) >> places) & ((1 << form.high_bits) - 1)
-        quants = quants | (high << form.bits)
-    quants = quants.permute(0, 3, 1, 2, 4)  # tiles, rows, super-blocks, planes, columns
-    table = form.table or range(256)
-    values = torch.tensor(table, dtype=torch.float64, device=words.device)[quants.long()] - form.offset
-    meta = matrix.meta.permute(0, 3, 1, 2).contiguous()
-    scale, minimum = scales_by_definition(meta, matrix)
-    values = values.reshape(tiles, 64, blocks, scale.shape[-1], -1)
-    weights = values * scale.unsqueeze(-1) - minimum.unsqueeze(-1)
-    return weights.reshape(tiles * 64, -1)[: matrix.shape[0], : matrix.shape[1]]
+CODED_BITS = {
+    **dict.fromkeys(("TQ1_0", "TQ2_0"), 2.125),
+    **dict.fromkeys(("IQ1_S", "IQ2_XXS"), 3.375),
+    **dict.fromkeys(("IQ1_M", "IQ2_XS", "IQ2_S"), 3.625),
+    **dict.fromkeys(("IQ3_XXS", "IQ3_S"), 4.375),
+    "NVFP4": 4.5,
+}
 
 
-def scales_by_definition(meta: torch.Tensor, matrix: PlanesMatrix) -> tuple[torch.Tensor, torch.Tensor]:
-    form = matrix.format
-    if form.scales in ("half", "pair"):
-        halves = meta.view(torch.float16).double()
-        if form.scales == "half":
-            return halves, torch.zeros_like(halves)
-        return halves[..., ::2], -halves[..., 1::2]
-    if form.scales == "e8m0":
-        scale = torch.exp2(meta.view(torch.uint8).double() - 128)
-        return scale, torch.zeros_like(scale)
-    factors = meta[..., -1:].contiguous().view(torch.float16).double()
-    parts = meta[..., :-1].contiguous()
-    if not form.minima:
-        scale = parts.view(torch.int8).double() * factors[..., :1]
-        return scale, torch.zeros_like(scale)
-    pairs = parts.view(torch.uint8)
-    scale, minimum = (pairs & 15, pairs >> 4) if form.scale_width == 16 else pairs.split(8, dim=-1)
-    return scale.double() * factors[..., :1], minimum.double() * factors[..., 1:]
+@pytest.mark.parametrize("type", LAYOUTS.keys() - JOINS.keys(), ids=lambda type: type.name)
+def test_types_whose_grids_are_looked_up_lose_no_weight(type: GGMLType, device: str) -> None:
+    """Every finite weight of random blocks is the reference's, and every other is none; rows may move."""
+    shape = (130, 512)
+    raw = random_bytes(type, shape, device)
+    order = torch.randperm(shape[0], device=device)
+    matrix = repack(raw, type, shape, order)
+    expected = dequantize(raw, type, shape)[order].double()
+    finite = torch.isfinite(expected)
+    weights = weights_by_definition(matrix)
+    assert torch.equal(weights[finite], expected[finite])
+    assert not torch.isfinite(weights[~finite]).any()
+    assert matrix.nbytes * 8 == CODED_BITS[type.name] * 192 * 512
 
 
 def test_gate_and_up_rows_alternate() -> None:
