@@ -27,7 +27,7 @@ from engine.api.errors import EngineClosedError, EngineError, RequestError
 from engine.api.generation import Generation
 from engine.api.load_plan import LoadPlan
 from engine.api.options import EngineOptions, Offload
-from engine.api.request import Request, check_leaves_a_token, check_token_ids, without_tokens
+from engine.api.request import Request, TextDelta, check_leaves_a_token, check_token_ids, without_tokens
 from engine.api.stats import EngineStats
 from engine.core.device_choice import device_name, host_kv_bytes, operations_of, usable_cores
 from engine.core.loop import EngineLoop
@@ -62,6 +62,7 @@ from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.sequence import Sequence
 from engine.templates.chat_template import ChatTemplate
 from engine.templates.renderer import SHARED as SHARED_RENDERER
+from engine.tokenizer.detokenizer import replayed
 from engine.tokenizer.tokenizer import Tokenizer
 from kernels import machine_cache
 
@@ -336,6 +337,10 @@ class Model:
         if self.tokenizer.suppressed_ids:
             request = without_tokens(request, self.tokenizer.suppressed_ids)
         return self._engine._submit(self._key, self._vocab_size, request)
+
+    def replay(self, token_ids: tuple[int, ...]) -> list[TextDelta]:
+        """The stream that an answer of these ids was; ids of an unfinished character at its end are left out."""
+        return replayed(self.tokenizer, token_ids)
 
     def logits(self, token_ids: list[int]) -> Tensor:
         """float32 [T, vocab] of every position of one prompt, computed between ticks.

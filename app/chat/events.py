@@ -53,6 +53,18 @@ class AnswerFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerResumed:
+    """An answer goes on that had ended; its text may be shorter by what stood at its end."""
+
+    node_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFilled:
+    """A message is longer than the context has room for; it waits until some is made."""
+
+
+@dataclass(frozen=True, slots=True)
 class TextReturned:
     """Text that could not be sent goes back to the composer; `editing` is the message it was to replace."""
 
@@ -73,4 +85,14 @@ class PlanAsked:
     """Models of tabs would make room for the model of this one, as `ModelSlot.asked` says."""
 
 
-SessionEvent = Changed | PathChanged | TextStreamed | AnswerFinished | TextReturned | Notice | PlanAsked
+SessionEvent = (
+    Changed
+    | PathChanged
+    | TextStreamed
+    | AnswerFinished
+    | AnswerResumed
+    | ContextFilled
+    | TextReturned
+    | Notice
+    | PlanAsked
+)

@@ -1,6 +1,7 @@
 """From the shown messages to what the chat template encodes, and from messages to what is shown."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.chat.conversation import AnswerStats, Conversation, MessageNode, Role, Status
@@ -8,8 +9,19 @@ from app.models.builtin import model_title
 from app.models.port import GenerationPort, ModelPort
 from app.models.recommended import recommended_for
 from app.settings.words import duration_text
-from engine import Finished, FinishReason, Priority, Prompt, Request, RequestError, SamplingParams
+from engine import (
+    Finished,
+    FinishReason,
+    Priority,
+    Prompt,
+    Request,
+    RequestError,
+    SamplingParams,
+    TextDelta,
+    Thinking,
+)
 
+SUMMARY_HEAD = "Summary of the conversation so far:"
 _ANSWER_ROOM = 64
 """Tokens that a long context must have left for an answer."""
 
@@ -19,12 +31,49 @@ if TYPE_CHECKING:
     from engine import KeptAnswer, Message
 
 
+class ContextFullError(RequestError):
+    """A chat and its next message are longer than what can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An answer that was asked for."""
+
+    generation: GenerationPort
+    prompt: Prompt
+    """The question alone, where an answer goes on."""
+    thinking: Thinking
+    """What of the chat's choice has an effect."""
+    lacks: str | None = None
+    """Which part of it has none."""
+    before: Sequence[TextDelta] = ()
+    """The stream of an answer that goes on, so far."""
+
+
+def read_part(path: Sequence[MessageNode], above: str | None = None) -> tuple[str, Sequence[MessageNode]]:
+    """Return what is read in place of what stands above, and the messages that are read.
+
+    above: what is read in place of all of them.
+    """
+    if above is not None:
+        return above, ()
+    marked = [index for index, node in enumerate(path) if node.above is not None]
+    return (path[marked[-1]].above or "", path[marked[-1] :]) if marked else ("", path)
+
+
 def prompt_messages(
-    system: str, path: Sequence[MessageNode], text: str | None, model: str
+    system: str, path: Sequence[MessageNode], text: str | None, model: str, above: str | None = None
 ) -> "tuple[list[Message], Mapping[int, KeptAnswer]]":
-    """Return the messages to encode and, by index, the answers whose token ids `model` produced."""
+    """Return the messages to encode and, by index, the answers whose token ids `model` produced.
+
+    above: what is read in place of the whole path. Some templates know one system message alone, so a
+    summary stands there.
+    """
     from engine import KeptAnswer, Message
 
+    summary, path = read_part(path, above)
+    if summary:
+        system = f"{system.rstrip()}\n\n{SUMMARY_HEAD}\n{summary}".lstrip()
     messages = [Message("system", system)] if system.strip() else []
     kept: dict[int, KeptAnswer] = {}
     for node in path:
@@ -72,26 +121,31 @@ def submit_prompt(
     chosen: Collection[str],
     priority: Priority,
     label: str,
-) -> tuple[GenerationPort, Prompt]:
+    thinking: Thinking,
+    written: Sequence[int] = (),
+) -> Asked:
     """Encode a chat and ask for its next answer; not for the UI's thread, which templates may keep waiting.
 
-    chosen: values of `sampling` that stay whatever the model's makers recommend.
-    Raises `RequestError` with numbers when the prompt is too long.
+    chosen: values of `sampling` that stay whatever the model's makers recommend; written: ids of an answer
+    that goes on. Raises `ContextFullError` with numbers when the prompt is too long.
     """
-    prompt = model.template.prompt(messages, kept=kept)
-    length = len(prompt.ids)
-    if problem := prompt_too_long(length, max_tokens, model):
-        raise RequestError(problem)
-    most = answer_limit(length, max_tokens, model)
+    support = model.template.thinking_support
+    fitted = support.fitted(thinking)
+    prompt = model.template.prompt(messages, kept=kept, thinking=fitted)
+    before = model.replay(tuple(written)) if written else []
+    ids = (*prompt.ids, *(token_id for delta in before for token_id in delta.token_ids))
+    if problem := prompt_too_long(len(ids), max_tokens, model):
+        raise ContextFullError(problem)
+    most = answer_limit(len(ids), max_tokens, model)
     sampling = recommended_for(model.path).applied(sampling, chosen)
-    request = Request(tuple(prompt.ids), sampling, max_tokens=most, priority=priority, label=label)
-    return model.submit(request), prompt
+    request = Request(ids, sampling, max_tokens=most, priority=priority, label=label)
+    return Asked(model.submit(request), prompt, fitted, support.lacks(thinking), before)
 
 
-def cancel_when_submitted(running: "Future[tuple[GenerationPort, Prompt]]") -> None:
+def cancel_when_submitted(running: "Future[Asked]") -> None:
     """Cancel an answer that was stopped while its prompt was still being encoded."""
     if not running.cancelled() and running.exception() is None:
-        running.result()[0].cancel()
+        running.result().generation.cancel()
 
 
 def chat_too_long(conversation: Conversation, model: ModelPort) -> str | None:

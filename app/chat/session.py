@@ -5,41 +5,37 @@ shows the tab turns them into widgets, and a tab that nobody looks at costs no p
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from app.chat.conversation import AnswerStats, Conversation, Role, Status
+from app.chat.context.blocked import RoomMaker
+from app.chat.conversation import AnswerStats, Conversation, MessageNode, Role, Status
 from app.chat.draft import Writing
 from app.chat.events import (
     NOT_WRITING,
-    AnswerFinished,
     Changed,
     Notice,
     PathChanged,
     SessionEvent,
     TabState,
     TextReturned,
-    TextStreamed,
 )
 from app.chat.model_slot import ModelSlot
-from app.chat.pauses import Pauses
 from app.chat.prompt import (
-    answer_outcome,
+    ContextFullError,
     cancel_when_submitted,
     chat_too_long,
     prompt_messages,
     submit_prompt,
 )
-from app.chat.reasoning import splitter_for
 from app.chat.shared import Services
-from app.chat.turn import Turn, own_fault
-from app.models.port import GenerationPort, ModelPort
-from app.settings.actions import label_of
-from engine import EngineError, Event, Finished, Priority, Prompt, SequenceStats, TextDelta
+from app.chat.turn import Turn
+from app.models.port import ModelPort
+from engine import EngineError, Priority, SequenceStats, Thinking
 
 
-class ChatSession:
+class ChatSession(RoomMaker):
     """One tab. `report` receives every event, in order."""
 
     def __init__(
@@ -48,8 +44,7 @@ class ChatSession:
         services: Services,
         report: Callable[["ChatSession", SessionEvent], None],
     ) -> None:
-        self.conversation = conversation
-        self._services = services
+        super().__init__(conversation, services)
         self.models = ModelSlot(
             services.engine,
             self._model_opened,
@@ -62,49 +57,22 @@ class ChatSession:
         self.read_only = False
         """Whether another window writes this chat."""
         self.queued: list[str] = []
-        self.stats: SequenceStats | None = None
-        self.paused = False
-        """Whether the reader has paused the answer."""
         self._report = report
-        self._generation: GenerationPort | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._asking: Turn | None = None
-        """What `_task` asks for."""
-        self._context_length = 0
-        """Most tokens that the model of the running answer reads."""
-        self._answer: str | None = None
-        self._pauses = Pauses()
-        self._closed = False
 
     @property
     def model(self) -> ModelPort | None:
         """The model that answers, None before one is open."""
         return self.models.current
 
-    def key(self, action: str) -> str:
-        """Return the reader's key of an action, as people write it."""
-        return label_of(action, self._services.keys)
-
-    @property
-    def busy(self) -> bool:
-        """Whether an answer is being prepared or written."""
-        return self._task is not None or self._generation is not None
-
-    @property
-    def sequence_id(self) -> int | None:
-        """The engine's id of the running answer."""
-        return self._generation.sequence_id if self._generation is not None else None
-
     @property
     def state(self) -> TabState:
         """What the tab is doing now."""
         if self.paused:
             return TabState.PAUSED
-        if self._generation is not None:
+        if self._running is not None:
             if self.stats is not None and self.stats.state in NOT_WRITING:
                 return NOT_WRITING[self.stats.state]
-            node = self.conversation.nodes[self._answer or ""]
-            return TabState.GENERATING if node.token_ids else TabState.READING
+            return TabState.GENERATING if self.has_begun else TabState.READING
         if self._task is not None:
             return TabState.READING
         if self.models.loading:
@@ -134,7 +102,8 @@ class ChatSession:
 
     def send(self, text: str) -> None:
         """Ask with a new message; while the tab is busy or loading the message waits its turn."""
-        if self.busy or (self.model is None and self.models.loading):
+        waits = self.blocked is not None or (self.model is None and self.models.loading)
+        if self.busy or waits:
             self.queued.append(text)
             self._tell(Changed())
         else:
@@ -156,6 +125,26 @@ class ChatSession:
         else:
             self._launch(Turn(leaf.parent, None, again=leaf.id))
 
+    def resume(self) -> None:
+        """Let the last answer go on where it was stopped or cut off."""
+        leaf = self.conversation.nodes.get(self.conversation.leaf or "")
+        if leaf is None or self._refuse_while_busy(None):
+            return
+        if reason := self._not_resumable(leaf):
+            self._tell(Notice(reason, "information"))
+        else:
+            self._launch(Turn(leaf.parent, None, resumes=leaf.id))
+
+    def _not_resumable(self, leaf: MessageNode) -> str | None:
+        again = f"{self.key('regenerate')} writes it again."
+        if leaf.role is not Role.ASSISTANT:
+            return f"There is no answer to go on with; {again}"
+        if leaf.status is Status.COMPLETE and leaf.error is None:
+            return f"The answer has come to its end; {again}"
+        if not leaf.token_ids or self.model is None or leaf.model != str(self.model.path):
+            return f"Only the model that began an answer can go on with it; {again}"
+        return None
+
     def show_sibling(self, step: int) -> None:
         """Show the alternative `step` places from the last answer (or message) that has any."""
         if not self._refuse_while_busy(None) and self.conversation.show_sibling(step):
@@ -170,10 +159,13 @@ class ChatSession:
 
     def stop(self) -> bool:
         """Stop the answer and keep what is there; tell whether there was one."""
+        if self.blocked is not None:
+            self.give_back_blocked()
+            return True
         if not self.busy:
             return False
-        if self._generation is not None:
-            self._generation.cancel()
+        if self._running is not None:
+            self._running.generation.cancel()
         elif self._task is not None:
             self._task.cancel()
         self._return_queue()
@@ -184,16 +176,22 @@ class ChatSession:
         if not self.busy:
             return False
         self.paused = not self.paused
-        if self._generation is not None:
-            (self._generation.pause if self.paused else self._generation.resume)()
-            if self.conversation.nodes[self._answer or ""].token_ids:
-                self._pauses.note(self.paused)
+        if self._running is not None:
+            generation = self._running.generation
+            (generation.pause if self.paused else generation.resume)()
+            if self.has_begun:
+                self._running.pauses.note(self.paused)
         self._tell(Changed())
         return True
 
     def set_priority(self, priority: Priority) -> None:
         """Rank this chat against the others, its running answer at once."""
         self.conversation.priority = priority
+        self.settings_changed()
+
+    def set_thinking(self, thinking: Thinking) -> None:
+        """Choose how much is thought before the next answers."""
+        self.conversation.thinking = thinking
         self.settings_changed()
 
     def rename(self, title: str) -> None:
@@ -205,8 +203,8 @@ class ChatSession:
     def settings_changed(self) -> None:
         """Save the changed settings; the next answer uses them, a running one takes its priority."""
         self._save()
-        if self._generation is not None:
-            self._generation.set_priority(self.conversation.priority)
+        if self._running is not None:
+            self._running.generation.set_priority(self.conversation.priority)
         self._tell(Changed())
 
     def shut_down(self) -> None:
@@ -214,13 +212,14 @@ class ChatSession:
         self._closed = True
         if self._task is not None:
             self._task.cancel()
-        if self._generation is not None and self._answer is not None:
-            self._generation.cancel()
+        if self._running is not None:
+            self._running.generation.cancel()
             speed = self.stats.tok_s if self.stats is not None else 0.0
-            written = len(self.conversation.nodes[self._answer].token_ids)
-            cost = AnswerStats(written, speed, prompt_tokens=len(self._generation.request.prompt_ids))
-            self.conversation.finish(self._answer, Status.STOPPED, stats=cost)
-            self._generation = self._answer = None
+            cost = AnswerStats(
+                len(self._running.token_ids), speed, prompt_tokens=self._running.question_tokens
+            )
+            self.conversation.finish(self._running.node_id, Status.STOPPED, stats=cost)
+            self._running = None
         self._keep_unsent()
         self._save()
 
@@ -230,12 +229,13 @@ class ChatSession:
         self._keep_unsent()
         self.cancel_load()
         self.stop()
-        if self._generation is None:
+        if self._running is None:
             self.models.release()
 
     def _keep_unsent(self) -> None:
-        asking = self._asking.text if self._task is not None and self._asking is not None else None
-        self.writing.put_in_front([asking or "", *self.queued])
+        turns = [self._asking if self._task is not None else None, self.blocked]
+        asking = [turn.text or "" for turn in turns if turn is not None]
+        self.writing.put_in_front([*asking, *self.queued])
 
     def _refuse_while_busy(self, turn: Turn | None) -> bool:
         if not self.busy:
@@ -264,24 +264,32 @@ class ChatSession:
     async def _run_turn(self, turn: Turn, model: ModelPort) -> None:
         conversation = self.conversation
         before = conversation.path(turn.parent) if turn.parent is not None else []
-        messages, kept = prompt_messages(conversation.system_prompt, before, turn.text, str(model.path))
+        messages, kept = prompt_messages(
+            *(conversation.system_prompt, before, turn.text, str(model.path), turn.above)
+        )
         submit = partial(
             submit_prompt,
             *(model, messages, kept, conversation.sampling, conversation.max_tokens),
             chosen=conversation.chosen,
             priority=conversation.priority,
             label=conversation.title,
+            thinking=conversation.thinking,
+            written=conversation.nodes[turn.resumes].token_ids if turn.resumes is not None else (),
         )
         running = asyncio.get_running_loop().run_in_executor(self._services.encoders, submit)
         try:
-            generation, prompt = await asyncio.shield(running)
+            asked = await asyncio.shield(running)
         except asyncio.CancelledError:
             running.add_done_callback(cancel_when_submitted)
             self._turn_failed(turn, None)
+        except ContextFullError as error:
+            self._block(turn, str(error))
         except EngineError as error:
             self._turn_failed(turn, str(error))
         else:
-            self._begin(turn, model, generation, prompt)
+            self._task = None
+            self._begin(turn, model, asked)
+            self.models.prompt_made(asked.prompt.warning)
 
     def _turn_failed(self, turn: Turn, reason: str | None) -> None:
         self._task, self.paused = None, False
@@ -294,78 +302,12 @@ class ChatSession:
             self._tell(Notice(reason, "error"))
         self._tell(Changed())
 
-    def _begin(self, turn: Turn, model: ModelPort, generation: GenerationPort, prompt: Prompt) -> None:
-        self._task, self._generation = None, generation
-        self._context_length = model.context_length
-        conversation = self.conversation
-        if self.paused:
-            generation.pause()
-        if generation.request.priority is not conversation.priority:
-            generation.set_priority(conversation.priority)
-        splitter = splitter_for(prompt.answer_format, prompt.starts_in_reasoning)
-        if turn.again is not None:
-            answer = conversation.regenerate(turn.again, str(model.path), splitter)
-        else:
-            conversation.leaf = turn.parent
-            if turn.text is not None:
-                conversation.add_user(turn.text)
-            answer = conversation.begin_answer(str(model.path), splitter)
-        self._answer, self._pauses = answer.id, Pauses()
-        self._save()
-        take = partial(self._on_events, generation)
-        self._services.pump.attach(generation, take, self._break_off)
-        self._tell(PathChanged())
-        self.models.prompt_made(prompt.warning)
-
-    def _on_events(self, generation: GenerationPort, events: Sequence[Event]) -> None:
-        answer = self._answer
-        if answer is None or generation is not self._generation:
-            return
-        deltas = [event for event in events if isinstance(event, TextDelta)]
-        if deltas:
-            pieces = self.conversation.stream(answer, deltas)
-            self._services.history.append(self.conversation, answer)
-            if pieces:
-                self._tell(TextStreamed(answer, tuple(pieces)))
-        if events and isinstance(events[-1], Finished):
-            self._finish(answer, events[-1])
-
-    def _finish(self, answer: str, finished: Finished) -> None:
-        limit = self._generation.request.max_tokens if self._generation is not None else None
-        status, note = answer_outcome(finished, limit, self._context_length, self.key("tab_settings"))
-        stats = self._pauses.stats(finished)
-        if (measured := self._services.measured) is not None:
-            measured.note(self.conversation.nodes[answer].model, finished, stats)
-        self._generation = self._answer = self.stats = None
-        self.paused = False
-        pieces = self.conversation.finish(answer, status, error=note, stats=stats)
-        self._save()
-        if pieces:
-            self._tell(TextStreamed(answer, tuple(pieces)))
-        self._tell(AnswerFinished(answer))
+    def _answer_ended(self, status: Status | None) -> None:
         self._give_back_models()
         if status is Status.COMPLETE and self.queued and not self._closed:
             self.send(self.queued.pop(0))
         else:
             self._return_queue()
-
-    def _break_off(self, error: Exception, turn: Turn | None = None) -> None:
-        """End what this tab does after a fault of the app's own; no other tab hears of it."""
-        reason, generation, answer = own_fault(error), self._generation, self._answer
-        self._generation = self._answer = self.stats = None
-        if generation is not None:
-            generation.cancel()
-        if answer is not None:
-            self._task, self.paused = None, False
-            self.conversation.finish(answer, Status.ERROR, error=reason)
-            self._save()
-            self._tell(AnswerFinished(answer))
-            self._return_queue()
-        elif turn is not None:
-            self._turn_failed(turn, reason)
-        else:
-            self._tell(Notice(reason, "error"))
-        self._give_back_models()
 
     def _give_back_models(self) -> None:
         self.models.release() if self._closed else self.models.release_retired()

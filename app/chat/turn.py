@@ -10,13 +10,16 @@ log = logging.getLogger(__name__)
 class Turn:
     """An answer to ask for: after `parent`, with `text` as the new message, or again as a sibling.
 
-    `replaces` is the message that `text` is another wording of.
+    `replaces` is the message that `text` is another wording of; `resumes` an answer that is to go on
+    where it stopped; `above` what is read in the place of all that stands above `text`.
     """
 
     parent: str | None
     text: str | None
     again: str | None = None
     replaces: str | None = None
+    resumes: str | None = None
+    above: str | None = None
 
 
 def own_fault(error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from engine import (
     DeviceUse,
@@ -14,6 +14,9 @@ from engine import (
     Priority,
     Prompt,
     Request,
+    TextDelta,
+    Thinking,
+    ThinkingSupport,
     TickRecord,
 )
 
@@ -28,7 +31,11 @@ class TemplatePort(Protocol):
     def warning(self) -> str | None:
         """What is wrong with the file's template, for the reader."""
 
-    def prompt(self, messages: Sequence[Any], *, kept: Mapping[int, Any]) -> Prompt:
+    @property
+    def thinking_support(self) -> ThinkingSupport:
+        """What it understands of a choice how much to think; not for the UI's thread."""
+
+    def prompt(self, messages: Sequence[Any], *, kept: Mapping[int, Any], thinking: Thinking) -> Prompt:
         """Return the conversation as the model reads it."""
 
 
@@ -38,6 +45,14 @@ class TokenizerPort(Protocol):
     @property
     def warning(self) -> str | None:
         """What is unusual about the tokenizer, for the reader."""
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A tokenizer that can be asked for the tokens of a text; not every backend has one."""
+
+    def encode_content(self, text: str) -> list[int]:
+        """Ids of what a person wrote."""
 
 
 class GenerationPort(Protocol):
@@ -111,6 +126,9 @@ class ModelPort(Protocol):
 
     def submit(self, request: Request) -> GenerationPort:
         """Start a generation; raises `RequestError` when it can never fit."""
+
+    def replay(self, token_ids: tuple[int, ...]) -> list[TextDelta]:
+        """Return the stream that an answer of these ids was."""
 
     def unload(self) -> None:
         """Give its memory back."""

@@ -59,7 +59,7 @@ def context_use(session: ChatSession) -> tuple[int, int] | None:
     known = next((node.stats for node in reversed(path) if node.stats is not None), None)
     if known is None:
         return None if path and not session.busy else (0, most)
-    return known.prompt_tokens + known.tokens, most
+    return max(0, known.prompt_tokens + known.tokens - session.freed_tokens), most
 
 
 def status_item(session: ChatSession, stats: EngineStats | None) -> StatusItem:

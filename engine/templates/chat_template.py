@@ -8,18 +8,23 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from engine.api.answer_format import format_of
+from engine.api.answer_format import format_of, tells_format
 from engine.api.errors import TemplateError
+from engine.api.request import TextDelta
+from engine.api.thinking import Thinking, ThinkingSupport
 from engine.gguf.file import GGUFFile
 from engine.templates.default_templates import default_template
 from engine.templates.file_template import FileTemplate, Template, say
 from engine.templates.kept_answers import KeptAnswers
 from engine.templates.renderer import TemplateLimitError
 from engine.templates.shield import Shield, signal_characters
+from engine.templates.thinking import ThinkingVariables, thinking_variables
 from engine.templates.turns import KeptAnswer, Message, Prompt, Turn, fold_system, merge_neighbours, turn_of
+from engine.tokenizer.detokenizer import replayed
 from engine.tokenizer.tokenizer import Tokenizer
 
 __all__ = ["ChatTemplate", "KeptAnswer", "Message", "Prompt"]
@@ -27,6 +32,7 @@ __all__ = ["ChatTemplate", "KeptAnswer", "Message", "Prompt"]
 log = logging.getLogger(__name__)
 
 _NOTHING_KEPT: Mapping[int, KeptAnswer] = MappingProxyType({})
+_BY_ITSELF = Thinking()
 
 
 @dataclass(slots=True)
@@ -52,6 +58,7 @@ class ChatTemplate:
         self._signals = signal_characters(tokenizer.control_tokens)
         self.answer_format = format_of(source or "", tokenizer.control_tokens)
         """How the model sets its reasoning apart from its answer."""
+        self._tells_format = tells_format(source or "", tokenizer.control_tokens)
         self._kept = KeptAnswers(tokenizer, self.answer_format)
         self.warning: str | None = None
         """Why the file's template is never used, where that is so."""
@@ -86,10 +93,32 @@ class ChatTemplate:
         return self._prompt(messages, kept, options).ids
 
     def prompt(
-        self, messages: Sequence[Message], *, kept: Mapping[int, KeptAnswer] = _NOTHING_KEPT
+        self,
+        messages: Sequence[Message],
+        *,
+        kept: Mapping[int, KeptAnswer] = _NOTHING_KEPT,
+        thinking: Thinking = _BY_ITSELF,
     ) -> Prompt:
-        """As `encode`, for the next answer, with what whoever shows that answer must know."""
-        return self._prompt(messages, kept, _options(True, None, None))
+        """As `encode`, for the next answer, with what whoever shows that answer must know.
+
+        thinking: of this the template is told what it understands, see `thinking_support`.
+        """
+        options = _options(True, None, None) | self._thinking_variables.of(thinking)
+        return self._prompt(messages, kept, options)
+
+    @property
+    def thinking_support(self) -> ThinkingSupport:
+        """What the template understands of a choice how much to think. Asked first, it renders a few times."""
+        return self._thinking_variables.support(has_thoughts=self._tells_format)
+
+    @cached_property
+    def _thinking_variables(self) -> ThinkingVariables:
+        return thinking_variables(self._source)
+
+    @cached_property
+    def _ending(self) -> tuple[TextDelta, ...]:
+        ids = self._tokenizer.encode(self.answer_format.ending, special=True, first=False)
+        return tuple(replayed(self._tokenizer, ids))
 
     def render(
         self,
@@ -109,7 +138,8 @@ class ChatTemplate:
     ) -> Prompt:
         rendered, warning = self._render_safely(messages, kept, options)
         opened = self.answer_format.opened_by(rendered.text)
-        return Prompt(self._with_bos(self._to_ids(rendered)), opened, warning, self.answer_format)
+        ids = self._with_bos(self._to_ids(rendered))
+        return Prompt(ids, opened, warning, self.answer_format, self._ending)
 
     def _compile(self, text: str) -> Template:
         try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from engine.api.answer_format import THINK, AnswerFormat
 from engine.api.errors import TemplateError
+from engine.api.request import TextDelta
 
 ROLES = ("system", "user", "assistant", "tool", "developer")
 _THINK = re.compile(r"\s*<think>(.*?)</think>\s*(.*)", re.DOTALL)
@@ -40,6 +41,8 @@ class Prompt:
     """Why the file's template was not used for it, where it failed."""
     answer_format: AnswerFormat = THINK
     """How the model sets its reasoning apart from its answer."""
+    ending: tuple[TextDelta, ...] = ()
+    """What ends the reasoning and begins the answer, as if the model had written it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ import threading
 
 from textual.timer import Timer
 
-from app.chat.message_cost import LEAST_TOKENS, Counting, TokenCounter, cost_of
+from app.chat.message_cost import LEAST_TOKENS, TokenCounter, cost_of
+from app.models.port import Counting
 from app.screens.chat.tabs import Tabs
 from app.screens.context import AppContext
 from app.widgets.writing.composer import Composer

@@ -11,8 +11,8 @@ from textual.app import SuspendNotSupported
 from app.chat.conversation import Conversation, Role
 from app.chat.draft import Draft
 from app.chat.events import SessionEvent
-from app.chat.message_cost import Counting
 from app.chat.session import ChatSession
+from app.models.port import Counting
 from app.screens.chat.base import ChatBase
 from app.screens.chat.writing.completing import ChatMention, Completer
 from app.screens.context import AppContext
