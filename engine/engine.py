@@ -339,7 +339,7 @@ class Model:
         return self._engine._submit(self._key, self._vocab_size, request)
 
     def replay(self, token_ids: tuple[int, ...]) -> list[TextDelta]:
-        """The stream that an answer of these ids was; ids of an unfinished character at its end are left out."""
+        """The stream that an answer of these ids was, without an unfinished character at its end."""
         return replayed(self.tokenizer, token_ids)
 
     def logits(self, token_ids: list[int]) -> Tensor:

@@ -281,7 +281,7 @@ def new_id() -> str:
 
 
 def title_from(text: str) -> str:
-    """Return a short title made of what a person wrote: what is attached has one only if it is all there is."""
+    """Return a short title of what a person wrote, or of what is attached where that is all there is."""
     blocks = blocks_in(text)
     written, at = [], 0
     for block in blocks:

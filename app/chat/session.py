@@ -326,6 +326,7 @@ class ChatSession(RoomMaker):
         self._tell(Changed())
         if switched and (problem := chat_too_long(self.conversation, model)):
             self._tell(Notice(problem))
+        self._go_on_blocked()
         if self.queued and not self.busy:
             self.send(self.queued.pop(0))
 

@@ -18,6 +18,8 @@ class Action:
     group: str
     help: str = ""
     palette: bool = True
+    takes: str = ""
+    """What may stand behind its slash command."""
 
 
 ACTIONS: tuple[Action, ...] = (
@@ -25,6 +27,9 @@ ACTIONS: tuple[Action, ...] = (
     Action("close_tab", "Close chat", "alt+w,f10", "Chats", "Close this tab; asks while it is answering"),
     Action("chats", "All chats", "ctrl+l", "Chats", "Open, search, tag and delete chats, closed ones too"),
     Action("fork", "Fork chat", "f9", "Chats", "Go on from any message in a new tab; this chat stays"),
+    Action(
+        "make_room", "Make room", "alt+r", "Chats", "Leave out or summarise the oldest turns of this chat"
+    ),
     Action("rename_tab", "Rename chat", "f2", "Chats", "Give this chat another title"),
     Action("previous_tab", "Previous chat", "ctrl+pageup,ctrl+shift+tab", "Chats", "Go one tab left"),
     Action("next_tab", "Next chat", "ctrl+pagedown,ctrl+tab", "Chats", "Go one tab right"),
@@ -34,7 +39,15 @@ ACTIONS: tuple[Action, ...] = (
         "Chat settings",
         "f8",
         "Model",
-        "System prompt, sampling settings and priority",
+        "System prompt, sampling, thinking and priority",
+    ),
+    Action(
+        "think",
+        "Thinking",
+        "alt+h",
+        "Model",
+        "How much is thought before answers",
+        takes="auto, on, off, low, medium, high or a budget in tokens",
     ),
     Action(
         "engine_view",
@@ -47,6 +60,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("stop", "Stop", "escape", "Answer", "Stop the answer and keep what is there", palette=False),
     Action("pause", "Pause or go on", "f5", "Answer", "Pause the answer; again to let it go on"),
     Action("regenerate", "Regenerate", "ctrl+r", "Answer", "Write the last answer again, as an alternative"),
+    Action("resume", "Go on", "alt+g", "Answer", "Let an answer that was stopped or cut off go on there"),
+    Action("answer_now", "Answer now", "alt+n", "Answer", "End the thoughts; the answer begins"),
     Action("edit_last", "Edit last message", "f4", "Answer", "Change the last message and ask again"),
     Action(
         "open_paste",

@@ -16,7 +16,7 @@ from typing import Any
 from app.settings.paths import write_atomically
 from app.settings.reference import commented
 from app.settings.toml_text import TomlEditError, edit_toml
-from engine import SamplingParams
+from engine import SamplingParams, Thinking
 
 DEFAULT_THEME = "ink"
 _SIZE_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
@@ -45,6 +45,8 @@ class GeneralSettings:
     attach_limit: str = _option(
         "1 MiB", "most text of a file or folder that @ puts into a message, as a size", size=True
     )
+
+    stop_repeats: bool = _option(True, "end an answer that repeats itself; a key lets it go on")
 
     @property
     def attach_limit_bytes(self) -> int:
@@ -141,6 +143,12 @@ class SamplingSettings:
     presence_penalty: float = _option(0.0, "0 is off", low=-100.0, high=100.0)
     seed: int = _option(-1, "-1 draws a new one for each answer", low=-1, high=(1 << 63) - 1)
     max_tokens: int = _option(0, "most tokens of an answer; 0 is the context's end", low=0, high=1 << 30)
+    thinking: str = _option(
+        "auto",
+        "how much models think before they answer, where their chat template has words for it: auto, on, "
+        'off, low, medium, high, a budget in tokens, or both: "high 2048"',
+        thinking=True,
+    )
     system_prompt: str = _option("", "what every new conversation begins with")
     chosen: frozenset[str] = field(default=frozenset(), compare=False)
     """Which of these the person has set: no model's recommendation takes their place."""
@@ -157,6 +165,11 @@ class SamplingSettings:
             presence_penalty=self.presence_penalty,
             seed=None if self.seed < 0 else self.seed,
         )
+
+    @property
+    def think(self) -> Thinking:
+        """`thinking` as the engine takes it."""
+        return Thinking.parse(self.thinking)
 
     @property
     def token_limit(self) -> int | None:
@@ -303,6 +316,8 @@ def _checked(value: Any, default: Any, limits: Mapping[str, Any]) -> Any:
         raise ValueError(f"one of {', '.join(limits['choices'])}, not {value!r}")
     if "low" in limits and not limits["low"] <= value <= limits["high"]:
         raise ValueError(f"between {limits['low']} and {limits['high']}, not {value}")
+    if limits.get("thinking"):
+        Thinking.parse(value)
     if limits.get("size") and value != "auto":
         try:
             parse_size(value)

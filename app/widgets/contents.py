@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.cells import cell_len
 
+from app.chat.context.limits import NEARLY_FULL
 from app.chat.events import TabState
 from app.chat.session import ChatSession
 from app.models.builtin import model_title
@@ -62,6 +63,13 @@ def context_use(session: ChatSession) -> tuple[int, int] | None:
     return max(0, known.prompt_tokens + known.tokens - session.freed_tokens), most
 
 
+def nearly_full(session: ChatSession) -> float | None:
+    """Return how full a context is of which the reader is to be warned."""
+    used, most = context_use(session) or (0, 0)
+    share = used / most if most else 0.0
+    return share if share >= NEARLY_FULL and not session.warned else None
+
+
 def status_item(session: ChatSession, stats: EngineStats | None) -> StatusItem:
     """Return what the status line shows of the active tab."""
     speed = session.stats.tok_s if session.stats is not None else 0.0
@@ -116,11 +124,28 @@ def notice_rows(session: ChatSession, width: int, send_key: str) -> list[Row]:
         rows.append((("Editing your last message. ", "accent"), (keys, "dim")))
     for warning in session.models.warnings:
         rows += _wrapped(warning, width, "warning")
+    rows += _room_rows(session, width)
     if session.queued:
         first = fit_short(session.queued[0], max(10, width - 30))
         more = f" and {len(session.queued) - 1} more" if len(session.queued) > 1 else ""
         rows.append((("Waits its turn: ", "queued"), (first, "dim"), (more, "dim")))
     return rows
+
+
+def _room_rows(session: ChatSession, width: int) -> list[Row]:
+    """Say that the context is full, or nearly so, and what can be done."""
+    key, stop = session.key("make_room"), session.key("stop")
+    if session.blocked is not None:
+        keys = f"{key} makes some, {stop} gives it back. "
+        first = fit_short(session.blocked.text or "the answer", max(10, width - 60))
+        return [(("Waits for room in the context: ", "warning"), (keys, "dim"), (first, "dim"))]
+    share = nearly_full(session)
+    if share is None:
+        return []
+    said = f"This chat takes {share:.0%} of what its model reads. "
+    return [
+        ((said, "warning"), (f"{key} leaves out or summarises its oldest turns, {stop} hides this.", "dim"))
+    ]
 
 
 def standing_rows(standing: Sequence[str], notices: Sequence[str], width: int, hide_key: str) -> list[Row]:

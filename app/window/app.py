@@ -163,7 +163,9 @@ class ChatApp(LeavingApp):
         pump = Pump(loop, self._after_flush)
         model, folders, chat = self._choice
         services = Services(
-            engine, pump, history, self.settings.keys, measured=Measured(self.places, engine.stats)
+            *(engine, pump, history, self.settings.keys),
+            stop_repeats=self.settings.general.stop_repeats,
+            measured=Measured(self.places, engine.stats),
         )
         fetching = Fetching(self.places, deliver, self._on_fetch)
         context = AppContext(
@@ -218,7 +220,7 @@ class ChatApp(LeavingApp):
                 yield SystemCommand(
                     action.title, f"{action.help} ({key})", getattr(chat, f"action_{action.id}")
                 )
-        for title, help, work in chat.model_commands():
+        for title, help, work in (*chat.model_commands(), *chat.thinking_commands()):
             yield SystemCommand(title, help, work)
         for priority in Priority:
             mark = ", as it is now" if chat.active.conversation.priority is priority else ""

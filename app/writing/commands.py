@@ -24,12 +24,14 @@ class Command:
     title: str
     help: str
     prompt: KeptPrompt | None = None
+    takes: str = ""
+    """What may stand behind the name of an action."""
 
 
 def all_commands(prompts: Sequence[KeptPrompt]) -> list[Command]:
     """Return the kept prompts and every action of the app."""
     kept = [Command(prompt.name, "Prompt", prompt.help, prompt) for prompt in prompts]
-    return kept + [Command(action.id, action.title, action.help) for action in ACTIONS]
+    return kept + [Command(action.id, action.title, action.help, takes=action.takes) for action in ACTIONS]
 
 
 def called(text: str) -> tuple[str, str] | None:

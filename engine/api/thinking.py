@@ -1,6 +1,7 @@
 """How much a model is to think before it answers, and what of that its chat template understands."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 AUTO, ON, OFF = "auto", "on", "off"
 EFFORTS = ("low", "medium", "high")
@@ -40,6 +41,7 @@ class Thinking:
 class ThinkingSupport:
     """What of such choices a model's template understands."""
 
+    ALL: ClassVar = LEVELS
     can_switch: bool = False
     """Whether it turns thinking on and off."""
     efforts: tuple[str, ...] = ()

@@ -108,7 +108,7 @@ class ChatTemplate:
 
     @property
     def thinking_support(self) -> ThinkingSupport:
-        """What the template understands of a choice how much to think. Asked first, it renders a few times."""
+        """What the template understands of a choice how much to think. It is found out once."""
         return self._thinking_variables.support(has_thoughts=self._tells_format)
 
     @cached_property

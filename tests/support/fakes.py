@@ -17,6 +17,7 @@ from engine.api.stats import EngineStats, ModelState, ModelStats, SequenceState,
 from engine.api.thinking import Thinking, ThinkingSupport
 from engine.templates.turns import Prompt
 
+ENDING = (TextDelta("</think>", (900_000,), "</think>"),)
 STATS = EngineStats(
     device="cpu",
     kernels="torch float32",
@@ -75,8 +76,8 @@ class FakeTemplate:
     failed: str | None = None
     """Why the file's template is not used for a prompt."""
     answer_format: AnswerFormat = THINK
-    thinking_support: ThinkingSupport = ThinkingSupport()
-    ending: tuple[TextDelta, ...] = (TextDelta("</think>", (900_000,), "</think>"),)
+    thinking_support: ThinkingSupport = field(default_factory=ThinkingSupport)
+    ending: tuple[TextDelta, ...] = ENDING
     thought: list[Thinking] = field(default_factory=list)
     """The choice that came with each prompt."""
     calls: list[tuple[list[tuple[str, str]], Mapping[int, object]]] = field(default_factory=list)

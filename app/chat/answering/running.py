@@ -65,6 +65,11 @@ class RunningAnswer:
         return self._conversation.nodes[self.node_id].token_ids
 
     @property
+    def repeats(self) -> bool:
+        """Whether it is ended because it repeated itself."""
+        return self.interruption is Interruption.REPETITION
+
+    @property
     def question_tokens(self) -> int:
         """Tokens in front of the answer."""
         return len(self._question)

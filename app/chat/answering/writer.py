@@ -151,7 +151,7 @@ class AnswerWriter(ABC):
         length = self._model.context_length if self._model is not None else 0
         limit = running.request.max_tokens
         status, note = answer_outcome(finished, limit, length, self.key("tab_settings"))
-        if running.interruption is Interruption.REPETITION and finished.reason is not FinishReason.ERROR:
+        if running.repeats and finished.reason is not FinishReason.ERROR:
             status, note = Status.COMPLETE, f"it repeated itself, {self.key('resume')} goes on all the same"
         if (measured := self._services.measured) is not None:
             model = self.conversation.nodes[running.node_id].model

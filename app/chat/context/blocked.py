@@ -23,6 +23,8 @@ class RoomMaker(AnswerWriter):
         self.blocked_why = ""
         self.warned = False
         """Whether the reader has seen that the context is nearly full."""
+        self._summarises = False
+        """Whether a summary is written as soon as the model is open."""
         self._freed = ("", 0)
         """The leaf after which about so many tokens are not read that the last answer has counted."""
         self._task: asyncio.Task[None] | None = None
@@ -72,6 +74,21 @@ class RoomMaker(AnswerWriter):
         if turn is not None:
             self._launch(turn)
 
+    def summarise_first(self, turn: Turn | None) -> None:
+        """Have a summary stand for the oldest turns, once the model is open, and then ask."""
+        self.blocked, self._summarises = turn, True
+        self._go_on_blocked()
+
+    def _go_on_blocked(self) -> None:
+        """Go on with what waits, now that a model is open."""
+        if self.model is None or self.busy:
+            return
+        if self._summarises:
+            self._summarises = False
+            self.make_room(Room.SUMMARISE)
+        elif self.blocked is not None:
+            self.ask_blocked()
+
     def make_room(self, how: Room) -> None:
         """Have the oldest turns not read any more, and then ask what waits for that."""
         if self.busy or self.model is None:
@@ -105,7 +122,7 @@ class RoomMaker(AnswerWriter):
     def _room_made(self, made: RoomMade) -> None:
         self._task = None
         self._freed = (self.conversation.leaf or "", made.tokens)
-        self.warned = True
+        self.warned = False
         self._save()
         self._tell(PathChanged())
         if made.only_part:

@@ -1,4 +1,4 @@
-"""Making room in a chat's context: its oldest turns are not read any more, a summary stands for them or not."""
+"""Making room in a chat's context: its oldest turns are not read any more, or a summary in their place."""
 
 import asyncio
 from dataclasses import dataclass, replace

@@ -12,8 +12,8 @@ from app.models.port import ModelPort
 from engine import EngineError, Event, Finished, FinishReason, RequestError, TextDelta, Thinking
 
 _INSTRUCTION = (
-    "Summarise our conversation above so that it can go on without it. Keep facts, names, numbers, decisions, "
-    "open questions and what I asked you to do. Write the summary alone."
+    "Summarise our conversation above so that it can go on without it. Keep facts, names, numbers, "
+    "decisions, open questions and what I asked you to do. Write the summary alone."
 )
 _LONGEST, _SHORTEST, _SHARE = 1024, 64, 8
 """Tokens of a summary: at most this share of what the model reads."""

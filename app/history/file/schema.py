@@ -82,8 +82,10 @@ _STEP_3 = (
     )""",
 )
 """Chats in order, deleted ones that can still be brought back, and which window writes a chat."""
+_STEP_4 = ("ALTER TABLE messages ADD COLUMN above TEXT",)
+"""What is read in place of all that stands above a message."""
 _SEARCH_INDEX = "CREATE VIRTUAL TABLE IF NOT EXISTS message_index USING fts5(text)"
-STEPS: Sequence[Sequence[str]] = (_STEP_1, _STEP_2, _STEP_3)
+STEPS: Sequence[Sequence[str]] = (_STEP_1, _STEP_2, _STEP_3, _STEP_4)
 
 
 def migrate(connection: sqlite3.Connection) -> None:

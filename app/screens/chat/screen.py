@@ -11,6 +11,8 @@ from textual.widgets import TextArea
 
 from app.chat.events import (
     AnswerFinished,
+    AnswerResumed,
+    ContextFilled,
     Notice,
     PathChanged,
     PlanAsked,
@@ -20,10 +22,10 @@ from app.chat.events import (
 )
 from app.chat.session import ChatSession
 from app.screens.chat.answer_actions import AnswerActions
+from app.screens.chat.answering.context_actions import ContextActions
 from app.screens.chat.bindings import bindings
 from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.kept_chats import KeptChats
-from app.screens.chat.model_actions import ModelActions
 from app.screens.chat.writing.cost_hint import CostHint
 from app.screens.chat.writing.writing_actions import WritingActions
 from app.screens.context import AppContext
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 _DRAFT_SECONDS = 0.8
 
 
-class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
+class ChatScreen(KeptChats, AnswerActions, WritingActions, ContextActions):
     """Owns the tabs. Sessions report here; nobody else touches the widgets."""
 
     BINDINGS: ClassVar = [*bindings()]
@@ -125,7 +127,9 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
             self.say(event.text, event.severity, title)
         elif isinstance(event, PlanAsked) and visible:
             self.ask_plan()
-        elif isinstance(event, PathChanged) and visible:
+        elif isinstance(event, ContextFilled) and visible:
+            self.action_make_room()
+        elif isinstance(event, PathChanged | AnswerResumed) and visible:
             self.refresh_past()
             if self.deck.transcript is None:
                 self.call_later(self._show_transcript)
@@ -215,7 +219,8 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
 
         session = self.active
         if self.may_write():
-            self.ask(TabSettings(session.conversation), lambda _: session.settings_changed())
+            screen = TabSettings(session.conversation, session.model)
+            self.ask(screen, lambda _: session.settings_changed())
 
     def action_engine_view(self) -> None:
         """Show what the engine does, block by block."""

@@ -15,7 +15,7 @@ from app.cli import ask, program
 from app.models.fit.speeds import LEAST_TOKENS, SpeedStore
 from app.models.notes import ModelNotes
 from app.settings.paths import locations
-from engine import THINK, Finished, FinishReason, ModelFileError, Prompt, TextDelta
+from engine import THINK, Finished, FinishReason, ModelFileError, Prompt, TextDelta, ThinkingSupport
 from engine.api.answer_format import format_of
 from tests.support.gguf_bytes import entry, gguf
 from tests.support.tiny_gguf import make_tiny
@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[3]
 class FakeTemplate:
     warning = None
     answer_format = THINK
+    thinking_support = ThinkingSupport()
 
     def __init__(self, opened=False):
         self.opened = opened

@@ -40,7 +40,7 @@ class WritingActions(ChatBase):
                 f"There is no command /{event.name}. To send this as a message, write // or a blank first.",
                 "warning",
             )
-        elif command.prompt is None and event.rest:
+        elif command.prompt is None and event.rest and not command.takes:
             self.say(
                 f"/{command.name} takes nothing behind it. To send this as a message, write // or a blank "
                 "first.",
@@ -55,7 +55,7 @@ class WritingActions(ChatBase):
             self.composer.put(text, fill=True)
         else:
             self.composer.put("")
-            self.call_later(self.run_action, command.name)
+            self.call_later(self.run_action, f"{command.name}({rest!r})" if rest else command.name)
 
     @on(Composer.Completed)
     @on(Completions.Picked)
@@ -70,10 +70,10 @@ class WritingActions(ChatBase):
         if isinstance(what, Command):
             rest = composer.text[len(composer.before_cursor) :].strip()
             if goes_on:
-                composer.put(f"/{what.name}" + (" " if what.prompt is not None else "") + rest)
+                composer.put(f"/{what.name}" + (" " if what.prompt or what.takes else "") + rest)
             else:
                 menu.hide()
-                self._run_command(what, rest if what.prompt is not None else "")
+                self._run_command(what, rest if what.prompt or what.takes else "")
         elif isinstance(what, Entry) and what.is_folder and goes_on:
             composer.replace_word(f"@{what.written}")
         elif isinstance(what, ChatMention) and what.id is None:

@@ -277,7 +277,7 @@ async def test_a_refused_request_and_a_broken_template_give_the_text_back(make_a
         await wait_until(pilot, lambda: screen.composer.text == "mine")
         engine.refuse = None
 
-        def broken(messages, *, kept):
+        def broken(messages, **_):
             raise TemplateError("the template [b]fails[/b]")
 
         screen.active.model.template.prompt = broken

@@ -1,6 +1,6 @@
 """Focus, pause and priority: what the reader does reaches the engine, once, and is shown."""
 
-from app.chat import session
+from app.chat.answering import running
 from app.chat.conversation import Status
 from app.chat.events import TabState
 from app.chat.pauses import Pauses
@@ -214,7 +214,7 @@ async def test_a_priority_is_used_at_once_at_submit_and_after_a_restart(make_app
 
 async def test_a_pause_of_the_reader_does_not_slow_an_answer_down(make_app, engine, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(session, "Pauses", lambda: Pauses(lambda: now[0]))
+    monkeypatch.setattr(running, "Pauses", lambda: Pauses(lambda: now[0]))
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
         screen = await ready(pilot)
