@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     prompt = _prompt(args.prompt)
     settings = read_settings()
     given = _given_sampling(args)
-    with asked_in(args, settings) as talk, _answer_stream() as out:
+    with asked_in(args, settings) as talk, answer_stream() as out:
         path = talk.model_path(args, settings)
         sampling = recommended_for(path).applied(talk.chat.sampling, talk.chat.chosen)
         limit = _limit(args, talk.chat.max_tokens)
@@ -226,7 +226,7 @@ def _record(model: "Model", text: str, reasoning: str, finished: Finished) -> di
 
 
 @contextmanager
-def _answer_stream() -> Iterator[TextIO]:
+def answer_stream() -> Iterator[TextIO]:
     """Give the real stdout to the answer alone: what libraries print to it goes to stderr."""
     sys.stdout.flush()
     try:

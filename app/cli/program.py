@@ -14,6 +14,7 @@ PROGRAM = "tui-chat"
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = {
     "ask": "one question, one answer, for scripts and pipes",
+    "batch": "answer every prompt of a file, for hours if need be",
     "models": "list the model files that are found",
     "architectures": "list the types of models that run, and what others lack",
     "pull": "fetch a model",
@@ -23,7 +24,7 @@ COMMANDS = {
     "bench": "measure the speed of a model on this computer",
     "where": "show the folders and files that are used",
 }
-_MODULES = {"export": "export_chats", "import": "import_chats"}
+_MODULES = {"batch": "batch.command", "export": "export_chats", "import": "import_chats"}
 """Where a command is whose name is not its module's."""
 _EPILOG = """\
 examples:

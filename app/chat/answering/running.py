@@ -9,7 +9,7 @@ from dataclasses import replace
 from enum import Enum
 
 from app.chat.answering.repetition import RepetitionWatch
-from app.chat.conversation import AnswerStats, Conversation
+from app.chat.conversation import AnswerStats, Conversation, MessageNode
 from app.chat.pauses import Pauses
 from app.chat.prompt import Asked
 from app.chat.reasoning import Pieces, joined
@@ -113,6 +113,11 @@ class RunningAnswer:
         self._earlier.append(self.generation)
         self.generation = model.submit(replace(request, prompt_ids=ids, max_tokens=most))
         return pieces
+
+    def ended(self) -> MessageNode:
+        """End it in the conversation; return its message."""
+        self._conversation.finish(self.node_id)
+        return self._conversation.nodes[self.node_id]
 
     def cost(self, finished: Finished) -> AnswerStats:
         """Return what the answer cost, all of its parts together."""

@@ -281,8 +281,8 @@ def test_an_interruption_keeps_what_was_written_and_ends_with_130(run):
 
 NOISY = """
 import os
-from app.cli.ask import _answer_stream
-with _answer_stream() as out:
+from app.cli.ask import answer_stream
+with answer_stream() as out:
     os.write(1, b"noise of a library\\n")
     print("more noise")
     out.write("answer")
