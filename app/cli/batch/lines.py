@@ -1,4 +1,4 @@
-"""The lines of a batch file: what is asked, under which id, with which sampling. What is wrong is said by field."""
+"""The lines of a batch file: what is asked, under which id, with which sampling. A wrong field is named."""
 
 import json
 from collections.abc import Mapping
@@ -63,11 +63,10 @@ def read_jobs(text: str) -> tuple[list[Job], list[BadLine]]:
 def read_job(line: str, number: int) -> Job:
     """Read one line; `LineError` names the field that is wrong."""
     values = _object(line)
-    body = values.get("body")
-    openai = body is not None
-    if openai and not isinstance(body, dict):
+    openai = values.get("body") is not None
+    asked: Any = values["body"] if openai else values
+    if not isinstance(asked, dict):
         raise LineError("body is no object")
-    asked = body if openai else values
     job_id = values.get("custom_id") if openai else values.get("id", f"line {number}")
     if not isinstance(job_id, str | int) or isinstance(job_id, bool) or job_id == "":
         raise LineError("custom_id is no text" if openai else "id is neither text nor a number")
@@ -88,7 +87,7 @@ def read_job(line: str, number: int) -> Job:
 
 
 def done_ids(path: Path) -> set[str]:
-    """Return the ids that a file of results has answers for, and cut off a line that was not written whole."""
+    """Return the ids that a file of results has answers for; cut off a line that was not written whole."""
     data = path.read_bytes()
     whole = data.rfind(b"\n") + 1
     if whole < len(data):
@@ -101,9 +100,8 @@ def done_ids(path: Path) -> set[str]:
         except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and not record.get("error"):
-            done |= {
-                str(record[key]) for key in ("id", "custom_id") if isinstance(record.get(key), str | int)
-            }
+            ids = (record.get(key) for key in ("id", "custom_id"))
+            done |= {str(job_id) for job_id in ids if isinstance(job_id, str | int)}
     return done
 
 
@@ -145,7 +143,7 @@ def _message(message: Any) -> tuple[str, str]:
         raise LineError(f"messages: each has a role, one of {', '.join(_ROLES)}")
     content = message.get("content")
     if isinstance(content, list):
-        parts = [part.get("text") if isinstance(part, dict) else None for part in content]
+        parts: list[Any] = [part.get("text") if isinstance(part, dict) else None for part in content]
         content = "".join(parts) if all(isinstance(part, str) for part in parts) else None
     if not isinstance(content, str):
         raise LineError("messages: a content is no text; images and the like are not read")

@@ -3,9 +3,20 @@
 import threading
 from typing import TYPE_CHECKING, Any
 
+from app.chat.turn import own_fault
 from app.cli.batch.lines import Job, with_sampling
 from app.settings.file import SamplingSettings
-from engine import EngineError, Finished, FinishReason, Priority, Request, SamplingParams, Thinking
+from engine import (
+    EngineClosedError,
+    EngineError,
+    EngineFailedError,
+    Finished,
+    FinishReason,
+    Priority,
+    Request,
+    SamplingParams,
+    Thinking,
+)
 
 if TYPE_CHECKING:
     from app.chat.answering.running import RunningAnswer
@@ -43,21 +54,24 @@ class Answerer:
         """Return the record of an answer, or of why there is none; None after `stop`."""
         try:
             running = self._ask(job)
+            return None if running is None else self._read(job, running)
+        except (EngineFailedError, EngineClosedError):
+            raise
         except EngineError as error:
             return _record(job, self._model.name, error=str(error))
-        if running is None:
-            return None
+        except Exception as error:
+            # The other lines go on all night.
+            return _record(job, self._model.name, error=own_fault(error))
+
+    def _read(self, job: Job, running: "RunningAnswer") -> dict[str, Any] | None:
         from app.chat.answering.reading import read_answer
 
+        reading = read_answer(running, self._model)
         try:
-            reading = read_answer(running, self._model)
             while True:
-                try:
-                    next(reading)
-                except StopIteration as end:
-                    return self._written(job, running, end.value)
-        except EngineError as error:
-            return _record(job, self._model.name, error=str(error))
+                next(reading)
+        except StopIteration as end:
+            return self._written(job, running, end.value)
         finally:
             with self._lock:
                 self._running.discard(running)
