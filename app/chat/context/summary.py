@@ -17,6 +17,8 @@ _INSTRUCTION = (
 )
 _LONGEST, _SHORTEST, _SHARE = 1024, 64, 8
 """Tokens of a summary: at most this share of what the model reads."""
+_SPARE = 32
+"""Tokens for what a template writes around all messages."""
 _OFF = Thinking("off")
 
 
@@ -29,7 +31,7 @@ def longest_end(
     path: Sequence[MessageNode], counts: Sequence[int], model: ModelPort
 ) -> Sequence[MessageNode]:
     """Return the newest of some messages that can be read at once to be summarised; all, as a rule."""
-    left = model.max_tokens - 2 * summary_room(model) - text_tokens(_INSTRUCTION, model)
+    left = model.max_tokens - summary_room(model) - text_tokens(_INSTRUCTION, model) - _SPARE
     begin = len(path)
     while begin > 0 and counts[begin - 1] <= left:
         begin -= 1
