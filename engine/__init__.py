@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from engine.api.recommended import check_sampling
     from engine.api.request import Event, Finished, FinishReason, Priority, Request, SamplingParams, TextDelta
     from engine.api.stats import EngineStats, ModelState, ModelStats, SequenceState, SequenceStats
+    from engine.api.thinking import Thinking, ThinkingSupport
     from engine.api.tool_format import ARGUMENTS_MARK, CALL_ID_MARK, CallStyle, ToolCall, ToolFormat
     from engine.catalog import ModelSummary, model_paths, part_paths, recommended_sampling, summarize
     from engine.core.device_choice import device_rules
@@ -103,6 +104,8 @@ __all__ = [
     "TagFormat",
     "TemplateError",
     "TextDelta",
+    "Thinking",
+    "ThinkingSupport",
     "TickRecord",
     "Tokenizer",
     "TokenizerError",
@@ -180,6 +183,8 @@ _HOMES = {
     "TagFormat": "engine.api.answer_format",
     "TemplateError": "engine.api.errors",
     "TextDelta": "engine.api.request",
+    "Thinking": "engine.api.thinking",
+    "ThinkingSupport": "engine.api.thinking",
     "TickRecord": "engine.api.detail",
     "Tokenizer": "engine.tokenizer.tokenizer",
     "TokenizerError": "engine.api.errors",

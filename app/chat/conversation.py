@@ -13,7 +13,8 @@ from enum import StrEnum
 from itertools import chain, islice
 
 from app.chat.reasoning import Part, Pieces, Splitter, joined, splitter_for
-from engine import Finished, Priority, SamplingParams, TextDelta
+from app.writing.blocks import blocks_in
+from engine import Finished, Priority, SamplingParams, TextDelta, Thinking
 
 NEW_TITLE = "New chat"
 _TITLE_LENGTH = 40
@@ -61,6 +62,12 @@ class AnswerStats:
             saved_ms=finished.saved_ms,
         )
 
+    def followed_by(self, later: "AnswerStats") -> "AnswerStats":
+        """Return what an answer cost that went on after this part of it."""
+        seconds = sum(part.tokens / part.tok_s for part in (self, later) if part.tok_s)
+        timed = sum(part.tokens for part in (self, later) if part.tok_s)
+        return replace(self, tokens=self.tokens + later.tokens, tok_s=timed / seconds if seconds else 0.0)
+
 
 @dataclass(slots=True)
 class MessageNode:
@@ -79,6 +86,9 @@ class MessageNode:
     model: str | None = None
     created: float = field(default_factory=time.time)
     stats: AnswerStats | None = None
+    above: str | None = None
+    """Set where the model reads nothing of what stands above this message any more: what it reads
+    instead, a summary or nothing."""
 
 
 class Conversation:
@@ -95,6 +105,7 @@ class Conversation:
         max_tokens: int | None = None,
         priority: Priority = Priority.NORMAL,
         chosen: Iterable[str] = (),
+        thinking: Thinking | None = None,
     ) -> None:
         """chosen: values of `sampling` in whose place nothing comes that a model's makers recommend."""
         self.id = conversation_id or new_id()
@@ -105,6 +116,7 @@ class Conversation:
         self.max_tokens = max_tokens
         self.priority = priority
         self.chosen = frozenset(chosen)
+        self.thinking = thinking or Thinking()
         self.nodes: dict[str, MessageNode] = {}
         self.leaf: str | None = None
         self.draft = ""
@@ -131,6 +143,20 @@ class Conversation:
         if self.title == NEW_TITLE and not self.nodes:
             self.title = title_from(text)
         return self._add(Role.USER, self.leaf, text=text)
+
+    def resume(self, node_id: str, splitter: Splitter, deltas: Iterable[TextDelta]) -> None:
+        """Let an answer go on behind `deltas`, the stream that it was so far."""
+        node = self.nodes[node_id]
+        node.text = node.reasoning = ""
+        node.token_ids, node.reasoning_tokens = [], 0
+        node.status, node.error = Status.STREAMING, None
+        self._splitters[node_id] = splitter
+        self.stream(node_id, deltas)
+
+    def is_thinking(self, node_id: str) -> bool:
+        """Whether an answer that is being written stands in its thoughts."""
+        splitter = self._splitters.get(node_id)
+        return splitter is not None and splitter.thinking
 
     def begin_answer(self, model: str | None, splitter: Splitter | None = None) -> MessageNode:
         """Start an answer after the leaf; `splitter` knows how the model sets reasoning apart."""
@@ -250,6 +276,7 @@ class Conversation:
             max_tokens=self.max_tokens,
             priority=self.priority,
             chosen=self.chosen,
+            thinking=self.thinking,
         )
         for node in self.path(node_id):
             status = Status.STOPPED if node.status is Status.STREAMING else node.status
@@ -290,8 +317,15 @@ def new_id() -> str:
 
 
 def title_from(text: str) -> str:
-    """Return a short title made of a message's first line."""
-    words = " ".join(text.split())
+    """Return a short title of what a person wrote, or of what is attached where that is all there is."""
+    blocks = blocks_in(text)
+    written, at = [], 0
+    for block in blocks:
+        written.append(text[at : block.start])
+        at = block.end
+    words = " ".join(" ".join([*written, text[at:]]).split())
+    if not words and blocks:
+        words = blocks[0].name
     if len(words) <= _TITLE_LENGTH:
         return words or NEW_TITLE
     return words[: _TITLE_LENGTH - 1].rsplit(" ", 1)[0].rstrip() + "…"

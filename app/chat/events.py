@@ -58,6 +58,11 @@ class AnswerFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextFilled:
+    """A message is longer than the context has room for; it waits until some is made."""
+
+
+@dataclass(frozen=True, slots=True)
 class TextReturned:
     """Text that could not be sent goes back to the composer; `editing` is the message it was to replace."""
 
@@ -78,4 +83,6 @@ class PlanAsked:
     """Models of tabs would make room for the model of this one, as `ModelSlot.asked` says."""
 
 
-SessionEvent = Changed | PathChanged | TextStreamed | AnswerFinished | TextReturned | Notice | PlanAsked
+SessionEvent = (
+    Changed | PathChanged | TextStreamed | AnswerFinished | ContextFilled | TextReturned | Notice | PlanAsked
+)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import median
 
+from app.chat.context.limits import NEARLY_FULL
 from app.chat.conversation import AnswerStats, MessageNode
 from app.chat.draft import Draft
 from app.chat.prompt import prompt_too_long
@@ -19,7 +20,6 @@ from engine import EngineStats, ModelStats
 
 LEAST_TOKENS = 500
 """Of a shorter message nothing is said."""
-_NEARLY_FULL = 0.8
 _PIECE = 4096
 _CUT = 8
 """A piece ends behind a line whose length is a multiple of this: pieces behind a change stay as they were."""
@@ -79,7 +79,7 @@ class MessageCost:
     @property
     def warns(self) -> bool:
         """Whether the context is nearly full with it, or too short for it."""
-        return self.room is not None or (self.share or 0.0) >= _NEARLY_FULL
+        return self.room is not None or (self.share or 0.0) >= NEARLY_FULL
 
     @property
     def words(self) -> str:
@@ -145,7 +145,7 @@ def _tokens_before(session: ChatSession) -> int:
     leaf = conversation.leaf if editing is None else conversation.nodes[editing].parent
     path = conversation.path(leaf) if leaf is not None else []
     known = next((node.stats for node in reversed(path) if node.stats is not None), None)
-    return known.prompt_tokens + known.tokens if known is not None else 0
+    return max(0, known.prompt_tokens + known.tokens - session.freed_tokens) if known is not None else 0
 
 
 def _kv_bytes(model: ModelStats, tokens: int) -> int:

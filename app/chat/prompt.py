@@ -5,18 +5,27 @@ from asyncio import Future
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from app.chat.conversation import AnswerStats, Conversation, MessageNode, Role, Status
 from app.models.builtin import model_title
 from app.models.port import Counting, GenerationPort, ModelPort
 from app.models.recommended import recommended_for
 from app.settings.words import duration_text
-from engine import Finished, FinishReason, Priority, Prompt, Request, RequestError, SamplingParams
+from engine import (
+    Finished,
+    FinishReason,
+    Priority,
+    Prompt,
+    Request,
+    RequestError,
+    SamplingParams,
+    Thinking,
+)
 
+SUMMARY_HEAD = "Summary of the conversation so far:"
 _ANSWER_ROOM = 64
 """Tokens that a long context must have left for an answer."""
-_Submitted = TypeVar("_Submitted", bound=tuple[GenerationPort, object])
 
 if TYPE_CHECKING:
     from engine import KeptAnswer, Message
@@ -54,12 +63,47 @@ class Beginning:
 NO_BEGINNING = Beginning()
 
 
+class ContextFullError(RequestError):
+    """A chat and its next message are longer than what can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An answer that was asked for."""
+
+    generation: GenerationPort
+    prompt: Prompt
+    """The question alone, where an answer goes on."""
+    thinking: Thinking
+    """What of the chat's choice has an effect."""
+    lacks: str | None = None
+    """Which part of it has none."""
+
+
+def read_part(path: Sequence[MessageNode], above: str | None = None) -> tuple[str, Sequence[MessageNode]]:
+    """Return what is read in place of what stands above, and the messages that are read.
+
+    above: what is read in place of all of them.
+    """
+    if above is not None:
+        return above, ()
+    marked = [index for index, node in enumerate(path) if node.above is not None]
+    return (path[marked[-1]].above or "", path[marked[-1] :]) if marked else ("", path)
+
+
 def prompt_messages(
-    system: str, path: Sequence[MessageNode], text: str | None, model: str
+    system: str, path: Sequence[MessageNode], text: str | None, model: str, above: str | None = None
 ) -> "tuple[list[Message], Mapping[int, KeptAnswer]]":
-    """Return the messages to encode and, by index, the answers whose token ids `model` produced."""
+    """Return the messages to encode and, by index, the answers whose token ids `model` produced.
+
+    above: what is read in place of the whole path. Some templates know one system message alone, so a
+    summary stands there.
+    """
     from engine import KeptAnswer, Message
 
+    summary, path = read_part(path, above)
+    if summary:
+        system = f"{system.rstrip()}\n\n{SUMMARY_HEAD}\n{summary}".lstrip()
     messages = [Message("system", system)] if system.strip() else []
     kept: dict[int, KeptAnswer] = {}
     for node in path:
@@ -108,20 +152,22 @@ def submit_prompt(
     priority: Priority,
     label: str,
     owner: str,
+    thinking: Thinking,
     beginning: Beginning = NO_BEGINNING,
-) -> tuple[GenerationPort, Prompt]:
+) -> Asked:
     """Encode a chat and ask for its next answer; not for the UI's thread, which templates may keep waiting.
 
     chosen: values of `sampling` that stay whatever the model's makers recommend; owner: the chat's id.
-    Raises `RequestError` with numbers when the prompt is too long.
+    Raises `ContextFullError` with numbers when the prompt is too long.
     """
-    prompt = model.template.prompt(messages, kept=kept)
+    support = model.template.thinking_support
+    fitted = support.fitted(thinking)
+    prompt = model.template.prompt(messages, kept=kept, thinking=fitted)
     answered = beginning.encoded(model, prompt)
     ids = (*prompt.ids, *answered)
-    length = len(ids)
-    if problem := prompt_too_long(length, max_tokens, model):
-        raise RequestError(problem)
-    most = answer_limit(length, max_tokens, model)
+    if problem := prompt_too_long(len(ids), max_tokens, model):
+        raise ContextFullError(problem)
+    most = answer_limit(len(ids), max_tokens, model)
     sampling = recommended_for(model.path).applied(sampling, chosen)
     request = Request(
         *(ids, sampling),
@@ -131,10 +177,10 @@ def submit_prompt(
         owner=owner,
         answered=len(answered),
     )
-    return model.submit(request), prompt
+    return Asked(model.submit(request), prompt, fitted, support.lacks(thinking))
 
 
-async def submitted(encoders: Executor, submit: Callable[[], _Submitted]) -> _Submitted:
+async def submitted(encoders: Executor, submit: Callable[[], Asked]) -> Asked:
     """Await what was asked for on another thread; what is stopped meanwhile is cancelled once it is there."""
     running = asyncio.get_running_loop().run_in_executor(encoders, submit)
     try:
@@ -144,9 +190,9 @@ async def submitted(encoders: Executor, submit: Callable[[], _Submitted]) -> _Su
         raise
 
 
-def _cancel(running: Future[_Submitted]) -> None:
+def _cancel(running: Future[Asked]) -> None:
     if not running.cancelled() and running.exception() is None:
-        running.result()[0].cancel()
+        running.result().generation.cancel()
 
 
 def chat_too_long(conversation: Conversation, model: ModelPort) -> str | None:

@@ -59,6 +59,11 @@ class Splitter(ABC):
         held = self._part is Part.ANSWER and bool(self._held.strip())
         return held or Part.ANSWER in self._spoken
 
+    @property
+    def thinking(self) -> bool:
+        """Whether what comes belongs to the thoughts."""
+        return self._part is Part.REASONING
+
     def push(self, text: str, marker: str = "") -> Pieces:
         """Take the next delta of the stream; return what is decided, in order."""
         pieces: Pieces = []

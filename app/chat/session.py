@@ -7,8 +7,8 @@ shows the tab turns them into widgets, and a tab that nobody looks at costs no p
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from app.chat.answers.answering import Answering
 from app.chat.answers.fan_out import FanOut
+from app.chat.context.blocked import RoomMaker
 from app.chat.conversation import Conversation, Role, Status
 from app.chat.draft import Writing
 from app.chat.events import (
@@ -27,10 +27,10 @@ from app.chat.turn import Turn
 from app.models.builtin import model_title
 from app.models.port import ModelPort
 from app.writing.fan import Variant
-from engine import Priority
+from engine import Priority, Thinking
 
 
-class ChatSession(Answering):
+class ChatSession(RoomMaker):
     """One tab. `report` receives every event, in order."""
 
     def __init__(
@@ -96,7 +96,8 @@ class ChatSession(Answering):
 
     def send(self, text: str) -> None:
         """Ask with a new message; while the tab is busy or loading the message waits its turn."""
-        if self.busy or (self.model is None and self.models.loading):
+        waits = self.blocked is not None or (self.model is None and self.models.loading)
+        if self.busy or waits:
             self.queued.append(text)
             self._tell(Changed())
         else:
@@ -177,6 +178,9 @@ class ChatSession(Answering):
 
     def stop(self) -> bool:
         """Stop the answer and keep what is there; tell whether there was one."""
+        if self.blocked is not None:
+            self.give_back_blocked()
+            return True
         if not self.busy:
             return False
         self.stop_all()
@@ -205,6 +209,11 @@ class ChatSession(Answering):
     def set_priority(self, priority: Priority) -> None:
         """Rank this chat against the others, its running answer at once."""
         self.conversation.priority = priority
+        self.settings_changed()
+
+    def set_thinking(self, thinking: Thinking) -> None:
+        """Choose how much is thought before the next answers."""
+        self.conversation.thinking = thinking
         self.settings_changed()
 
     def rename(self, title: str) -> None:
@@ -242,7 +251,8 @@ class ChatSession(Answering):
 
     def _keep_unsent(self) -> None:
         asking = self._asking if self._task is not None else None
-        self.writing.put_in_front([asking or "", *self.queued])
+        blocked = self.blocked.question if self.blocked is not None else None
+        self.writing.put_in_front([asking or "", blocked or "", *self.queued])
 
     def _refuse_while_busy(self, turn: Turn | None) -> bool:
         if not self.busy:
@@ -308,6 +318,7 @@ class ChatSession(Answering):
         self._tell(Changed())
         if switched and (problem := chat_too_long(self.conversation, model)):
             self._tell(Notice(problem))
+        self._go_on_blocked()
         if self.queued and not self.busy:
             self.send(self.queued.pop(0))
 

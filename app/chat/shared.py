@@ -38,5 +38,7 @@ class Services:
     """The reader's own keys, which messages name; they may change while the app runs."""
     encoders: Executor = field(default_factory=_encoders)
     """Where prompts are made. A model's template may take seconds; who leaves does not wait for it."""
+    stop_repeats: bool = True
+    """Whether an answer that repeats itself is ended."""
     measured: Measured | None = None
     """Who remembers how fast answers were; None: nobody."""

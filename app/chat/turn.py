@@ -11,7 +11,8 @@ class Turn:
     """An answer to ask for: after `parent`, with `text` as the new message, or again as a sibling.
 
     `replaces` is the message that `text` is another wording of; of an answer it is the beginning of
-    another one. `goes_on` is the answer that is continued.
+    another one. `goes_on` is the answer that is continued; `above` what is read in the place of all that
+    stands above `text`.
     """
 
     parent: str | None
@@ -19,6 +20,7 @@ class Turn:
     again: str | None = None
     replaces: str | None = None
     goes_on: str | None = None
+    above: str | None = None
 
     @property
     def question(self) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from app.chat.reasoning import Part, Pieces, splitter_for
+from app.chat.reasoning import Part, Pieces
 from app.cli.ask_chat import Talk, asked_in
 from app.cli.common import (
     CommandError,
@@ -30,9 +30,10 @@ from app.models.recommended import recommended_for
 from app.settings.file import Settings
 from app.settings.paths import locations
 from app.terminal.controls import for_stream
-from engine import Finished, FinishReason, Prompt, Request, RequestError, SamplingParams
+from engine import Finished, FinishReason, Prompt, Request, RequestError, SamplingParams, Thinking
 
 if TYPE_CHECKING:
+    from app.chat.answers.running import RunningAnswer
     from engine import Model
 
 
@@ -53,25 +54,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, metavar="N", help="same seed, same answer")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of the answer")
     add_host_layers(parser)
+    parser.add_argument(
+        "--think",
+        metavar="CHOICE",
+        type=thinking_choice,
+        help="auto, on, off, low, medium, high or a budget in tokens, as far as the model's chat template "
+        "has words for it",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object with counts and speed")
 
 
 def run(args: argparse.Namespace) -> int:
     """Answer one prompt from the command line and a pipe."""
+    from app.chat.prompt import Asked
+
     prompt = _prompt(args.prompt)
     settings = read_settings()
     given = _given_sampling(args)
-    with asked_in(args, settings) as talk, _answer_stream() as out:
+    with asked_in(args, settings) as talk, answer_stream() as out:
         path = talk.model_path(args, settings)
         sampling = recommended_for(path).applied(talk.chat.sampling, talk.chat.chosen)
         limit = _limit(args, talk.chat.max_tokens)
         engine = make_engine(engine_settings(args, settings))
         try:
             model = engine.load(path)
-            asked = _encoded(args, talk, model, prompt)
-            request = _request(asked, replace(sampling, **given), limit, model, in_chat=talk.kept)
-            talk.ask(prompt, path, splitter_for(asked.answer_format, asked.starts_in_reasoning))
-            finished = _answer(args, model, request, talk, out)
+            question, thinking = _encoded(args, talk, model, prompt)
+            request = _request(question, replace(sampling, **given), limit, model, in_chat=talk.kept)
+            asked = Asked(model.submit(request), question, thinking)
+            running = talk.ask(prompt, model, asked, watched=settings.general.stop_repeats)
+            finished = _answer(args, model, running, talk, out)
             _note(path, engine.stats().device, finished)
         finally:
             engine.close()
@@ -116,6 +127,14 @@ def _given_sampling(args: argparse.Namespace) -> dict[str, Any]:
     return given
 
 
+def thinking_choice(text: str) -> Thinking:
+    """Read `--think`; argparse names the option when it is wrong."""
+    try:
+        return Thinking.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"must be {error}") from error
+
+
 def _limit(args: argparse.Namespace, usual: int | None) -> int | None:
     """The most tokens of the answer, None for the context's end."""
     if args.max_tokens is None:
@@ -125,17 +144,22 @@ def _limit(args: argparse.Namespace, usual: int | None) -> int | None:
     return int(args.max_tokens)
 
 
-def _encoded(args: argparse.Namespace, talk: Talk, model: "Model", prompt: str) -> Prompt:
+def _encoded(args: argparse.Namespace, talk: Talk, model: "Model", prompt: str) -> tuple[Prompt, Thinking]:
     """The question, behind what the chat holds, as the model reads it; says what is unusual about that."""
     from app.chat.prompt import prompt_messages
 
     system = args.system if args.system is not None else talk.chat.system_prompt
     messages, kept = prompt_messages(system, talk.chat.path(), prompt, str(model.path))
-    asked = model.template.prompt(messages, kept=kept)
-    for warning in (model.tokenizer.warning, model.template.warning, asked.warning):
+    support = model.template.thinking_support
+    wanted = args.think or talk.chat.thinking
+    thinking = support.fitted(wanted)
+    asked = model.template.prompt(messages, kept=kept, thinking=thinking)
+    lacks = support.lacks(wanted)
+    unsaid = f"the chat template of {model.name} {lacks}" if lacks is not None else None
+    for warning in (model.tokenizer.warning, model.template.warning, asked.warning, unsaid):
         if warning:
             say(f"warning: {warning}")
-    return asked
+    return asked, thinking
 
 
 def _request(
@@ -150,7 +174,9 @@ def _request(
     return Request(tuple(asked.ids), sampling=sampling, max_tokens=most, label="ask")
 
 
-def _answer(args: argparse.Namespace, model: "Model", request: Request, talk: Talk, out: TextIO) -> Finished:
+def _answer(
+    args: argparse.Namespace, model: "Model", running: "RunningAnswer", talk: Talk, out: TextIO
+) -> Finished:
     """Stream one answer to `out` and into the chat; return how it ended."""
 
     def write(pieces: Pieces) -> None:
@@ -159,18 +185,20 @@ def _answer(args: argparse.Namespace, model: "Model", request: Request, talk: Ta
                 out.write(for_stream(text, out))
                 out.flush()
 
-    generation = model.submit(request)
+    from app.chat.answers.reading import read_answer
+
+    reading = read_answer(running)
     finished: Finished | None = None
     try:
-        for event in generation.events():
-            if isinstance(event, Finished):
-                finished = event
-            else:
-                write(talk.take(event))
-        assert finished is not None
-        write(talk.end(finished, request.max_tokens, model.context_length))
+        while finished is None:
+            try:
+                write(next(reading))
+                talk.grown()
+            except StopIteration as end:
+                finished = end.value
+        write(talk.end(running, finished))
     except BaseException:
-        generation.cancel()
+        running.generation.cancel()
         talk.break_off()
         raise
     answer = talk.answer
@@ -181,7 +209,9 @@ def _answer(args: argparse.Namespace, model: "Model", request: Request, talk: Ta
     out.flush()
     if finished.reason is FinishReason.ERROR:
         raise CommandError(finished.error or "the answer ended with an error")
-    if not answer.text and answer.reasoning:
+    if running.repeats:
+        say("the answer repeated itself and was ended; stop_repeats = false in the settings lets such go on")
+    elif not answer.text and answer.reasoning:
         say("the answer ended inside its reasoning; allow more with --max-tokens")
     return finished
 
@@ -204,7 +234,7 @@ def _record(model: "Model", text: str, reasoning: str, finished: Finished) -> di
 
 
 @contextmanager
-def _answer_stream() -> Iterator[TextIO]:
+def answer_stream() -> Iterator[TextIO]:
     """Give the real stdout to the answer alone: what libraries print to it goes to stderr."""
     sys.stdout.flush()
     try:

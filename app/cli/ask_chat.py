@@ -6,15 +6,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.chat.conversation import AnswerStats, Conversation, MessageNode, Status
-from app.chat.reasoning import Pieces, Splitter
+from app.chat.conversation import Conversation, MessageNode, Status
+from app.chat.reasoning import Pieces, splitter_for
 from app.cli.common import CommandError, chosen_model
 from app.settings.actions import label_of
 from app.settings.file import Settings
-from engine import Finished, TextDelta
+from engine import Finished
 
 if TYPE_CHECKING:
+    from app.chat.answers.running import RunningAnswer
+    from app.chat.prompt import Asked
     from app.history.store import HistoryStore
+    from engine import Model
+
+
+REPEATED = "it repeated itself"
 
 
 class Talk:
@@ -43,26 +49,25 @@ class Talk:
             return Path(own)
         return chosen_model(args, settings)
 
-    def ask(self, prompt: str, model: Path, splitter: Splitter) -> None:
-        """Add the question and begin the answer."""
-        self.chat.add_user(prompt)
-        self._answer = self.chat.begin_answer(str(model), splitter).id
-        self._save()
+    def ask(self, prompt: str, model: "Model", asked: "Asked", *, watched: bool) -> "RunningAnswer":
+        """Add the question and begin the answer; watched: whether it is ended when it repeats itself."""
+        from app.chat.answers.running import RunningAnswer
 
-    def take(self, delta: TextDelta) -> Pieces:
-        """Add to the answer; return the new pieces."""
-        pieces = self.chat.stream(self._answer, [delta])
+        question = asked.prompt
+        splitter = splitter_for(question.answer_format, question.starts_in_reasoning)
+        self.chat.add_user(prompt)
+        self._answer = self.chat.begin_answer(str(model.path), splitter).id
+        self._save()
+        return RunningAnswer(self.chat, self._answer, asked, model, watched=watched)
+
+    def grown(self) -> None:
+        """Save the answer, which has grown."""
         if self._history is not None:
             self._history.append(self.chat, self._answer)
-        return pieces
 
-    def end(self, finished: Finished, limit: int | None, context_length: int) -> Pieces:
+    def end(self, running: "RunningAnswer", finished: Finished) -> Pieces:
         """End the answer; return the pieces that were held back."""
-        from app.chat.prompt import answer_outcome
-
-        status, note = answer_outcome(finished, limit, context_length, self._settings_key)
-        stats = AnswerStats.of(finished)
-        pieces = self.chat.finish(self._answer, status, error=note, stats=stats)
+        _, pieces = running.finish(finished, self._settings_key, REPEATED)
         self._save()
         return pieces
 
@@ -88,6 +93,7 @@ def asked_in(args: argparse.Namespace, settings: Settings) -> Iterator[Talk]:
             sampling=sampling.params(),
             max_tokens=sampling.token_limit,
             chosen=sampling.chosen,
+            thinking=sampling.think,
         )
         yield Talk(chat, key)
         return

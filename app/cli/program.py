@@ -18,6 +18,7 @@ _USUAL_PORT = 8080
 OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
 COMMANDS = {
     "ask": "one question, one answer, for scripts and pipes",
+    "batch": "answer every prompt of a file, for hours if need be",
     "models": "list the model files that are found",
     "architectures": "list the types of models that run, and what others lack",
     "pull": "fetch a model",
@@ -30,7 +31,7 @@ COMMANDS = {
     "completions": "print what a shell completes",
     "man": "print the manual page",
 }
-_MODULES = {"export": "export_chats", "import": "import_chats"}
+_MODULES = {"batch": "batch.command", "export": "export_chats", "import": "import_chats"}
 """Where a command is whose name is not its module's."""
 _EPILOG = """\
 examples:

@@ -2,14 +2,15 @@
 
     {"format": "tui-chat", "version": 1, "chats": [CHAT, …]}
 
-CHAT has `id`, `title`, `model_path`, `system_prompt`, `sampling` (by the names of the settings file,
-and `logit_bias` by token id), `max_tokens`, `priority`, `chosen` (names of sampling values that were set
-by hand), `leaf` (id of the last message that is shown), `draft`, `created`, `updated` (seconds since
-1970), `pinned`, `archived`, `tags`, and `messages`: the whole tree, a message after the one that it
-answers, which `parent` names. A message has `id`, `parent`, `role` (user, assistant, system), `text`,
-`reasoning`, `token_ids`, `reasoning_tokens` (how many of them come before the answer proper), `status`
-(complete, stopped, error), `error`, `model`, `created`, and `stats` of an answer (`tokens`, `tok_s`,
-`ttft_ms`, `cached_tokens`, `prompt_tokens`, `saved_ms`).
+CHAT has `id`, `title`, `model_path`, `system_prompt`, `sampling` (by the names of the settings file, and
+`logit_bias` by token id), `max_tokens`, `priority`, `chosen` (names of sampling values that were set by
+hand), `thinking` (such as "auto", "off" or "high 2048"), `leaf` (id of the last message that is shown),
+`draft`, `created`, `updated` (seconds since 1970), `pinned`, `archived`, `tags`, and `messages`: the
+whole tree, a message after the one that it answers, which `parent` names. A message has `id`, `parent`,
+`role` (user, assistant, system), `text`, `reasoning`, `token_ids`, `reasoning_tokens` (how many of them
+come before the answer proper), `status` (complete, stopped, error), `error`, `model`, `created`, `above`
+(what is read in place of all that stands above it; null where that is read), and `stats` of an answer
+(`tokens`, `tok_s`, `ttft_ms`, `cached_tokens`, `prompt_tokens`, `saved_ms`).
 
 Only `id`, `parent` and `role` of a message have to be there. What a later version 1 adds is passed over;
 another version is refused.
@@ -23,7 +24,7 @@ from app.chat.conversation import NEW_TITLE, AnswerStats, Conversation, MessageN
 from app.chat.marks import Marks, tags_from
 from app.exchange.kept import ChatFileError, KeptChat
 from app.exchange.values import Fields
-from engine import Priority, RequestError, SamplingParams
+from engine import Priority, RequestError, SamplingParams, Thinking
 
 FORMAT, VERSION = "tui-chat", 1
 _LARGEST_ID = 2**32 - 1
@@ -49,6 +50,7 @@ def chat_record(kept: KeptChat) -> dict[str, Any]:
         "max_tokens": chat.max_tokens,
         "priority": str(chat.priority),
         "chosen": sorted(chat.chosen),
+        "thinking": str(chat.thinking),
         "leaf": chat.leaf,
         "draft": chat.draft,
         "created": chat.created,
@@ -76,6 +78,7 @@ def read_record(chat: Fields) -> KeptChat:
         max_tokens=chat.whole("max_tokens", 1),
         priority=Priority(chat.one_of("priority", Priority, Priority.NORMAL)),
         chosen=chat.texts("chosen"),
+        thinking=_thinking(chat),
     )
     conversation.draft = chat.text("draft")
     conversation.created = chat.time("created")
@@ -114,6 +117,7 @@ def _message(message: Fields, conversation: Conversation) -> MessageNode:
         model=message.text_or_none("model"),
         created=message.time("created"),
         stats=_stats(message),
+        above=message.text_or_none("above"),
     )
 
 
@@ -135,6 +139,13 @@ def _stats(message: Fields) -> AnswerStats | None:
         prompt_tokens=stats.whole("prompt_tokens", 0) or 0,
         saved_ms=stats.number("saved_ms"),
     )
+
+
+def _thinking(chat: Fields) -> Thinking:
+    try:
+        return Thinking.parse(chat.text("thinking") or str(Thinking()))
+    except ValueError as error:
+        chat.refuse("thinking", f"must be {error}")
 
 
 def _sampling(sampling: Fields) -> SamplingParams:

@@ -89,4 +89,5 @@ class Known:
 
 def signature(node: MessageNode) -> Signature:
     """Return what changes whenever the message does."""
-    return (node.status, len(node.text), len(node.reasoning), len(node.token_ids), node.error, node.stats)
+    lengths = (len(node.text), len(node.reasoning), len(node.token_ids))
+    return (node.status, *lengths, node.error, node.stats, node.above)

@@ -14,6 +14,8 @@ from engine import (
     Priority,
     Prompt,
     Request,
+    Thinking,
+    ThinkingSupport,
     TickRecord,
 )
 
@@ -28,7 +30,11 @@ class TemplatePort(Protocol):
     def warning(self) -> str | None:
         """What is wrong with the file's template, for the reader."""
 
-    def prompt(self, messages: Sequence[Any], *, kept: Mapping[int, Any]) -> Prompt:
+    @property
+    def thinking_support(self) -> ThinkingSupport:
+        """What it understands of a choice how much to think; not for the UI's thread."""
+
+    def prompt(self, messages: Sequence[Any], *, kept: Mapping[int, Any], thinking: Thinking) -> Prompt:
         """Return the conversation as the model reads it."""
 
 

@@ -106,6 +106,7 @@ class AppContext:
             sampling=sampling.params(),
             max_tokens=sampling.token_limit,
             chosen=sampling.chosen,
+            thinking=sampling.think,
         )
 
     def restored(self) -> tuple[list[Conversation], int]:

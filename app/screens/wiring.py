@@ -77,7 +77,11 @@ def wire(
     kept = history or HistoryStore(places.history_file, on_warning=later(ears.history_warning))
     engine = EngineService(factory, deliver, idle_seconds=60.0 * settings.engine.idle_unload_minutes)
     measured = Measured(places, engine.stats)
-    services = Services(engine, Pump(loop, ears.flushed), kept, dict(settings.keys), measured=measured)
+    services = Services(
+        *(engine, Pump(loop, ears.flushed), kept, dict(settings.keys)),
+        stop_repeats=settings.general.stop_repeats,
+        measured=measured,
+    )
     context = AppContext(
         *(settings, places, kept, engine, services, Fetching(places, deliver, ears.fetched)),
         folders=asked.folders,

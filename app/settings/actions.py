@@ -37,11 +37,22 @@ COMPARE_FORMS = (
     ("model NAME", "With a fork of this chat that another model goes on with"),
 )
 
+THINK_FORMS = (
+    ("auto", "As the model's template has it"),
+    ("on", "Think before answers"),
+    ("off", "Answer at once"),
+    ("low", "An effort: low, medium or high"),
+    ("2048", "Most tokens of the thoughts"),
+)
+
 ACTIONS: tuple[Action, ...] = (
     Action("new_tab", "New chat", "ctrl+t", "Chats", "Open an empty chat in a new tab"),
     Action("close_tab", "Close chat", "alt+w,f10", "Chats", "Close this tab; asks while it is answering"),
     Action("chats", "All chats", "ctrl+l", "Chats", "Open, search, tag and delete chats, closed ones too"),
     Action("fork", "Fork chat", "f9", "Chats", "Go on from any message in a new tab; this chat stays"),
+    Action(
+        "make_room", "Make room", "alt+o", "Chats", "Leave out or summarise the oldest turns of this chat"
+    ),
     Action("rename_tab", "Rename chat", "f2", "Chats", "Give this chat another title"),
     Action("previous_tab", "Previous chat", "ctrl+pageup,ctrl+shift+tab", "Chats", "Go one tab left"),
     Action("next_tab", "Next chat", "ctrl+pagedown,ctrl+tab", "Chats", "Go one tab right"),
@@ -51,7 +62,15 @@ ACTIONS: tuple[Action, ...] = (
         "Chat settings",
         "f8",
         "Model",
-        "System prompt, sampling settings and priority",
+        "System prompt, sampling, thinking and priority",
+    ),
+    Action(
+        "think",
+        "Thinking",
+        "alt+h",
+        "Model",
+        "How much is thought before answers",
+        takes=THINK_FORMS,
     ),
     Action(
         "engine_view",
@@ -64,6 +83,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("stop", "Stop", "escape", "Answer", "Stop the answer and keep what is there", palette=False),
     Action("pause", "Pause or go on", "f5", "Answer", "Pause the answer; again to let it go on"),
     Action("regenerate", "Regenerate", "ctrl+r", "Answer", "Write the last answer again, as an alternative"),
+    Action("answer_now", "Answer now", "alt+a", "Answer", "End the thoughts; the answer begins"),
     Action("edit_last", "Edit last message", "f4", "Answer", "Change the last message and ask again"),
     Action(
         "edit_message",
@@ -82,7 +102,7 @@ ACTIONS: tuple[Action, ...] = (
         takes=FAN_FORMS,
     ),
     Action(
-        "columns", "Side by side", "alt+s", "Answer", "Show the alternatives of the last answer in columns"
+        "columns", "Side by side", "alt+l", "Answer", "Show the alternatives of the last answer in columns"
     ),
     Action("branches", "Branches", "alt+r", "Answer", "Every branch of this chat as a tree, to go to"),
     Action(

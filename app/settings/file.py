@@ -15,7 +15,7 @@ from typing import Any
 from app.settings.actions import key_label
 from app.settings.options import checked, kind_of, option, parse_layers, parse_size
 from app.settings.paths import write_atomically
-from engine import SamplingParams
+from engine import SamplingParams, Thinking
 
 DEFAULT_THEME = "ink"
 AT_START, IN_NEW_CHATS = "after a restart", "in new chats"
@@ -47,6 +47,8 @@ class GeneralSettings:
     attach_limit: str = option(
         "1 MiB", "most text of a file or folder that @ puts into a message, as a size", size=True
     )
+
+    stop_repeats: bool = option(True, "end an answer that repeats itself; a key lets it go on")
 
     @property
     def other_enter_keys(self) -> tuple[str, ...]:
@@ -185,6 +187,12 @@ class SamplingSettings:
     presence_penalty: float = option(0.0, "0 is off", low=-100.0, high=100.0)
     seed: int = option(-1, "-1 draws a new one for each answer", low=-1, high=(1 << 63) - 1)
     max_tokens: int = option(0, "most tokens of an answer; 0 is the context's end", low=0, high=1 << 30)
+    thinking: str = option(
+        "auto",
+        "how much models think before they answer, where their chat template has words for it: auto, on, "
+        'off, low, medium, high, a budget in tokens, or both: "high 2048"',
+        thinking=True,
+    )
     system_prompt: str = option("", "what every new conversation begins with")
     chosen: frozenset[str] = field(default=frozenset(), compare=False)
     """Which of these the person has set: no model's recommendation takes their place."""
@@ -201,6 +209,11 @@ class SamplingSettings:
             presence_penalty=self.presence_penalty,
             seed=None if self.seed < 0 else self.seed,
         )
+
+    @property
+    def think(self) -> Thinking:
+        """`thinking` as the engine takes it."""
+        return Thinking.parse(self.thinking)
 
     @property
     def token_limit(self) -> int | None:

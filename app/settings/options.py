@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from engine import Thinking
+
 _SIZE_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _SIZE_UNITS |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
@@ -54,6 +56,8 @@ def checked(value: Any, default: Any, limits: Mapping[str, Any]) -> Any:
         raise ValueError(f"one of {', '.join(limits['choices'])}, not {value!r}")
     if "low" in limits and not limits["low"] <= value <= limits["high"]:
         raise ValueError(f"between {limits['low']} and {limits['high']}, not {value}")
+    if limits.get("thinking"):
+        Thinking.parse(value)
     if limits.get("size") and value != "auto":
         try:
             parse_size(value)

@@ -41,6 +41,8 @@ class MessageView:
     status: str = "complete"
     footer: str = ""
     title: str = ""
+    folded: str = "thought"
+    """What the folded text is called."""
 
 
 class MessageRows:
@@ -52,7 +54,7 @@ class MessageRows:
         self.title = view.title
         self.status = view.status
         self.footer = view.footer
-        self.reasoning = ReasoningRows(view.reasoning)
+        self.reasoning = ReasoningRows(view.reasoning, view.folded)
         self.rows: list[Line] = []
         self._parts = [view.text]
         self._length = len(view.text)

@@ -18,7 +18,9 @@ _LAST_LINE = 400
 class ReasoningRows:
     """The reasoning of one message: text, word count and rows. Paragraphs are wrapped once."""
 
-    def __init__(self, text: str = "") -> None:
+    def __init__(self, text: str = "", name: str = "thought") -> None:
+        """name: what stands before the number of words."""
+        self._name = name
         self._parts: list[str] = []
         self._words = 0
         self._in_word = False
@@ -86,7 +88,7 @@ class ReasoningRows:
     def _ticker(self, width: int, thinking: bool) -> Line:
         arrow = "▾" if self.expanded else "▸"
         count = f"{self._words:,} word{'' if self._words == 1 else 's'}"
-        text = f"{arrow} {'thinking…' if thinking else 'thought'} {count}"
+        text = f"{arrow} {'thinking…' if thinking else self._name} {count}"
         last = next((line.strip() for line in reversed(self._tail.split("\n")) if line.strip()), "")
         if thinking and last and not self.expanded:
             text += f" · {clean(last)}"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.cells import cell_len
 
+from app.chat.context.limits import NEARLY_FULL
 from app.chat.conversation import Role
 from app.chat.events import TabState
 from app.chat.session import ChatSession
@@ -60,7 +61,14 @@ def context_use(session: ChatSession) -> tuple[int, int] | None:
     known = next((node.stats for node in reversed(path) if node.stats is not None), None)
     if known is None:
         return None if path and not session.busy else (0, most)
-    return known.prompt_tokens + known.tokens, most
+    return max(0, known.prompt_tokens + known.tokens - session.freed_tokens), most
+
+
+def nearly_full(session: ChatSession) -> float | None:
+    """Return how full a context is of which the reader is to be warned."""
+    used, most = context_use(session) or (0, 0)
+    share = used / most if most else 0.0
+    return share if share >= NEARLY_FULL and not session.warned else None
 
 
 def status_item(session: ChatSession, stats: EngineStats | None) -> StatusItem:
@@ -116,6 +124,7 @@ def notice_rows(session: ChatSession, width: int, send_key: str) -> list[Row]:
         rows.append(_editing_row(session, session.writing.editing, f"{send_key} ", f", {stop} leaves it."))
     for warning in session.models.warnings:
         rows += _wrapped(warning, width, "warning")
+    rows += _room_rows(session, width)
     if session.queued:
         first = fit_short(session.queued[0], max(10, width - 30))
         more = f" and {len(session.queued) - 1} more" if len(session.queued) > 1 else ""
@@ -134,6 +143,22 @@ def _editing_row(session: ChatSession, node_id: str, sends: str, leaves: str) ->
         which = "your last message" if last is not None and last.id == node_id else "an earlier message"
         what, does = f"Editing {which}. ", "asks again"
     return ((what, "accent"), (f"{sends}{does}{leaves}", "dim"))
+
+
+def _room_rows(session: ChatSession, width: int) -> list[Row]:
+    """Say that the context is full, or nearly so, and what can be done."""
+    key, stop = session.key("make_room"), session.key("stop")
+    if session.blocked is not None:
+        keys = f"{key} makes some, {stop} gives it back. "
+        first = fit_short(session.blocked.text or "the answer", max(10, width - 60))
+        return [(("Waits for room in the context: ", "warning"), (keys, "dim"), (first, "dim"))]
+    share = nearly_full(session)
+    if share is None:
+        return []
+    said = f"This chat takes {share:.0%} of what its model reads. "
+    return [
+        ((said, "warning"), (f"{key} leaves out or summarises its oldest turns, {stop} hides this.", "dim"))
+    ]
 
 
 def standing_rows(standing: Sequence[str], notices: Sequence[str], width: int, hide_key: str) -> list[Row]:

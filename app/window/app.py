@@ -207,7 +207,7 @@ class ChatApp(LeavingApp):
                 yield SystemCommand(
                     action.title, f"{action.help} ({key})", getattr(chat, f"action_{action.id}")
                 )
-        for title, help, work in chat.model_commands():
+        for title, help, work in (*chat.model_commands(), *chat.thinking_commands()):
             yield SystemCommand(title, help, work)
         yield SystemCommand(
             "Delete saved contexts",

@@ -39,6 +39,11 @@ class TagFormat:
         """What a template writes in front of a thought."""
         return self.opens + self.label.rstrip()
 
+    @property
+    def ending(self) -> str:
+        """What ends a thought and begins the answer, as the model itself writes it."""
+        return self.thought.partition("{}")[2] + (self.wrapped[0] if self.wrapped else "")
+
     def named_in(self, template: str) -> bool:
         """Whether a template tells that this is its model's format."""
         wraps = self.wrapped is None or self.wrapped[0] in template
@@ -67,6 +72,8 @@ class MessageFormat:
     """The headers, behind `starts` and with what ended them, of messages that belong to the answer."""
     opening: str
     """What a template writes between the generation prompt and a thought."""
+    ending: str
+    """What ends a thought and begins the answer, as the model itself writes it."""
     named_by: str
     """The marker that no other format has."""
     thought_key: str = "reasoning_content"
@@ -114,6 +121,7 @@ _FORMATS: tuple[AnswerFormat, ...] = (
         for_reader=r"(?:.*<\|channel\|>\s*final.*|(?!.* to=).*<\|channel\|>\s*commentary.*|"
         r"(?:assistant)?\s*)<\|message\|>",
         opening="<|channel|>analysis<|message|>",
+        ending="<|end|><|start|>assistant<|channel|>final<|message|>",
         named_by="<|channel|>",
         thought_key="thinking",
     ),
@@ -123,6 +131,7 @@ _FORMATS: tuple[AnswerFormat, ...] = (
         ("<|eom|>",),
         for_reader=r"(?:assistant)?\s*(?:to=user)?\s*<\|message\|>",
         opening=" to=self<|message|>",
+        ending="<|eom|><|start|>assistant to=user<|message|>",
         named_by="<|eom|>",
     ),
     MessageFormat(
@@ -131,6 +140,7 @@ _FORMATS: tuple[AnswerFormat, ...] = (
         ("<|end|>",),
         for_reader=r"(?:assistant)?\s*<\|content\|>",
         opening="<|think|>",
+        ending="<|end|><|begin|>assistant<|content|>",
         named_by="<|think|>",
         thought_key="reasoning",
     ),
@@ -158,8 +168,17 @@ def format_of(template: str, special: Container[str]) -> AnswerFormat:
 
     The template decides where it names a format; else the vocabulary; else it is think tags.
     """
+    row = _format_told(template, special) or THINK
+    return replace(row, in_text=frozenset(tag for tag in row.markers if tag not in special))
+
+
+def tells_format(template: str, special: Container[str]) -> bool:
+    """Whether a model tells its format, so that it may think at all."""
+    return _format_told(template, special) is not None
+
+
+def _format_told(template: str, special: Container[str]) -> AnswerFormat | None:
     possible = [row for row in _FORMATS if isinstance(row, TagFormat) or row.known_to(special)]
     named = (row for row in possible if row.named_in(template))
     known = (row for row in possible if row.known_to(special))
-    row = next(named, None) or next(known, THINK)
-    return replace(row, in_text=frozenset(tag for tag in row.markers if tag not in special))
+    return next(named, None) or next(known, None)

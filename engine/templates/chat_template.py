@@ -8,11 +8,14 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from engine.api.answer_format import format_of
+from engine.api.answer_format import format_of, tells_format
 from engine.api.errors import TemplateError
+from engine.api.request import TextDelta
+from engine.api.thinking import Thinking, ThinkingSupport
 from engine.api.tool_format import ToolCall, tool_format_of
 from engine.gguf.file import GGUFFile
 from engine.templates.default_templates import default_template
@@ -20,7 +23,9 @@ from engine.templates.file_template import FileTemplate, Template, say
 from engine.templates.kept_answers import KeptAnswers
 from engine.templates.renderer import TemplateLimitError
 from engine.templates.shield import Shield, signal_characters
+from engine.templates.thinking import ThinkingVariables, thinking_variables
 from engine.templates.turns import KeptAnswer, Message, Prompt, Turn, fold_system, merge_neighbours, turn_of
+from engine.tokenizer.detokenizer import replayed
 from engine.tokenizer.tokenizer import Tokenizer
 
 __all__ = ["ChatTemplate", "KeptAnswer", "Message", "Prompt"]
@@ -28,6 +33,7 @@ __all__ = ["ChatTemplate", "KeptAnswer", "Message", "Prompt"]
 log = logging.getLogger(__name__)
 
 _NOTHING_KEPT: Mapping[int, KeptAnswer] = MappingProxyType({})
+_BY_ITSELF = Thinking()
 
 
 @dataclass(slots=True)
@@ -53,6 +59,7 @@ class ChatTemplate:
         self._signals = signal_characters(tokenizer.control_tokens)
         self.answer_format = format_of(source or "", tokenizer.control_tokens)
         """How the model sets its reasoning apart from its answer."""
+        self._tells_format = tells_format(source or "", tokenizer.control_tokens)
         self._kept = KeptAnswers(tokenizer, self.answer_format)
         self.warning: str | None = None
         """Why the file's template is never used, where that is so."""
@@ -93,16 +100,31 @@ class ChatTemplate:
         messages: Sequence[Message],
         *,
         kept: Mapping[int, KeptAnswer] = _NOTHING_KEPT,
-        enable_thinking: bool | None = None,
+        thinking: Thinking = _BY_ITSELF,
         tools: Sequence[Mapping[str, Any]] | None = None,
         strict: bool = False,
     ) -> Prompt:
         """As `encode`, for the next answer, with what whoever shows that answer must know.
 
-        strict: TemplateError where the file's template fails, instead of another layout and a warning.
+        thinking: of this the template is told what it understands, see `thinking_support`; strict:
+        TemplateError where the file's template fails, instead of another layout and a warning.
         """
-        options = _options(True, enable_thinking, tools)
+        options = _options(True, None, tools) | self._thinking_variables.of(thinking)
         return self._prompt(messages, kept, options, strict=strict)
+
+    @property
+    def thinking_support(self) -> ThinkingSupport:
+        """What the template understands of a choice how much to think. It is found out once."""
+        return self._thinking_variables.support(has_thoughts=self._tells_format)
+
+    @cached_property
+    def _thinking_variables(self) -> ThinkingVariables:
+        return thinking_variables(self._source)
+
+    @cached_property
+    def _ending(self) -> tuple[TextDelta, ...]:
+        ids = self._tokenizer.encode(self.answer_format.ending, special=True, first=False)
+        return tuple(replayed(self._tokenizer, ids))
 
     def render(
         self,
@@ -127,7 +149,8 @@ class ChatTemplate:
     ) -> Prompt:
         rendered, warning = self._render_safely(messages, kept, options, strict=strict)
         opened = self.answer_format.opened_by(rendered.text)
-        return Prompt(self._with_bos(self._to_ids(rendered)), opened, warning, self.answer_format)
+        ids = self._with_bos(self._to_ids(rendered))
+        return Prompt(ids, opened, warning, self.answer_format, self._ending)
 
     def _compile(self, text: str) -> Template:
         try:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from engine.api.answer_format import THINK, AnswerFormat
 from engine.api.errors import TemplateError
+from engine.api.request import TextDelta
 from engine.api.tool_format import ToolCall
 
 ROLES = ("system", "user", "assistant", "tool", "developer")
@@ -47,6 +48,8 @@ class Prompt:
     """Why the file's template was not used for it, where it failed."""
     answer_format: AnswerFormat = THINK
     """How the model sets its reasoning apart from its answer."""
+    ending: tuple[TextDelta, ...] = ()
+    """What ends the reasoning and begins the answer, as if the model had written it."""
 
 
 @dataclass(frozen=True, slots=True)

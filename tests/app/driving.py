@@ -9,8 +9,8 @@ from typing import Any
 from textual.pilot import Pilot
 
 from app.chat.session import ChatSession
-from app.screens.chat.deck import message_view
 from app.screens.chat.screen import ChatScreen
+from app.screens.chat.views import message_view
 from app.transcript.view import Transcript
 from app.widgets.lines import LineWidget
 from app.widgets.tab_bar import TabBar

@@ -14,8 +14,10 @@ from engine.api.errors import EngineError, ModelFileError, RequestError
 from engine.api.load_plan import LoadPlan, PlannedRelease, Release
 from engine.api.request import Event, Finished, FinishReason, Priority, Request, TextDelta
 from engine.api.stats import EngineStats, ModelState, ModelStats, SequenceState, SequenceStats
+from engine.api.thinking import Thinking, ThinkingSupport
 from engine.templates.turns import Prompt
 
+ENDING = (TextDelta("</think>", (900_000,), "</think>"),)
 STATS = EngineStats(
     device="cpu",
     kernels="torch float32",
@@ -74,15 +76,20 @@ class FakeTemplate:
     failed: str | None = None
     """Why the file's template is not used for a prompt."""
     answer_format: AnswerFormat = THINK
+    thinking_support: ThinkingSupport = field(default_factory=ThinkingSupport)
+    ending: tuple[TextDelta, ...] = ENDING
+    thought: list[Thinking] = field(default_factory=list)
+    """The choice that came with each prompt."""
     calls: list[tuple[list[tuple[str, str]], Mapping[int, object]]] = field(default_factory=list)
     gate: threading.Event | None = None
 
-    def prompt(self, messages: Sequence[object], *, kept: Mapping[int, object]) -> Prompt:
+    def prompt(self, messages: Sequence[object], *, kept: Mapping[int, object], thinking: Thinking) -> Prompt:
         if self.gate is not None:
             self.gate.wait(60)
+        self.thought.append(thinking)
         self.calls.append(([(m.role, m.content) for m in messages], dict(kept)))
         ids = list(range(sum(len(m.content.split()) + 2 for m in messages)))
-        return Prompt(ids, self.opened, self.failed, self.answer_format)
+        return Prompt(ids, self.opened, self.failed, self.answer_format, self.ending)
 
 
 class FakeGeneration:
@@ -140,7 +147,8 @@ class FakeGeneration:
         self.computed = len(self.request.prompt_ids) + self.tokens
         ids = tuple(range(self.tokens, self.tokens + max(1, len(text.split()))))
         self.tokens += len(ids)
-        self._push(TextDelta(text, ids, marker))
+        self.model.said[ids[0]] = delta = TextDelta(text, ids, marker)
+        self._push(delta)
 
     def finish(self, reason: FinishReason = FinishReason.STOP, error: str | None = None) -> None:
         if self.finished is not None:
@@ -191,6 +199,8 @@ class FakeModel:
         self.template = FakeTemplate()
         self.info = FakeInfo()
         self.unloaded = False
+        self.said: dict[int, TextDelta] = {}
+        """By its first id, what was fed last."""
 
     def submit(self, request: Request) -> FakeGeneration:
         if self.engine.refuse is not None:

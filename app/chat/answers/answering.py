@@ -6,13 +6,22 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from app.chat.answers.fan_out import FanColumn, FanOut
-from app.chat.answers.running import RunningAnswer
+from app.chat.answers.running import Interruption, RunningAnswer
 from app.chat.conversation import Conversation, MessageNode, Status
 from app.chat.events import AnswerFinished, Changed, Notice, PathChanged, SessionEvent, TextStreamed
-from app.chat.prompt import NO_BEGINNING, Beginning, prompt_messages, submit_prompt, submitted
-from app.chat.reasoning import splitter_for
+from app.chat.prompt import (
+    NO_BEGINNING,
+    Asked,
+    Beginning,
+    ContextFullError,
+    prompt_messages,
+    submit_prompt,
+    submitted,
+)
+from app.chat.reasoning import Pieces, splitter_for
 from app.chat.shared import Services
 from app.chat.turn import Turn, own_fault
+from app.models.builtin import model_title
 from app.models.port import GenerationPort, ModelPort
 from app.settings.actions import label_of
 from engine import EngineError, Event, Finished, Prompt, SequenceStats, TextDelta
@@ -42,6 +51,8 @@ class Answering(ABC):
         self._asking: str | None = None
         """The new message that `_task` asks with."""
         self._closed = False
+        self._told_lack: tuple[str, str] | None = None
+        """What the reader knows already that a model's template has no words for."""
 
     def key(self, action: str) -> str:
         """Return the reader's key of an action, as people write it."""
@@ -55,13 +66,30 @@ class Answering(ABC):
     @property
     def sequence_id(self) -> int | None:
         """The engine's id of the running answer; of several the one that the chat shows."""
-        shown = next((answer for answer in self.running if answer.node_id == self.conversation.leaf), None)
-        shown = shown or next(iter(self.running), None)
-        return shown.generation.sequence_id if shown is not None else None
+        return self._shown.generation.sequence_id if self._shown is not None else None
 
     def is_writing(self, sequence_id: int) -> bool:
         """Whether a sequence of the engine's is an answer of this chat."""
         return any(answer.generation.sequence_id == sequence_id for answer in self.running)
+
+    @property
+    def _shown(self) -> RunningAnswer | None:
+        """The running answer; of several the one that the chat shows."""
+        shown = next((answer for answer in self.running if answer.node_id == self.conversation.leaf), None)
+        return shown or next(iter(self.running), None)
+
+    @property
+    def can_answer_now(self) -> bool:
+        """Whether the running answer stands in thoughts that can be ended."""
+        return self._shown is not None and self._shown.can_end_thoughts
+
+    def answer_now(self) -> bool:
+        """End the thoughts of the running answer; tell whether it has any that can be ended."""
+        answer = self._shown
+        if answer is None or not answer.can_end_thoughts:
+            return False
+        self._end_thoughts(answer)
+        return True
 
     def observe(self, stats: SequenceStats | None) -> None:
         """Take the engine's newest numbers of this tab's answer."""
@@ -94,6 +122,10 @@ class Answering(ABC):
         """Nothing was asked for: give back what the reader wrote, and say why, if that is known."""
 
     @abstractmethod
+    def _block(self, turn: Turn, reason: str) -> None:
+        """A turn is longer than the context has room for."""
+
+    @abstractmethod
     def _all_over(self, status: Status) -> None:
         """Nothing is written any more; the last answer ended so."""
 
@@ -114,18 +146,20 @@ class Answering(ABC):
     async def _run_turn(self, turn: Turn, model: ModelPort) -> None:
         submit = self._submission(turn, model)
         try:
-            generation, prompt = await submitted(self._services.encoders, submit)
+            asked = await submitted(self._services.encoders, submit)
         except asyncio.CancelledError:
             self._turn_failed(turn.question, turn, None)
+        except ContextFullError as error:
+            self._block(turn, str(error))
         except EngineError as error:
             self._turn_failed(turn.question, turn, str(error))
         else:
-            self._begin(turn, model, generation, prompt)
+            self._begin(turn, model, asked)
 
-    def _submission(self, turn: Turn, model: ModelPort) -> Callable[[], tuple[GenerationPort, Prompt]]:
+    def _submission(self, turn: Turn, model: ModelPort) -> Callable[[], Asked]:
         conversation, path = self.conversation, str(model.path)
         before = conversation.path(turn.parent) if turn.parent is not None else []
-        messages, kept = prompt_messages(conversation.system_prompt, before, turn.question, path)
+        messages, kept = prompt_messages(conversation.system_prompt, before, turn.question, path, turn.above)
         of = turn.goes_on or (turn.again if turn.text is not None else None)
         beginning = Beginning.of(conversation.nodes[of], turn.text, path) if of is not None else NO_BEGINNING
         return partial(
@@ -135,15 +169,23 @@ class Answering(ABC):
             priority=conversation.priority,
             label=conversation.title,
             owner=conversation.id,
+            thinking=conversation.thinking,
             beginning=beginning,
         )
 
-    def _begin(self, turn: Turn, model: ModelPort, generation: GenerationPort, prompt: Prompt) -> None:
+    def _begin(self, turn: Turn, model: ModelPort, asked: Asked) -> None:
         self._task = None
-        node = self._place(turn, model, generation.request.answered, prompt)
-        self._follow(node, model, generation)
+        node = self._place(turn, model, asked.generation.request.answered, asked.prompt)
+        self._follow(node, model, asked)
         self._tell(PathChanged(since=turn.goes_on))
-        self._prompt_made(prompt.warning)
+        self._prompt_made(asked.prompt.warning)
+        self._tell_lack(asked.lacks, model)
+
+    def _tell_lack(self, lacks: str | None, model: ModelPort) -> None:
+        """Say once a model what of the chat's choice how much to think its template has no words for."""
+        if lacks is not None and self._told_lack != (lacks, str(model.path)):
+            self._told_lack = (lacks, str(model.path))
+            self._tell(Notice(f"The chat template of {model_title(model.path)} {lacks}.", "information"))
 
     def _place(self, turn: Turn, model: ModelPort, answered: int, prompt: Prompt) -> MessageNode:
         """Put the answer's message into the conversation."""
@@ -158,7 +200,7 @@ class Answering(ABC):
         else:
             conversation.leaf = turn.parent
             if turn.text is not None:
-                conversation.add_user(turn.text)
+                conversation.add_user(turn.text).above = turn.above
             return conversation.begin_answer(str(model.path), splitter)
         if turn.goes_on is not None or turn.text is not None:
             conversation.begin_again(node.id, splitter, answered)
@@ -191,10 +233,8 @@ class Answering(ABC):
             if fan.asked is not None:
                 self._all_over(Status.COMPLETE)
 
-    def _begin_column(
-        self, fan: FanOut, column: FanColumn, model: ModelPort, generation: GenerationPort, prompt: Prompt
-    ) -> RunningAnswer:
-        conversation = self.conversation
+    def _begin_column(self, fan: FanOut, column: FanColumn, model: ModelPort, asked: Asked) -> RunningAnswer:
+        conversation, prompt = self.conversation, asked.prompt
         first = not any(other.node_id for other in fan.columns)
         shown = conversation.leaf
         if fan.asked is None and fan.text is not None:
@@ -207,43 +247,71 @@ class Answering(ABC):
         column.node_id = node.id
         if not first:
             conversation.leaf = shown
-        answer = self._follow(node, model, generation)
+        answer = self._follow(node, model, asked)
         # The one that is shown may be over already, and says below which of how many it is.
         over = shown is not None and conversation.nodes[shown].status is not Status.STREAMING
         self._tell(PathChanged(since=None if first else shown) if first or over else Changed())
         return answer
 
-    def _follow(self, node: MessageNode, model: ModelPort, generation: GenerationPort) -> RunningAnswer:
+    def _follow(self, node: MessageNode, model: ModelPort, asked: Asked) -> RunningAnswer:
         """Take an answer's stream from now on."""
-        answer = RunningAnswer(self.conversation, node.id, generation, model)
+        generation, watched = asked.generation, self._services.stop_repeats
+        answer = RunningAnswer(self.conversation, node.id, asked, model, watched=watched)
         self.running.append(answer)
         if self.paused:
             generation.pause()
         if generation.request.priority is not self.conversation.priority:
             generation.set_priority(self.conversation.priority)
         self._save()
-        take = partial(self._on_events, answer)
-        self._services.pump.attach(generation, take, partial(self._break_off, answer=answer))
+        self._attach(answer)
         return answer
 
-    def _on_events(self, answer: RunningAnswer, events: Sequence[Event]) -> None:
-        if answer not in self.running:
+    def _attach(self, answer: RunningAnswer) -> None:
+        take = partial(self._on_events, answer, answer.generation)
+        self._services.pump.attach(answer.generation, take, partial(self._break_off, answer=answer))
+
+    def _on_events(self, answer: RunningAnswer, generation: GenerationPort, events: Sequence[Event]) -> None:
+        if answer not in self.running or generation is not answer.generation:
             return
         deltas = [event for event in events if isinstance(event, TextDelta)]
-        if deltas:
+        if deltas and answer.interruption is None:
             again = self.conversation.comes_again(answer.node_id)
-            pieces = answer.take(deltas)
-            self._services.history.append(self.conversation, answer.node_id)
-            if again and not self.conversation.comes_again(answer.node_id):
-                self._tell(PathChanged(since=answer.node_id))
-            elif pieces:
-                self._tell(TextStreamed(answer.node_id, tuple(pieces)))
+            pieces, interruption = answer.take(deltas)
+            back = again and not self.conversation.comes_again(answer.node_id)
+            self._stream(answer, pieces, back=back)
+            if interruption is Interruption.BUDGET:
+                self._end_thoughts(answer)
+                return
+            if interruption is not None:
+                generation.cancel()
         if events and isinstance(events[-1], Finished):
             self._finish(answer, events[-1])
 
+    def _stream(self, answer: RunningAnswer, pieces: Pieces, *, back: bool = False) -> None:
+        """Save and show what has come; `back`: what stood there before it went on has come again whole."""
+        self._services.history.append(self.conversation, answer.node_id)
+        if back:
+            self._tell(PathChanged(since=answer.node_id))
+        elif pieces:
+            self._tell(TextStreamed(answer.node_id, tuple(pieces)))
+
+    def _end_thoughts(self, answer: RunningAnswer) -> None:
+        try:
+            pieces = answer.end_thoughts()
+        except EngineError as error:
+            self._give_up(answer, str(error))
+            if not self.busy:
+                self._all_over(Status.ERROR)
+            return
+        if self.paused:
+            answer.generation.pause()
+        self._stream(answer, pieces)
+        self._attach(answer)
+
     def _finish(self, answer: RunningAnswer, finished: Finished) -> None:
-        status, pieces = answer.finish(finished, self.key("tab_settings"))
-        if (measured := self._services.measured) is not None and not answer.generation.request.answered:
+        repeated = f"it repeated itself, {self.key('go_on')} goes on all the same"
+        status, pieces = answer.finish(finished, self.key("tab_settings"), repeated)
+        if (measured := self._services.measured) is not None and not answer.goes_on:
             measured.note(answer.node.model, finished, answer.cost(finished))
         self._leave(answer)
         if pieces:
@@ -261,6 +329,12 @@ class Answering(ABC):
             self.fan.give_back(self._services.engine)
         self._save()
 
+    def _give_up(self, answer: RunningAnswer, reason: str) -> None:
+        """End an answer here, whatever its generation still does."""
+        answer.fail(reason)
+        self._leave(answer)
+        self._tell(AnswerFinished(answer.node_id))
+
     def _break_off(
         self, error: Exception, turn: Turn | None = None, answer: RunningAnswer | None = None
     ) -> None:
@@ -269,9 +343,7 @@ class Answering(ABC):
         failed = [answer] if answer is not None else list(self.running)
         for one in failed:
             if one in self.running:
-                one.fail(reason)
-                self._leave(one)
-                self._tell(AnswerFinished(one.node_id))
+                self._give_up(one, reason)
         if not failed and turn is not None:
             self._turn_failed(turn.question, turn, reason)
         elif not failed:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from app.chat.answers.running import RunningAnswer
 from app.chat.conversation import Conversation
-from app.chat.prompt import prompt_messages, submit_prompt, submitted
+from app.chat.prompt import Asked, prompt_messages, submit_prompt, submitted
 from app.chat.shared import Services
 from app.models.loader import EngineService
-from app.models.port import GenerationPort, ModelPort
+from app.models.port import ModelPort
 from app.models.recommended import recommended_for
 from app.writing.fan import Variant
-from engine import EngineError, LoadPlan, Prompt, Request, RequestError, SamplingParams
+from engine import EngineError, LoadPlan, RequestError, SamplingParams
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class FanColumn:
     """Why it was not asked for."""
 
 
-Begin = Callable[[FanColumn, ModelPort, GenerationPort, Prompt], RunningAnswer]
+Begin = Callable[[FanColumn, ModelPort, Asked], RunningAnswer]
 
 
 class FanOut:
@@ -66,19 +66,17 @@ class FanOut:
         first, *others = columns
         try:
             model = await self._model(first.variant, own, services.engine)
-            generation, prompt = await submitted(
-                services.encoders, partial(self._submit, first.variant, model)
-            )
-            answer = begin(first, model, generation, prompt)
+            asked = await submitted(services.encoders, partial(self._submit, first.variant, model))
+            answer = begin(first, model, asked)
             for column in others:
                 await answer.begun.wait()
-                again = partial(self._submit_again, generation.request, column.variant, model)
-                begin(column, model, (await submitted(services.encoders, again))[0], prompt)
+                again = partial(self._submit_again, asked, column.variant, model)
+                begin(column, model, await submitted(services.encoders, again))
         except EngineError as error:
             for column in columns:
                 column.error = str(error) if column.node_id is None else None
 
-    def _submit(self, variant: Variant, model: ModelPort) -> tuple[GenerationPort, Prompt]:
+    def _submit(self, variant: Variant, model: ModelPort) -> Asked:
         conversation = self._conversation
         system = conversation.system_prompt if variant.system is None else variant.system
         path = conversation.path(self.parent) if self.parent is not None else []
@@ -89,12 +87,12 @@ class FanOut:
             priority=conversation.priority,
             label=conversation.title,
             owner=conversation.id,
+            thinking=conversation.thinking,
         )
 
-    def _submit_again(
-        self, request: Request, variant: Variant, model: ModelPort
-    ) -> tuple[GenerationPort, None]:
-        return model.submit(replace(request, sampling=self._sampling(variant, model))), None
+    def _submit_again(self, asked: Asked, variant: Variant, model: ModelPort) -> Asked:
+        request = replace(asked.generation.request, sampling=self._sampling(variant, model))
+        return replace(asked, generation=model.submit(request))
 
     def _sampling(self, variant: Variant, model: ModelPort) -> SamplingParams:
         """The chat's values, those that the model's makers recommend, and the answer's own."""

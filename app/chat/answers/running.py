@@ -1,38 +1,82 @@
-"""One answer that the engine is writing."""
+"""One answer that the engine is writing, and what interrupts it: thoughts that had their budget, repetition.
+
+Where thoughts are ended, their end is put behind what has come as if the model had written it, and the
+model is asked to go on from there. Its KV is found again by the token ids.
+"""
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import Enum
 
+from app.chat.answers.repetition import RepetitionWatch
 from app.chat.conversation import AnswerStats, Conversation, MessageNode, Status
 from app.chat.pauses import Pauses
-from app.chat.prompt import answer_outcome
-from app.chat.reasoning import Pieces
+from app.chat.prompt import Asked, answer_outcome
+from app.chat.reasoning import Pieces, joined
 from app.models.port import GenerationPort, ModelPort
-from engine import Finished, TextDelta
+from engine import Finished, FinishReason, Request, TextDelta
+
+
+class Interruption(Enum):
+    """Why what comes of an answer is not taken any more."""
+
+    BUDGET = "its thoughts had their budget"
+    REPETITION = "it repeated itself"
 
 
 class RunningAnswer:
-    """Carries one generation's stream into its message."""
+    """Carries the stream of one answer's generation, and of those that it went on from, into its message."""
 
     def __init__(
-        self, conversation: Conversation, node_id: str, generation: GenerationPort, model: ModelPort
+        self, conversation: Conversation, node_id: str, asked: Asked, model: ModelPort, *, watched: bool
     ) -> None:
+        """watched: whether repetition interrupts it."""
         self.node_id = node_id
-        self.generation = generation
+        self.generation = asked.generation
         self.model = model
+        self.interruption: Interruption | None = None
         self.begun = asyncio.Event()
         """Set once its prompt has been read, or it is over."""
         self._conversation = conversation
         self._before = self.node.stats
+        self._answered = asked.generation.request.answered
+        """Of the first generation: ids of the answer's beginning that come again."""
         self._context_length = model.context_length
         """What it is now: a model that is closed meanwhile says nothing."""
         self._pauses = Pauses()
+        self._question = tuple(asked.prompt.ids)
+        self._ending = asked.prompt.ending
+        self._budget = asked.thinking.budget
+        self._thought = 0
+        self._earlier: list[GenerationPort] = []
+        self._watch = RepetitionWatch() if watched else None
 
     @property
     def node(self) -> MessageNode:
         """Its message."""
         return self._conversation.nodes[self.node_id]
+
+    @property
+    def request(self) -> Request:
+        """What was asked for last."""
+        return self.generation.request
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it is ended because it repeated itself."""
+        return self.interruption is Interruption.REPETITION
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it is no answer from its first token on by one generation alone."""
+        return bool(self._answered or self._earlier)
+
+    @property
+    def can_end_thoughts(self) -> bool:
+        """Whether it stands in thoughts that can be ended."""
+        again = self._conversation.comes_again(self.node_id)
+        return bool(self._ending) and not again and self._conversation.is_thinking(self.node_id)
 
     def pause(self, paused: bool) -> None:
         """Pause it, or let it go on."""
@@ -40,22 +84,71 @@ class RunningAnswer:
         if self.node.token_ids:
             self._pauses.note(paused)
 
-    def take(self, deltas: Sequence[TextDelta]) -> Pieces:
-        """Add what has come; return the new pieces by part."""
-        pieces = self._conversation.stream(self.node_id, deltas)
+    def take(self, deltas: Sequence[TextDelta]) -> tuple[Pieces, Interruption | None]:
+        """Add what has come up to an interruption, and drop the rest; return the new pieces by part."""
+        pieces: Pieces = []
+        for delta in deltas:
+            if self.interruption is not None:
+                break
+            again = self._conversation.comes_again(self.node_id)
+            pieces += self._conversation.append(self.node_id, delta.text, delta.token_ids, delta.marker)
+            if again:
+                self._take_again(delta)
+            else:
+                self.interruption = self._interrupted_by(delta)
         if not self._conversation.comes_again(self.node_id):
             self.begun.set()
+        return joined(pieces), self.interruption
+
+    def _take_again(self, delta: TextDelta) -> None:
+        """What stood there before interrupts nothing, not even where it repeats itself."""
+        if self._watch is not None:
+            self._watch.take(delta.token_ids, delta.text)
+            if not self._conversation.comes_again(self.node_id):
+                self._watch.allow()
+
+    def _interrupted_by(self, delta: TextDelta) -> Interruption | None:
+        thinking = self.can_end_thoughts
+        self._thought += len(delta.token_ids) if thinking else 0
+        if thinking and self._budget is not None and self._thought >= self._budget:
+            return Interruption.BUDGET
+        if self._watch is not None and self._watch.take(delta.token_ids, delta.text):
+            return Interruption.REPETITION
+        return None
+
+    def end_thoughts(self) -> Pieces:
+        """End the thoughts and ask the model to go on; return the new pieces by part.
+
+        Raises `EngineError` where it cannot be asked.
+        """
+        request = self.request
+        pieces = self._conversation.stream(self.node_id, self._ending)
+        self.interruption = self._budget = None
+        ids = (*self._question, *self.node.token_ids)
+        written = len(ids) - len(request.prompt_ids)
+        most = None if request.max_tokens is None else max(1, request.max_tokens - written)
+        self.generation.cancel()
+        self._earlier.append(self.generation)
+        self.generation = self.model.submit(replace(request, prompt_ids=ids, max_tokens=most, answered=0))
         return pieces
 
-    def finish(self, finished: Finished, settings_key: str) -> tuple[Status, Pieces]:
-        """End it; return how, and the pieces that were held back. `settings_key` opens a chat's settings."""
+    def outcome(self, finished: Finished, settings_key: str, repeated: str) -> tuple[Status, str | None]:
+        """How it ended, and what its footer says of that; `repeated` is said where it repeated itself.
+
+        `settings_key` opens a chat's settings.
+        """
+        if self.repeats and finished.reason is not FinishReason.ERROR:
+            return Status.COMPLETE, repeated
+        return answer_outcome(finished, self.request.max_tokens, self._context_length, settings_key)
+
+    def finish(self, finished: Finished, settings_key: str, repeated: str) -> tuple[Status, Pieces]:
+        """End it; return how, and the pieces that were held back. See `outcome`."""
         self.begun.set()
-        limit = self.generation.request.max_tokens
-        status, note = answer_outcome(finished, limit, self._context_length, settings_key)
+        status, note = self.outcome(finished, settings_key, repeated)
         return status, self._conversation.finish(self.node_id, status, error=note, stats=self.cost(finished))
 
     def fail(self, reason: str) -> None:
-        """End it after a fault of the app's own."""
+        """End it with a fault."""
         self.begun.set()
         self.generation.cancel()
         self._conversation.finish(self.node_id, Status.ERROR, error=reason, stats=self._before)
@@ -63,21 +156,19 @@ class RunningAnswer:
     def abandon(self, tok_s: float) -> None:
         """End it as stopped without waiting for the engine: the app leaves."""
         self.generation.cancel()
-        request = self.generation.request
-        read = len(request.prompt_ids) - request.answered
-        cost = AnswerStats(len(self.node.token_ids), tok_s, prompt_tokens=read)
+        cost = AnswerStats(len(self.node.token_ids), tok_s, prompt_tokens=len(self._question))
         self._conversation.finish(self.node_id, Status.STOPPED, stats=cost)
 
     def cost(self, finished: Finished) -> AnswerStats:
-        """What it cost, the reader's pauses left out; of one that went on, all of it."""
-        stats, answered = self._pauses.stats(finished), self.generation.request.answered
-        if not answered:
-            return stats
-        read = stats.prompt_tokens - answered
-        return replace(
-            stats,
-            tokens=stats.tokens + answered,
-            prompt_tokens=read,
-            cached_tokens=min(stats.cached_tokens, read),
-            ttft_ms=self._before.ttft_ms if self._before is not None else stats.ttft_ms,
-        )
+        """What it cost, all of its parts together, the reader's pauses left out."""
+        ends = [one.finished for one in self._earlier if one.finished is not None]
+        cost, *later = [*map(AnswerStats.of, ends), self._pauses.stats(finished)]
+        for part in later:
+            cost = cost.followed_by(part)
+        if self._answered:
+            read = cost.prompt_tokens - self._answered
+            first = self._before.ttft_ms if self._before is not None else cost.ttft_ms
+            cached = min(cost.cached_tokens, read)
+            cost = replace(cost, prompt_tokens=read, cached_tokens=cached, ttft_ms=first)
+        whole = not self.goes_on and self.interruption is None
+        return cost if whole else replace(cost, tokens=len(self.node.token_ids))

@@ -45,6 +45,7 @@ _MESSAGE: Mapping[str, Any] = {
     "model": None,
     "created": 0.0,
     "stats": None,
+    "above": None,
     "window": 0,
 }
 _TAB: Mapping[str, Any] = {
@@ -188,7 +189,7 @@ def _copy_message(target: sqlite3.Connection, row: _Row, *, searchable: bool) ->
             ON CONFLICT (id) DO UPDATE SET text = excluded.text, reasoning = excluded.reasoning,
                 token_ids = excluded.token_ids, reasoning_tokens = excluded.reasoning_tokens,
                 status = excluded.status, error = excluded.error, model = excluded.model,
-                stats = excluded.stats
+                stats = excluded.stats, above = excluded.above
             WHERE length(excluded.text) + length(excluded.reasoning)
                   > length(messages.text) + length(messages.reasoning)""",
         row,

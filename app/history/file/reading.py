@@ -15,11 +15,13 @@ from typing import Any
 
 from app.chat.conversation import NEW_TITLE, AnswerStats, Conversation, MessageNode, Role, Status
 from app.history.file.rows import SAMPLING_FIELDS, ConversationRow, conversation_row
-from engine import Priority, RequestError, SamplingParams
+from engine import Priority, RequestError, SamplingParams, Thinking
 
+_AUTO = str(Thinking())
 _log = logging.getLogger(__name__)
 _MESSAGE = (
-    "id, parent, role, text, reasoning, token_ids, reasoning_tokens, status, error, model, created, stats"
+    "id, parent, role, text, reasoning, token_ids, reasoning_tokens, status, error, model, created, stats, "
+    "above"
 )
 
 
@@ -53,6 +55,7 @@ def read_conversation(
         max_tokens=max_tokens,
         priority=priority,
         chosen=chosen,
+        thinking=_read_thinking(row),
     )
     conversation.created, conversation.updated = row.created, row.updated
     conversation.draft = row.draft
@@ -195,6 +198,7 @@ def _node(raw: Mapping[str, Any]) -> MessageNode | None:
         model=text_or_none(raw["model"]),
         created=number_of(raw["created"]),
         stats=_stats(raw["stats"], odd),
+        above=text_or_none(raw["above"]),
     )
     if odd:
         _log.warning("message %s: left out what is not understood: %s", node_id, ", ".join(odd))
@@ -246,6 +250,15 @@ def _read_sampling(
     except (ValueError, TypeError, AttributeError, RecursionError, RequestError) as error:
         _log.warning("chat %s: its sampling settings are not understood (%s)", row.id, error)
         return SamplingParams(), None, Priority.NORMAL, frozenset()
+
+
+def _read_thinking(row: ConversationRow) -> Thinking:
+    """Read how much is to be thought; a chat that does not say it leaves that to the template."""
+    try:
+        return Thinking.parse(json.loads(row.sampling).get("thinking", _AUTO))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        _log.warning("chat %s: its choice of thinking is not understood (%s)", row.id, error)
+        return Thinking()
 
 
 def _chosen(values: Mapping[str, Any], sampling: SamplingParams) -> frozenset[str]:

@@ -88,12 +88,12 @@ def write_message(
     """Insert or update one message as it stands now (it may be growing on another thread)."""
     connection.execute(
         """INSERT INTO messages (id, conversation, position, parent, role, text, reasoning, token_ids,
-               reasoning_tokens, status, error, model, created, stats, window)
-           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+               reasoning_tokens, status, error, model, created, stats, above, window)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
            ON CONFLICT (id) DO UPDATE SET text = excluded.text, reasoning = excluded.reasoning,
                token_ids = excluded.token_ids, reasoning_tokens = excluded.reasoning_tokens,
                status = excluded.status, error = excluded.error, model = excluded.model,
-               stats = excluded.stats, window = excluded.window""",
+               stats = excluded.stats, above = excluded.above, window = excluded.window""",
         (
             node.id,
             conversation,
@@ -109,6 +109,7 @@ def write_message(
             _clean(node.model),
             node.created,
             json.dumps(asdict(node.stats)) if node.stats else None,
+            _clean(node.above),
             window,
         ),
     )
@@ -125,7 +126,7 @@ def _sampling_text(conversation: Conversation) -> str:
     values = {name: getattr(conversation.sampling, name) for name in SAMPLING_FIELDS}
     values["logit_bias"] = {str(k): v for k, v in conversation.sampling.logit_bias.items()}
     values |= {"max_tokens": conversation.max_tokens, "priority": str(conversation.priority)}
-    values["chosen"] = sorted(conversation.chosen)
+    values |= {"chosen": sorted(conversation.chosen), "thinking": str(conversation.thinking)}
     return json.dumps(values)
 
 

@@ -82,7 +82,9 @@ _STEP_3 = (
     )""",
 )
 """Chats in order, deleted ones that can still be brought back, and which window writes a chat."""
-STEPS: Sequence[Sequence[str]] = (_STEP_1, _STEP_2, _STEP_3)
+_STEP_4 = ("ALTER TABLE messages ADD COLUMN above TEXT",)
+"""What is read in place of all that stands above a message."""
+STEPS: Sequence[Sequence[str]] = (_STEP_1, _STEP_2, _STEP_3, _STEP_4)
 
 
 def migrate(connection: sqlite3.Connection) -> None:

@@ -63,6 +63,8 @@ class Beat:
     def end_warnings(self) -> None:
         """Say no more what was wrong at the start; the help still does."""
         self._warned = True
+        if self._tabs.sessions and contents.nearly_full(self._tabs.active) is not None:
+            self._tabs.active.warned = True
         self.draw()
 
     def forget(self, session: ChatSession) -> None:

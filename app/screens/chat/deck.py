@@ -15,16 +15,14 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from app.chat.conversation import MessageNode, Role, Status
 from app.chat.events import AnswerFinished, PathChanged, SessionEvent, TextStreamed
-from app.chat.prompt import answer_footer
 from app.chat.reasoning import Part
 from app.chat.session import ChatSession
-from app.models.builtin import model_title
+from app.screens.chat.views import message_view, views_of
 
 if TYPE_CHECKING:
     from app.transcript.column import Place
-    from app.transcript.view import MessageView, Transcript
+    from app.transcript.view import Transcript
 
 _KEPT = 3
 
@@ -131,12 +129,12 @@ class TranscriptDeck(Container):
         """Bring a transcript up to date where its reader left it."""
         if card.stale:
             place = self._places.pop(session.conversation.id, None) or card.transcript.place
-            views = [message_view(session, node) for node in session.conversation.path()]
+            views = views_of(session)
             card.transcript.show(views, place)
             card.ids, card.stale = [view.id for view in views], False
 
     def _refresh(self, card: _Card, session: ChatSession, since: str | None) -> None:
-        views = [message_view(session, node) for node in session.conversation.path()]
+        views = views_of(session)
         ids = [view.id for view in views]
         same = 0 if card.stale else _common(card.ids, ids)
         if since in ids:
@@ -156,27 +154,6 @@ class TranscriptDeck(Container):
             key, card = self._cards.popitem(last=False)
             self._places[key] = card.transcript.place
             self._take_out(card)
-
-
-def message_view(session: ChatSession, node: MessageNode) -> "MessageView":
-    """Return what the transcript shows of a message."""
-    from app.transcript.view import MessageView
-
-    answer = node.role is Role.ASSISTANT
-    title = model_title(node.model) if answer and node.model else ""
-    return MessageView(
-        id=node.id,
-        role=str(node.role),
-        text=node.text,
-        reasoning=node.reasoning,
-        status="limited" if node.status is Status.COMPLETE and node.error else str(node.status),
-        footer=answer_footer(
-            session.conversation, node, session.key("regenerate"), session.key("choose_model")
-        )
-        if answer and node.status is not Status.STREAMING
-        else "",
-        title=title,
-    )
 
 
 def _common(old: list[str], new: list[str]) -> int:

@@ -13,6 +13,7 @@ from textual.widgets import TextArea
 
 from app.chat.events import (
     AnswerFinished,
+    ContextFilled,
     Notice,
     PathChanged,
     PlanAsked,
@@ -22,10 +23,10 @@ from app.chat.events import (
 )
 from app.chat.session import ChatSession
 from app.screens.chat.answer_actions import AnswerActions
+from app.screens.chat.answering.context_actions import ContextActions
 from app.screens.chat.bindings import bindings
 from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.kept_chats import KeptChats
-from app.screens.chat.model_actions import ModelActions
 from app.screens.chat.steer_actions import SteerActions
 from app.screens.chat.terminal.app_actions import AppActions
 from app.screens.chat.terminal.telling import Telling
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 _DRAFT_SECONDS = 0.8
 
 
-class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, ModelActions, AppActions):
+class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, ContextActions, AppActions):
     """Owns the tabs. Sessions report here; nobody else touches the widgets."""
 
     BINDINGS: ClassVar = [*bindings()]
@@ -140,6 +141,8 @@ class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, ModelAc
             self.say(event.text, event.severity, title)
         elif isinstance(event, PlanAsked) and visible:
             self.ask_plan()
+        elif isinstance(event, ContextFilled) and visible:
+            self.action_make_room()
         elif isinstance(event, PathChanged) and visible:
             self.refresh_past()
             if self.deck.transcript is None:
@@ -232,7 +235,8 @@ class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, ModelAc
 
         session = self.active
         if self.may_write():
-            self.ask(TabSettings(session.conversation), lambda _: session.settings_changed())
+            screen = TabSettings(session.conversation, session.model)
+            self.ask(screen, lambda _: session.settings_changed())
 
     def action_engine_view(self) -> None:
         """Show what the engine does, block by block."""

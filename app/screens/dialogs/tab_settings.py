@@ -12,10 +12,11 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static, TextArea
 
 from app.chat.conversation import Conversation
+from app.models.port import ModelPort
 from app.models.recommended import Recommended, recommended_for
 from app.widgets.words import words
 from app.widgets.writing.writing_area import WritingArea
-from engine import Priority, RequestError, SamplingParams
+from engine import Priority, RequestError, SamplingParams, Thinking
 
 _FIELDS: tuple[tuple[str, str, Callable[[str], float | int]], ...] = (
     ("temperature", "0 is greedy, higher is more varied", float),
@@ -28,6 +29,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[str], float | int]], ...] = (
     ("seed", "empty: a new one each time", int),
     ("max_tokens", "of an answer; empty: no limit", int),
 )
+_THINKING_HINT = "auto, on, off, an effort, a budget in tokens"
 _PRIORITY_HINT = "low, normal or high"
 
 
@@ -37,10 +39,12 @@ class TabSettings(ModalScreen[bool | None]):
     CSS_PATH: ClassVar = ["dialog.tcss", "tab_settings.tcss"]
     BINDINGS: ClassVar = [("escape", "dismiss(None)", "Cancel"), ("ctrl+s,f8", "save", "Save")]
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, model: ModelPort | None = None) -> None:
+        """model: the one whose chat template says what it understands of thinking."""
         super().__init__()
         self.VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]
         self._conversation = conversation
+        self._model = model
         self._recommended = Recommended()
         self._shown: dict[str, str] = {}
         """What the fields held when nobody had written into them."""
@@ -53,7 +57,8 @@ class TabSettings(ModalScreen[bool | None]):
             yield WritingArea(
                 self._conversation.system_prompt, id="system", tab_behavior="focus", compact=True
             )
-            for name, hint in [*((name, hint) for name, hint, _ in _FIELDS), ("priority", _PRIORITY_HINT)]:
+            others = (("thinking", _THINKING_HINT), ("priority", _PRIORITY_HINT))
+            for name, hint in [*((name, hint) for name, hint, _ in _FIELDS), *others]:
                 with Horizontal(classes="field"):
                     yield Static(words(name.replace("_", " ")), classes="name")
                     yield Input(self._value(name), id=name, compact=True)
@@ -68,6 +73,14 @@ class TabSettings(ModalScreen[bool | None]):
         self._shown = {name: self._value(name) for name, _, _ in _FIELDS}
         if self._conversation.model_path is not None:
             self.run_worker(self._show_recommended(Path(self._conversation.model_path)))
+        if self._model is not None:
+            self.run_worker(self._show_support(self._model), exit_on_error=False)
+
+    async def _show_support(self, model: ModelPort) -> None:
+        support = await asyncio.to_thread(lambda: model.template.thinking_support)
+        hint = ", ".join(support.choices) if len(support.choices) > 1 else "the template has no switch for it"
+        budget = ", or a budget in tokens" if support.has_thoughts else ""
+        self.query_one("#hint_thinking", Static).update(words(hint + budget))
 
     async def _show_recommended(self, model: Path) -> None:
         found = self._recommended = await asyncio.to_thread(recommended_for, model)
@@ -86,7 +99,8 @@ class TabSettings(ModalScreen[bool | None]):
             self.query_one(f"#hint_{name}", Static).update(words(hint))
 
     def _value(self, name: str) -> str:
-        source = self._conversation if name in ("max_tokens", "priority") else self._conversation.sampling
+        own = ("max_tokens", "priority", "thinking")
+        source = self._conversation if name in own else self._conversation.sampling
         return _text(getattr(source, name))
 
     def action_save(self) -> None:
@@ -101,6 +115,7 @@ class TabSettings(ModalScreen[bool | None]):
             if limit is not None and limit < 1:
                 raise ValueError("max tokens: give at least 1, or nothing")
             priority = self._read_priority()
+            thinking = self._read_thinking()
             sampling = SamplingParams(
                 **values,  # type: ignore[arg-type]
                 logit_bias=self._conversation.sampling.logit_bias,
@@ -110,6 +125,7 @@ class TabSettings(ModalScreen[bool | None]):
             return
         self._conversation.sampling, self._conversation.priority = sampling, priority
         self._conversation.chosen = chosen
+        self._conversation.thinking = thinking
         self._conversation.max_tokens = None if limit is None else int(limit)
         self._conversation.system_prompt = self.query_one("#system", TextArea).text
         self.dismiss(True)
@@ -138,6 +154,12 @@ class TabSettings(ModalScreen[bool | None]):
         except ValueError as error:
             what = "a whole number" if kind is int else "a number"
             raise ValueError(f"{name.replace('_', ' ')}: {text!r} is not {what}") from error
+
+    def _read_thinking(self) -> Thinking:
+        try:
+            return Thinking.parse(self._written("thinking") or str(Thinking()))
+        except ValueError as error:
+            raise ValueError(f"thinking must be {error}") from error
 
     def _read_priority(self) -> Priority:
         text = self.query_one("#priority", Input).value.strip().lower()

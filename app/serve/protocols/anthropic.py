@@ -18,7 +18,7 @@ from app.serve.requests.answer import Ended, Ending, Piece, Said, Thought
 from app.serve.requests.answers import Answers, Whole
 from app.serve.requests.desk import Asked, Chat, Desk
 from app.serve.requests.sampling import read_sampling
-from engine import ToolCall
+from engine import Thinking, ToolCall
 
 _STOPS = {
     Ending.STOP: "end_turn",
@@ -135,11 +135,11 @@ def _refuse(fields: Fields) -> None:
     fields.only("n", 1, why="only one answer is served")
 
 
-def _thinking(fields: Fields) -> bool | None:
+def _thinking(fields: Fields) -> Thinking:
     """What the request says; how long a thought may be is not limited by its budget."""
     thinking = fields.inner("thinking")
     kind = thinking.text("type") if thinking is not None else None
-    return {"enabled": True, "disabled": False}.get(kind or "")
+    return Thinking({"enabled": "on", "disabled": "off"}.get(kind or "", "auto"))
 
 
 def _stop(ended: Ended) -> dict[str, Any]:

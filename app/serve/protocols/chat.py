@@ -22,7 +22,7 @@ from app.serve.requests.answers import Answers, Whole
 from app.serve.requests.desk import Asked, Chat, Desk
 from app.serve.requests.sampling import read_sampling
 from app.serve.requests.tool_calls import arguments_text
-from engine import ToolCall
+from engine import Thinking, ToolCall
 
 _LIMITS = ("max_completion_tokens", "max_tokens")
 
@@ -94,16 +94,16 @@ class ChatCompletions:
         return event({**chunk, "usage": None} if self._usage else chunk)
 
 
-def read_thinking(fields: Fields) -> bool | None:
-    """Whether the model is to think before it answers; None: as its template has it."""
+def read_thinking(fields: Fields) -> Thinking:
+    """Whether the model is to think before it answers."""
     kwargs = fields.inner("chat_template_kwargs")
     if kwargs is not None:
         for name in kwargs.values:
             if name != "enable_thinking":
                 raise kwargs.refuse(name, "is not served; enable_thinking is")
         if kwargs.has("enable_thinking"):
-            return kwargs.flag("enable_thinking")
-    return False if fields.text("reasoning_effort") == "none" else None
+            return Thinking("on" if kwargs.flag("enable_thinking") else "off")
+    return Thinking("off" if fields.text("reasoning_effort") == "none" else "auto")
 
 
 def call_object(call: ToolCall) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from app.serve.requests.answer import Ended, Ending, Piece, Said, Thought
 from app.serve.requests.answers import Answers, Whole
 from app.serve.requests.desk import Asked, Chat, Desk
 from app.serve.requests.sampling import read_sampling
+from engine import Thinking
 
 _NOT_KEPT = "no response is kept here; send the whole conversation in input"
 
@@ -118,9 +119,9 @@ def _refuse(fields: Fields) -> None:
         refuse_format(text.inner("format"))
 
 
-def _thinking(fields: Fields) -> bool | None:
+def _thinking(fields: Fields) -> Thinking:
     reasoning = fields.inner("reasoning")
-    return False if reasoning is not None and reasoning.text("effort") == "none" else None
+    return Thinking("off" if reasoning is not None and reasoning.text("effort") == "none" else "auto")
 
 
 def _usage(ended: Ended) -> dict[str, Any]:

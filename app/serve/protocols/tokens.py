@@ -51,7 +51,7 @@ async def count(asked: Asked) -> int:
 async def _chat_ids(fields: Fields, served: Served) -> list[int]:
     messages, tools = read_messages(fields), read_tools(fields.objects("tools"))
     check_tools(served, tools, messages)
-    chat = Chat(messages, tools, enable_thinking=read_thinking(fields))
+    chat = Chat(messages, tools, thinking=read_thinking(fields))
     (prompt,) = await asyncio.to_thread(encoded, Asked("tokenize", served, Sampling(served.usual), chat))
     return list(prompt.ids if isinstance(prompt, Prompt) else prompt)
 

@@ -12,11 +12,11 @@ from app.serve.log_row import RefusedRow, Row
 from app.serve.metrics import Metrics
 from app.serve.requests.answer import AnswerReader
 from app.serve.requests.answers import Answers, Stream
-from app.serve.requests.port import GenerationPort
+from app.serve.requests.port import BY_ITSELF, GenerationPort
 from app.serve.requests.sampling import Sampling
 from app.serve.requests.served import Served, ServedModels
 from app.serve.requests.wakeups import Wakeups
-from engine import EngineClosedError, Message, Prompt, Request, RequestError, TemplateError
+from engine import EngineClosedError, Message, Prompt, Request, RequestError, TemplateError, Thinking
 
 MOST_REQUESTS = 256
 """Sequences of requests that run or wait."""
@@ -31,7 +31,7 @@ class Chat:
     tools: tuple[Mapping[str, Any], ...] = ()
     """In OpenAI's form."""
     one_call: bool = False
-    enable_thinking: bool | None = None
+    thinking: Thinking = BY_ITSELF
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +138,7 @@ def encoded(asked: Asked) -> list[Prompt | tuple[int, ...]]:
         raise ApiError("messages: there is none", field="messages")
     tools = chat.tools or None
     try:
-        prompt = model.template.prompt(
-            chat.messages, enable_thinking=chat.enable_thinking, tools=tools, strict=True
-        )
+        prompt = model.template.prompt(chat.messages, thinking=chat.thinking, tools=tools, strict=True)
     except TemplateError as error:
         cause = asked.served.without_paths(str(error))
         raise ApiError(f"messages: the model's chat template refuses them: {cause}") from error

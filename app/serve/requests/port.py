@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from app.models.port import GenerationPort
-from engine import Message, Prompt, Request, ToolFormat
+from engine import Message, Prompt, Request, Thinking, ToolFormat
+
+BY_ITSELF = Thinking()
 
 
 class ServedTemplate(Protocol):
@@ -19,7 +21,7 @@ class ServedTemplate(Protocol):
         self,
         messages: Sequence[Message],
         *,
-        enable_thinking: bool | None = None,
+        thinking: Thinking = BY_ITSELF,
         tools: Sequence[Mapping[str, Any]] | None = None,
         strict: bool = False,
     ) -> Prompt:

@@ -2,6 +2,7 @@ import pytest
 
 from app.chat.conversation import NEW_TITLE, AnswerStats, Conversation, Role, Status, title_from
 from app.chat.reasoning import Part, splitter_for
+from app.writing.blocks import fenced, gathered
 from engine import Priority, SamplingParams, TextDelta
 
 
@@ -161,3 +162,20 @@ def test_titles():
     assert title_from("word " * 30).endswith("…")
     assert len(title_from("word " * 30)) <= 40
     assert len(title_from("x" * 500)) <= 40
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        (f"{fenced('file', 'notes.md', 'a long text')}\n\nWhat is missing?", "What is missing?"),
+        (f"Sum up\n\n{fenced('file', 'a.py', 'x = 1')}\n\nin one line", "Sum up in one line"),
+        (fenced("file", "notes.md", "only the file"), "notes.md"),
+        (fenced("chat", "Old terns", "User: hi"), "Old terns"),
+        (f"{gathered('src', [fenced('file', 'src/a.py', 'x')])}\n\nWhy?", "Why?"),
+        ("File notes.md:\nno fence follows", "File notes.md: no fence follows"),
+    ],
+)
+def test_a_chat_is_titled_by_what_its_reader_wrote(text, title):
+    chat = Conversation()
+    chat.add_user(text)
+    assert chat.title == title

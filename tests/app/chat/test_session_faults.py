@@ -56,11 +56,11 @@ class Tab:
 class Fakes:
     """Two tabs over one pump."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, stop_repeats: bool = True) -> None:
         self.engine, self.history = FakeEngine(), Saved()
         self.pump = Pump(asyncio.get_running_loop(), lambda: None)
         there = SimpleNamespace(is_paused=lambda model: False)
-        services = Services(there, self.pump, self.history)  # type: ignore[arg-type]
+        services = Services(there, self.pump, self.history, stop_repeats=stop_repeats)  # type: ignore[arg-type]
         self.tabs = [Tab(services, self.engine) for _ in range(2)]
 
 

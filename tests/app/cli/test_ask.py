@@ -15,7 +15,7 @@ from app.cli import ask, program
 from app.models.fit.speeds import LEAST_TOKENS, SpeedStore
 from app.models.notes import ModelNotes
 from app.settings.paths import locations
-from engine import THINK, Finished, FinishReason, ModelFileError, Prompt, TextDelta
+from engine import THINK, Finished, FinishReason, ModelFileError, Prompt, TextDelta, Thinking, ThinkingSupport
 from engine.api.answer_format import format_of
 from tests.support.gguf_bytes import entry, gguf
 from tests.support.tiny_gguf import make_tiny
@@ -27,16 +27,18 @@ ROOT = Path(__file__).parents[3]
 class FakeTemplate:
     warning = None
     answer_format = THINK
+    thinking_support = ThinkingSupport()
 
     def __init__(self, opened=False):
         self.opened = opened
         self.failed = None
-        self.messages = None
+        self.messages = self.thought = None
+        self.ending = ()
 
-    def prompt(self, messages, **_):
-        self.messages = list(messages)
+    def prompt(self, messages, *, thinking, **_):
+        self.messages, self.thought = list(messages), thinking
         ids = [1, 2, 3, *range(self.messages[-1].content.count("x"))]
-        return Prompt(ids, self.opened, self.failed, self.answer_format)
+        return Prompt(ids, self.opened, self.failed, self.answer_format, self.ending)
 
 
 class FakeModel:
@@ -280,8 +282,8 @@ def test_an_interruption_keeps_what_was_written_and_ends_with_130(run):
 
 NOISY = """
 import os
-from app.cli.ask import _answer_stream
-with _answer_stream() as out:
+from app.cli.ask import answer_stream
+with answer_stream() as out:
     os.write(1, b"noise of a library\\n")
     print("more noise")
     out.write("answer")
@@ -336,3 +338,49 @@ def test_a_closed_pipe_and_an_interrupt_end_it_quietly(environment, tmp_path):
         assert interrupted.stdout.read(1)
         interrupted.send_signal(signal.SIGINT)
         assert (interrupted.wait(60), interrupted.stderr.read()) == (130, b"")
+
+
+class Thinker(FakeModel):
+    """Thinks for ever, until it is told to answer; then it answers."""
+
+    def __init__(self, texts, *more, **options):
+        super().__init__(texts, *more, **options)
+        self.template.thinking_support = ThinkingSupport(can_switch=True, has_thoughts=True)
+        self.template.ending = (TextDelta("</think>", (99,), "</think>"),)
+        self.requests = []
+
+    def submit(self, request):
+        self.requests.append(request)
+        if len(self.requests) > 1:
+            self.texts = ["Yes."]
+        return super().submit(request)
+
+
+def test_thoughts_of_a_question_have_a_budget(run):
+    model = Thinker(["hm"] * 50, opened=True)
+    assert run(model, "q", "--think", "4") == (0, "Yes.\n", "")
+    assert model.requests[1].prompt_ids == (1, 2, 3, 0, 1, 2, 3, 99)
+    assert model.template.thought == Thinking(budget=4)
+
+
+def test_thinking_that_a_template_lacks_is_said_and_not_pretended(run):
+    model = FakeModel(["Yes."])
+    code, out, err = run(model, "q", "--think", "off")
+    assert (code, out) == (0, "Yes.\n") and model.template.thought == Thinking()
+    assert err == (
+        "tui-chat: warning: the chat template of fake has no switch for thinking: off changes nothing\n"
+    )
+    assert run(FakeModel(["a"]), "q", "--think", "sometimes")[0] == 2
+
+
+def test_an_answer_that_repeats_itself_is_ended_and_said(run, tmp_path):
+    code, out, err = run(FakeModel(["again and again\n"] * 40), "q")
+    assert code == 0 and out == "again and again\n" * 10
+    assert "the answer repeated itself and was ended; stop_repeats = false" in err
+    settings = locations().settings_file
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text("[general]\nstop_repeats = false\n[sampling]\nthinking = 'on'\n")
+    model = FakeModel(["again and again\n"] * 40)
+    model.template.thinking_support = ThinkingSupport(can_switch=True)
+    assert run(model, "q") == (0, "again and again\n" * 40, "")
+    assert model.template.thought == Thinking("on")

@@ -1,7 +1,7 @@
 """Conversations to keep, and how they compare."""
 
 from app.chat.conversation import AnswerStats, Conversation
-from engine import Priority, SamplingParams
+from engine import Priority, SamplingParams, Thinking
 
 
 def talk(title="one", question="what is a tern", answer="a sea bird"):
@@ -9,7 +9,8 @@ def talk(title="one", question="what is a tern", answer="a sea bird"):
     conversation.sampling = SamplingParams(temperature=0.3, seed=1 << 60, logit_bias={3: -1.0})
     conversation.max_tokens, conversation.priority = 9, Priority.LOW
     conversation.chosen = frozenset({"temperature", "min_p"})
-    conversation.add_user(question)
+    conversation.thinking = Thinking("high", 2048)
+    conversation.add_user(question).above = "we spoke of gulls"
     node = conversation.begin_answer("m")
     conversation.append(node.id, f"<think>hm</think>{answer}", [1, 70000, 3])
     conversation.finish(node.id, stats=AnswerStats(3, 20.5, 4.0))
@@ -27,6 +28,7 @@ def same(one, other):
         "max_tokens",
         "priority",
         "chosen",
+        "thinking",
         "leaf",
         "draft",
     )

@@ -331,12 +331,15 @@ def test_steps_bring_an_empty_file_to_the_newest_version(open_store, path):
 
 def test_a_file_of_the_first_version_opens_with_its_chats(open_store, path):
     conversation = talk()
+    # Nothing was left out of a context then.
+    conversation.path()[0].above = None
     store = open_store()
     store.save(conversation)
     store.close()
     with sqlite3.connect(path) as connection:
         connection.executescript(
-            """DROP TABLE drafts; DROP TABLE tags; DROP TABLE takeovers; DROP INDEX conversations_listed;
+            """ALTER TABLE messages DROP COLUMN above;
+            DROP TABLE drafts; DROP TABLE tags; DROP TABLE takeovers; DROP INDEX conversations_listed;
             ALTER TABLE conversations DROP COLUMN pinned; ALTER TABLE conversations DROP COLUMN archived;
             ALTER TABLE conversations DROP COLUMN deleted; ALTER TABLE open_tabs DROP COLUMN read_only"""
         )

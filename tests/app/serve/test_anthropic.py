@@ -95,7 +95,7 @@ async def test_blocks_become_messages(server):
         Message("tool", "done", tool_call_id="1", tool_name="f"),
         Message("user", "c"),
     ]
-    assert options["enable_thinking"] is True
+    assert str(options["thinking"]) == "on"
 
 
 async def test_tokens_are_counted_without_an_answer(server):

@@ -108,7 +108,7 @@ async def test_messages_reach_the_template(server):
         ("assistant", "c", "hm"),
         ("user", "d", None),
     ]
-    assert options["enable_thinking"] is False and options["tools"] is None
+    assert str(options["thinking"]) == "off" and options["tools"] is None
 
 
 @pytest.mark.parametrize(

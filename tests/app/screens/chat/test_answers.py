@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from app.chat.conversation import Status
+from app.screens.dialogs.context_full import ContextFull
 from app.widgets.contents import context_use
 from engine import FinishReason, TemplateError
 from engine.api.answer_format import format_of
@@ -229,8 +230,11 @@ async def test_after_a_switch_to_a_smaller_context_nothing_is_sent_or_lost(make_
             lambda: any("about 82 tokens" in n.message and "64" in n.message for n in app._notifications),
         )
         await say(pilot, "go on")
+        await wait_until(pilot, lambda: isinstance(app.screen, ContextFull))
+        why = str(app.screen.query_one("#why").render())
+        assert "88 tokens long" in why and "64" in why
+        await pilot.press("escape", "escape")
         await wait_until(pilot, lambda: screen.composer.text == "go on")
-        assert any("88 tokens long" in n.message and "64" in n.message for n in app._notifications)
         assert len(engine.generations) == 1 and len(texts(screen)) == 2
 
 
@@ -277,7 +281,7 @@ async def test_a_refused_request_and_a_broken_template_give_the_text_back(make_a
         await wait_until(pilot, lambda: screen.composer.text == "mine")
         engine.refuse = None
 
-        def broken(messages, *, kept):
+        def broken(messages, **_):
             raise TemplateError("the template [b]fails[/b]")
 
         screen.active.model.template.prompt = broken

@@ -54,7 +54,7 @@ async def test_another_wording_that_is_refused_comes_back_before_the_draft(make_
     async with app.run_test(size=(100, 30)) as pilot:
         screen = await edit_over_a_draft(pilot, engine)
 
-        def broken(messages, *, kept):
+        def broken(messages, **_):
             raise RequestError("no")
 
         screen.active.model.template.prompt = broken
