@@ -7,7 +7,7 @@ from functools import partial
 from app.chat.answering.running import Interruption, RunningAnswer
 from app.chat.conversation import AnswerStats, Conversation, MessageNode, Status
 from app.chat.events import AnswerFinished, AnswerResumed, Notice, PathChanged, SessionEvent, TextStreamed
-from app.chat.prompt import Asked, answer_outcome
+from app.chat.prompt import NO_ROOM, Asked, answer_outcome
 from app.chat.reasoning import Pieces, splitter_for
 from app.chat.shared import Services
 from app.chat.turn import Turn, own_fault
@@ -153,6 +153,8 @@ class AnswerWriter(ABC):
         status, note = answer_outcome(finished, limit, length, self.key("tab_settings"))
         if running.repeats and finished.reason is not FinishReason.ERROR:
             status, note = Status.COMPLETE, f"it repeated itself, {self.key('resume')} goes on all the same"
+        elif note == NO_ROOM:
+            note += f"; {self.key('make_room')} makes some, {self.key('resume')} then goes on"
         if (measured := self._services.measured) is not None:
             model = self.conversation.nodes[running.node_id].model
             measured.note(model, finished, running.pauses.stats(finished))
