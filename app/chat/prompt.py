@@ -24,6 +24,7 @@ from engine import (
 )
 
 SUMMARY_HEAD = "Summary of the conversation so far:"
+NO_ROOM = "cut off, no room is left in the context"
 _ANSWER_ROOM = 64
 """Tokens that a long context must have left for an answer."""
 
@@ -243,7 +244,7 @@ def answer_outcome(
         return Status.COMPLETE, f"cut off at this chat's token limit, {settings_key} changes it"
     if finished.prompt_tokens + finished.completion_tokens < context_length:
         return Status.COMPLETE, "cut off, the context memory is full (kv_budget in the settings)"
-    return Status.COMPLETE, "cut off, no room is left in the context"
+    return Status.COMPLETE, NO_ROOM
 
 
 def _what_helps(error: str, again_key: str, model_key: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from app.chat.conversation import AnswerStats, MessageNode
 from app.chat.reasoning import Part, Pieces
 from app.cli.ask_chat import Talk, asked_in
 from app.cli.common import (
@@ -203,7 +204,7 @@ def _answer(
         raise
     answer = talk.answer
     if args.json:
-        record = _record(model, answer.text, answer.reasoning, finished)
+        record = _record(model, answer, finished, repeats=running.repeats)
         out.write(for_stream(json.dumps(record, ensure_ascii=False), out))
     out.write("\n" if args.json or not answer.text.endswith("\n") else "")
     out.flush()
@@ -216,20 +217,21 @@ def _answer(
     return finished
 
 
-def _record(model: "Model", text: str, reasoning: str, finished: Finished) -> dict[str, object]:
+def _record(model: "Model", answer: MessageNode, finished: Finished, *, repeats: bool) -> dict[str, object]:
+    cost = answer.stats or AnswerStats.of(finished)
     return {
         "model": model.name,
-        "text": text,
-        "reasoning": reasoning or None,
-        "finish_reason": str(finished.reason),
+        "text": answer.text,
+        "reasoning": answer.reasoning or None,
+        "finish_reason": "repetition" if repeats else str(finished.reason),
         "error": finished.error,
-        "prompt_tokens": finished.prompt_tokens,
-        "cached_tokens": finished.cached_tokens,
-        "saved_ms": finished.saved_ms,
-        "completion_tokens": finished.completion_tokens,
+        "prompt_tokens": cost.prompt_tokens,
+        "cached_tokens": cost.cached_tokens,
+        "saved_ms": cost.saved_ms,
+        "completion_tokens": cost.tokens,
         "queue_ms": finished.queue_ms,
-        "ttft_ms": finished.ttft_ms,
-        "tok_s": finished.tok_s,
+        "ttft_ms": cost.ttft_ms,
+        "tok_s": cost.tok_s,
     }
 
 

@@ -150,15 +150,14 @@ def _room_rows(session: ChatSession, width: int) -> list[Row]:
     key, stop = session.key("make_room"), session.key("stop")
     if session.blocked is not None:
         keys = f"{key} makes some, {stop} gives it back. "
-        first = fit_short(session.blocked.text or "the answer", max(10, width - 60))
-        return [(("Waits for room in the context: ", "warning"), (keys, "dim"), (first, "dim"))]
+        waits = "Waits for room in the context: "
+        first = fit_short(session.blocked.text or "the answer", max(1, width - len(waits) - len(keys)))
+        return [((waits, "warning"), (keys, "dim"), (first, "dim"))]
     share = nearly_full(session)
     if share is None:
         return []
-    said = f"This chat takes {share:.0%} of what its model reads. "
-    return [
-        ((said, "warning"), (f"{key} leaves out or summarises its oldest turns, {stop} hides this.", "dim"))
-    ]
+    keys = f"{key} trims or summarises it, {stop} hides this."
+    return [((f"The context is {share:.0%} full. ", "warning"), (keys, "dim"))]
 
 
 def standing_rows(standing: Sequence[str], notices: Sequence[str], width: int, hide_key: str) -> list[Row]:

@@ -38,14 +38,14 @@ class ContextFull(ModalScreen[RoomChoice | None]):
         self._rows = {
             RoomChoice.TRIM: ("Trim", "leave the oldest turns out; they stay in the chat"),
             RoomChoice.SUMMARISE: ("Summarise", "the model writes what is read in their place"),
-            RoomChoice.FORK: ("Fork", "the same in a new tab; this chat stays as it is"),
+            RoomChoice.FORK: ("Fork", "with a summary, in a new tab; this chat stays as it is"),
             RoomChoice.LARGER: ("Larger context", larger),
         }
 
     def compose(self) -> ComposeResult:
         """How full the context is, one line a choice, and the keys."""
         with Vertical(classes="dialog"):
-            yield Static(words("The context is full"), classes="heading")
+            yield Static(words("Room in the context"), classes="heading")
             yield Static(words(self._why), classes="question", id="why")
             yield PickList(
                 *(

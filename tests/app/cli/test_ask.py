@@ -45,6 +45,7 @@ class FakeModel:
     """A model, its tokenizer and its generation in one."""
 
     name = "fake"
+    finished = None
     path = Path("fake.gguf")
     warning = None
     max_tokens = context_length = 2048
@@ -370,7 +371,8 @@ def test_thinking_that_a_template_lacks_is_said_and_not_pretended(run):
     assert err == (
         "tui-chat: warning: the chat template of fake has no switch for thinking: off changes nothing\n"
     )
-    assert run(FakeModel(["a"]), "q", "--think", "sometimes")[0] == 2
+    with pytest.raises(SystemExit):
+        run(FakeModel(["a"]), "q", "--think", "sometimes")
 
 
 def test_an_answer_that_repeats_itself_is_ended_and_said(run, tmp_path):

@@ -140,15 +140,13 @@ async def test_a_nearly_full_context_is_said_once_with_what_can_be_done(make_app
     async with app.run_test(size=(120, 30)) as pilot:
         screen = await ready(pilot)
         await fill(pilot, engine, 3)
-        assert "reads" not in notices(screen)
+        assert "The context is" not in notices(screen)
         await ask(pilot, engine, "question 3 " + WORDS, "short")
-        await wait_until(
-            pilot, lambda: "This chat takes 83% of what its model reads. Alt+R" in notices(screen)
-        )
+        await wait_until(pilot, lambda: "The context is 83% full. Alt+R trims" in notices(screen))
         await pilot.press("escape")
-        await wait_until(pilot, lambda: "of what its model reads" not in notices(screen))
+        await wait_until(pilot, lambda: "The context is" not in notices(screen))
         screen.beat.draw()
-        assert "of what its model reads" not in notices(screen)
+        assert "The context is" not in notices(screen)
 
 
 async def test_a_full_context_is_asked_about_and_a_mark_shows_what_is_not_read(make_app, engine):
