@@ -270,9 +270,9 @@ class Answering(ABC):
         if not self.busy:
             self._all_over(Status.ERROR)
 
+    @abstractmethod
     def _prompt_made(self, warning: str | None) -> None:
         """Hear what is unusual about the newest prompt."""
-        del warning
 
     @abstractmethod
     def _save(self) -> None:

@@ -72,7 +72,8 @@ class SteerActions(TabActions):
     def action_columns(self) -> None:
         """Show the alternatives of the last answer in columns."""
         session = self.active
-        if session.fan is not None and session.busy and session.fan.columns:
+        asked = {column.node_id for column in session.fan.columns} if session.fan is not None else set()
+        if any(answer.node_id in asked for answer in session.running):
             self._show_columns(None)
             return
         for node in reversed(session.conversation.path()):

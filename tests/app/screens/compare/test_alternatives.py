@@ -157,7 +157,8 @@ async def test_closed_columns_are_opened_again_while_answers_are_written(make_ap
         )
         for stream in streams:
             stream.finish()
-        await pilot.press("right", "enter")
+        await pilot.click("#column_2")
+        await pilot.press("enter")
         await wait_until(pilot, lambda: app.screen is screen and not screen.active.busy)
         assert texts(screen) == ["question", "second"]
 
