@@ -75,7 +75,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "fan",
         "Answer several times",
-        "alt+n",
+        "alt+a",
         "Answer",
         "Several answers side by side, to what is written or to the last message",
         takes=FAN_FORMS,
@@ -83,7 +83,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "columns", "Side by side", "alt+s", "Answer", "Show the alternatives of the last answer in columns"
     ),
-    Action("branches", "Branches", "alt+r", "Answer", "Every branch of this chat as a tree, to go to"),
+    Action("branches", "Branches", "alt+o", "Answer", "Every branch of this chat as a tree, to go to"),
     Action(
         "pause_all", "Pause all or go on", "alt+p", "Answer", "Pause the answers of all chats; again to go on"
     ),

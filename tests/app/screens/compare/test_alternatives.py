@@ -88,7 +88,7 @@ async def test_the_message_in_the_composer_is_answered_and_escape_stops_then_lea
     async with app.run_test(size=(60, 15)) as pilot:
         screen = await ready(pilot)
         screen.composer.insert("What is a tern?")
-        await pilot.press("alt+n")
+        await pilot.press("alt+a")
         await wait_until(pilot, lambda: isinstance(app.screen, AlternativesView))
         view = app.screen
         assert screen.composer.text == ""
