@@ -71,7 +71,7 @@ ACTIONS: tuple[Action, ...] = (
         "Answer",
         "Ask differently from any message on, or have an answer go on from other words",
     ),
-    Action("go_on", "Go on writing", "alt+g", "Answer", "Go on with an answer that was stopped or cut off"),
+    Action("resume", "Go on", "alt+g", "Answer", "Let an answer that was stopped or cut off go on there"),
     Action(
         "fan",
         "Answer several times",

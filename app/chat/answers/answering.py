@@ -119,7 +119,7 @@ class Answering(ABC):
         conversation, path = self.conversation, str(model.path)
         before = conversation.path(turn.parent) if turn.parent is not None else []
         messages, kept = prompt_messages(conversation.system_prompt, before, turn.question, path)
-        of = turn.goes_on or (turn.again if turn.text is not None else None)
+        of = turn.resumes or (turn.again if turn.text is not None else None)
         beginning = Beginning.of(conversation.nodes[of], turn.text, path) if of is not None else NO_BEGINNING
         return partial(
             submit_prompt,
@@ -134,15 +134,15 @@ class Answering(ABC):
         self._task = None
         node = self._place(turn, model, generation.request.answered, prompt)
         self._follow(node, model, generation)
-        self._tell(PathChanged(since=turn.goes_on))
+        self._tell(PathChanged(since=turn.resumes))
         self._prompt_made(prompt.warning)
 
     def _place(self, turn: Turn, model: ModelPort, answered: int, prompt: Prompt) -> MessageNode:
         """Put the answer's message into the conversation."""
         conversation = self.conversation
         splitter = splitter_for(prompt.answer_format, prompt.starts_in_reasoning)
-        if turn.goes_on is not None:
-            node = conversation.nodes[turn.goes_on]
+        if turn.resumes is not None:
+            node = conversation.nodes[turn.resumes]
             node.model = str(model.path)
         elif turn.again is not None:
             node = conversation.regenerate(turn.again, str(model.path), splitter)
@@ -152,7 +152,7 @@ class Answering(ABC):
             if turn.text is not None:
                 conversation.add_user(turn.text)
             return conversation.begin_answer(str(model.path), splitter)
-        if turn.goes_on is not None or turn.text is not None:
+        if turn.resumes is not None or turn.text is not None:
             conversation.begin_again(node.id, splitter, answered)
         return node
 

@@ -143,10 +143,10 @@ class SteerActions(TabActions):
         view = self.over = CompareView(left, right, self.context.engine, self._votes, may_write)
         self.cover(view, lambda _: self.tabs.position)
 
-    def action_go_on(self) -> None:
+    def action_resume(self) -> None:
         """Go on with an answer that was stopped or cut off."""
         if self.may_write():
-            self.active.go_on()
+            self.active.resume()
 
     def action_edit_message(self) -> None:
         """Ask for a message and write it differently."""
