@@ -114,7 +114,7 @@ class ChatSession(RoomMaker):
         if not self._refuse_while_busy(turn):
             self._launch(turn)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Go on with the last answer, which was stopped or cut off, from its token ids."""
         if self._refuse_while_busy(None):
             return
@@ -128,7 +128,7 @@ class ChatSession(RoomMaker):
                 Notice(f"{model_title(answer.model or '')} wrote this answer: {opens}.", "information")
             )
         else:
-            self._launch(Turn(answer.parent, None, goes_on=answer.id))
+            self._launch(Turn(answer.parent, None, resumes=answer.id))
 
     def fan_out(self, text: str | None, variants: Sequence[Variant]) -> bool:
         """Answer a new message, or without one the last, several times at once; tell whether that begins."""

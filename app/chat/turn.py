@@ -11,15 +11,15 @@ class Turn:
     """An answer to ask for: after `parent`, with `text` as the new message, or again as a sibling.
 
     `replaces` is the message that `text` is another wording of; of an answer it is the beginning of
-    another one. `goes_on` is the answer that is continued; `above` what is read in the place of all that
-    stands above `text`.
+    another one. `resumes` is an answer that is to go on where it stopped; `above` what is read in the
+    place of all that stands above `text`.
     """
 
     parent: str | None
     text: str | None
     again: str | None = None
     replaces: str | None = None
-    goes_on: str | None = None
+    resumes: str | None = None
     above: str | None = None
 
     @property

@@ -67,7 +67,9 @@ class Talk:
 
     def end(self, running: "RunningAnswer", finished: Finished) -> Pieces:
         """End the answer; return the pieces that were held back."""
-        _, pieces = running.finish(finished, self._settings_key, REPEATED)
+        from app.chat.answers.running import Said
+
+        _, pieces = running.finish(finished, Said(self._settings_key, REPEATED))
         self._save()
         return pieces
 

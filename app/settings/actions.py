@@ -51,7 +51,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("chats", "All chats", "ctrl+l", "Chats", "Open, search, tag and delete chats, closed ones too"),
     Action("fork", "Fork chat", "f9", "Chats", "Go on from any message in a new tab; this chat stays"),
     Action(
-        "make_room", "Make room", "alt+o", "Chats", "Leave out or summarise the oldest turns of this chat"
+        "make_room", "Make room", "alt+r", "Chats", "Leave out or summarise the oldest turns of this chat"
     ),
     Action("rename_tab", "Rename chat", "f2", "Chats", "Give this chat another title"),
     Action("previous_tab", "Previous chat", "ctrl+pageup,ctrl+shift+tab", "Chats", "Go one tab left"),
@@ -83,7 +83,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("stop", "Stop", "escape", "Answer", "Stop the answer and keep what is there", palette=False),
     Action("pause", "Pause or go on", "f5", "Answer", "Pause the answer; again to let it go on"),
     Action("regenerate", "Regenerate", "ctrl+r", "Answer", "Write the last answer again, as an alternative"),
-    Action("answer_now", "Answer now", "alt+a", "Answer", "End the thoughts; the answer begins"),
+    Action("answer_now", "Answer now", "alt+n", "Answer", "End the thoughts; the answer begins"),
     Action("edit_last", "Edit last message", "f4", "Answer", "Change the last message and ask again"),
     Action(
         "edit_message",
@@ -92,11 +92,11 @@ ACTIONS: tuple[Action, ...] = (
         "Answer",
         "Ask differently from any message on, or have an answer go on from other words",
     ),
-    Action("go_on", "Go on writing", "alt+g", "Answer", "Go on with an answer that was stopped or cut off"),
+    Action("resume", "Go on", "alt+g", "Answer", "Let an answer that was stopped or cut off go on there"),
     Action(
         "fan",
         "Answer several times",
-        "alt+n",
+        "alt+a",
         "Answer",
         "Several answers side by side, to what is written or to the last message",
         takes=FAN_FORMS,
@@ -104,7 +104,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(
         "columns", "Side by side", "alt+l", "Answer", "Show the alternatives of the last answer in columns"
     ),
-    Action("branches", "Branches", "alt+r", "Answer", "Every branch of this chat as a tree, to go to"),
+    Action("branches", "Branches", "alt+o", "Answer", "Every branch of this chat as a tree, to go to"),
     Action(
         "pause_all", "Pause all or go on", "alt+p", "Answer", "Pause the answers of all chats; again to go on"
     ),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from app.chat.answers.fan_out import FanColumn, FanOut
-from app.chat.answers.running import Interruption, RunningAnswer
+from app.chat.answers.running import Interruption, RunningAnswer, Said
 from app.chat.conversation import Conversation, MessageNode, Status
 from app.chat.events import AnswerFinished, Changed, Notice, PathChanged, SessionEvent, TextStreamed
 from app.chat.prompt import (
@@ -160,7 +160,7 @@ class Answering(ABC):
         conversation, path = self.conversation, str(model.path)
         before = conversation.path(turn.parent) if turn.parent is not None else []
         messages, kept = prompt_messages(conversation.system_prompt, before, turn.question, path, turn.above)
-        of = turn.goes_on or (turn.again if turn.text is not None else None)
+        of = turn.resumes or (turn.again if turn.text is not None else None)
         beginning = Beginning.of(conversation.nodes[of], turn.text, path) if of is not None else NO_BEGINNING
         return partial(
             submit_prompt,
@@ -177,7 +177,7 @@ class Answering(ABC):
         self._task = None
         node = self._place(turn, model, asked.generation.request.answered, asked.prompt)
         self._follow(node, model, asked)
-        self._tell(PathChanged(since=turn.goes_on))
+        self._tell(PathChanged(since=turn.resumes))
         self._prompt_made(asked.prompt.warning)
         self._tell_lack(asked.lacks, model)
 
@@ -191,8 +191,8 @@ class Answering(ABC):
         """Put the answer's message into the conversation."""
         conversation = self.conversation
         splitter = splitter_for(prompt.answer_format, prompt.starts_in_reasoning)
-        if turn.goes_on is not None:
-            node = conversation.nodes[turn.goes_on]
+        if turn.resumes is not None:
+            node = conversation.nodes[turn.resumes]
             node.model = str(model.path)
         elif turn.again is not None:
             node = conversation.regenerate(turn.again, str(model.path), splitter)
@@ -202,7 +202,7 @@ class Answering(ABC):
             if turn.text is not None:
                 conversation.add_user(turn.text).above = turn.above
             return conversation.begin_answer(str(model.path), splitter)
-        if turn.goes_on is not None or turn.text is not None:
+        if turn.resumes is not None or turn.text is not None:
             conversation.begin_again(node.id, splitter, answered)
         return node
 
@@ -309,8 +309,13 @@ class Answering(ABC):
         self._attach(answer)
 
     def _finish(self, answer: RunningAnswer, finished: Finished) -> None:
-        repeated = f"it repeated itself, {self.key('go_on')} goes on all the same"
-        status, pieces = answer.finish(finished, self.key("tab_settings"), repeated)
+        resume = self.key("resume")
+        said = Said(
+            self.key("tab_settings"),
+            repeated=f"it repeated itself, {resume} goes on all the same",
+            full=f"; {self.key('make_room')} makes some, {resume} then goes on",
+        )
+        status, pieces = answer.finish(finished, said)
         if (measured := self._services.measured) is not None and not answer.goes_on:
             measured.note(answer.node.model, finished, answer.cost(finished))
         self._leave(answer)
@@ -351,9 +356,9 @@ class Answering(ABC):
         if not self.busy:
             self._all_over(Status.ERROR)
 
+    @abstractmethod
     def _prompt_made(self, warning: str | None) -> None:
         """Hear what is unusual about the newest prompt."""
-        del warning
 
     @abstractmethod
     def _save(self) -> None:

@@ -6,13 +6,13 @@ model is asked to go on from there. Its KV is found again by the token ids.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from app.chat.answers.repetition import RepetitionWatch
 from app.chat.conversation import AnswerStats, Conversation, MessageNode, Status
 from app.chat.pauses import Pauses
-from app.chat.prompt import Asked, answer_outcome
+from app.chat.prompt import NO_ROOM, Asked, answer_outcome
 from app.chat.reasoning import Pieces, joined
 from app.models.port import GenerationPort, ModelPort
 from engine import Finished, FinishReason, Request, TextDelta
@@ -23,6 +23,18 @@ class Interruption(Enum):
 
     BUDGET = "its thoughts had their budget"
     REPETITION = "it repeated itself"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the footer of an answer says of its end."""
+
+    settings_key: str = ""
+    """Opens a chat's settings."""
+    repeated: str = "it repeated itself"
+    """Where it did."""
+    full: str = ""
+    """Behind that no room is left in the context."""
 
 
 class RunningAnswer:
@@ -132,19 +144,17 @@ class RunningAnswer:
         self.generation = self.model.submit(replace(request, prompt_ids=ids, max_tokens=most, answered=0))
         return pieces
 
-    def outcome(self, finished: Finished, settings_key: str, repeated: str) -> tuple[Status, str | None]:
-        """How it ended, and what its footer says of that; `repeated` is said where it repeated itself.
-
-        `settings_key` opens a chat's settings.
-        """
+    def _outcome(self, finished: Finished, said: Said) -> tuple[Status, str | None]:
         if self.repeats and finished.reason is not FinishReason.ERROR:
-            return Status.COMPLETE, repeated
-        return answer_outcome(finished, self.request.max_tokens, self._context_length, settings_key)
+            return Status.COMPLETE, said.repeated
+        most = self.request.max_tokens
+        status, note = answer_outcome(finished, most, self._context_length, said.settings_key)
+        return status, note + said.full if note == NO_ROOM else note
 
-    def finish(self, finished: Finished, settings_key: str, repeated: str) -> tuple[Status, Pieces]:
-        """End it; return how, and the pieces that were held back. See `outcome`."""
+    def finish(self, finished: Finished, said: Said) -> tuple[Status, Pieces]:
+        """End it; return how, and the pieces that were held back."""
         self.begun.set()
-        status, note = self.outcome(finished, settings_key, repeated)
+        status, note = self._outcome(finished, said)
         return status, self._conversation.finish(self.node_id, status, error=note, stats=self.cost(finished))
 
     def fail(self, reason: str) -> None:

@@ -114,7 +114,9 @@ class Answerer:
     def _written(self, job: Job, running: "RunningAnswer", finished: Finished) -> dict[str, Any] | None:
         if self._stopped and finished.reason is FinishReason.CANCELLED:
             return None
-        running.finish(finished, "", "")
+        from app.chat.answers.running import Said
+
+        running.finish(finished, Said())
         node, cost = running.node, running.cost(finished)
         return _record(
             *(job, self._model.name, node.text, node.reasoning),

@@ -72,7 +72,8 @@ class SteerActions(TabActions):
     def action_columns(self) -> None:
         """Show the alternatives of the last answer in columns."""
         session = self.active
-        if session.fan is not None and session.busy and session.fan.columns:
+        asked = {column.node_id for column in session.fan.columns} if session.fan is not None else set()
+        if any(answer.node_id in asked for answer in session.running):
             self._show_columns(None)
             return
         for node in reversed(session.conversation.path()):
@@ -142,10 +143,10 @@ class SteerActions(TabActions):
         view = self.over = CompareView(left, right, self.context.engine, self._votes, may_write)
         self.cover(view, lambda _: self.tabs.position)
 
-    def action_go_on(self) -> None:
+    def action_resume(self) -> None:
         """Go on with an answer that was stopped or cut off."""
         if self.may_write():
-            self.active.go_on()
+            self.active.resume()
 
     def action_edit_message(self) -> None:
         """Ask for a message and write it differently."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
@@ -81,6 +82,14 @@ class AlternativesView(Screen[str | None]):
                     column.append(event.node_id, text, reasoning=part is Part.REASONING)
         else:
             self.draw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Highlight the column that is clicked."""
+        above = event.widget.ancestors_with_self if event.widget is not None else ()
+        for at, column in enumerate(self._columns):
+            if column in above:
+                self._chosen = at
+                self.draw()
 
     def refresh_heads(self) -> None:
         """Show the newest speeds while something is written."""

@@ -149,7 +149,7 @@ def _state(shown: Shown) -> Row:
     elif node.status is Status.STOPPED:
         return (("■ stopped", "queued"),)
     elif node.status is not Status.STREAMING:
-        return ()
+        return (("■ cut off", "queued"),) if node.error else ()
     else:
         look = LOOKS[shown.state]
         if shown.stats is not None and shown.stats.tok_s:

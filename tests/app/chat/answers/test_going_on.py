@@ -60,7 +60,7 @@ async def test_the_prompt_ends_with_the_ids_of_the_answer():
     fakes = Fakes()
     session, node = await stopped(fakes)
     first = fakes.engine.generations[-1].request
-    session.go_on()
+    session.resume()
     await until(lambda: session.running)
     going_on = fakes.engine.generations[-1]
     assert going_on.request.prompt_ids == (*first.prompt_ids, 0, 1)
@@ -78,7 +78,7 @@ async def test_the_prompt_ends_with_the_ids_of_the_answer():
 async def test_one_that_is_stopped_before_its_beginning_came_again_is_as_before():
     fakes = Fakes()
     session, node = await stopped(fakes)
-    session.go_on()
+    session.resume()
     await until(lambda: session.running)
     session.stop()
     await until(lambda: not session.busy)
@@ -89,9 +89,9 @@ async def test_an_answer_that_is_whole_or_another_models_is_not_gone_on_with():
     fakes = Fakes()
     session, node = await stopped(fakes)
     session.models.current = FakeModel(fakes.engine, Path("other.gguf"), 1000)
-    session.go_on()
+    session.resume()
     node.status = Status.COMPLETE
-    session.go_on()
+    session.resume()
     assert len(fakes.engine.generations) == 1
     said = [event.text for event in fakes.tabs[0].events if isinstance(event, Notice)]
     assert "wrote this answer: open it with" in said[0] and "stopped or cut off" in said[1]

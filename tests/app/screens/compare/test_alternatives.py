@@ -88,7 +88,7 @@ async def test_the_message_in_the_composer_is_answered_and_escape_stops_then_lea
     async with app.run_test(size=(60, 15)) as pilot:
         screen = await ready(pilot)
         screen.composer.insert("What is a tern?")
-        await pilot.press("alt+n")
+        await pilot.press("alt+a")
         await wait_until(pilot, lambda: isinstance(app.screen, AlternativesView))
         view = app.screen
         assert screen.composer.text == ""
@@ -157,7 +157,8 @@ async def test_closed_columns_are_opened_again_while_answers_are_written(make_ap
         )
         for stream in streams:
             stream.finish()
-        await pilot.press("right", "enter")
+        await pilot.click("#column_2")
+        await pilot.press("enter")
         await wait_until(pilot, lambda: app.screen is screen and not screen.active.busy)
         assert texts(screen) == ["question", "second"]
 
