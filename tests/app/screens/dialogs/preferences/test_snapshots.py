@@ -1,6 +1,7 @@
 """What the dialogs over settings and actions look like; changed on purpose: run with `--snapshot-update`."""
 
 import pytest
+from textual.content import Content
 from textual.widgets import Input
 
 from app.settings.file import GeneralSettings, Settings
@@ -11,6 +12,8 @@ def shown(*keys):
     async def run(pilot):
         screen = await ready(pilot)
         screen.composer.cursor_blink = False
+        # It names a folder of this run.
+        screen.deck.greet(Content(""))
         await pilot.press(keys[0])
         await wait_until(pilot, lambda: pilot.app.screen is not screen)
         for field in pilot.app.screen.query(Input):
