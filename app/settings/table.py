@@ -8,7 +8,7 @@ from typing import Any
 from app.settings.actions import ACTIONS
 from app.settings.file import AT_START, IN_NEW_CHATS, Settings
 from app.settings.keys import checked_keys
-from app.settings.options import checked
+from app.settings.options import checked, kind_of
 
 AT_ONCE = "at once"
 _WHEN = {"engine": AT_START, "sampling": IN_NEW_CHATS}
@@ -47,6 +47,8 @@ class Setting:
             value = _number(value)
         else:
             value = re.sub(r"\\(\\|n)", lambda found: "\n" if found[1] == "n" else "\\", value)
+        if isinstance(value, str) and isinstance(self.default, bool | int | float):
+            raise ValueError(f"{kind_of(self.default)}, not {value!r}")
         limits = dict(self.limits or {}) | ({"choices": self.choices} if self.choices else {})
         return checked(value, self.default, limits)
 

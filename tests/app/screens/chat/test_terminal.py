@@ -156,3 +156,19 @@ async def test_nothing_moves_where_motion_is_reduced(make_app, engine, short_bea
         app.context.preferences.change("terminal", "motion", "full")
         await wait_until(pilot, lambda: SPINNER[0] not in bar_text(app))
         assert "Pocket" in plain(screen.query_one("#status"))
+
+
+async def test_the_cursor_stands_still_until_somebody_writes(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(80, 24)) as pilot:
+        composer = (await ready(pilot)).composer
+        assert composer.cursor_blink
+        composer.rest()
+        assert not composer.cursor_blink
+        await pilot.press("a")
+        await wait_until(pilot, lambda: composer.cursor_blink)
+        composer.cursor_blink = False
+        composer.rest()
+        await pilot.press("b")
+        await wait_until(pilot, lambda: composer.text == "ab")
+        assert not composer.cursor_blink
