@@ -286,7 +286,9 @@ def _start_app(args: argparse.Namespace) -> int:
 
         gc.freeze()
         folders = list(search.folders)
-        return int(run_app(settings, model, folders, warnings, chat, door))
+        return int(
+            run_app(settings, model=model, folders=folders, warnings=warnings, chat=chat, listening=door)
+        )
     finally:
         gc.enable()
 

@@ -39,7 +39,8 @@ class Door:
         self._thread = threading.Thread(target=self._run, name="door", daemon=True)
 
     def open(self) -> None:
-        """Begin to serve, soon."""
+        """Begin to serve; who asks before all is loaded waits."""
+        self._listening.listen()
         self._thread.start()
 
     def close(self, timeout: float) -> None:
@@ -61,7 +62,6 @@ class Door:
         if self._closed.is_set():
             return
         try:
-            self._listening.listen()
             asyncio.run(self._server.serve(sockets=[self._listening]))
         except Exception:
             log.exception("serving other programs")

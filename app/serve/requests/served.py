@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from app.serve.http.errors import ApiError
 from app.serve.http.fields import Fields
 from app.serve.requests.port import ServedModel
 from engine import SamplingParams
+
+_STARTED = int(time.time())
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Served:
     """Names that lists show beside it."""
     max_tokens: int | None = None
     """Most tokens of an answer where a request says nothing."""
-    created: int = field(default_factory=lambda: int(time.time()))
+    created: int = _STARTED
 
     def without_paths(self, message: str) -> str:
         """An error's words as clients may read them."""

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 from app.chat.events import TabState
+from app.models.outside import outside_label
 from app.widgets.live_panel import LivePanel, PanelTab, panel_rows, tab_rows, total_rows
 from app.widgets.sentence import engine_sentence
 from app.widgets.sparkline import SpeedHistory, sparkline
@@ -82,6 +83,8 @@ def test_the_engine_is_described_as_a_person_would():
         STATS, sequences=(SEQUENCE, reading, paused), decode_tok_s=60.0, kv_bytes_used=200_000_000
     )
     assert engine_sentence(stats) == "1 answering · 1 reading · 1 paused · 60 tok/s · 1.8 GB free"
+    outside = replace(STATS, sequences=(SEQUENCE, replace(SEQUENCE, label=outside_label("chat"))))
+    assert engine_sentence(outside) == "2 answering · 1 from outside · 2.0 GB free"
 
 
 async def test_a_panel_that_comes_up_between_its_beats_is_full_at_once(make_app, engine):
