@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from app.models.builtin import builtin_model_path
 from engine.model.placement import Placement
 from tests.support.family_goldens import FamilyGolden
 from tests.support.passes import Passes, assert_same_logits, load_decoder, load_split
 
 STEPS = 32
 CASES = {
-    "one layer": ("built-in", Placement(layers=1)),
-    "all but one": ("built-in", Placement(layers=7)),
+    "one layer": ("llama", Placement(layers=1)),
+    "all but one": ("qwen3vl", Placement(layers=1)),
     "experts of one layer": ("qwen3moe", Placement(experts=1)),
     "all experts": ("qwen3moe", Placement(experts=99)),
     "a layer and the others' experts": ("qwen3moe", Placement(layers=1, experts=99)),
@@ -27,8 +26,7 @@ CASES = {
 @pytest.fixture(params=CASES, scope="module")
 def decoders(request, tmp_path_factory):
     name, placement = CASES[request.param]
-    golden = None if name == "built-in" else FamilyGolden.load(name)
-    path = builtin_model_path() if golden is None else golden.write_model(tmp_path_factory.mktemp("models"))
+    path = FamilyGolden.load(name).write_model(tmp_path_factory.mktemp("models"))
     return load_decoder(path), load_split(path, placement)
 
 
