@@ -18,7 +18,6 @@ from engine.model.weights import Progress, load_weights
 from engine.runner.base import Runner
 from engine.runner.eager_runner import EagerRunner
 from engine.runner.model_kv import pool_bytes
-from engine.runner.split_runner import SplitRunner
 from engine.tokenizer.tokenizer import Tokenizer
 from kernels.contract import Operations
 
@@ -104,6 +103,8 @@ def _load_whole(order: Order, tokenizer: Tokenizer, progress: Progress) -> Loade
 
 
 def _load_split(order: Order, progress: Progress) -> Loaded:
+    from engine.runner.split_runner import SplitRunner
+
     ops, placement = order.ops, order.placement
     decoder, held, host_bytes = load_split_decoder(order.file, order.config, ops, placement, progress)
     pages = split_sizes(ops, order.config, placement).capped(order.name, order.pages(), ops.block_size)
