@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing the reader can do; `keys` are Textual key names, comma separated."""
+    """One thing the reader can do; `keys` are Textual key names, comma separated.
+
+    `takes` is what may be written behind its slash command: examples, and what they mean.
+    """
 
     id: str
     title: str
@@ -18,7 +21,14 @@ class Action:
     group: str
     help: str = ""
     palette: bool = True
+    takes: tuple[tuple[str, str], ...] = ()
 
+
+FIND_FORMS = (("WORD", "Everything that is written behind it is looked for"),)
+CODE_FORMS = (("2", "The second code block of the answer in view"),)
+SAVE_FORMS = (("2 FILE", "The second code block; without a name into a file named by its language"),)
+OPEN_FORMS = (("2", "The second code block; what is changed in the editor is copied"),)
+LINK_FORMS = (("2", "Open the second link of the answer in view"),)
 
 ACTIONS: tuple[Action, ...] = (
     Action("new_tab", "New chat", "ctrl+t", "Chats", "Open an empty chat in a new tab"),
@@ -65,6 +75,36 @@ ACTIONS: tuple[Action, ...] = (
         "copy_selection", "Copy selection", "ctrl+c", "Answer", "Copy what is selected; the mouse does too"
     ),
     Action("copy_code", "Copy code block", "f6", "Answer", "Copy a code block; again for the next one"),
+    Action(
+        "code", "Code block", "", "Answer", "Copy a code block by its number", palette=False, takes=CODE_FORMS
+    ),
+    Action(
+        "save_code",
+        "Save code block",
+        "",
+        "Answer",
+        "Write a code block into a file; one that is there is asked about",
+        palette=False,
+        takes=SAVE_FORMS,
+    ),
+    Action(
+        "open_code",
+        "Open code block",
+        "",
+        "Answer",
+        "Open a code block in the editor of $EDITOR",
+        palette=False,
+        takes=OPEN_FORMS,
+    ),
+    Action("links", "Links", "alt+l", "Answer", "List the links of the answer in view", takes=LINK_FORMS),
+    Action("copy_chat", "Copy chat", "alt+y", "Answer", "Copy all messages that are shown"),
+    Action("select", "Select by keys", "alt+a", "View", "Arrows select; blocks and messages by a letter"),
+    Action("find", "Find in chat", "ctrl+f", "View", "Mark and count a word in this chat", takes=FIND_FORMS),
+    Action("previous_turn", "Previous question", "alt+up", "View", "Go to the question before"),
+    Action("next_turn", "Next question", "alt+down", "View", "Go to the next question, or to the end"),
+    Action(
+        "thoughts", "Thoughts", "alt+o", "View", "Unfold what was thought for the answer in view; fold it"
+    ),
     Action("scroll_up", "Scroll up", "pageup", "View", "One page up in the chat", palette=False),
     Action("scroll_down", "Scroll down", "pagedown", "View", "One page down in the chat", palette=False),
     Action("scroll_end", "Go to the end", "ctrl+end", "View", "Follow the answer again"),
@@ -108,7 +148,7 @@ def named(name: str) -> Action:
 
 
 def keys_of(action: Action, overrides: Mapping[str, str]) -> str:
-    """Return an action's keys, the reader's own if the settings give any."""
+    """Return an action's keys, the reader's own if the settings give any; some have only a command."""
     return overrides.get(action.id) or action.keys
 
 
@@ -133,15 +173,15 @@ def writing_keys(*, enter_sends: bool) -> tuple[str, str]:
 
 
 def label_of(name: str, overrides: Mapping[str, str]) -> str:
-    """Return the first key of an action as people write it."""
-    return key_label(keys_of(_BY_ID[name], overrides))
+    """Return the first key of an action as people write it, or its slash command where it has none."""
+    return key_label(keys_of(_BY_ID[name], overrides)) or f"/{name}"
 
 
 def in_groups(overrides: Mapping[str, str]) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
     """Yield (group, [(key, title, help)]) for the help screen."""
     for group in GROUPS:
         rows = [
-            (key_label(keys_of(action, overrides)), action.title, action.help)
+            (label_of(action.id, overrides), action.title, action.help)
             for action in ACTIONS
             if action.group == group
         ]

@@ -41,6 +41,9 @@ class GeneralSettings:
     )
     confirm_close: bool = _option(True, "ask before closing a tab that is generating")
     restore_tabs: bool = _option(True, "open the tabs of the last time")
+    text_width: int = _option(
+        100, "most columns of text; a wider window has it in the middle", low=40, high=1000
+    )
     enter_sends: bool = _option(True, "Enter sends; otherwise it begins a new line and Ctrl+J sends")
     attach_limit: str = _option(
         "1 MiB", "most text of a file or folder that @ puts into a message, as a size", size=True

@@ -12,6 +12,7 @@ ACTION_NAMES = frozenset(action.id for action in ACTIONS)
 _CALL = re.compile(r"/([\w-]+)(?:\s+(.*))?\s*", re.DOTALL)
 _SLASHED = re.compile(r"/+[\w-]+(?:\s|\Z)")
 _BEGUN = re.compile(r"/([\w-]*)")
+_WRITTEN_ON = re.compile(r"/([\w-]+) +(\S*)")
 _LEAST_IN_HELP = 3
 """Fewer letters are in every sentence."""
 
@@ -24,12 +25,14 @@ class Command:
     title: str
     help: str
     prompt: KeptPrompt | None = None
+    takes: tuple[tuple[str, str], ...] = ()
+    """What may stand behind it: examples, and what they mean."""
 
 
 def all_commands(prompts: Sequence[KeptPrompt]) -> list[Command]:
     """Return the kept prompts and every action of the app."""
     kept = [Command(prompt.name, "Prompt", prompt.help, prompt) for prompt in prompts]
-    return kept + [Command(action.id, action.title, action.help) for action in ACTIONS]
+    return kept + [Command(action.id, action.title, action.help, takes=action.takes) for action in ACTIONS]
 
 
 def called(text: str) -> tuple[str, str] | None:
@@ -47,6 +50,20 @@ def begun(before: str) -> str | None:
     """Return the letters of a command that is being written, by the text before the cursor, or None."""
     found = _BEGUN.fullmatch(before)
     return found[1] if found else None
+
+
+def forms(before: str, commands: Sequence[Command]) -> list[tuple[str, str]]:
+    """Return what a command may be written on with, by the text before the cursor: whole texts, meanings.
+
+    Nothing once its first word is written.
+    """
+    found = _WRITTEN_ON.fullmatch(before)
+    command = named(found[1], commands) if found is not None else None
+    if found is None or command is None:
+        return []
+    written = found[2]
+    rows = [(form, help) for form, help in command.takes if form.startswith(written)]
+    return [(f"/{command.name} {form}", help) for form, help in rows if form.split()[0] != written]
 
 
 def matching(letters: str, commands: Sequence[Command]) -> list[Command]:

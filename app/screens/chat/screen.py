@@ -19,11 +19,12 @@ from app.chat.events import (
     TextStreamed,
 )
 from app.chat.session import ChatSession
-from app.screens.chat.answer_actions import AnswerActions
 from app.screens.chat.bindings import bindings
 from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.kept_chats import KeptChats
 from app.screens.chat.model_actions import ModelActions
+from app.screens.chat.reading.bars import FindBar, HintLine
+from app.screens.chat.reading.reading_actions import ReadingActions
 from app.screens.chat.writing.cost_hint import CostHint
 from app.screens.chat.writing.writing_actions import WritingActions
 from app.screens.context import AppContext
@@ -38,9 +39,11 @@ if TYPE_CHECKING:
     from app.transcript.view import Transcript
 
 _DRAFT_SECONDS = 0.8
+_AIRY_FROM = 32
+"""Rows of the terminal from which one below the tabs is empty."""
 
 
-class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
+class ChatScreen(KeptChats, ReadingActions, WritingActions, ModelActions):
     """Owns the tabs. Sessions report here; nobody else touches the widgets."""
 
     BINDINGS: ClassVar = [*bindings()]
@@ -58,8 +61,10 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
         settings = self.context.settings
         yield TabBar(id="tabs")
         with Horizontal(id="body"):
-            yield TranscriptDeck(id="deck")
+            yield TranscriptDeck(settings.general.text_width, id="deck")
             yield LivePanel(actions.label_of("engine_view", settings.keys), id="panel")
+        yield FindBar(id="find")
+        yield HintLine(id="hint")
         yield NoticeBar(id="notices")
         yield self.composer
         yield self.composer.completions
@@ -112,7 +117,8 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
         self.composer.paste(event.text)
 
     def on_resize(self) -> None:
-        """Show the live panel where there is room for it."""
+        """Show the live panel where there is room for it, and some air below the tabs."""
+        self.set_class(self.app.size.height >= _AIRY_FROM, "-airy")
         self.beat.fit_panel()
 
     def _on_session(self, session: ChatSession, event: SessionEvent) -> None:
@@ -207,7 +213,7 @@ class ChatScreen(KeptChats, AnswerActions, WritingActions, ModelActions):
 
     def on_transcript_copy_requested(self, event: "Transcript.CopyRequested") -> None:
         """Copy what the transcript gives."""
-        self.copy(event.text)
+        self.copy(event.text, f"{event.what}. " if event.what else "")
 
     def action_tab_settings(self) -> None:
         """Show the chat's system prompt and sampling settings."""

@@ -10,11 +10,12 @@ from app.settings.actions import label_of
 from app.settings.fuzzy import fit_score
 from app.widgets.writing.completions import Completion
 from app.widgets.writing.composer import Composer
-from app.writing.commands import ACTION_NAMES, Command, all_commands, begun, matching
+from app.writing.commands import ACTION_NAMES, Command, all_commands, begun, forms, matching
 from app.writing.mentions import CHAT, Entry, entries, mention_before
 from app.writing.prompts import read_prompts
 
 _COMMAND_HINT = "Enter runs it · Tab completes · Esc closes"
+_FORM_HINT = "Enter or Tab writes it · Esc closes"
 _MENTION_HINT = "Enter attaches it · Tab opens a folder · Esc closes"
 _CHATS = 200
 
@@ -25,6 +26,19 @@ class ChatMention:
 
     id: str | None
     title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a command may be written on with; `text` is an example of the whole."""
+
+    text: str
+
+    @property
+    def begun(self) -> str:
+        """The part that is put in to be written on: up to the first word behind the command."""
+        command, word, *more = self.text.split(" ")
+        return f"{command} {word}" + (" " if more else "")
 
 
 class Completer:
@@ -49,7 +63,11 @@ class Completer:
         before = composer.before_cursor
         letters = begun(before)
         written = mention_before(before)
-        if letters is None and written is None:
+        on = forms(before, self.commands)
+        if on:
+            self._offered = "/"
+            self._show([Completion(text, help, Form(text)) for text, help in on], _FORM_HINT)
+        elif letters is None and written is None:
             self._offered = ""
             self._menu.hide()
         elif letters is not None:

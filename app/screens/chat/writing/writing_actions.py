@@ -14,7 +14,7 @@ from app.chat.events import SessionEvent
 from app.chat.message_cost import Counting
 from app.chat.session import ChatSession
 from app.screens.chat.base import ChatBase
-from app.screens.chat.writing.completing import ChatMention, Completer
+from app.screens.chat.writing.completing import ChatMention, Completer, Form
 from app.screens.context import AppContext
 from app.terminal.editor import EditorError, edited, editor_command
 from app.widgets.writing.completions import Completions
@@ -40,7 +40,7 @@ class WritingActions(ChatBase):
                 f"There is no command /{event.name}. To send this as a message, write // or a blank first.",
                 "warning",
             )
-        elif command.prompt is None and event.rest:
+        elif command.prompt is None and event.rest and not command.takes:
             self.say(
                 f"/{command.name} takes nothing behind it. To send this as a message, write // or a blank "
                 "first.",
@@ -53,9 +53,18 @@ class WritingActions(ChatBase):
         if command.prompt is not None:
             text = command.prompt.filled(self.get_selected_text() or "", rest)
             self.composer.put(text, fill=True)
+        elif rest and command.takes:
+            written = self.composer.draft
+            self.composer.put("")
+            self.call_later(self._run_with, command.name, Draft(rest, written.chips).expanded, written)
         else:
             self.composer.put("")
             self.call_later(self.run_action, command.name)
+
+    async def _run_with(self, name: str, rest: str, written: Draft) -> None:
+        """Run an action with what was written behind it, which comes back where that is not done."""
+        if not await getattr(self, f"action_{name}")(rest) and not self.composer.text:
+            self.composer.draft = written
 
     @on(Composer.Completed)
     @on(Completions.Picked)
@@ -67,13 +76,16 @@ class WritingActions(ChatBase):
             return
         what = chosen.value
         composer.focus()
-        if isinstance(what, Command):
+        if isinstance(what, Form):
+            composer.put(what.begun)
+        elif isinstance(what, Command):
             rest = composer.text[len(composer.before_cursor) :].strip()
             if goes_on:
-                composer.put(f"/{what.name}" + (" " if what.prompt is not None else "") + rest)
+                written_on = what.prompt is not None or what.takes
+                composer.put(f"/{what.name}" + (" " if written_on else "") + rest)
             else:
                 menu.hide()
-                self._run_command(what, rest if what.prompt is not None else "")
+                self._run_command(what, rest if what.prompt is not None or what.takes else "")
         elif isinstance(what, Entry) and what.is_folder and goes_on:
             composer.replace_word(f"@{what.written}")
         elif isinstance(what, ChatMention) and what.id is None:
