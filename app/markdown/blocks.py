@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-BlockKind = Literal["paragraph", "plain", "heading", "rule", "code", "table"]
+BlockKind = Literal["paragraph", "plain", "heading", "rule", "code", "table", "math"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterator
 from functools import lru_cache
@@ -15,6 +16,7 @@ from pygments.util import ClassNotFound
 from app.markdown.text import Look, Run
 from app.terminal.controls import clean
 
+_SUFFIX = re.compile(r"\*\.\w+")
 _log = logging.getLogger(__name__)
 
 # Beyond these the colours are not worth the time: a longer block stays as it streamed, a longer line plain.
@@ -33,6 +35,13 @@ def find_lexer(language: str) -> Lexer | None:
         return get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except (ClassNotFound, ValueError):
         return None
+
+
+def file_suffix(language: str) -> str:
+    """Return the suffix of files in a language, `.txt` where none is known."""
+    lexer = find_lexer(language)
+    names = lexer.filenames if lexer is not None else []
+    return next((name[1:] for name in names if _SUFFIX.fullmatch(name)), ".txt")
 
 
 @lru_cache(maxsize=512)

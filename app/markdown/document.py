@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from app.markdown.blocks import Block, CodeLine, End, Event, Row
 from app.markdown.elements import CodeElement, Element, TableElement, TextElement, gap_line
+from app.markdown.links import links_of
 from app.markdown.splitter import Splitter
 from app.markdown.text import Line
 
 Growing = CodeElement | TableElement
+_NAMES = {"plain": "line", "math": "formula"}
 # Of a large piece of text only the last code lines are coloured at once.
 LIVE_LINES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class CodeBlock:
+    """A code block's contents, and the language it says it is in."""
+
+    text: str
+    language: str
 
 
 class Document:
@@ -27,6 +38,7 @@ class Document:
         self._finished = False
         self._starts: dict[int, int] = {}
         self.unpolished: list[CodeElement] = []
+        self._codes = 0
 
     def feed(self, text: str, live: bool = True) -> None:
         """Append text. Code that is not `live` gets its colours later, by `polish`."""
@@ -46,7 +58,8 @@ class Document:
     def _apply(self, events: list[Event], coloured: int) -> None:
         for left, event in zip(range(len(events), 0, -1), events, strict=True):
             if isinstance(event, Block):
-                self.elements.append(make_element(len(self.elements), event))
+                self._codes += event.kind == "code"
+                self.elements.append(make_element(len(self.elements), event, ordinal=self._codes))
                 continue
             element = self._open()
             if isinstance(event, CodeLine) and isinstance(element, CodeElement):
@@ -101,9 +114,12 @@ class Document:
                         self.lines.extend(element.preview(event.text, event.more, width))
             events = events[len(drafts) :]
         shadows: list[Element] = []
+        codes = self._codes
         for event in events:
             if isinstance(event, Block):
-                shadows.append(make_element(len(self.elements) + len(shadows), event, draft=True))
+                codes += event.kind == "code"
+                number = len(self.elements) + len(shadows)
+                shadows.append(make_element(number, event, draft=True, ordinal=codes))
             elif shadows and isinstance(event, CodeLine) and isinstance(shadows[-1], CodeElement):
                 shadows[-1].add(event.text, event.more)
             elif shadows and isinstance(event, Row) and isinstance(shadows[-1], TableElement):
@@ -131,20 +147,29 @@ class Document:
             if start is not None and self._width and element.number < self._closed_elements:
                 self.lines[start : start + count] = element.layout(self._width)
 
-    def code_blocks(self) -> list[str]:
-        """Return the contents of the code blocks."""
-        return ["\n".join(element.source) for element in self.elements if isinstance(element, CodeElement)]
+    def code_blocks(self) -> list[CodeBlock]:
+        """Return the code blocks."""
+        found = [element for element in self.elements if isinstance(element, CodeElement)]
+        return [CodeBlock(element.markdown, element.language) for element in found]
 
-    def code_at(self, number: int) -> str:
-        """Return the contents of the code block that is element `number`, else an empty string."""
-        element = self.elements[number] if 0 <= number < len(self.elements) else None
-        return "\n".join(element.source) if isinstance(element, CodeElement) else ""
+    def block_at(self, number: int) -> tuple[str, str]:
+        """Return what element `number` is called and its source; empty where there is none."""
+        if not 0 <= number < len(self.elements):
+            return "", ""
+        element = self.elements[number]
+        kind = f"code block {element.ordinal}" if isinstance(element, CodeElement) else element.block.kind
+        return _NAMES.get(kind, kind), element.markdown
+
+    def links(self) -> list[tuple[str, str]]:
+        """Return the label and the address of every link, each once."""
+        runs = (run for element in self.elements for run in element.all_runs())
+        return links_of(runs)
 
 
-def make_element(number: int, block: Block, draft: bool = False) -> Element:
-    """Make the element of a block."""
+def make_element(number: int, block: Block, draft: bool = False, ordinal: int = 1) -> Element:
+    """Make the element of a block; `ordinal` is which code block it is, if it is one."""
     if block.kind == "code":
-        return CodeElement(number, block)
+        return CodeElement(number, block, ordinal=ordinal)
     if block.kind == "table":
         return TableElement(number, block)
     return TextElement(number, block, draft=draft)

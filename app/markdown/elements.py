@@ -9,17 +9,24 @@ from dataclasses import dataclass, field
 from app.markdown.blocks import Block, Prefix
 from app.markdown.code import LINE_LIMIT, PLAIN, Highlighter
 from app.markdown.inline import close_open_marks, parse_inline, plain_runs
+from app.markdown.math import readable
 from app.markdown.table import RULE, cell_runs, column_widths, header_rule, row_lines
-from app.markdown.text import Line, Look, Run, break_text, cells, cut_runs, split_lines, wrap
-from app.terminal.controls import clean
+from app.markdown.text import BAND, Line, Look, Run, break_text, cells, cut_runs, split_lines, wrap
+from app.terminal.controls import clean, clean_lines
 
 _log = logging.getLogger(__name__)
 
 # Marks inside code and tables: source line number times this, plus the column.
 LINE_STRIDE = 1 << 20
+# Marks inside a table's row: the number of its line times this, plus the column.
+ROW_STRIDE = 1 << 10
 # A table's columns are measured over its first rows, so that the rows after them are laid out once.
 MEASURED_ROWS = 24
 MIN_WIDTH = 8
+_INDENT = Run("  ", Look())
+"""What stands before a formula of its own."""
+_PAD, _GOES_ON = Run(" ", PLAIN), Run("↳", Look("codewrap"))
+"""What stands before a row of code: the second before one that continues the line above."""
 
 
 @dataclass
@@ -47,6 +54,15 @@ class Element:
         """Cells that the left edge takes."""
         return sum(cells(prefix.rest) for prefix in self.block.prefixes)
 
+    @property
+    def markdown(self) -> str:
+        """The source text."""
+        return self.block.text
+
+    def all_runs(self) -> Iterator[Run]:
+        """Return the runs of its text; code has none that matter."""
+        return iter(())
+
     def room(self, width: int) -> int:
         """Cells left for the content."""
         return max(MIN_WIDTH, width - self.edge_width())
@@ -69,11 +85,17 @@ class TextElement(Element):
             runs = plain_runs(block.text)
         self.runs = split_lines(runs)
 
+    def all_runs(self) -> Iterator[Run]:
+        """Return the runs of all lines."""
+        return (run for line in self.runs for run in line)
+
     def _parse(self, text: str) -> list[Run]:
         if self.block.kind == "plain":
             return plain_runs(text)
         if self.block.kind == "heading":
-            return parse_inline(text, Look(f"heading{min(3, self.block.level)}", bold=True))
+            return parse_inline(text, Look(f"heading{self.block.level}"))
+        if self.block.kind == "math":
+            return [Run(readable(clean_lines(text)), Look("math"))]
         if self.block.kind == "paragraph" and any(prefix.kind == "quote" for prefix in self.block.prefixes):
             return parse_inline(text, Look("quotetext"))
         return parse_inline(text)
@@ -86,18 +108,26 @@ class TextElement(Element):
             return [Line((*self.edge(), Run("─" * room, RULE)), (self.number, 0))]
         lines: list[Line] = []
         offset = 0
+        indent = (_INDENT,) if self.block.kind == "math" else ()
         for source in self.runs:
-            for start, runs in wrap(source, room):
+            for start, runs in wrap(source, max(MIN_WIDTH, room - 2) if indent else room):
                 glue = "" if start and not self._space_before(source, start) else " "
-                lines.append(
-                    Line((*self.edge(), *runs), (self.number, offset + start), soft=start > 0, glue=glue)
-                )
+                edge = (*self.edge(), *indent)
+                lead = len("".join(run.text for run in edge)) if start or indent else 0
+                mark = (self.number, offset + start)
+                lines.append(Line((*edge, *runs), mark, soft=start > 0, glue=glue, lead=lead))
             offset += sum(len(run.text) for run in source) + 1
         return lines
 
     @staticmethod
     def _space_before(source: Sequence[Run], start: int) -> bool:
         return "".join(run.text for run in source)[start - 1 : start] == " "
+
+    @property
+    def markdown(self) -> str:
+        """The source text, without what it stands in."""
+        text = self.block.text
+        return {"heading": f"{'#' * self.block.level} {text}", "rule": "---"}.get(self.block.kind, text)
 
 
 @dataclass
@@ -112,6 +142,13 @@ class CodeElement(Element):
     laid: int = 0
     begin: int = 0
     """The character of the next line to lay out at which its first new row begins."""
+    ordinal: int = 1
+    """Which of its message's code blocks it is, from 1."""
+
+    @property
+    def markdown(self) -> str:
+        """The code."""
+        return "\n".join(self.source)
 
     def __post_init__(self) -> None:
         words = self.block.text.split()
@@ -169,7 +206,7 @@ class CodeElement(Element):
         return self.stable
 
     def _label(self, width: int) -> Line:
-        name = clean(self.language or "text")[:20]
+        name = f"{self.ordinal} · {clean(self.language or 'text')[:20]}"
         room = self.room(width)
         runs = (
             *self.edge(),
@@ -181,22 +218,17 @@ class CodeElement(Element):
     def _rows(self, number: int, runs: Sequence[Run], width: int, begin: int = 0) -> list[Line]:
         """Lay out a line, or what of it stands behind the character `begin`, where a row begins."""
         text = "".join(run.text for run in runs)
-        pad = Run(" ", PLAIN)
         base = (number + 1) * LINE_STRIDE
         cuts = break_code(text[begin:], self.room(width) - 2)
         rows = [(begin + start, begin + end) for start, end in cuts]
-        if rows == [(0, len(text))]:
-            return [Line((*self.edge(), pad, *runs), (self.number, base), fill="codeblock")]
-        return [
-            Line(
-                (*self.edge(), pad, *row),
-                (self.number, base + start),
-                soft=start > 0,
-                glue="",
-                fill="codeblock",
-            )
-            for (start, _), row in zip(rows, cut_runs(runs, rows), strict=True)
-        ]
+        cut = [tuple(runs)] if rows == [(0, len(text))] else cut_runs(runs, rows)
+        lines = []
+        for (start, _), row in zip(rows, cut, strict=True):
+            edge = (*self.edge(), _GOES_ON if start else _PAD)
+            lead = sum(len(run.text) for run in edge)
+            mark = (self.number, base + start)
+            lines.append(Line((*edge, *row), mark, soft=start > 0, glue="", fill="codeblock", lead=lead))
+        return lines
 
     def preview(self, text: str, more: bool, width: int) -> list[Line]:
         """Return the rows of a line that is still being written."""
@@ -222,6 +254,7 @@ class TableElement(Element):
     """A table: its first rows set the column widths, later rows are laid out once."""
 
     rows: list[list[list[Run]]] = field(default_factory=list)
+    source: list[tuple[str, ...]] = field(default_factory=list)
     closed: bool = False
     stable: list[Line] = field(default_factory=list)
     widths: list[int] = field(default_factory=list)
@@ -245,6 +278,19 @@ class TableElement(Element):
     def add(self, row: Sequence[str]) -> None:
         """Append a row; the first one is the header."""
         self.rows.append(self.parse(row))
+        self.source.append(tuple(row))
+
+    @property
+    def markdown(self) -> str:
+        """The table as it is written."""
+        rules = {"l": "---", "c": ":-:", "r": "--:"}
+        head, *rest = [[cell.replace("|", "\\|") for cell in row] for row in self.source] or [[]]
+        rows = [head, [rules[side] for side in self.block.text], *rest]
+        return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+    def all_runs(self) -> Iterator[Run]:
+        """Return the runs of all cells."""
+        return (run for row in self.rows for cell in row for run in cell)
 
     def layout(self, width: int, drafts: Sequence[Sequence[str]] = ()) -> list[Line]:
         """Return all rows, `drafts` (rows still being written) at their end."""
@@ -264,8 +310,10 @@ class TableElement(Element):
         return [*self.stable, *(line for lines in tail for line in lines)] if tail else self.stable
 
     def _row(self, number: int, row: list[list[Run]], widths: Sequence[int]) -> list[Line]:
+        fill = BAND if number and number % 2 == 0 else ""
+        base = number * LINE_STRIDE
         lines = [
-            Line((*self.edge(), *runs), (self.number, number * LINE_STRIDE + i))
+            Line((*self.edge(), *runs), (self.number, base + i * ROW_STRIDE), fill=fill)
             for i, runs in enumerate(row_lines(row, widths, self.block.text))
         ]
         if number == 0:

@@ -6,33 +6,24 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
-from urllib.parse import urlsplit
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from app.markdown.links import safe_link
+from app.markdown.math import plain, shielded, shown_in
 from app.markdown.text import TEXT, Look, Run
 from app.terminal.controls import clean
 
-_URL = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]")
-_SPECIAL = re.compile(r"[*_`~\[\]<>&\\!]|https?://")
+_URL = re.compile(r"(?:https?|file)://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]}]")
+_SPECIAL = re.compile(r"[*_`~\[\]<>&\\!$]|(?:https?|file)://")
 # The parser's work grows with the square of these: beyond so many they are no markup that anybody wrote.
 _MOST_MARKS = 300
-_SAFE_SCHEMES = frozenset({"http", "https", "mailto"})
 
 
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark", {"html": False}).enable("strikethrough")
-
-
-def safe_link(url: str) -> str:
-    """Return `url` when a terminal may open it, else an empty string."""
-    try:
-        scheme = urlsplit(url).scheme
-    except ValueError:
-        return ""
-    return url if scheme in _SAFE_SCHEMES and url.isascii() and url.isprintable() else ""
 
 
 def plain_runs(text: str, look: Look = TEXT) -> list[Run]:
@@ -57,7 +48,7 @@ def parse_inline(text: str, look: Look = TEXT) -> list[Run]:
         return plain_runs("\n".join(line.strip() for line in text.split("\n")), look)
     runs: list[Run] = []
     looks = [look]
-    for token in _parser().parseInline(text)[0].children or []:
+    for token in _parser().parseInline(shielded(text))[0].children or []:
         _token(token, looks, runs)
     return [Run("\n".join(clean(line) for line in run.text.split("\n")), run.look) for run in runs]
 
@@ -80,14 +71,22 @@ def _token(token: Token, looks: list[Look], runs: list[Run]) -> None:
         case "link_open":
             looks.append(replace(look, kind="link", href=safe_link(str(token.attrs.get("href", "")))))
         case "image":
-            runs.append(Run(f"[image: {token.content or 'untitled'}]", replace(look, kind="link")))
-            runs.append(Run(f" ({token.attrs.get('src', '')})", replace(look, kind="muted")))
+            _image(token, look, runs)
         case "link_close":
             _link_url(looks.pop(), looks[-1], runs)
         case kind if kind.endswith("_close"):
             looks.pop()
         case _:
             _text(token.content, look, runs)
+
+
+def _image(token: Token, look: Look, runs: list[Run]) -> None:
+    """Show an image as a link with its name; one that stands in the text itself has no address."""
+    source = str(token.attrs.get("src", ""))
+    href = safe_link(source)
+    runs.append(Run(f"[image: {plain(token.content) or 'untitled'}]", replace(look, kind="link", href=href)))
+    shown = "embedded" if source.startswith("data:") else source
+    runs.append(Run(f" ({shown})", replace(look, kind="muted", href=href)))
 
 
 def _link_url(link: Look, outer: Look, runs: list[Run]) -> None:
@@ -103,8 +102,14 @@ def _link_url(link: Look, outer: Look, runs: list[Run]) -> None:
 
 
 def _text(text: str, look: Look, runs: list[Run]) -> None:
-    if not text:
-        return
+    for part, is_formula in shown_in(text):
+        if is_formula:
+            runs.append(Run(part, replace(look, kind="math")))
+        else:
+            _words(part, look, runs)
+
+
+def _words(text: str, look: Look, runs: list[Run]) -> None:
     position = 0
     if look.kind != "link" and "://" in text:
         for match in _URL.finditer(text):

@@ -15,6 +15,8 @@ MAX_DEPTH = 8
 
 _FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`]*$)|~{3,})[ \t]*(.*?)[ \t]*$")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*$")
+_MATH = re.compile(r" {0,3}(\$\$|\\\[)")
+_MATH_ENDS = {"$$": "$$", "\\[": "\\]"}
 _RULE = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")
 _SETEXT = re.compile(r" {0,3}(={2,}|-{2,})[ \t]*$")
 _ALIGNMENT = re.compile(r" {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
@@ -25,7 +27,7 @@ _CELL_BORDER = re.compile(r"(?<!\\)\|")
 _ONLY_MARKS = re.compile(r"[\s`~#*_=+>|:.\-\d]*$")
 _BULLETS = "•◦▪"
 
-Leaf = Literal["", "paragraph", "fence", "indented", "table"]
+Leaf = Literal["", "paragraph", "fence", "indented", "table", "math"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Splitter:
         self._paragraph: list[str] = []
         self._size = 0
         self._fence = ("", 0, 0)
+        self._math_end = ""
         self._blank_lines = 0
         self._last_kind: BlockKind | None = None
         self._cut = False
@@ -172,7 +175,7 @@ class Splitter:
         return rest, len(self._containers)
 
     def _in_code(self, rest: str) -> bool:
-        """Handle a line of open code; false where the line is not part of it."""
+        """Handle a line of open code or of a formula; false where the line is not part of it."""
         if self._leaf == "fence":
             mark, length, indent = self._fence
             stripped = rest.strip()
@@ -180,6 +183,9 @@ class Splitter:
                 self._close_leaf()
             else:
                 self._events.append(CodeLine(rest[min(indent, _indent(rest)) :]))
+            return True
+        if self._leaf == "math" and rest.strip():
+            self._math_line(rest)
             return True
         if self._leaf == "indented" and rest.strip():
             if _indent(rest) < 4:
@@ -275,6 +281,10 @@ class Splitter:
         elif _RULE.match(rest):
             self._close_leaf()
             self._block("rule")
+        elif (match := _MATH.match(rest)) and self._is_formula(rest, match[1]):
+            self._close_leaf()
+            self._leaf, self._math_end, self._size = "math", _MATH_ENDS[match[1]], 0
+            self._math_line(rest)
         elif self._leaf == "table":
             self._events.append(Row(split_cells(rest)))
         elif self._leaf != "paragraph" and _indent(rest) >= 4:
@@ -283,6 +293,20 @@ class Splitter:
             self._events.append(CodeLine(rest[4:]))
         else:
             self._add_paragraph(rest)
+
+    def _is_formula(self, line: str, mark: str) -> bool:
+        """Whether a line that begins with a formula's mark has nothing behind its end."""
+        end = line.find(_MATH_ENDS[mark], line.index(mark) + len(mark))
+        return end < 0 or not line[end + len(mark) :].strip(" .,;")
+
+    def _math_line(self, line: str) -> None:
+        """Take a line of a formula that stands alone; it ends with its mark, or at a blank line."""
+        begun = bool(self._paragraph)
+        self._paragraph.append(line.strip())
+        self._size += len(line)
+        inside = line.strip() if begun else line.strip()[2:]
+        if self._math_end in inside or self._size > TAIL_LIMIT:
+            self._close_leaf()
 
     def _plain(self, line: str) -> None:
         if match := _FENCE.match(line):
@@ -335,9 +359,9 @@ class Splitter:
 
     def _close_leaf(self) -> None:
         leaf, self._leaf = self._leaf, ""
-        if leaf == "paragraph":
+        if leaf in ("paragraph", "math"):
             if self._paragraph:
-                self._block("paragraph", "\n".join(self._paragraph))
+                self._block("math" if leaf == "math" else "paragraph", "\n".join(self._paragraph))
             self._paragraph.clear()
         elif leaf:
             self._events.append(End())
@@ -371,5 +395,5 @@ class Splitter:
             return True
         if self._containers and self._containers[-1].kind == "item" and self._containers[-1].fresh:
             return self._last_kind != "paragraph"
-        loud = ("heading", "code", "rule", "table")
+        loud = ("heading", "code", "rule", "table", "math")
         return kind in loud or self._last_kind in loud

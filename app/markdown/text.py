@@ -30,6 +30,8 @@ class Run(NamedTuple):
 
 
 TEXT = Look()
+BAND = "tableband"
+"""The `fill` of every second row of a table."""
 
 
 @dataclass(slots=True)
@@ -38,7 +40,8 @@ class Line:
 
     `mark` is (element, offset) in the message's source order: it finds the same place again at another width.
     `soft` says that the row continues the one above (joined by `glue` when copied); `fill` names the
-    component whose background runs to the right edge. `strip` caches the drawing for palette `painted`.
+    component whose background runs to the right edge; the first `lead` characters are decoration, which
+    is neither searched nor copied. `strip` caches the drawing for palette `painted`.
     """
 
     runs: tuple[Run, ...]
@@ -47,6 +50,7 @@ class Line:
     glue: str = " "
     fill: str = ""
     action: str = ""
+    lead: int = 0
     strip: Strip | None = field(default=None, compare=False)
     painted: int = field(default=-1, compare=False)
 
@@ -54,6 +58,11 @@ class Line:
     def text(self) -> str:
         """The row's characters without any styling."""
         return "".join(run.text for run in self.runs)
+
+    @property
+    def content(self) -> str:
+        """The row's characters without the decoration before them."""
+        return self.text[self.lead :]
 
 
 _WIDE = (

@@ -44,6 +44,11 @@ THINK_FORMS = (
     ("low", "An effort: low, medium or high"),
     ("2048", "Most tokens of the thoughts"),
 )
+FIND_FORMS = (("WORD", "Everything that is written behind it is looked for"),)
+CODE_FORMS = (("2", "The second code block of the answer in view"),)
+SAVE_FORMS = (("2 FILE", "The second code block; without a name into a file named by its language"),)
+OPEN_FORMS = (("2", "The second code block; what is changed in the editor is copied"),)
+LINK_FORMS = (("2", "Open the second link of the answer in view"),)
 
 ACTIONS: tuple[Action, ...] = (
     Action("new_tab", "New chat", "ctrl+t", "Chats", "Open an empty chat in a new tab"),
@@ -101,10 +106,8 @@ ACTIONS: tuple[Action, ...] = (
         "Several answers side by side, to what is written or to the last message",
         takes=FAN_FORMS,
     ),
-    Action(
-        "columns", "Side by side", "alt+l", "Answer", "Show the alternatives of the last answer in columns"
-    ),
-    Action("branches", "Branches", "alt+o", "Answer", "Every branch of this chat as a tree, to go to"),
+    Action("columns", "Side by side", "", "Answer", "Show the alternatives of the last answer in columns"),
+    Action("branches", "Branches", "alt+i", "Answer", "Every branch of this chat as a tree, to go to"),
     Action(
         "pause_all", "Pause all or go on", "alt+p", "Answer", "Pause the answers of all chats; again to go on"
     ),
@@ -134,6 +137,36 @@ ACTIONS: tuple[Action, ...] = (
         "copy_selection", "Copy selection", "ctrl+c", "Answer", "Copy what is selected; the mouse does too"
     ),
     Action("copy_code", "Copy code block", "f6", "Answer", "Copy a code block; again for the next one"),
+    Action(
+        "code", "Code block", "", "Answer", "Copy a code block by its number", palette=False, takes=CODE_FORMS
+    ),
+    Action(
+        "save_code",
+        "Save code block",
+        "",
+        "Answer",
+        "Write a code block into a file; one that is there is asked about",
+        palette=False,
+        takes=SAVE_FORMS,
+    ),
+    Action(
+        "open_code",
+        "Open code block",
+        "",
+        "Answer",
+        "Open a code block in the editor of $EDITOR",
+        palette=False,
+        takes=OPEN_FORMS,
+    ),
+    Action("links", "Links", "alt+l", "Answer", "List the links of the answer in view", takes=LINK_FORMS),
+    Action("copy_chat", "Copy chat", "alt+y", "Answer", "Copy all messages that are shown"),
+    Action("select", "Select by keys", "alt+j", "View", "Arrows select; blocks and messages by a letter"),
+    Action("find", "Find in chat", "ctrl+f", "View", "Mark and count a word in this chat", takes=FIND_FORMS),
+    Action("previous_turn", "Previous question", "alt+up", "View", "Go to the question before"),
+    Action("next_turn", "Next question", "alt+down", "View", "Go to the next question, or to the end"),
+    Action(
+        "thoughts", "Thoughts", "alt+o", "View", "Unfold what was thought for the answer in view; fold it"
+    ),
     Action("scroll_up", "Scroll up", "pageup", "View", "One page up in the chat", palette=False),
     Action("scroll_down", "Scroll down", "pagedown", "View", "One page down in the chat", palette=False),
     Action("scroll_end", "Go to the end", "ctrl+end", "View", "Follow the answer again"),
@@ -183,7 +216,7 @@ def named(name: str) -> Action:
 
 
 def keys_of(action: Action, overrides: Mapping[str, str]) -> str:
-    """Return an action's keys, the reader's own if the settings give any."""
+    """Return an action's keys, the reader's own if the settings give any; some have only a command."""
     return overrides.get(action.id) or action.keys
 
 
@@ -203,8 +236,8 @@ def hints(overrides: Mapping[str, str], *, busy: bool = False, paused: bool = Fa
 
 
 def label_of(name: str, overrides: Mapping[str, str]) -> str:
-    """Return the first key of an action as people write it."""
-    return key_label(keys_of(_BY_ID[name], overrides))
+    """Return the first key of an action as people write it, or its slash command where it has none."""
+    return key_label(keys_of(_BY_ID[name], overrides)) or f"/{name}"
 
 
 def ways(action: Action, overrides: Mapping[str, str]) -> str:

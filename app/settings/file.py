@@ -37,6 +37,9 @@ class GeneralSettings:
     )
     confirm_close: bool = option(True, "ask before closing a tab that is generating")
     restore_tabs: bool = option(True, "open the tabs of the last time", when=AT_START)
+    text_width: int = option(
+        100, "most columns of text; a wider window has it in the middle", low=40, high=1000
+    )
     enter_sends: bool = option(True, "Enter sends; otherwise it begins a new line")
     other_enter: tuple[str, ...] = option(
         ("ctrl+j", "shift+enter", "alt+enter", "ctrl+enter"),

@@ -58,16 +58,16 @@ def copy_text(
     size = f"{len(text):,} characters"
     for command in native_commands(environ, platform):
         if _run(command, text):
-            return CopyResult(True, f"Copied {size}.")
+            return CopyResult(True, f"Copied {size} with {command[0]}.")
     in_tmux = "TMUX" in environ
     if in_tmux and _run(["tmux", "load-buffer", "-w", "-"], text):
-        return CopyResult(True, f"Copied {size} to the tmux buffer and, if it allows it, the terminal.")
+        return CopyResult(True, f"Copied {size} to the tmux buffer and, where tmux may, the terminal.")
     if len(text.encode()) > _LARGEST_OSC52:
         return CopyResult(
             False, f"Not copied: {size} are too many for the terminal, and no clipboard tool works."
         )
     write(osc52(text, in_tmux))
-    return CopyResult(True, f"Sent {size} to the terminal's clipboard; some terminals ignore this.")
+    return CopyResult(True, f"Sent {size} to the terminal (OSC 52), which may ignore it.")
 
 
 def _run(command: list[str], text: str) -> bool:

@@ -34,14 +34,15 @@ def editor_command(environ: Mapping[str, str]) -> list[str]:
     raise EditorError("There is no editor; name one in the variable EDITOR.")
 
 
-def edited(text: str, command: list[str]) -> str:
+def edited(text: str, command: list[str], name: str = "message.md", what: str = "message") -> str:
     """Return a text as the editor leaves it; lasts as long as the editor runs.
 
-    The file is for its owner only. Raises `EditorError` where nothing comes back; the text is unchanged then.
+    name: of the file, which is for its owner only; what: the text is, where that has to be said. Raises
+    `EditorError` where nothing comes back; the text is unchanged then.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="tui-chat-") as folder:
-            path = Path(folder, "message.md")
+            path = Path(folder, name)
             path.touch(mode=0o600)
             path.write_text(text, encoding="utf-8", newline="")
             # Descriptors 1 and 2 are not the terminal's while the app runs.
@@ -49,12 +50,10 @@ def edited(text: str, command: list[str]) -> str:
                 [*command, os.fspath(path)], stdout=sys.__stdout__, stderr=sys.__stderr__, check=False
             )
             if done.returncode:
-                raise EditorError(
-                    f"{command[0]} ended with code {done.returncode}; the message is as before."
-                )
+                raise EditorError(f"{command[0]} ended with code {done.returncode}; the {what} is as before.")
             written = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise EditorError("What was written is not UTF-8; the message is as before.") from error
+        raise EditorError(f"What was written is not UTF-8; the {what} is as before.") from error
     except OSError as error:
         raise EditorError(f"{command[0]} could not be used ({error.strerror}).") from error
     # Editors end a file with a line break that nobody wrote.

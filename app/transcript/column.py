@@ -10,7 +10,7 @@ from itertools import accumulate
 from textual.selection import Selection
 
 from app.markdown.text import Line
-from app.transcript.message import FOOTER, MessageRows
+from app.transcript.message import MessageRows
 
 
 @dataclass(frozen=True)
@@ -99,20 +99,6 @@ class Column:
         number = self._index[place.message_id]
         return self._tops[number] + self.items[number].row_of(place.mark)
 
-    def find(self, message_id: str, words: Sequence[str]) -> tuple[Place, tuple[int, int]]:
-        """Return the row of a message whose text has the first of the words, and its characters there.
-
-        The message's first row, and none of its characters, where none of them is shown as it is written.
-        """
-        item = self.item(message_id)
-        self._lay_one(item)
-        text = [line for line in item.rows if 0 <= line.mark[0] < FOOTER]
-        for word in words:
-            for line in text:
-                if (at := line.text.lower().find(word.lower())) >= 0:
-                    return Place(message_id, line.mark), (at, at + len(word))
-        return Place(message_id, item.rows[0].mark), (0, 0)
-
     def selected(self, selection: Selection, origin: int, gutter: int) -> str:
         """Return the text of a selection that counts rows from `origin`, wrapped rows joined again."""
         first = selection.start.y if selection.start else -origin
@@ -123,11 +109,15 @@ class Column:
             if found is None:
                 continue
             start, end = selection.get_span(row) or (0, -1)
-            text = found[1].text
-            text = text[max(0, start - gutter) : len(text) if end == -1 else max(0, end - gutter)].rstrip()
+            text, lead = found[1].text, found[1].lead
+            text = text[max(lead, start - gutter) : len(text) if end == -1 else max(0, end - gutter)].rstrip()
             joint = "" if row == first else found[1].glue if found[1].soft else "\n"
             result += joint + text
         return result
+
+    def lay_out(self, item: MessageRows) -> None:
+        """Lay a message out wherever it stands; `measure` takes note of it."""
+        self._lay_one(item)
 
     def lay_end(self, rows: int) -> None:
         """Lay out the last messages, at least `rows` rows of them."""

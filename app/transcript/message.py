@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from app.markdown.document import Document, plain_lines
+from app.markdown.document import CodeBlock, Document, plain_lines
 from app.markdown.text import Line, Look, Run
 from app.terminal.controls import clean
-from app.transcript.reasoning import REASONING_END, ReasoningRows
+from app.transcript.reasoning import REASONING, REASONING_END, ReasoningRows
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,8 @@ class MessageView:
 
     `role` is "user", "assistant" or "system"; `status` is "complete", "streaming", "stopped",
     "limited" (cut off at a limit) or "error";
-    `title` stands in the header (a model's name) and `footer` below the text (tok/s, tokens, a cause).
+    `title` stands in the header (a model's name) and `footer` below the text (tok/s, tokens, a cause);
+    what the reasoning cost is 0 where that is not known.
     """
 
     id: str
@@ -43,6 +44,8 @@ class MessageView:
     title: str = ""
     folded: str = "thought"
     """What the folded text is called."""
+    reasoning_tokens: int = 0
+    reasoning_seconds: float = 0.0
 
 
 class MessageRows:
@@ -55,6 +58,7 @@ class MessageRows:
         self.status = view.status
         self.footer = view.footer
         self.reasoning = ReasoningRows(view.reasoning, view.folded)
+        self.reasoning.cost = view.reasoning_tokens, view.reasoning_seconds
         self.rows: list[Line] = []
         self._parts = [view.text]
         self._length = len(view.text)
@@ -110,7 +114,7 @@ class MessageRows:
         if self.streaming:
             last = rows.pop() if body else Line((), (0, 0))
             cursor = Run("▌", Look("cursor"))
-            rows.append(Line((*last.runs, cursor), last.mark, last.soft, last.glue, last.fill, last.action))
+            rows.append(replace(last, runs=(*last.runs, cursor), strip=None, painted=-1))
         if self.footer:
             kind, sign = _FOOTERS.get(self.status, ("footer", ""))
             for row in plain_lines(sign + self.footer, width):
@@ -119,10 +123,14 @@ class MessageRows:
         rows.append(Line((), (FOOTER + 1, 0)))
         self.rows = rows
 
+    @property
+    def name(self) -> str:
+        """Who wrote it, in one line."""
+        return clean((self.title or _NAMES.get(self.role, self.role)).replace("\n", " "))
+
     def _header(self) -> Line:
-        name = clean((self.title or _NAMES.get(self.role, self.role)).replace("\n", " "))
         kind = self.role if self.role in _NAMES else "assistant"
-        return Line((Run(name, Look(f"name-{kind}", bold=True)),), (HEADER, 0))
+        return Line((Run(self.name, Look(f"name-{kind}", bold=True)),), (HEADER, 0))
 
     def _body(self, width: int) -> list[Line]:
         if self._plain:
@@ -160,15 +168,37 @@ class MessageRows:
         """Whether closed code waits for its final colours."""
         return self._document is not None and bool(self._document.unpolished)
 
-    def code_blocks(self) -> list[str]:
-        """Return the contents of the code blocks, in order."""
-        if self._document is None or self.streaming:
-            document = Document(self.role == "assistant")
-            document.feed(self.text)
-            document.finish()
-            return document.code_blocks()
-        return self._document.code_blocks()
+    def _whole(self) -> Document:
+        """The document of all text, also where only a part is closed yet."""
+        if self._document is not None and not self.streaming:
+            return self._document
+        document = Document(self.role == "assistant")
+        document.feed(self.text)
+        document.finish()
+        return document
 
-    def code_at(self, number: int) -> str:
-        """Return the contents of the code block that is element `number`."""
-        return self._document.code_at(number) if self._document is not None else ""
+    def code_blocks(self) -> list[CodeBlock]:
+        """Return the code blocks, in order."""
+        return self._whole().code_blocks()
+
+    def links(self) -> list[tuple[str, str]]:
+        """Return the label and the address of every link."""
+        return self._whole().links()
+
+    def block_at(self, number: int) -> tuple[str, str]:
+        """Return what the block that is element `number` is called, and its source."""
+        if number == REASONING:
+            return "reasoning", self.reasoning.text
+        return self._document.block_at(number) if self._document is not None else ("", "")
+
+    def searched(self, width: int) -> list[Line]:
+        """Return all rows at `width` that hold text, those of folded reasoning too."""
+        if self._width != width:
+            self.layout(width)
+        folded = [] if self.reasoning.expanded else self.reasoning.unfolded(width)
+        return [*folded, *self.rows]
+
+    @property
+    def extent(self) -> tuple[int, int, bool]:
+        """Tells whether text has come since: how much there is, and whether more may come."""
+        return self._length, len(self.reasoning.text), self.streaming

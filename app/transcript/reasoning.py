@@ -6,6 +6,7 @@ import re
 
 from app.markdown.document import plain_lines
 from app.markdown.text import Line, Look, Run, break_text
+from app.settings.words import duration_text
 from app.terminal.controls import clean
 
 REASONING = -2
@@ -26,6 +27,8 @@ class ReasoningRows:
         self._in_word = False
         self._tail = ""
         self.expanded = False
+        self.cost = 0, 0.0
+        """Its tokens and the seconds that they took; 0 where that is not known."""
         self._rows: list[Line] = []
         self._open_line = ""
         self._offset = 0
@@ -60,12 +63,16 @@ class ReasoningRows:
         if not self._parts:
             return []
         ticker = self._ticker(width, thinking)
-        if not self.expanded:
-            return [ticker]
+        return [ticker, *self.unfolded(width)] if self.expanded else [ticker]
+
+    def unfolded(self, width: int) -> list[Line]:
+        """Return the rows of the text at `width` cells, whether they are shown or not."""
+        if not self._parts:
+            return []
         if width != self._width:
             self._width, self._rows, self._open_line, self._offset = width, [], "", 0
             self._take(self.text)
-        return [ticker, *self._rows, *self._wrapped(self._open_line)]
+        return [*self._rows, *self._wrapped(self._open_line)]
 
     def _take(self, text: str) -> None:
         *lines, self._open_line = (self._open_line + text).split("\n")
@@ -81,14 +88,20 @@ class ReasoningRows:
                 (REASONING, 1 + self._offset + row.mark[1]),
                 soft=row.soft,
                 glue=row.glue,
+                lead=len(bar.text),
             )
             for row in plain_lines(line, width=max(8, self._width - 2))
         ]
 
+    def _size(self) -> str:
+        tokens, seconds = self.cost
+        count, unit = (tokens, "token") if tokens else (self._words, "word")
+        took = f" · {duration_text(seconds * 1000)}" if seconds else ""
+        return f"{count:,} {unit}{'' if count == 1 else 's'}{took}"
+
     def _ticker(self, width: int, thinking: bool) -> Line:
         arrow = "▾" if self.expanded else "▸"
-        count = f"{self._words:,} word{'' if self._words == 1 else 's'}"
-        text = f"{arrow} {'thinking…' if thinking else self._name} {count}"
+        text = f"{arrow} {'thinking…' if thinking else self._name} {self._size()}"
         last = next((line.strip() for line in reversed(self._tail.split("\n")) if line.strip()), "")
         if thinking and last and not self.expanded:
             text += f" · {clean(last)}"

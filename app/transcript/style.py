@@ -4,8 +4,10 @@ from __future__ import annotations
 
 _NAMES = (
     *("text", "code", "codeblock", "codelabel", "link", "muted", "quote", "quotetext", "bullet", "rule"),
-    *("tablehead", "heading1", "heading2", "heading3", "reasoning", "reasoningbar", "cursor", "chip"),
+    *("tablehead", "tableband", "math", "codewrap", "hit", "hithere", "caret"),
+    *("reasoning", "reasoningbar", "cursor", "chip"),
     *("name-user", "name-assistant", "name-system", "gutter-user", "gutter-assistant", "gutter-system"),
+    *(f"heading{level}" for level in range(1, 7)),
     *("footer", "footererror", "footerstopped", "inserted", "deleted"),
 )
 COMPONENTS = frozenset(f"transcript--{name}" for name in _NAMES)
@@ -34,7 +36,16 @@ Transcript {
     & > .transcript--tablehead { color: $text-primary; text-style: bold; }
     & > .transcript--heading1 { color: $text-primary; text-style: bold underline; }
     & > .transcript--heading2 { color: $text-primary; text-style: bold; }
-    & > .transcript--heading3 { color: $text-secondary; text-style: bold; }
+    & > .transcript--heading3 { color: $text-secondary; text-style: bold italic; }
+    & > .transcript--heading4 { color: $text-secondary; text-style: underline; }
+    & > .transcript--heading5 { color: $text-accent; text-style: italic; }
+    & > .transcript--heading6 { color: $text-muted; text-style: italic; }
+    & > .transcript--math { color: $text-accent; }
+    & > .transcript--tableband { background: $foreground 5%; }
+    & > .transcript--codewrap { color: $foreground 35%; background: $foreground 5%; }
+    & > .transcript--hit { background: $warning 35%; text-style: underline; }
+    & > .transcript--hithere { background: $warning; color: $background; text-style: bold underline; }
+    & > .transcript--caret { background: $foreground; color: $background; text-style: bold; }
     & > .transcript--reasoning { color: $text-muted; text-style: italic; }
     & > .transcript--reasoningbar { color: $foreground 25%; }
     & > .transcript--name-user { color: $text-primary; text-style: bold; }

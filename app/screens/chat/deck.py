@@ -18,7 +18,7 @@ from textual.widgets import Static
 from app.chat.events import AnswerFinished, PathChanged, SessionEvent, TextStreamed
 from app.chat.reasoning import Part
 from app.chat.session import ChatSession
-from app.screens.chat.views import message_view, views_of
+from app.screens.chat.views import message_view, thinking_cost, views_of
 
 if TYPE_CHECKING:
     from app.transcript.column import Place
@@ -37,8 +37,10 @@ class _Card:
 class TranscriptDeck(Container):
     """The middle of the screen: one transcript, or a welcome for an empty chat."""
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, text_width: int, *, id: str | None = None) -> None:
+        """text_width: the most columns of text."""
         super().__init__(id=id)
+        self._text_width = text_width
         self._cards: OrderedDict[str, _Card] = OrderedDict()
         self._places: dict[str, Place | None] = {}
         """Reading positions in the chats whose transcripts were dropped."""
@@ -57,6 +59,11 @@ class TranscriptDeck(Container):
         card = self._cards.get(self._active.conversation.id) if self._active else None
         return card.transcript if card else None
 
+    @property
+    def transcripts(self) -> "list[Transcript]":
+        """All transcripts that are kept."""
+        return [card.transcript for card in self._cards.values()]
+
     def next_code_block(self) -> tuple[str, int, int] | None:
         """Return the last answer's next code block, its number and how many there are."""
         node = self._active.conversation.last_answer() if self._active is not None else None
@@ -66,7 +73,7 @@ class TranscriptDeck(Container):
             return None
         index = self._next_code % len(blocks)
         self._next_code += 1
-        return blocks[index], index + 1, len(blocks)
+        return blocks[index].text, index + 1, len(blocks)
 
     def greet(self, welcome: Content) -> None:
         """Have empty chats say this."""
@@ -81,7 +88,7 @@ class TranscriptDeck(Container):
         if card is None and session.conversation.leaf is not None:
             from app.transcript.view import Transcript
 
-            card = self._cards[key] = _Card(Transcript(classes="chat"))
+            card = self._cards[key] = _Card(Transcript(text_width=self._text_width, classes="chat"))
             await self.mount(card.transcript)
         if card is not None:
             self._cards.move_to_end(key)
@@ -113,11 +120,21 @@ class TranscriptDeck(Container):
         elif isinstance(event, PathChanged):
             self._refresh(card, session, event.since)
         elif isinstance(event, TextStreamed) and event.node_id in card.ids:
+            self._tell_cost(card, session, event.node_id)
             for part, text in event.pieces:
                 card.transcript.append_text(event.node_id, text, reasoning=part is Part.REASONING)
         elif isinstance(event, AnswerFinished) and event.node_id in card.ids:
             view = message_view(session, session.conversation.nodes[event.node_id])
+            card.transcript.reasoning_cost(view.id, view.reasoning_tokens, view.reasoning_seconds)
             card.transcript.finish(view.id, view.status, view.footer)
+
+    @staticmethod
+    def _tell_cost(card: _Card, session: ChatSession, node_id: str) -> None:
+        """Say what thinking has cost while it goes on."""
+        node = session.conversation.nodes[node_id]
+        if node.reasoning and not node.text:
+            speed = session.stats.tok_s if session.stats is not None else 0.0
+            card.transcript.reasoning_cost(node_id, *thinking_cost(node, speed))
 
     def reveal(self, message_id: str, words: Sequence[str]) -> None:
         """Bring the first of the words in a message of the active chat into view, and mark it."""

@@ -22,11 +22,12 @@ from app.chat.events import (
     TextStreamed,
 )
 from app.chat.session import ChatSession
-from app.screens.chat.answer_actions import AnswerActions
 from app.screens.chat.answering.context_actions import ContextActions
 from app.screens.chat.bindings import bindings
 from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.kept_chats import KeptChats
+from app.screens.chat.reading.bars import FindBar, HintLine
+from app.screens.chat.reading.reading_actions import ReadingActions
 from app.screens.chat.steer_actions import SteerActions
 from app.screens.chat.terminal.app_actions import AppActions
 from app.screens.chat.terminal.telling import Telling
@@ -44,9 +45,11 @@ if TYPE_CHECKING:
     from app.transcript.view import Transcript
 
 _DRAFT_SECONDS = 0.8
+_AIRY_FROM = 32
+"""Rows of the terminal from which one below the tabs is empty."""
 
 
-class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, ContextActions, AppActions):
+class ChatScreen(KeptChats, SteerActions, ReadingActions, WritingActions, ContextActions, AppActions):
     """Owns the tabs. Sessions report here; nobody else touches the widgets."""
 
     BINDINGS: ClassVar = [*bindings()]
@@ -65,8 +68,10 @@ class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, Context
         settings = self.context.settings
         yield TabBar(id="tabs")
         with Horizontal(id="body"):
-            yield TranscriptDeck(id="deck")
+            yield TranscriptDeck(settings.general.text_width, id="deck")
             yield LivePanel(actions.label_of("engine_view", settings.keys), id="panel")
+        yield FindBar(id="find")
+        yield HintLine(id="hint")
         yield NoticeBar(id="notices")
         yield self.composer
         yield self.composer.completions
@@ -126,7 +131,8 @@ class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, Context
         self.composer.paste(event.text)
 
     def on_resize(self) -> None:
-        """Show the live panel where there is room for it."""
+        """Show the live panel where there is room for it, and some air below the tabs."""
+        self.set_class(self.app.size.height >= _AIRY_FROM, "-airy")
         self.beat.fit_panel()
 
     def _on_session(self, session: ChatSession, event: SessionEvent) -> None:
@@ -227,7 +233,7 @@ class ChatScreen(KeptChats, SteerActions, AnswerActions, WritingActions, Context
 
     def on_transcript_copy_requested(self, event: "Transcript.CopyRequested") -> None:
         """Copy what the transcript gives."""
-        self.copy(event.text)
+        self.copy(event.text, f"{event.what}. " if event.what else "")
 
     def action_tab_settings(self) -> None:
         """Show the chat's system prompt and sampling settings."""

@@ -41,12 +41,19 @@ def _mark(node: MessageNode) -> "MessageView":
     )
 
 
+def thinking_cost(node: MessageNode, speed: float) -> tuple[int, float]:
+    """Return the tokens of an answer's reasoning, and their seconds at `speed` tokens a second."""
+    tokens = node.reasoning_tokens if node.reasoning else 0
+    return tokens, tokens / speed if speed > 0 else 0.0
+
+
 def message_view(session: ChatSession, node: MessageNode) -> "MessageView":
     """Return what the transcript shows of a message."""
     from app.transcript.view import MessageView
 
     answer = node.role is Role.ASSISTANT
     title = model_title(node.model) if answer and node.model else ""
+    tokens, seconds = thinking_cost(node, node.stats.tok_s if node.stats is not None else 0.0)
     return MessageView(
         id=node.id,
         role=str(node.role),
@@ -59,4 +66,6 @@ def message_view(session: ChatSession, node: MessageNode) -> "MessageView":
         if answer and node.status is not Status.STREAMING
         else "",
         title=title,
+        reasoning_tokens=tokens,
+        reasoning_seconds=seconds,
     )

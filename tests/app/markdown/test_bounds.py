@@ -55,7 +55,7 @@ def test_a_very_long_line_of_code_stays_one_run():
     for _ in document.polish():
         pass
     [runs] = document.elements[0].runs
-    assert len(runs) == 1 and len(document.code_at(0)) == MANY
+    assert len(runs) == 1 and len(document.block_at(0)[1]) == MANY
 
 
 def test_every_run_is_read_once_whatever_the_rows():

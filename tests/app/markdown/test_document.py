@@ -42,10 +42,17 @@ GOLDEN = [
     ("empty item", "- \n- b", 40, ["•", "• b"]),
     ("quote", "> a\nlazy\n> > b\n\nc", 40, ["▎ a", "▎ lazy", "▎ ▎ b", "", "c"]),
     ("rule", "a\n\n---\nb", 10, ["a", "", "─" * 10, "", "b"]),
-    ("fence", "```py\nx = 1\n\n  y\n```\nz", 20, [" py           copy", " x = 1", "", "   y", "", "z"]),
-    ("longer fence", "````\n```\n````\n~~~\n```\n~~~", 20, [" text         copy", " ```", "", " text         copy", " ```"]),
-    ("fence in item", "- a\n  ```\n  x\n  ```\n- b", 20, ["• a", "", "   text       copy", "   x", "", "• b"]),
-    ("indented code", "a\n\n    x\n\n      y\n\nb", 20, ["a", "", " text         copy", " x", "", "   y", "", "b"]),
+    ("fence", "```py\nx = 1\n\n  y\n```\nz", 20, [" 1 · py       copy", " x = 1", "", "   y", "", "z"]),
+    ("longer fence", "````\n```\n````\n~~~\n```\n~~~", 20, [" 1 · text     copy", " ```", "", " 2 · text     copy", " ```"]),
+    ("fence in item", "- a\n  ```\n  x\n  ```\n- b", 20, ["• a", "", "   1 · text   copy", "   x", "", "• b"]),
+    ("indented code", "a\n\n    x\n\n      y\n\nb", 20, ["a", "", " 1 · text     copy", " x", "", "   y", "", "b"]),
+    ("wrapped code", "```\n0123456789abcdef0123\n```", 18, [" 1 · text   copy", " 0123456789abcdef", "↳0123"]),
+    ("inline formula", r"so \(x_1^2 \le \alpha\) and $a*b*c$ for $5 or $6", 60, ["so x₁² ≤ α and a*b*c for $5 or $6"]),
+    ("formula in code", "`$x_1$` and `\\(y\\)`", 60, ["$x_1$ and \\(y\\)"]),
+    ("formula", "As\n$$\n\\frac{a+b}{2} = \\sqrt{x}\n$$\nso", 40, ["As", "", "  (a+b)/2 = √x", "", "so"]),
+    ("formula of lines", "\\[\na \\\\\n- b\n\\]", 40, ["  a", "", "  - b"]),
+    ("money", "$5 and $10, or US$6", 40, ["$5 and $10, or US$6"]),
+    ("image", "![a cat](https://a.b/c.png) ![](data:image/png;base64,AAAA)", 80, ["[image: a cat] (https://a.b/c.png) [image: untitled] (embedded)"]),
     ("html", "<b>x</b> <script>", 40, ["<b>x</b> <script>"]),
     ("markup", "[red]not markup[/red] [@click=app.quit]x[/]", 60, ["[red]not markup[/red] [@click=app.quit]x[/]"]),
     ("entities", r"&amp; &copy; \*no\* &#x202e;", 40, ["& © *no* ‹U+202E›"]),
@@ -157,7 +164,7 @@ def test_fences_agree_with_markdown_it() -> None:
     document.feed(source)
     document.finish()
     expected = [token.content for token in MarkdownIt().parse(source) if token.type == "fence"]
-    assert [block + "\n" for block in document.code_blocks()] == expected
+    assert [block.text + "\n" for block in document.code_blocks()] == expected
 
 
 def test_a_long_paragraph_is_cut_so_that_the_tail_stays_small() -> None:

@@ -224,7 +224,7 @@ async def test_reasoning_is_one_live_line_that_expands_and_collapses_in_place() 
             "│ first thought",
             "│ and the second one",
         ]
-        transcript.action_toggle_reasoning()
+        transcript.toggle_nearest_reasoning()
         await settle(pilot)
         assert "Answer." in screen_rows(transcript)[3]
 
@@ -251,12 +251,12 @@ async def test_copying() -> None:
             pilot, [MessageView("q", "user", "why?"), MessageView("a", "assistant", RICH)]
         )
         (block,) = transcript.code_blocks("a")
-        assert block.startswith("def plan") and block.endswith("# all")
+        assert block.text.startswith("def plan") and block.text.endswith("# all")
         rows = screen_rows(transcript)
         label = next(i for i, row in enumerate(rows) if "copy" in row)
         await pilot.click(Transcript, offset=(rows[label].index("copy") + 1, label))
         await settle(pilot)
-        assert app.copied == [block]
+        assert app.copied == [block.text]
 
 
 async def test_selection_joins_wrapped_rows_and_select_all_is_the_source() -> None:

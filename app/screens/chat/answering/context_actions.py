@@ -1,7 +1,7 @@
 """The chat screen's actions on how much is thought, and on a context that is full."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from app.chat.context.room import Room
@@ -23,16 +23,20 @@ class ContextActions(ModelActions):
         if self.may_write() and not self.active.answer_now():
             self.say("There are no thoughts to end: they can be ended while they are written.")
 
-    def action_think(self, words: str = "") -> None:
-        """Choose how much is thought before answers; without words say what can be chosen."""
+    async def action_think(self, words: str = "") -> bool:
+        """Choose how much is thought before answers; without words say what can be chosen.
+
+        Tells whether what was written behind it can be understood.
+        """
         if not self.may_write():
-            return
+            return False
         try:
             wanted = Thinking.parse(words) if words else None
         except ValueError as error:
             self.say(f"Thinking must be {error}.", "warning")
-            return
+            return False
         self.run_worker(self._think(self.active, wanted), group="think", exit_on_error=False)
+        return True
 
     async def _think(self, session: ChatSession, wanted: Thinking | None) -> None:
         model = session.model
@@ -51,7 +55,7 @@ class ContextActions(ModelActions):
             session.set_thinking(wanted)
             self.say(f"Thinking is {wanted} from the next answer on.")
 
-    def thinking_commands(self) -> list[tuple[str, str, Callable[[], None]]]:
+    def thinking_commands(self) -> list[tuple[str, str, Callable[[], Awaitable[bool]]]]:
         """What the palette offers of thinking: title, help and what does it."""
         now = self.active.conversation.thinking
         marks = {str(now): ", as it is now"}

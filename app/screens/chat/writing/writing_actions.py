@@ -59,7 +59,7 @@ class WritingActions(ChatBase):
             self.call_later(self._run_with, command.name, Draft(rest, written.chips).expanded, written)
         else:
             self.composer.put("")
-            self.call_later(self.run_action, f"{command.name}({rest!r})" if rest else command.name)
+            self.call_later(self.run_action, command.name)
 
     async def _run_with(self, name: str, rest: str, written: Draft) -> None:
         """Run an action with what was written behind it, which comes back where that is not done."""
@@ -81,7 +81,8 @@ class WritingActions(ChatBase):
         elif isinstance(what, Command):
             rest = composer.text[len(composer.before_cursor) :].strip()
             if goes_on:
-                composer.put(f"/{what.name}" + (" " if what.prompt is not None or what.takes else "") + rest)
+                written_on = what.prompt is not None or what.takes
+                composer.put(f"/{what.name}" + (" " if written_on else "") + rest)
             else:
                 menu.hide()
                 self._run_command(what, rest if what.prompt is not None or what.takes else "")

@@ -376,7 +376,7 @@ async def test_reasoning_in_a_message_of_its_own_opens_and_folds(make_app, engin
         assert (node.reasoning, node.text, node.reasoning_tokens) == ("hm hm", "yes", len(node.token_ids) - 1)
         await wait_until(pilot, lambda: "▸ thought 2 words" in shown_rows(screen.deck.transcript))
         assert "│ hm hm" not in shown_rows(screen.deck.transcript)
-        screen.deck.transcript.action_toggle_reasoning()
+        screen.deck.transcript.toggle_nearest_reasoning()
         await wait_until(pilot, lambda: "│ hm hm" in shown_rows(screen.deck.transcript))
         assert "<|" not in shown_rows(screen.deck.transcript)
 

@@ -1,0 +1,1 @@
+"""The chat screen's actions for reading: finding, going by turns, code blocks, links, selecting by keys."""
