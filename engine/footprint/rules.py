@@ -90,6 +90,16 @@ PLANE_BYTES = {
     GGMLType.IQ4_NL: 144,
     GGMLType.IQ4_XS: 140,
     GGMLType.MXFP4: 136,
+    GGMLType.NVFP4: 144,
+    GGMLType.IQ1_S: 108,
+    GGMLType.IQ1_M: 116,
+    GGMLType.IQ2_XXS: 108,
+    GGMLType.IQ2_XS: 116,
+    GGMLType.IQ2_S: 116,
+    GGMLType.IQ3_XXS: 140,
+    GGMLType.IQ3_S: 140,
+    GGMLType.TQ1_0: 68,
+    GGMLType.TQ2_0: 68,
 }
 """Of 256 weights of a row, in the layout of a GPU's kernels."""
 TILE_ROWS, TILE_COLUMNS = 64, 256

@@ -1,7 +1,7 @@
 """Linear layers over a file's own weights on a GPU: which kernel multiplies how many rows.
 
-Matrices whose types have planes stay quantised. F16, BF16 and F32 stay as they are. The rare types
-are dequantised to float16 when they are loaded, and `TritonOperations.fallbacks` says so.
+Matrices of quantised types stay so, as planes. F16, BF16 and F32 stay as they are. Integers and F64
+become float16 when they are loaded, and `TritonOperations.fallbacks` says so.
 """
 
 from collections.abc import Sequence

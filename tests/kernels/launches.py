@@ -24,7 +24,7 @@ from kernels.linear.wide import gated_wide, linear_batch_invariant_parts, linear
 from kernels.planes import layout
 from kernels.planes.dequant import dequantize_planes
 from kernels.planes.embedding import embed_rows
-from kernels.planes.layout import LAYOUTS, PlanesMatrix
+from kernels.planes.layout import LAYOUTS, PlanesFormat, PlanesMatrix
 from kernels.quant.formats import GGMLType
 from kernels.sampling.sampler import sample
 from kernels.state.decode_state import DecodeState, PassBuffers, advance, fill_pass
@@ -70,8 +70,10 @@ def _norms() -> Iterator[Launch]:
 
 
 def _linears() -> Iterator[Launch]:
-    # Types of one form have the same kernels.
-    for type in {form: type for type, form in reversed(LAYOUTS.items())}.values():
+    firsts: dict[PlanesFormat, GGMLType] = {}
+    for type, form in LAYOUTS.items():
+        firsts.setdefault(form, type)
+    for type in firsts.values():
         other = type not in (GGMLType.Q4_K, GGMLType.Q6_K)
         for tokens in COUNTED:
             run = partial(_rows if tokens <= MAX_ROWS else _wide, type, tokens)

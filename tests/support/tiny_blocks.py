@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize, quantize
+from gguf.quants import NVFP4, dequantize, quantize
 
 Array = np.ndarray
 
@@ -47,9 +47,9 @@ SCALES: dict[str, ScaleFields] = {
     "TQ1_0": ScaleFields(52, 0.82),
     "TQ2_0": ScaleFields(64, 1.1),
 }
-"""Types written as random bytes; IQ1_M and MXFP4 hide their scales and are handled apart."""
+"""Types written as random bytes; IQ1_M, MXFP4 and NVFP4 have other scales and are handled apart."""
 
-TYPES = (*dict.fromkeys([*QUANTISED, *SCALES]), "IQ1_M", "MXFP4")
+TYPES = (*dict.fromkeys([*QUANTISED, *SCALES]), "IQ1_M", "MXFP4", "NVFP4")
 
 
 def block_size(type_name: str) -> int:
@@ -80,6 +80,10 @@ def set_scales(rng: np.random.Generator, blocks: Array, type_name: str, std: flo
     if type_name == "MXFP4":
         exponent = round(float(np.log2(std / 4.0))) + 127
         blocks[:, 0] = exponent + rng.integers(-1, 2, len(blocks))
+        return
+    if type_name == "NVFP4":
+        scale = jitter[:, None] * rng.uniform(0.75, 1.25, (len(blocks), 4)) * (std / 2.75)
+        blocks[:, :4] = NVFP4.fp32_to_ue4m3(scale)
         return
     if type_name == "IQ1_M":
         _set_iq1_m(blocks, jitter * np.float32(std / 7.0))

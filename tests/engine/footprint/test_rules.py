@@ -36,7 +36,19 @@ FAMILIES = [
     golden for golden in all_families() if golden.architecture in ARCHITECTURES and golden.name not in REFUSED
 ]
 QUANTS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K")
-QUANTS += ("Q6_K", "Q4_K_M", "Q5_K_M", "IQ4_NL", "IQ4_XS", "MXFP4", "IQ2_XS")
+QUANTS += (
+    "Q6_K",
+    "Q4_K_M",
+    "Q5_K_M",
+    "IQ4_NL",
+    "IQ4_XS",
+    "MXFP4",
+    "NVFP4",
+    "IQ1_S",
+    "IQ2_XS",
+    "IQ3_S",
+    "TQ1_0",
+)
 DEVICES = {
     "cpu": (CPUOperations(CPU, "float32", "float32", 32), Holding.PACKED, 4),
     "cpu, narrow": (CPUOperations(CPU, "bfloat16", "bfloat16", 32), Holding.PACKED, 2),

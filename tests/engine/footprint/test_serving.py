@@ -72,6 +72,9 @@ def test_experts_are_said_beside_the_rest(tmp_path):
     assert serving(kept, CPU)[0] == ("F16", "experts: LLVM kernel over the file's own blocks")
     odd = replace(footprint, experts=((half._replace(size=40), 2),))
     assert serving(odd, CPU)[0] == ("F16", "experts: torch in float32")
-    rare = experts._replace(down=Matrix(GGMLType.IQ2_XS, 256))
+    small = experts._replace(down=Matrix(GGMLType.IQ2_XS, 256))
+    (types, by), _ = serving(replace(footprint, experts=((small, 2),)), GPU)
+    assert types == "IQ2_XS, MXFP4" and by == "experts: Triton kernels over the quantised weights"
+    rare = experts._replace(down=Matrix(GGMLType.F64, 256))
     (types, by), _ = serving(replace(footprint, experts=((rare, 2),)), GPU)
-    assert types == "IQ2_XS, MXFP4" and "widened to float16" in by
+    assert types == "F64, MXFP4" and "widened to float16" in by

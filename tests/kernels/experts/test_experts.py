@@ -131,6 +131,11 @@ CASES = [
     ("Q6_K", 4, 256, 256, "gelu", False, 40),
     ("Q8_0", 8, 320, 96, "swiglu_oai", True, 70),
     ("BF16", 3, 64, 96, "swiglu_oai", True, 3),
+    ("NVFP4", 5, 192, 128, "swiglu_oai", False, 3),
+    ("IQ2_S", 4, 256, 256, "silu", False, 3),
+    ("IQ1_S", 4, 256, 256, "gelu", True, 40),
+    ("IQ3_XXS", 4, 256, 256, "silu", False, 70),
+    ("TQ1_0", 4, 256, 256, "silu", False, 9),
     ("Q5_0", 6, 64, 32, "silu", False, 9),
 ]
 

@@ -53,9 +53,10 @@ def test_equals_float64(type: GGMLType, rows: int, device: str, full: bool) -> N
 
 
 @pytest.mark.parametrize("rows", [3, 20])
-def test_matrices_of_two_types_stand_side_by_side(rows: int, device: str) -> None:
-    first, first_weights = quantized(GGMLType.Q4_K, (128, 512), device)
-    second, second_weights = quantized(GGMLType.Q6_K, (70, 512), device)
+@pytest.mark.parametrize("kinds", [("Q4_K", "Q6_K"), ("TQ2_0", "NVFP4"), ("IQ2_XXS", "Q4_K")], ids="-".join)
+def test_matrices_of_two_types_stand_side_by_side(kinds: tuple[str, str], rows: int, device: str) -> None:
+    first, first_weights = quantized(GGMLType[kinds[0]], (128, 512), device)
+    second, second_weights = quantized(GGMLType[kinds[1]], (70, 512), device)
     x, bias = activations(rows, 512, device), torch.randn(70, device=device)
     out = linear_rows_parts(x, [(first, None), (second, bias)]).sum(0)
     assert relative_error(out[:, :128], x.values.double() @ first_weights.T) < LIMIT
@@ -112,7 +113,9 @@ def test_splits_add_up_to_the_same(device: str) -> None:
         assert relative_error(out.sum(0), x.values.double() @ weights.T) < LIMIT
 
 
-@pytest.mark.parametrize("type", [GGMLType.Q4_K, GGMLType.Q6_K, GGMLType.Q8_0], ids=lambda type: type.name)
+@pytest.mark.parametrize(
+    "type", [GGMLType.Q4_K, GGMLType.Q6_K, GGMLType.IQ1_M, GGMLType.Q8_0], ids=lambda type: type.name
+)
 @pytest.mark.parametrize("rows", [1, 9])
 @pytest.mark.parametrize("activation", ["silu", "gelu"])
 def test_gate_is_applied_in_registers(
