@@ -113,7 +113,7 @@ async def test_the_ansi_theme_keeps_to_the_terminals_own_colours(make_app, engin
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot)
         await ask(pilot, engine, "ask", ANSWER)
-        for key in (None, "f1", "escape", "alt+s"):
+        for key in (None, "f1", "escape", "alt+l"):
             if key is not None:
                 await pilot.press(key)
                 await pilot.pause()
