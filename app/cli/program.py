@@ -31,7 +31,13 @@ COMMANDS = {
     "completions": "print what a shell completes",
     "man": "print the manual page",
 }
-_MODULES = {"batch": "batch.command", "export": "export_chats", "import": "import_chats"}
+_MODULES = {
+    "batch": "batch.command",
+    "export": "export_chats",
+    "import": "import_chats",
+    "completions": "about.completions",
+    "man": "about.man",
+}
 """Where a command is whose name is not its module's."""
 _EPILOG = """\
 examples:

@@ -177,7 +177,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("undo_delete", "Undo delete", "alt+u", "Chats", "Bring back the chat that was deleted last"),
     Action("export_chat", "Export chat", "alt+x", "Chats", "Write this chat as Markdown, HTML or JSON"),
     Action("take_over", "Take over", "alt+t", "Chats", "Write here in a chat that another window has open"),
-    Action("settings", "Settings", "alt+s", "App", "Look through all settings and change them"),
+    Action("settings", "Settings", "alt+l", "App", "Look through all settings and change them"),
     Action("leader", "Keys by letter", "ctrl+x", "App", "Every action by two letters", palette=False),
     Action("suspend", "Suspend", "ctrl+z", "App", "Back to the shell; fg brings the app back", palette=False),
 )

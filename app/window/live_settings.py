@@ -54,7 +54,7 @@ class LiveSettings:
 
     def _warn_of_key(self, settings: Settings, name: str) -> None:
         for problem in wrong_keys(settings.keys, actions.label_of("help", settings.keys)):
-            if problem.startswith(f"keys.{name}"):
+            if problem.split()[0].rstrip(":") == f"keys.{name}":
                 self._app.notify(problem, severity="warning", timeout=10)
 
     def _apply_all(self, settings: Settings) -> None:

@@ -111,5 +111,8 @@ def _titles(group: str) -> str:
 def _row(letter: str, title: str, text: str, width: int) -> Content:
     first = fit(title, min(_TITLE, width // 2))
     return Content.assemble(
-        (f"{letter}  ", "bold $accent"), first, (fit(text, max(0, width - len(first) - 3)), "$foreground 62%")
+        (letter, "bold underline"),
+        "  ",
+        first,
+        (fit(text, max(0, width - len(first) - 3)), "$foreground 62%"),
     )

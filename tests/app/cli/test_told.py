@@ -5,10 +5,10 @@ import subprocess
 
 import pytest
 
-from app.cli.completions import SHELLS, script
-from app.cli.man import page
+from app.cli.about.completions import SHELLS, script
+from app.cli.about.man import page
+from app.cli.about.shape import commands_of
 from app.cli.program import COMMANDS, build_parser, main
-from app.cli.shape import commands_of
 from app.settings.actions import ACTIONS
 
 

@@ -1,9 +1,9 @@
 """The chat screen's actions on the app itself: settings, themes, keys by letter, help, the shell."""
 
-from app.screens.chat.base import ChatBase
+from app.screens.chat.tab_actions import TabActions
 
 
-class AppActions(ChatBase):
+class AppActions(TabActions):
     """Opens the dialogs over the app's own settings, and follows what is changed there."""
 
     def action_settings(self) -> None:
@@ -56,4 +56,7 @@ class AppActions(ChatBase):
     def settings_changed(self) -> None:
         """Show what the settings say now."""
         self.set_enter()
+        self.composer.cursor_blink = self.context.settings.terminal.motion == "full"
+        if self.tabs.sessions:
+            self.show_welcome()
         self.beat.settings_changed()

@@ -27,8 +27,8 @@ def shown(*keys):
 @pytest.mark.parametrize(
     ("theme", "keys", "size"),
     [
-        ("ink", ("alt+s", "down", "down"), (80, 24)),
-        ("chalk", ("alt+s", *"top_p", "enter", "backspace", "x"), (60, 15)),
+        ("ink", ("alt+l", "down", "down"), (80, 24)),
+        ("chalk", ("alt+l", *"top_p", "enter", "backspace", "x"), (60, 15)),
         ("ink", ("ctrl+x",), (80, 24)),
         ("beacon", ("ctrl+x", "c"), (60, 15)),
         ("frost", ("f7",), (80, 24)),

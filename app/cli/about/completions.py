@@ -5,7 +5,7 @@ import re
 import shlex
 import sys
 
-from app.cli.shape import Command, Option, commands_of
+from app.cli.about.shape import Command, Option, commands_of
 
 SHELLS = ("bash", "zsh", "fish")
 _PROGRAM = "tui-chat"

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
-from app.cli.shape import Command, Option, commands_of
+from app.cli.about.shape import Command, Option, commands_of
 from app.settings.actions import ACTIONS, GROUPS, key_label, ways
 
-_README = Path(__file__).parents[2] / "README.md"
+_README = Path(__file__).parents[3] / "README.md"
 _CHAPTERS = ("Writing", "Keeping chats", "Limits")
 """README's, as they stand there."""
 
