@@ -53,9 +53,10 @@ def response(client: openai.OpenAI, model: str) -> str:
     assert [event.sequence_number for event in events] == list(range(len(events)))
     text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert text == whole.output_text == events[-1].response.output_text
-    with client.responses.stream(**options, instructions="Be kind.") as stream:
-        stream.until_done()
-        assert stream.get_final_response().output_text == text
+    if events[-1].type == "response.completed":
+        # The client knows no end but this.
+        with client.responses.stream(**options, instructions="Be kind.") as stream:
+            assert stream.get_final_response().output_text == text
     return text
 
 

@@ -57,6 +57,18 @@ def test_a_port_that_another_program_has(capsys):
     assert code == 1 and f"--port {port}" in line
 
 
+def test_the_app_says_before_its_first_frame_that_a_port_is_taken(capsys, monkeypatch):
+    monkeypatch.setattr(program, "_is_terminal", lambda _stream: True)
+    with listening_socket("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert program.main(["--serve", port]) == 1
+    assert f"--serve {port}: cannot be listened on" in capsys.readouterr().err
+    monkeypatch.setattr(listening, "find_spec", lambda _name: None)
+    assert program.main(["--serve"]) == 1
+    assert "pip install 'tui-chat[serve]'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", [("--port", "70000"), ("--most-requests", "0"), ("--body-limit", "much")])
 def test_wrong_options_are_named(capsys, option):
     with pytest.raises(SystemExit) as ended:
@@ -75,8 +87,7 @@ def test_names_that_lists_show_are_served_names():
     assert (other.id, other.names) == ("B", {"b", "b.gguf"})
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
-def test_from_its_start_to_its_end(number, code, small_model):
+def test_from_its_start_to_its_end(small_model):
     command = [sys.executable, "-m", "app", "serve", "-m", str(small_model), "--port", "0", "--alias", "Mine"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -89,8 +100,8 @@ def test_from_its_start_to_its_end(number, code, small_model):
             ) as response:
                 answer = json.load(response)
             assert answer["model"] == "small" and answer["usage"]["completion_tokens"] <= 3
-            process.send_signal(number)
-            assert process.wait(120) == code
+            process.send_signal(signal.SIGINT)
+            assert process.wait(120) == program.INTERRUPTED
             row = process.stderr.read()
             assert re.search(r"chat +small +prompt 11 .*out [1-3]", row) and "Traceback" not in row
         finally:
