@@ -161,7 +161,7 @@ def test_ask_goes_on_with_the_last_chat_and_keeps_it(keep, run):  # noqa: F811
     code, out, err = run(model, "--continue", "and a gull?")
     assert (code, out, err) == (0, "a gull\n", "")
     assert [message.content for message in model.template.messages] == [
-        "S",
+        "S\n\nSummary of the conversation so far:\nwe spoke of gulls",
         "what is a tern",
         "a sea bird",
         "and a gull?",
