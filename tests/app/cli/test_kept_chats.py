@@ -10,6 +10,7 @@ from app.cli import program
 from app.history.store import HistoryStore
 from app.settings.paths import locations
 from app.window import app as window
+from engine import ThinkingSupport
 from tests.app.cli.test_ask import FakeModel, run  # noqa: F401
 from tests.app.history.talks import same, talk
 
@@ -156,10 +157,11 @@ def test_commands_on_chats_need_a_history(keep, capsys, run):  # noqa: F811
 def test_ask_goes_on_with_the_last_chat_and_keeps_it(keep, run):  # noqa: F811
     chat = keep("Terns", "Older")["Terns"]
     model = FakeModel(["a ", "gull"])
+    model.template.thinking_support = ThinkingSupport(efforts=("high",), has_thoughts=True)
     code, out, err = run(model, "--continue", "and a gull?")
     assert (code, out, err) == (0, "a gull\n", "")
     assert [message.content for message in model.template.messages] == [
-        "S",
+        "S\n\nSummary of the conversation so far:\nwe spoke of gulls",
         "what is a tern",
         "a sea bird",
         "and a gull?",
