@@ -106,7 +106,7 @@ ACTIONS: tuple[Action, ...] = (
         "Several answers side by side, to what is written or to the last message",
         takes=FAN_FORMS,
     ),
-    Action("columns", "Side by side", "", "Answer", "Show the alternatives of the last answer in columns"),
+    Action("columns", "Side by side", "alt+s", "Answer", "Show the last answer's alternatives in columns"),
     Action("branches", "Branches", "alt+i", "Answer", "Every branch of this chat as a tree, to go to"),
     Action(
         "pause_all", "Pause all or go on", "alt+p", "Answer", "Pause the answers of all chats; again to go on"
@@ -158,7 +158,7 @@ ACTIONS: tuple[Action, ...] = (
         palette=False,
         takes=OPEN_FORMS,
     ),
-    Action("links", "Links", "alt+l", "Answer", "List the links of the answer in view", takes=LINK_FORMS),
+    Action("links", "Links", "", "Answer", "List the links of the answer in view", takes=LINK_FORMS),
     Action("copy_chat", "Copy chat", "alt+y", "Answer", "Copy all messages that are shown"),
     Action("select", "Select by keys", "alt+j", "View", "Arrows select; blocks and messages by a letter"),
     Action("find", "Find in chat", "ctrl+f", "View", "Mark and count a word in this chat", takes=FIND_FORMS),
