@@ -147,7 +147,7 @@ class FakeGeneration:
         self.computed = len(self.request.prompt_ids) + self.tokens
         ids = tuple(range(self.tokens, self.tokens + max(1, len(text.split()))))
         self.tokens += len(ids)
-        self.model.said[ids[0]] = delta = TextDelta(text, ids, marker)
+        delta = TextDelta(text, ids, marker)
         self._push(delta)
 
     def finish(self, reason: FinishReason = FinishReason.STOP, error: str | None = None) -> None:
@@ -199,8 +199,6 @@ class FakeModel:
         self.template = FakeTemplate()
         self.info = FakeInfo()
         self.unloaded = False
-        self.said: dict[int, TextDelta] = {}
-        """By its first id, what was fed last."""
 
     def submit(self, request: Request) -> FakeGeneration:
         if self.engine.refuse is not None:

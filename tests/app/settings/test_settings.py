@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from app.settings.file import Settings, SettingsError, load_settings, parse_size, save_setting
@@ -181,7 +182,8 @@ def test_any_string_survives_toml(text):
 values = st.one_of(st.booleans(), st.integers(-99, 99), st.text("ab[]\"'#=\n", max_size=8))
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "y", "z z"]), values)))
+@hypothesis_settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "y", "z z"]), values), max_size=20))
 def test_edits_read_back(edits):
     text, expected = "", {}
     for section, key, value in edits:
