@@ -62,9 +62,16 @@ def add_host_layers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host-layers",
         metavar="N",
-        type=parse_layers,
+        type=_layers,
         help="layers that the processor computes beside a GPU: auto, never or a number",
     )
+
+
+def _layers(text: str) -> str | int:
+    try:
+        return parse_layers(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def engine_settings(args: argparse.Namespace, settings: Settings) -> EngineSettings:

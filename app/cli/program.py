@@ -117,7 +117,10 @@ def _layers(text: str) -> str:
     """The text of a number of layers; argparse names the option when it is none."""
     from app.settings.file import parse_layers
 
-    parse_layers(text)
+    try:
+        parse_layers(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     return text
 
 
