@@ -148,7 +148,7 @@ class CodeElement(Element):
     begin: int = 0
     """The character of the next line to lay out at which its first new row begins."""
     ordinal: int = 1
-    """Which of its message's code blocks it is, from 1."""
+    """Which of its message's code blocks it is, from 1; 0 where they have no numbers."""
 
     @property
     def markdown(self) -> str:
@@ -211,7 +211,8 @@ class CodeElement(Element):
         return self.stable
 
     def _label(self, width: int) -> Line:
-        name = f"{self.ordinal} · {clean(self.language or 'text')[:20]}"
+        number = f"{self.ordinal} · " if self.ordinal else ""
+        name = f"{number}{clean(self.language or 'text')[:20]}"
         room = self.room(width)
         runs = (
             *self.edge(),
