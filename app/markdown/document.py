@@ -39,6 +39,7 @@ class Document:
         self._starts: dict[int, int] = {}
         self.unpolished: list[CodeElement] = []
         self._codes = 0
+        self._numbered = markdown
 
     def feed(self, text: str, live: bool = True) -> None:
         """Append text. Code that is not `live` gets its colours later, by `polish`."""
@@ -58,7 +59,7 @@ class Document:
     def _apply(self, events: list[Event], coloured: int) -> None:
         for left, event in zip(range(len(events), 0, -1), events, strict=True):
             if isinstance(event, Block):
-                self._codes += event.kind == "code"
+                self._codes += self._numbered and event.kind == "code"
                 self.elements.append(make_element(len(self.elements), event, ordinal=self._codes))
                 continue
             element = self._open()
@@ -117,7 +118,7 @@ class Document:
         codes = self._codes
         for event in events:
             if isinstance(event, Block):
-                codes += event.kind == "code"
+                codes += self._numbered and event.kind == "code"
                 number = len(self.elements) + len(shadows)
                 shadows.append(make_element(number, event, draft=True, ordinal=codes))
             elif shadows and isinstance(event, CodeLine) and isinstance(shadows[-1], CodeElement):
@@ -157,8 +158,10 @@ class Document:
         if not 0 <= number < len(self.elements):
             return "", ""
         element = self.elements[number]
-        kind = f"code block {element.ordinal}" if isinstance(element, CodeElement) else element.block.kind
-        return _NAMES.get(kind, kind), element.markdown
+        kind = (
+            f"code block {element.ordinal or ''}" if isinstance(element, CodeElement) else element.block.kind
+        )
+        return _NAMES.get(kind, kind).rstrip(), element.markdown
 
     def links(self) -> list[tuple[str, str]]:
         """Return the label and the address of every link, each once."""

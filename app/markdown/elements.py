@@ -108,14 +108,19 @@ class TextElement(Element):
             return [Line((*self.edge(), Run("─" * room, RULE)), (self.number, 0))]
         lines: list[Line] = []
         offset = 0
+        item = any(prefix.kind == "item" for prefix in self.block.prefixes)
         indent = (_INDENT,) if self.block.kind == "math" else ()
         for source in self.runs:
             for start, runs in wrap(source, max(MIN_WIDTH, room - 2) if indent else room):
                 glue = "" if start and not self._space_before(source, start) else " "
                 edge = (*self.edge(), *indent)
-                lead = len("".join(run.text for run in edge)) if start or indent else 0
+                lead = sum(len(run.text) for run in edge)
                 mark = (self.number, offset + start)
-                lines.append(Line((*edge, *runs), mark, soft=start > 0, glue=glue, lead=lead))
+                lines.append(
+                    Line(
+                        (*edge, *runs), mark, soft=start > 0, glue=glue, lead=lead, marker=not lines and item
+                    )
+                )
             offset += sum(len(run.text) for run in source) + 1
         return lines
 
@@ -143,7 +148,7 @@ class CodeElement(Element):
     begin: int = 0
     """The character of the next line to lay out at which its first new row begins."""
     ordinal: int = 1
-    """Which of its message's code blocks it is, from 1."""
+    """Which of its message's code blocks it is, from 1; 0 where they have no numbers."""
 
     @property
     def markdown(self) -> str:
@@ -206,7 +211,8 @@ class CodeElement(Element):
         return self.stable
 
     def _label(self, width: int) -> Line:
-        name = f"{self.ordinal} · {clean(self.language or 'text')[:20]}"
+        number = f"{self.ordinal} · " if self.ordinal else ""
+        name = f"{number}{clean(self.language or 'text')[:20]}"
         room = self.room(width)
         runs = (
             *self.edge(),

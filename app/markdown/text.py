@@ -41,7 +41,8 @@ class Line:
     `mark` is (element, offset) in the message's source order: it finds the same place again at another width.
     `soft` says that the row continues the one above (joined by `glue` when copied); `fill` names the
     component whose background runs to the right edge; the first `lead` characters are decoration, which
-    is neither searched nor copied. `strip` caches the drawing for palette `painted`.
+    is not searched, and copied only where it is the `marker` of a list. `strip` caches the drawing for
+    palette `painted`.
     """
 
     runs: tuple[Run, ...]
@@ -51,6 +52,7 @@ class Line:
     fill: str = ""
     action: str = ""
     lead: int = 0
+    marker: bool = False
     strip: Strip | None = field(default=None, compare=False)
     painted: int = field(default=-1, compare=False)
 

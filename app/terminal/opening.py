@@ -10,16 +10,16 @@ _SCHEMES = frozenset({"http", "https", "mailto", "file"})
 _SECONDS = 3.0
 
 
-def open_command(environ: Mapping[str, str], platform: str) -> list[str] | None:
+def open_command(environ: Mapping[str, str], platform: str) -> str | None:
     """Return the command that opens addresses; None where no display is near."""
     if "SSH_CONNECTION" in environ or "SSH_TTY" in environ:
         return None
     if platform == "darwin":
-        return ["open"]
+        return "open"
     if "WSL_DISTRO_NAME" in environ:
-        return ["wslview"]
+        return "wslview"
     if "DISPLAY" in environ or "WAYLAND_DISPLAY" in environ:
-        return ["xdg-open"]
+        return "xdg-open"
     return None
 
 
@@ -29,14 +29,17 @@ def open_address(address: str, environ: Mapping[str, str], platform: str = sys.p
     May take seconds: call off the UI.
     """
     command = open_command(environ, platform)
-    if command is None or shutil.which(command[0], path=environ.get("PATH")) is None:
+    tool = shutil.which(command, path=environ.get("PATH")) if command is not None else None
+    if tool is None or urlsplit(address).scheme not in _SCHEMES:
         return False
-    if urlsplit(address).scheme not in _SCHEMES:
-        return False
-    quiet = subprocess.DEVNULL
     try:
         opened = subprocess.Popen(
-            [*command, address], stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
+            [tool, address],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=dict(environ),
+            start_new_session=True,
         )
         return opened.wait(_SECONDS) == 0
     except subprocess.TimeoutExpired:

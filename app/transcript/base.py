@@ -209,7 +209,10 @@ class TranscriptBase(TallView):
         self._view_width, self._view_height = self.scrollable_content_region.size
         room = self._view_width - GUTTER - 1
         self._column.width = max(8, min(self._text_width, room))
-        self._left = GUTTER + max(0, room - self._column.width) // 2
+        left = GUTTER + max(0, room - self._column.width) // 2
+        if left != self._left:
+            # What is painted has the margin in it.
+            self._left, self._palette = left, None
         self._column.measure()
         if (waiting := self._once_sized) is not None:
             self._once_sized = None
@@ -252,13 +255,10 @@ class TranscriptBase(TallView):
             strip = Strip.blank(width, base)
         else:
             item, within = found
-            strip = paint(item, item.rows[within], palette, self._column.width)
+            strip = paint(item, item.rows[within], palette, self._column.width, self._left - GUTTER)
             for start, end, kind in self._marks(item, within):
                 draw = highlight if kind == "hit" else mark
-                strip = draw(strip, (start + GUTTER, end + GUTTER), palette.component(kind))
-            margin = self._left - GUTTER
-            if margin:
-                strip = Strip.join([Strip.blank(margin, base), strip])
+                strip = draw(strip, (start + self._left, end + self._left), palette.component(kind))
             selection = self.text_selection
             if selection is not None:
                 style = self.screen.get_component_rich_style("screen--selection")

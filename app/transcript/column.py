@@ -109,7 +109,7 @@ class Column:
             if found is None:
                 continue
             start, end = selection.get_span(row) or (0, -1)
-            text, lead = found[1].text, found[1].lead
+            text, lead = found[1].text, 0 if found[1].marker else found[1].lead
             text = text[max(lead, start - gutter) : len(text) if end == -1 else max(0, end - gutter)].rstrip()
             joint = "" if row == first else found[1].glue if found[1].soft else "\n"
             result += joint + text

@@ -16,13 +16,18 @@ Mark = tuple[int, int, str]
 """Characters [start, end) of a row, and the component whose ground they stand on."""
 
 
-def paint(item: MessageRows, line: Line, palette: Palette, width: int) -> Strip:
-    """Return a row's strip: gutter, runs, and the background of code up to `width` cells of text."""
+def paint(item: MessageRows, line: Line, palette: Palette, width: int, margin: int) -> Strip:
+    """Return a row's strip: margin, gutter, runs, and the background of code up to `width` cells of text.
+
+    A palette is for one margin.
+    """
     if line.strip is not None and line.painted == palette.generation:
         return line.strip
     bare = item.role == "assistant" or line.mark[0] > FOOTER
     kind = item.role if item.role in ("user", "system") else "assistant"
     segments = [Segment("  " if bare else "▌ ", palette.style(Look(f"gutter-{kind}")))]
+    if margin:
+        segments[0] = Segment(" " * margin + segments[0].text, segments[0].style)
     segments += [Segment(run.text, palette.style(run.look)) for run in line.runs if run.text]
     if line.fill == BAND:
         # Under each cell's own style: code in a table keeps its ground.
@@ -35,7 +40,7 @@ def paint(item: MessageRows, line: Line, palette: Palette, width: int) -> Strip:
             for text, style, _ in segments[1:]
         ]
     length = sum(cells(segment.text) for segment in segments)
-    if line.fill and (missing := width + GUTTER - length) > 0:
+    if line.fill and (missing := width + margin + GUTTER - length) > 0:
         segments.append(Segment(" " * missing, palette.component(line.fill)))
         length += missing
     line.strip, line.painted = Strip(segments, length), palette.generation

@@ -10,7 +10,6 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from app.markdown.document import CodeBlock
-from app.markdown.links import address_of
 from app.markdown.text import Line, cells
 from app.transcript.caret import CaretKeys
 from app.transcript.column import Place
@@ -157,10 +156,10 @@ class Transcript(CaretKeys):
 
 
 def _link_at(line: Line, cell: int) -> str:
-    """Return the address of the link that a row shows at a cell, an empty string without one."""
+    """Return the address of the link that a row shows at a cell, an empty string without a safe one."""
     for run in line.runs:
         width = cells(run.text)
         if 0 <= cell < width:
-            return run.look.href or address_of(run)
+            return run.look.href
         cell -= width
     return ""

@@ -306,3 +306,23 @@ async def test_theme_switch_changes_colours_only() -> None:
         await settle(pilot)
         assert screen_rows(transcript) == rows
         assert transcript.render_line(1) != strip
+
+
+async def test_a_wide_view_has_its_text_in_the_middle_where_the_mouse_finds_it() -> None:
+    app = TranscriptApp()
+    async with app.run_test(size=(143, 12)) as pilot:
+        transcript = await opened(pilot, [MessageView("a", "assistant", "one two\n\n```\nx\n```")])
+        assert screen_rows(transcript)[1] == " " * 21 + "one two"
+        await pilot.mouse_down(Transcript, offset=(21, 1))
+        await pilot.hover(Transcript, offset=(24, 1))
+        await pilot.mouse_up(Transcript, offset=(24, 1))
+        await settle(pilot)
+        assert transcript.screen.get_selected_text() == "one"
+        transcript.screen.clear_selection()
+        label = screen_rows(transcript)[3]
+        await pilot.click(Transcript, offset=(label.index("copy"), 3))
+        await settle(pilot)
+        assert app.copied == ["x"]
+        await pilot.resize_terminal(60, 12)
+        await settle(pilot)
+        assert screen_rows(transcript)[1] == "  one two"

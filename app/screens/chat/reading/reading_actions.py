@@ -43,6 +43,8 @@ class ReadingActions(CodeActions, TabActions):
     def end_find(self) -> None:
         """Mark nothing any more."""
         if self.find_bar.shown:
+            if self.find_bar.has_focus_within:
+                self.composer.focus()
             self.find_bar.close()
             for transcript in self.deck.transcripts:
                 transcript.find("")
@@ -60,7 +62,6 @@ class ReadingActions(CodeActions, TabActions):
     @on(FindBar.Closed)
     def _on_find_closed(self) -> None:
         self.end_find()
-        self.composer.focus()
 
     def on_transcript_counted(self, event: "Transcript.Counted") -> None:
         """Say how many hits there are."""
@@ -121,7 +122,7 @@ class ReadingActions(CodeActions, TabActions):
             self.say("No answer in view has a link.")
             return False
         if not rest:
-            from app.screens.dialogs.links import LinksScreen
+            from app.screens.chat.reading.links import LinksScreen
 
             self.ask(LinksScreen(links), self.open_link)
             return True

@@ -22,22 +22,7 @@ _LABEL, _ADDRESS = 24, 46
 class LinksScreen(ModalScreen[str | None]):
     """Returns the address to open, or None."""
 
-    CSS_PATH: ClassVar = "dialog.tcss"
-    DEFAULT_CSS = """
-    LinksScreen {
-        align: center middle;
-        background: $background 60%;
-        .dialog { width: 84; }
-        OptionList {
-            height: auto;
-            max-height: 20;
-            background: $surface;
-            border: none;
-            padding: 0;
-            scrollbar-size-vertical: 1;
-        }
-    }
-    """
+    CSS_PATH: ClassVar = ["../../dialogs/dialog.tcss", "links.tcss"]
     BINDINGS: ClassVar = [("escape,alt+l", "dismiss(None)", "Cancel")]
 
     def __init__(self, links: Sequence[tuple[str, str]]) -> None:
