@@ -38,7 +38,9 @@ def plausible_bytes(type: GGMLType, shape: tuple[int, int], device: str) -> torc
     count = shape[0] * shape[1] // block.elements
     blocks = torch.randint(0, 256, (count, block.nbytes), dtype=torch.uint8, device=device)
     for offset in _HALVES.get(type, ()):
-        blocks[:, offset : offset + 2] = _scale_bytes(count, device)
+        # A ternary weight is its scale.
+        size = 100.0 if type in (GGMLType.TQ1_0, GGMLType.TQ2_0) else 1.0
+        blocks[:, offset : offset + 2] = _scale_bytes(count, device, size)
     if type == GGMLType.IQ1_M:
         d = _scale_bytes(count, device)
         nibbles = torch.stack([d & 15, d >> 4], dim=2).flatten(1)
@@ -50,8 +52,8 @@ def plausible_bytes(type: GGMLType, shape: tuple[int, int], device: str) -> torc
     return blocks.view(-1)
 
 
-def _scale_bytes(count: int, device: str) -> torch.Tensor:
-    return (torch.rand(count, 1, device=device) * 1e-4 + 1e-5).half().view(torch.uint8)
+def _scale_bytes(count: int, device: str, size: float = 1.0) -> torch.Tensor:
+    return ((torch.rand(count, 1, device=device) * 1e-4 + 1e-5) * size).half().view(torch.uint8)
 
 
 def quantized(type: GGMLType, shape: tuple[int, int], device: str) -> tuple[PlanesMatrix, torch.Tensor]:
