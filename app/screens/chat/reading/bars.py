@@ -81,12 +81,12 @@ class FindBar(Horizontal):
         """Say which hit is gone to and how many there are."""
         more = "" if whole else "+"
         if not self.query_one(Input).value:
-            text = ""
+            words = ""
         elif not count:
-            text = "nothing found" if whole else "looking…"
+            words = "nothing found" if whole else "looking…"
         else:
-            text = f"{number:,} of {count:,}{more}" if number else f"{count:,}{more} found"
-        self.query_one("#find-count", Static).update(text)
+            words = f"{number:,} of {count:,}{more}" if number else f"{count:,}{more} found"
+        self.query_one("#find-count", Static).update(words)
 
     def on_resize(self) -> None:
         """Name the keys where there is room."""
@@ -133,7 +133,7 @@ class HintLine(Static):
     }
     """
 
-    def tell(self, text: str) -> None:
+    def tell(self, words: str) -> None:
         """Say something; nothing takes the line away."""
-        self.update(text)
-        self.set_class(bool(text), "-shown")
+        self.update(words)
+        self.set_class(bool(words), "-shown")

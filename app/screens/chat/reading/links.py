@@ -44,7 +44,8 @@ class LinksScreen(ModalScreen[str | None]):
 
     @on(OptionList.OptionHighlighted)
     def _on_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        self.query_one("#address", Static).update(clean(self._links[event.option_index][1]))
+        words = clean(self._links[event.option_index][1])
+        self.query_one("#address", Static).update(words)
 
     @on(OptionList.OptionSelected)
     def _on_selected(self, event: OptionList.OptionSelected) -> None:

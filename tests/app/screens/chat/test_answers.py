@@ -368,13 +368,16 @@ async def test_reasoning_in_a_message_of_its_own_opens_and_folds(make_app, engin
         node = screen.active.conversation.last_answer()
         for word in ("<|channel|>", "analysis", "<|message|>", "hm hm"):
             generation.feed(word, word if word in marks else "")
-        await wait_until(pilot, lambda: "thinking… 2 words" in shown_rows(screen.deck.transcript))
+        await wait_until(pilot, lambda: "thinking… " in shown_rows(screen.deck.transcript))
+        assert f"thinking… {node.reasoning_tokens} tokens" in shown_rows(screen.deck.transcript)
         for word in ("<|end|>", "<|start|>", "assistant", "<|channel|>", "final", "<|message|>", "yes"):
             generation.feed(word, word if word in marks else "")
         generation.finish()
         await wait_until(pilot, lambda: not screen.active.busy)
         assert (node.reasoning, node.text, node.reasoning_tokens) == ("hm hm", "yes", len(node.token_ids) - 1)
-        await wait_until(pilot, lambda: "▸ thought 2 words" in shown_rows(screen.deck.transcript))
+        await wait_until(
+            pilot, lambda: f"▸ thought {node.reasoning_tokens} tokens" in shown_rows(screen.deck.transcript)
+        )
         assert "│ hm hm" not in shown_rows(screen.deck.transcript)
         screen.deck.transcript.toggle_nearest_reasoning()
         await wait_until(pilot, lambda: "│ hm hm" in shown_rows(screen.deck.transcript))
