@@ -19,7 +19,7 @@ from kernels.planes.layout import MXFP4_TABLE, WIDTH, PlanesFormat
 @triton.constexpr_function
 def at_once(form: PlanesFormat, rows: int) -> bool:
     """Whether a super-block's activations are loaded at once: where registers hold those of all planes."""
-    return rows == 8 and form.scales == "k" and form.scale_width == WIDTH
+    return rows == 8 and form.bits == 4 and form.scales == "k" and form.scale_width == WIDTH
 
 
 @triton.constexpr_function

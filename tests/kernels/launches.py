@@ -101,6 +101,8 @@ def _experts() -> Iterator[Launch]:
     for tokens in (4, 8, 16, 256):
         run = partial(_apply_experts, GGMLType.Q4_K, tokens)
         yield Launch(f"Q4_K experts, {tokens} tokens", run, slow=tokens == 8, sibling=tokens == 16)
+    small = partial(_apply_experts, GGMLType.IQ2_XXS, 8)
+    yield Launch("IQ2_XXS experts, 8 tokens", small, slow=True, sibling=True)
     yield Launch("float16 experts", partial(_apply_experts, None, 4))
 
 
