@@ -63,7 +63,7 @@ def _clashes(overrides: Mapping[str, str]) -> list[str]:
     """Name every key that two actions have, where a person gave it to one of them."""
     owners: defaultdict[str, list[str]] = defaultdict(list)
     for action in ACTIONS:
-        for key in keys_of(action, overrides).split(","):
+        for key in filter(None, keys_of(action, overrides).split(",")):
             owners[key.strip()].append(action.id)
     problems = []
     for key, names in owners.items():

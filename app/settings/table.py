@@ -37,7 +37,7 @@ class Setting:
     def parsed(self, text: str) -> Any:
         """Return the value of a text that a person wrote; `ValueError` says what it must be."""
         if self.section == "keys":
-            return checked_keys(text)
+            return checked_keys(text) if text.strip() or self.default else ""
         value: Any = text.strip()
         if isinstance(self.default, bool):
             value = _TRUTH.get(value.lower(), value)

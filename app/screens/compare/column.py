@@ -99,11 +99,11 @@ class AnswerColumn(Vertical):
         self.transcript.show([])
         self._node_id = ""
 
-    def show_difference(self, content: Content | None) -> None:
-        """Show a text in place of the answer; None brings the answer back."""
-        self.set_class(content is not None, "-different")
-        if content is not None:
-            self.query_one(".difference Static", Static).update(content)
+    def show_difference(self, difference: Content | None) -> None:
+        """Show a cleaned text in place of the answer; None brings the answer back."""
+        self.set_class(difference is not None, "-different")
+        if difference is not None:
+            self.query_one(".difference Static", Static).update(difference)
 
     def scroll_lines(self, step: int, *, page: bool) -> None:
         """Scroll the text up or down."""

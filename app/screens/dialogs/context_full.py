@@ -28,7 +28,7 @@ class RoomChoice(StrEnum):
 class ContextFull(ModalScreen[RoomChoice | None]):
     """Returns what is chosen; None leaves everything as it is."""
 
-    CSS_PATH: ClassVar = ["dialog.tcss", "fork.tcss"]
+    CSS_PATH: ClassVar = ["dialog.tcss", "pick_message.tcss"]
     BINDINGS: ClassVar = [("escape", "dismiss(None)", "Leave it")]
 
     def __init__(self, why: str, larger: str) -> None:

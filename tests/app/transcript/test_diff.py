@@ -8,12 +8,13 @@ from textual.app import App
 from textual.color import Color
 
 from app.markdown.text import Look
+from app.settings.themes import load_themes
 from app.transcript.view import MessageView, Transcript
-from app.window.themes import textual_themes
+from app.window.themes import textual_theme
 from tests.app.driving import wait_until
 
 DIFF = "```diff\n@@ -1 +1 @@\n same\n-old\n+new\n```\n\nend"
-THEMES = {theme.name: theme for theme in textual_themes(Path("none"))[0]}
+THEMES = {theme.name: textual_theme(theme) for theme in load_themes(Path("none"))[0]}
 
 
 class DiffApp(App[None]):

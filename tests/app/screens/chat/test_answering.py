@@ -43,6 +43,8 @@ async def test_thinking_is_set_with_a_slash_and_reaches_the_template(make_app, e
         await wait_until(pilot, lambda: "knows thinking auto, on, off: high changes nothing" in said(app))
         await slash(pilot, "/think 0")
         await wait_until(pilot, lambda: "Thinking must be auto" in said(app))
+        # What could not be understood is there to be corrected.
+        screen.composer.clear()
         await slash(pilot, "/think 512")
         await wait_until(pilot, lambda: screen.active.conversation.thinking == Thinking(budget=512))
         titles = [command.title for command in app.get_system_commands(screen)]
@@ -94,7 +96,7 @@ async def test_answer_now_ends_the_thoughts(make_app, engine):
         engine.generations[1].finish()
         await wait_until(pilot, lambda: not screen.active.busy)
         assert shown_answer(screen.deck.transcript) == "Because."
-        assert "thought 3 words" in shown_rows(screen.deck.transcript)
+        assert "thought 4 tokens" in shown_rows(screen.deck.transcript)
 
 
 async def test_a_stopped_answer_goes_on_in_its_place(make_app, engine):
@@ -108,6 +110,8 @@ async def test_a_stopped_answer_goes_on_in_its_place(make_app, engine):
         await wait_until(pilot, lambda: not screen.active.busy)
         await pilot.press("alt+g")
         await wait_until(pilot, lambda: screen.active.sequence_id == 2)
+        # The engine sends what was there first.
+        engine.generations[1].feed("Once upon")
         engine.generations[1].feed(" a time.")
         await wait_until(pilot, lambda: shown_answer(screen.deck.transcript) == "Once upon a time.")
         engine.generations[1].finish()

@@ -83,7 +83,7 @@ async def test_without_a_home_that_can_be_written_it_answers(no_home, make_app, 
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot)
         await ask(pilot, engine, "question", "answer")
-        app.theme = "moss"
+        app.context.preferences.change("general", "theme", "moss")
         await wait_until(pilot, lambda: any("not saved" in n.message for n in app._notifications))
     app.end_services()
     assert app.crash is None

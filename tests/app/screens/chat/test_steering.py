@@ -71,7 +71,7 @@ async def test_any_message_is_written_differently(make_app, engine):
         assert texts(screen)[:1] == ["first!"]
         engine.generations[2].finish()
         await wait_until(pilot, lambda: not screen.active.busy)
-        await opened(pilot, "alt+o", BranchesScreen)
+        await opened(pilot, "alt+i", BranchesScreen)
         await pilot.press("home", "enter")
         await wait_until(pilot, lambda: texts(screen) == ["first", "eins", "second", "zwei"])
 
@@ -103,7 +103,7 @@ async def test_a_branch_is_not_left_while_it_is_written(make_app, engine):
         await ask(pilot, engine, "first", "eins")
         await pilot.press("ctrl+r")
         await wait_until(pilot, lambda: screen.active.running)
-        dialog = await opened(pilot, "alt+o", BranchesScreen)
+        dialog = await opened(pilot, "alt+i", BranchesScreen)
         assert dialog.query_one(OptionList).option_count == 3
         await pilot.press("up", "enter")
         await wait_until(pilot, lambda: said(app, "before you go to another branch"))

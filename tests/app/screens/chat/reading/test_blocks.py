@@ -96,7 +96,7 @@ async def test_links_are_listed_and_only_what_may_be_opened_is(make_app, engine,
     async with app.run_test(size=(90, 30)) as pilot:
         screen = await ready(pilot)
         await ask(pilot, engine, "links", LINKS)
-        await pilot.press("alt+l")
+        await say(pilot, "/links")
         await wait_until(pilot, lambda: app.screen is not screen)
         assert app.screen.query_one(OptionList).option_count == 3
         await pilot.press("down", "enter")
@@ -133,22 +133,22 @@ async def test_keys_select_across_messages_and_copy(copying_app, engine, copied)
     async with app.run_test(size=(90, 30)) as pilot:
         screen = await ready(pilot)
         await ask(pilot, engine, "the question", "An *answer*\n\n```py\nx = 1\ny = 2\n```\n")
-        await pilot.press("alt+a")
+        await pilot.press("alt+j")
         transcript = screen.deck.transcript
         await wait_until(pilot, lambda: transcript.has_focus)
         await pilot.press("ctrl+home", "down", *["shift+down"] * 3, "shift+end", "enter")
         await wait_until(pilot, lambda: copied == ["the question\n\nPocket 44M\nAn answer"])
         await wait_until(pilot, lambda: screen.composer.has_focus)
         assert "Selection. Copied it." in told(app)
-        await pilot.press("alt+a", "up", "b")
+        await pilot.press("alt+j", "up", "b")
         await wait_until(
             pilot, lambda: copied[1:] == ["x = 1\ny = 2"] and "Code block 1. Copied it." in told(app)
         )
-        await pilot.press("alt+a", "m")
+        await pilot.press("alt+j", "m")
         await wait_until(pilot, lambda: copied[2:] == ["An *answer*\n\n```py\nx = 1\ny = 2\n```\n"])
         await pilot.press("alt+y")
         await wait_until(pilot, lambda: copied[3:] and copied[3].startswith("You:\n\nthe question\n\nPocket"))
-        await pilot.press("alt+a", "escape", *"hi")
+        await pilot.press("alt+j", "escape", *"hi")
         await wait_until(pilot, lambda: screen.composer.text == "hi" and len(copied) == 4)
 
 
@@ -158,6 +158,6 @@ async def test_code_and_wrapped_rows_are_selected_without_what_stands_before_the
         screen = await ready(pilot)
         code = "value = " + "x" * 90
         await ask(pilot, engine, "q", f"- one\n\n```py\n{code}\n  b\n```\n")
-        await pilot.press("alt+a", "ctrl+home", "ctrl+shift+end")
+        await pilot.press("alt+j", "ctrl+home", "ctrl+shift+end")
         await wait_until(pilot, lambda: "• one\n\n 1 · py" in (screen.get_selected_text() or ""))
         assert f"\n{code}\n  b\n" in screen.get_selected_text()
