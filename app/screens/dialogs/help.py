@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from app.settings.actions import ACTIONS, GROUPS, key_label, keys_of, label_of, ways
 from app.terminal.controls import clean
+from app.widgets.words import words
 
 _WRITING = (
     ("/", "Command or prompt", "Runs any action by its name, or puts in a prompt of yours"),
@@ -71,7 +72,7 @@ class HelpScreen(ModalScreen[None]):
                 for _ in self._groups():
                     yield Static()
             yield Static(
-                f"{label_of('settings', self._overrides)} changes keys and settings · Esc closes",
+                words(f"{label_of('settings', self._overrides)} changes keys and settings · Esc closes"),
                 classes="foot",
                 markup=False,
             )
