@@ -14,6 +14,7 @@ from textual.widgets.option_list import Option
 from app.chat.conversation import MessageNode, Role
 from app.widgets.lines import fit
 from app.widgets.pick_list import PickList
+from app.widgets.words import words
 
 _EXCERPT = 400
 _WIDTH = 56
@@ -37,9 +38,9 @@ class PickMessage(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """One line a message; the last one is chosen."""
         with Vertical(classes="dialog"):
-            yield Static(self._heading, classes="heading")
+            yield Static(words(self._heading), classes="heading")
             yield PickList(*(Option(_row(node)) for node in self._path), id="messages")
-            yield Static(self._foot, classes="foot")
+            yield Static(words(self._foot), classes="foot")
 
     def on_mount(self) -> None:
         """Choose the last message."""

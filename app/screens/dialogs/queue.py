@@ -13,6 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from app.terminal.controls import clean
 from app.widgets.lines import fit
 from app.widgets.pick_list import PickList
 
@@ -73,8 +74,9 @@ class QueueScreen(ModalScreen[Decision | None]):
         width = max(1, options.scrollable_content_region.width - 4)
         options.clear_options()
         for number, text in enumerate(self._texts, 1):
-            begin = fit(" ".join(text[:_EXCERPT].split()), width)
-            options.add_option(Option(Content.assemble((f"{number:>2}  ", "$foreground 50%"), begin)))
+            begin = fit(clean(" ".join(text[:_EXCERPT].split())), width)
+            row = Content.assemble((f"{number:>2}  ", "$foreground 50%"), begin)
+            options.add_option(Option(row))
         options.highlighted = min(highlighted, len(self._texts) - 1) if self._texts else None
 
     def action_drop(self) -> None:

@@ -14,6 +14,7 @@ from textual.widgets.option_list import Option
 from app.settings.actions import LEADER, Action, action_letters, group_letters, keys_of, label_of, named
 from app.widgets.lines import fit
 from app.widgets.pick_list import PickList
+from app.widgets.words import words
 
 _TITLE, _PADDING = 24, 2
 _LEAST_ROWS, _AROUND = 3, 7
@@ -92,8 +93,8 @@ class WhichKey(ModalScreen[str | None]):
         listed.styles.max_height = max(_LEAST_ROWS, self.size.height - _AROUND)
         listed.set_options(Option(_row(*row, width)) for row in rows)
         listed.highlighted = 0
-        self.query_one("#group", Static).update(heading)
-        self.query_one("#foot", Static).update(_ACTIONS_FOOT if self._actions else _GROUPS_FOOT)
+        self.query_one("#group", Static).update(words(heading))
+        self.query_one("#foot", Static).update(words(_ACTIONS_FOOT if self._actions else _GROUPS_FOOT))
 
     def _means(self, action: Action) -> str:
         return f"{label_of(action.id, self._overrides)}  {action.help}"

@@ -60,7 +60,7 @@ class SettingsScreen(ModalScreen[None]):
             yield Static(id="about")
             yield Input(id="value", compact=True)
             yield Static(id="problem", classes="problem")
-            yield Static(_CHOOSE, id="foot", classes="foot", markup=False)
+            yield Static(words(_CHOOSE), id="foot", classes="foot", markup=False)
 
     def on_mount(self) -> None:
         """List all."""
@@ -110,12 +110,11 @@ class SettingsScreen(ModalScreen[None]):
         few = 0 < len(setting.choices) <= _FEW
         limits = f" ({', '.join(setting.choices)})" if few else ""
         default = clean(setting.written(setting.default)) or "nothing"
-        about.update(
-            Content.assemble(
-                clean(setting.help + limits),
-                (f"\nDefault: {default} · takes effect {setting.when}", "$foreground 55%"),
-            )
+        card = Content.assemble(
+            clean(setting.help + limits),
+            (f"\nDefault: {default} · takes effect {setting.when}", "$foreground 55%"),
         )
+        about.update(card)
 
     def on_key(self, event: events.Key) -> None:
         """Move in the list while letters are written."""
@@ -141,7 +140,7 @@ class SettingsScreen(ModalScreen[None]):
         field.value = setting.written(value)
         field.display = self._editing = True
         self.query_one("#find", Input).disabled = True
-        self.query_one("#foot", Static).update(_WRITE)
+        self.query_one("#foot", Static).update(words(_WRITE))
         field.focus()
 
     @on(Input.Changed, "#value")
@@ -196,7 +195,7 @@ class SettingsScreen(ModalScreen[None]):
         self._editing = False
         self.query_one("#value", Input).display = False
         self.query_one("#problem", Static).update("")
-        self.query_one("#foot", Static).update(_CHOOSE)
+        self.query_one("#foot", Static).update(words(_CHOOSE))
         find = self.query_one("#find", Input)
         find.disabled = False
         find.focus()
