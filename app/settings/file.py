@@ -38,7 +38,11 @@ class GeneralSettings:
     confirm_close: bool = option(True, "ask before closing a tab that is generating")
     restore_tabs: bool = option(True, "open the tabs of the last time", when=AT_START)
     text_width: int = option(
-        100, "most columns of text; a wider window has it in the middle", low=40, high=1000
+        100,
+        "most columns of text; a wider window has it in the middle",
+        low=40,
+        high=1000,
+        when=AT_START,
     )
     enter_sends: bool = option(True, "Enter sends; otherwise it begins a new line")
     other_enter: tuple[str, ...] = option(
@@ -51,7 +55,7 @@ class GeneralSettings:
         "1 MiB", "most text of a file or folder that @ puts into a message, as a size", size=True
     )
 
-    stop_repeats: bool = option(True, "end an answer that repeats itself; a key lets it go on")
+    stop_repeats: bool = option(True, "end an answer that repeats itself; a key lets it go on", when=AT_START)
 
     @property
     def other_enter_keys(self) -> tuple[str, ...]:
