@@ -34,7 +34,7 @@ class Measured:
     def _write(self, model: Path, device: str, finished: Finished, tok_s: float) -> None:
         # Not before the first frame.
         from app.models.fit.speeds import SpeedStore, reading_speed
-        from app.models.notes import ModelNotes
+        from app.models.listed.notes import ModelNotes
 
         ModelNotes(self._places.notes_file).note_use(model)
         speeds = SpeedStore(self._places.speeds_file)

@@ -24,9 +24,9 @@ from app.cli.common import (
 from app.models.builtin import is_builtin
 from app.models.fit.speeds import SpeedStore, reading_speed
 from app.models.found import search_of
+from app.models.listed.notes import ModelNotes
 from app.models.make import make_engine
 from app.models.mention import is_due, remember
-from app.models.notes import ModelNotes
 from app.models.recommended import recommended_for
 from app.settings.file import Settings
 from app.settings.paths import locations

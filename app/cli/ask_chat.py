@@ -99,7 +99,7 @@ def asked_in(args: argparse.Namespace, settings: Settings) -> Iterator[Talk]:
         )
         yield Talk(chat, key)
         return
-    from app.cli.kept_chats import last_chat, named_chat, opened_history
+    from app.cli.chats.kept_chats import last_chat, named_chat, opened_history
 
     with opened_history() as history:
         found = last_chat(history) if args.chat is None else named_chat(history, args.chat)

@@ -13,8 +13,8 @@ from app.models.fit.device import memory_of
 from app.models.fit.fit_words import fit_text
 from app.models.fit.speeds import SpeedStore
 from app.models.found import OWN, FoundModel, find, search_of
-from app.models.notes import ModelNotes
-from app.models.order import Known
+from app.models.listed.notes import ModelNotes
+from app.models.listed.order import Known
 from app.models.recommended import recommended
 from app.settings.paths import locations
 from app.settings.words import count_text, tokens_text

@@ -33,8 +33,8 @@ COMMANDS = {
 }
 _MODULES = {
     "batch": "batch.command",
-    "export": "export_chats",
-    "import": "import_chats",
+    "export": "chats.export_chats",
+    "import": "chats.import_chats",
     "completions": "about.completions",
     "man": "about.man",
 }
@@ -317,7 +317,7 @@ def _door(port: int) -> "socket.socket":
 
 
 def _chat_id(word: str) -> str:
-    from app.cli.kept_chats import named_chat, opened_history
+    from app.cli.chats.kept_chats import named_chat, opened_history
 
     with opened_history() as history:
         return named_chat(history, word).id

@@ -12,7 +12,7 @@ from app.history.store import HistoryStore
 from app.models.builtin import BUILTIN_NAME, builtin_model_path
 from app.models.choice import ModelChoiceError, resolve_model
 from app.models.found import ModelSearch, search_of
-from app.models.listing import ModelFile, find_models
+from app.models.listed.listing import ModelFile, find_models
 from app.models.loader import EngineService
 from app.screens.fetching import Fetching
 from app.settings.file import Settings

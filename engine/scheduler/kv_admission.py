@@ -14,11 +14,11 @@ from engine.api.stats import SequenceState
 from engine.cache.block_manager import BlockManager, KVMove
 from engine.cache.window_pages import Pages
 from engine.scheduler.block_tables import PrefixHit, find_prefix, take_blocks
-from engine.scheduler.chunked_prefill import NO_LIMIT
 from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel
 from engine.scheduler.limits import ScheduledModel
 from engine.scheduler.plan import KVMoves, ModelBatch, PrefillChunk
+from engine.scheduler.prefill.chunked_prefill import NO_LIMIT
 from engine.scheduler.queue import SequenceQueue
 from engine.scheduler.sequence import Sequence, WaitCause
 

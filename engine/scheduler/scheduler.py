@@ -15,18 +15,18 @@ from engine.api.request import FinishReason, Priority, Request
 from engine.api.stats import SequenceState
 from engine.cache.block_manager import BlockManager
 from engine.scheduler.buckets import padded_load
-from engine.scheduler.chunked_prefill import NO_LIMIT, order_readers, tick_limit
 from engine.scheduler.config import SchedulerConfig, SlowPasses
 from engine.scheduler.cost_model import CostModel, Load
 from engine.scheduler.invariants import check_counts, check_invariants
 from engine.scheduler.kv_admission import KVAdmission
 from engine.scheduler.limits import ScheduledModel
 from engine.scheduler.plan import ModelBatch, TickPlan, take_accepted
-from engine.scheduler.prefill_limit import PrefillLimit
+from engine.scheduler.prefill.chunked_prefill import NO_LIMIT, order_readers, tick_limit
+from engine.scheduler.prefill.prefill_limit import PrefillLimit
+from engine.scheduler.prefill.slow_passes import plan_prefill
+from engine.scheduler.prefill.wait_estimate import wait_seconds
 from engine.scheduler.queue import SequenceQueue
 from engine.scheduler.sequence import Sequence
-from engine.scheduler.slow_passes import plan_prefill
-from engine.scheduler.wait_estimate import wait_seconds
 
 _ERRORS_KEPT = 256
 
@@ -38,7 +38,7 @@ class Scheduler:
     """Sequences of all resident models, one tick budget and one KV budget.
 
     `engine.scheduler.queue` says who comes first, `engine.scheduler.kv_admission` who holds blocks,
-    `engine.scheduler.chunked_prefill` whose prompt is read; this class puts ticks together and
+    `engine.scheduler.prefill.chunked_prefill` whose prompt is read; this class puts ticks together and
     accounts them.
     """
 

@@ -93,14 +93,14 @@ class ModelActions(TabActions):
         """Offer models in the empty chat of a reader who has only the demo model."""
         if not is_builtin(self.context.model_path(self.active.conversation)):
             return
-        from app.screens.chat.offer import offer
+        from app.screens.chat.empty.offer import offer
 
         self.offered = await asyncio.to_thread(offer, self.context)
         if self.offered:
             self.show_welcome()
 
     async def _end_offer(self) -> None:
-        from app.screens.chat.offer import dismiss
+        from app.screens.chat.empty.offer import dismiss
 
         self.offered = ()
         self.show_welcome()

@@ -8,7 +8,7 @@ from textual.screen import Screen
 from app.chat.conversation import Conversation, Role
 from app.chat.session import ChatSession
 from app.screens.chat.base import ChatBase
-from app.screens.chat.welcome import welcome_text
+from app.screens.chat.empty.welcome import welcome_text
 from app.settings import actions
 
 _Answer = TypeVar("_Answer")

@@ -11,8 +11,8 @@ from engine.core.model_loader import ResidentModel
 from engine.core.output_processor import RATE_WINDOW, OutputProcessor, RateMeter
 from engine.core.resident_models import ResidentModels
 from engine.device.memory import process_bytes
-from engine.scheduler.chunked_prefill import NO_LIMIT
 from engine.scheduler.plan import TickPlan
+from engine.scheduler.prefill.chunked_prefill import NO_LIMIT
 from engine.scheduler.scheduler import Scheduler
 from engine.scheduler.sequence import Sequence
 from kernels.contract import Operations

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from engine.api.detail import TickRecord
 from engine.runner.base import PassNotes
-from engine.scheduler.chunked_prefill import NO_LIMIT
 from engine.scheduler.plan import TickPlan
+from engine.scheduler.prefill.chunked_prefill import NO_LIMIT
 
 KEPT = 4096
 """Ticks that are remembered: the last ten seconds of short ones."""

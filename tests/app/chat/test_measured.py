@@ -5,7 +5,7 @@ import pytest
 from app.chat.conversation import AnswerStats
 from app.chat.measured import Measured
 from app.models.fit.speeds import SpeedStore
-from app.models.notes import ModelNotes
+from app.models.listed.notes import ModelNotes
 from app.settings.paths import locations
 from engine import Finished, FinishReason
 from tests.app.driving import ready, say, wait_until

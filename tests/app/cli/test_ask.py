@@ -13,7 +13,7 @@ import pytest
 
 from app.cli import ask, program
 from app.models.fit.speeds import LEAST_TOKENS, SpeedStore
-from app.models.notes import ModelNotes
+from app.models.listed.notes import ModelNotes
 from app.settings.paths import locations
 from engine import THINK, Finished, FinishReason, ModelFileError, Prompt, TextDelta, Thinking, ThinkingSupport
 from engine.api.answer_format import format_of

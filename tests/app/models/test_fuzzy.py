@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from app.models.fit.speeds import Speed
-from app.models.listing import ModelFile
-from app.models.notes import Notes
-from app.models.order import Known, Order, sort_models
+from app.models.listed.listing import ModelFile
+from app.models.listed.notes import Notes
+from app.models.listed.order import Known, Order, sort_models
 from app.settings.fuzzy import fit_score
 
 TITLES = [

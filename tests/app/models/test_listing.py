@@ -10,7 +10,7 @@ from app.models.fit.device import Memory, device_rules, memory_of, remember_rule
 from app.models.fit.fit_words import advice_text, fit_text
 from app.models.fit.speeds import LEAST_TOKENS, SpeedStore
 from app.models.found import ModelSearch
-from app.models.listing import find_models, read_model
+from app.models.listed.listing import find_models, read_model
 from app.models.make import make_engine
 from app.settings.file import EngineSettings
 from app.settings.paths import HOME_VARIABLE

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.models.fit.speeds import SpeedStore, reading_speed
-from app.models.notes import ModelNotes, Notes
+from app.models.listed.notes import ModelNotes, Notes
 from engine import Finished, FinishReason
 
 TERN, GULL = Path("/m/tern.gguf"), Path("/m/gull.gguf")

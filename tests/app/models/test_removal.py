@@ -4,8 +4,8 @@ import pytest
 
 from app.models.builtin import builtin_model_path
 from app.models.found import ModelSearch
-from app.models.listing import ModelFile, find_models
-from app.models.removal import RemovalRefused, plan_removal, remove
+from app.models.listed.listing import ModelFile, find_models
+from app.models.listed.removal import RemovalRefused, plan_removal, remove
 from app.models.stores.surroundings import Surroundings
 from app.settings.file import EngineSettings
 from tests.app.models.stores import Stores

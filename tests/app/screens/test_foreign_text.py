@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.models.listing import ModelFile
+from app.models.listed.listing import ModelFile
 from app.screens.dialogs.chats import ChatsScreen
 from app.screens.dialogs.models.model_picker import ModelPicker
 from tests.app.driving import plain, ready, wait_until

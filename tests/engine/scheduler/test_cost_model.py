@@ -3,9 +3,9 @@ from random import Random
 import pytest
 
 from engine.api.request import Request
-from engine.scheduler.chunked_prefill import Readers, plan_chunks
 from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel, Load, chunk_pairs
+from engine.scheduler.prefill.chunked_prefill import Readers, plan_chunks
 from engine.scheduler.sequence import Sequence
 
 

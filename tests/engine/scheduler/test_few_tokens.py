@@ -4,9 +4,9 @@ import pytest
 
 from engine.api.request import Request
 from engine.scheduler.buckets import trim_to_few
-from engine.scheduler.chunked_prefill import tick_limit
 from engine.scheduler.cost_model import CostModel, Load
 from engine.scheduler.plan import PrefillChunk
+from engine.scheduler.prefill.chunked_prefill import tick_limit
 from engine.scheduler.sequence import Sequence
 from tests.engine.scheduler.test_scheduler import Bench
 

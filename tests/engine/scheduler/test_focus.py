@@ -4,8 +4,8 @@ import pytest
 
 from engine.api.request import Priority, Request
 from engine.api.stats import SequenceState
-from engine.scheduler.chunked_prefill import order_readers, share_prefill
 from engine.scheduler.cost_model import Load
+from engine.scheduler.prefill.chunked_prefill import order_readers, share_prefill
 from engine.scheduler.sequence import Sequence
 from tests.engine.scheduler.test_scheduler import Bench
 

@@ -1,6 +1,6 @@
 """After a pass without memory the next ones are planned smaller, and grow again when they succeed."""
 
-from engine.scheduler.prefill_limit import FIRST, LEAST, PASSES, PrefillLimit
+from engine.scheduler.prefill.prefill_limit import FIRST, LEAST, PASSES, PrefillLimit
 
 
 def test_it_halves_what_had_no_memory_and_doubles_after_passes_that_had():

@@ -5,7 +5,7 @@ import pytest
 from engine.cache.block_manager import BlockManager
 from engine.scheduler.config import SlowPasses
 from engine.scheduler.cost_model import Load
-from engine.scheduler.slow_passes import ALONE_MS, FIRST_ALONE
+from engine.scheduler.prefill.slow_passes import ALONE_MS, FIRST_ALONE
 from tests.engine.scheduler.test_scheduler import Bench
 
 FAST, SLOW = 0, 1

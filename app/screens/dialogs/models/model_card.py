@@ -10,8 +10,8 @@ from textual.content import Content
 from app.models.builtin import is_builtin
 from app.models.fit.fit_words import fit_text
 from app.models.fit.speeds import Speed
-from app.models.listing import ModelFile
-from app.models.order import Known
+from app.models.listed.listing import ModelFile
+from app.models.listed.order import Known
 from app.screens.dialogs.models.model_rows import Row, title_of
 from app.screens.fetching import Fetchable
 from app.settings.words import age_text, size_text

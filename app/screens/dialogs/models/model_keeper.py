@@ -11,10 +11,10 @@ from textual.screen import Screen
 
 from app.models.fit.speeds import SpeedStore
 from app.models.found import ModelSearch
-from app.models.listing import ModelFile
-from app.models.notes import ModelNotes
-from app.models.order import Known, Order
-from app.models.removal import Removal, RemovalRefused, plan_removal, remove
+from app.models.listed.listing import ModelFile
+from app.models.listed.notes import ModelNotes
+from app.models.listed.order import Known, Order
+from app.models.listed.removal import Removal, RemovalRefused, plan_removal, remove
 from app.screens.dialogs.confirm import ConfirmScreen
 from app.screens.dialogs.models.model_rows import title_of
 from app.settings.paths import Locations

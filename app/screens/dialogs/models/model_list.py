@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from app.models.listing import ModelFile
-from app.models.order import Known, sort_models
+from app.models.listed.listing import ModelFile
+from app.models.listed.order import Known, sort_models
 from app.screens.dialogs.models.model_rows import Heading, Row, title_of
 from app.screens.fetching import Fetchable
 from app.settings.fuzzy import fit_score

@@ -16,8 +16,8 @@ from textual.widgets.option_list import Option
 
 from app.fetch.fetch import State
 from app.models.found import ModelSearch
-from app.models.listing import ModelFile, read_model
-from app.models.order import Known
+from app.models.listed.listing import ModelFile, read_model
+from app.models.listed.order import Known
 from app.screens.dialogs.list_keys import move_in
 from app.screens.dialogs.models.fetch_desk import FetchDesk
 from app.screens.dialogs.models.model_card import card

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from app.models.builtin import BUILTIN_TITLE, is_builtin
-from app.models.listing import ModelFile
-from app.models.order import Known, Order
+from app.models.listed.listing import ModelFile
+from app.models.listed.order import Known, Order
 from app.screens.fetching import Fetchable
 from app.settings.words import age_text, size_text
 from app.terminal.controls import clean

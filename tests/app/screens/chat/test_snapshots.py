@@ -7,7 +7,7 @@ import pytest
 
 from app.fetch import catalogue
 from app.fetch.fetch import State
-from app.models.listing import ModelFile
+from app.models.listed.listing import ModelFile
 from app.settings.file import GeneralSettings, Settings
 from app.transcript.view import Transcript
 from app.transfer.plan import Licence, Plan, RemoteFile

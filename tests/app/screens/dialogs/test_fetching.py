@@ -10,9 +10,9 @@ from app.fetch.fetch import Progress, State
 from app.models.builtin import builtin_model_path
 from app.models.fit.device import Memory
 from app.models.fit.pace import Pace
-from app.models.listing import find_models
-from app.models.order import Known
-from app.screens.chat import offer
+from app.models.listed.listing import find_models
+from app.models.listed.order import Known
+from app.screens.chat.empty import offer
 from app.screens.dialogs.models import model_picker
 from app.screens.dialogs.models.model_picker import ModelPicker
 from app.screens.dialogs.models.model_rows import RowPainter

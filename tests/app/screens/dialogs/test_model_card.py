@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from textual.widgets import OptionList
 
-from app.models import listing
 from app.models.fit.speeds import Speed
 from app.models.found import FoundModel
-from app.models.listing import ModelFile, find_models
-from app.models.notes import ModelNotes
-from app.models.order import Known, Order
+from app.models.listed import listing
+from app.models.listed.listing import ModelFile, find_models
+from app.models.listed.notes import ModelNotes
+from app.models.listed.order import Known, Order
 from app.screens.dialogs.confirm import ConfirmScreen
 from app.screens.dialogs.models import model_keeper
 from app.screens.dialogs.models.model_card import card

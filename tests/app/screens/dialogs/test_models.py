@@ -3,7 +3,7 @@
 import threading
 from pathlib import Path
 
-from app.models.listing import ModelFile
+from app.models.listed.listing import ModelFile
 from app.screens.dialogs.models.model_picker import ModelPicker
 from tests.app.driving import plain, ready, say, wait_until
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from engine.api.stats import SequenceState
-from engine.scheduler.chunked_prefill import NO_LIMIT
 from engine.scheduler.cost_model import CostModel, Load
+from engine.scheduler.prefill.chunked_prefill import NO_LIMIT
 from engine.scheduler.queue import SequenceQueue
 from engine.scheduler.sequence import Sequence, WaitCause
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from app.models.fit.speeds import Speed
-from app.models.listing import ModelFile
-from app.models.notes import Notes
+from app.models.listed.listing import ModelFile
+from app.models.listed.notes import Notes
 
 
 class Order(StrEnum):

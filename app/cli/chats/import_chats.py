@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
+from app.cli.chats.kept_chats import opened_history
 from app.cli.common import CommandError, say
-from app.cli.kept_chats import opened_history
 from app.exchange.kept import ChatFileError
 from app.exchange.merging import Intake
 from app.exchange.reading import read_chats

@@ -10,10 +10,10 @@ waits no longer.
 from collections.abc import Mapping
 
 from engine.scheduler.buckets import trim_to_cap, trim_to_few
-from engine.scheduler.chunked_prefill import UNMEASURED, Readers, plan_chunks, share_prefill
 from engine.scheduler.config import SchedulerConfig, SlowPasses
 from engine.scheduler.cost_model import CostModel, Load
 from engine.scheduler.plan import PrefillChunk
+from engine.scheduler.prefill.chunked_prefill import UNMEASURED, Readers, plan_chunks, share_prefill
 from engine.scheduler.sequence import Sequence
 
 ALONE_MS = 400.0

@@ -5,8 +5,8 @@ import sys
 import time
 from pathlib import Path
 
+from app.cli.chats.kept_chats import every_chat, named_chat, opened_history
 from app.cli.common import CommandError, say
-from app.cli.kept_chats import every_chat, named_chat, opened_history
 from app.exchange.formats import Format, file_stem, free_path, json_text, text_of
 from app.exchange.kept import KeptChat
 from app.history.statements import ConversationSummary

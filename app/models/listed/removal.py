@@ -6,7 +6,7 @@ from pathlib import Path
 
 from app.models.builtin import is_builtin
 from app.models.found import ModelSearch
-from app.models.listing import ModelFile
+from app.models.listed.listing import ModelFile
 from app.models.stores.store import Store
 from app.models.stores.table import STORES
 

@@ -1,0 +1,1 @@
+"""Commands that work on the kept chats: into files and out of them. May know the history, no engine."""
