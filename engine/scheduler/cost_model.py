@@ -31,6 +31,9 @@ DRIFT = 1.25
 TRUST = 0.3
 """Weight that everything learned before such a change keeps."""
 
+MISLED = 20.0
+"""A second tick so many times shorter than the first one says: that one did something else besides."""
+
 SWEEPS = 12
 CONVERGED = 1e-6
 """Squared relative error that another sweep would remove."""
@@ -90,6 +93,9 @@ class _Fit:
 
     def observe(self, x: tuple[float, ...], ms: float) -> None:
         if not self.seen[0]:
+            self._scale(ms / self.predict(x))
+        elif self.seen[0] == 1 and ms * MISLED < self.predict(x):
+            # Compiling, or weights that came from a disk: what it said of reading would stay for long.
             self._scale(ms / self.predict(x))
         ms = self._credible(x, ms)
         if not x[_READS]:

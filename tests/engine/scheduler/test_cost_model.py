@@ -150,3 +150,12 @@ def test_the_first_chunk_of_a_model_that_was_never_measured_is_small_beside_othe
     assert read(rows) == 4
     model.observe(2, Load(prefill_tokens=4, prefill_pairs=chunk_pairs(0, 4)), 8.0)
     assert read(rows) > 8
+
+
+def test_a_first_tick_that_compiled_its_kernels_does_not_make_reading_dear_for_long():
+    model = CostModel()
+    model.observe(1, Load(prefill_tokens=19, prefill_pairs=chunk_pairs(0, 19)), 9000.0)
+    assert model.reading_ms(1, 400) > 10_000
+    for tick in range(3):
+        model.observe(1, Load(rows=1, context=19 + tick), 20.0)
+    assert 10 < model.reading_ms(1, 400) < 2000

@@ -1,0 +1,143 @@
+"""Pictures of every screen, taken of the real app with a real model, and a recording of it in a terminal.
+
+    python -m tests.perf.pictures --out tests/pictures [--model FILE] [--only engine]
+    python -m tests.perf.recording --out tests/pictures/tabs.cast
+
+The pictures stand in the README; what they say of speed is what this computer did meanwhile.
+"""
+
+import argparse
+import asyncio
+import os
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from app.settings.file import GeneralSettings, Settings
+from app.settings.paths import HOME_VARIABLE
+from app.window.app import ChatApp, engine_factory
+from tests.app.driving import chat, say, wait_until
+from tests.app.driving import ready as until_ready
+
+QUESTIONS = (
+    "Tell me a short story about a fox and a lighthouse.",
+    "Give me three tips for sleeping better.",
+    "Write a Python function that reverses a string.",
+)
+Scene = Callable[[Pilot[int]], Awaitable[None]]
+
+
+async def ask(pilot: Pilot[int], text: str, *, whole: bool = True) -> None:
+    """Send a message; return when its answer stands, or has begun."""
+    await until_ready(pilot, 120)
+    session = chat(pilot.app).active  # type: ignore[arg-type]
+    await say(pilot, text)
+    await wait_until(pilot, lambda: session.busy, 60)
+    if whole:
+        await wait_until(pilot, lambda: not session.busy, 240)
+    else:
+        await wait_until(pilot, lambda: session.conversation.path()[-1].token_ids, 60)
+
+
+async def tabs(pilot: Pilot[int]) -> None:
+    """Three tabs that answer at the same time, with the panel."""
+    await ask(pilot, QUESTIONS[1])
+    for question in (QUESTIONS[2], QUESTIONS[0]):
+        await pilot.press("ctrl+t")
+        await ask(pilot, question, whole=question != QUESTIONS[0])
+    await pilot.press("ctrl+t")
+    await ask(pilot, "Write a poem about the sea.", whole=False)
+    await asyncio.sleep(0.5)
+    await pilot.press("ctrl+pageup")
+
+
+async def empty(pilot: Pilot[int]) -> None:
+    """An empty chat."""
+    await until_ready(pilot, 120)
+
+
+async def engine(pilot: Pilot[int]) -> None:
+    """The engine view while tabs answer."""
+    await tabs(pilot)
+    await pilot.press("alt+k")
+    await asyncio.sleep(1.0)
+
+
+async def columns(pilot: Pilot[int]) -> None:
+    """Answers of one prompt side by side."""
+    await until_ready(pilot, 120)
+    screen = chat(pilot.app)  # type: ignore[arg-type]
+    screen.composer.focus()
+    screen.composer.insert("/fan 3 Write a short story about a dragon.")
+    await pilot.press("enter")
+    await wait_until(pilot, lambda: screen.active.busy, 60)
+    await asyncio.sleep(1.5)
+
+
+def after(first: Scene, *keys: str) -> Scene:
+    """Another scene, and keys behind it."""
+
+    async def scene(pilot: Pilot[int]) -> None:
+        await first(pilot)
+        await pilot.press(*keys)
+        await asyncio.sleep(1.0)
+
+    return scene
+
+
+async def talked(pilot: Pilot[int]) -> None:
+    """A chat with two turns and an answer that has versions."""
+    await ask(pilot, QUESTIONS[1])
+    await ask(pilot, QUESTIONS[2])
+    await pilot.press("ctrl+r")
+    session = chat(pilot.app).active  # type: ignore[arg-type]
+    await wait_until(pilot, lambda: not session.busy, 240)
+
+
+SCENES: dict[str, tuple[tuple[int, int], str, Scene]] = {
+    "tabs": ((140, 38), "ink", tabs),
+    "empty": ((100, 30), "ink", empty),
+    "engine": ((140, 38), "ink", engine),
+    "columns": ((140, 34), "ink", columns),
+    "models": ((110, 32), "ink", after(empty, "ctrl+o")),
+    "chats": ((110, 32), "linen", after(talked, "ctrl+l")),
+    "branches": ((110, 32), "linen", after(talked, "alt+i")),
+    "settings": ((110, 32), "linen", after(empty, "alt+l")),
+    "chat-settings": ((100, 32), "ink", after(empty, "f8")),
+    "keys": ((110, 32), "ink", after(empty, "ctrl+x")),
+    "commands": ((100, 30), "ink", after(empty, "slash")),
+    "find": ((100, 30), "linen", after(talked, "ctrl+f", "s", "l", "e", "e", "p", "enter")),
+}
+
+
+async def take(name: str, model: Path | None, out: Path) -> None:
+    """Take one picture, in a home of its own."""
+
+    size, theme, scene = SCENES[name]
+    settings = Settings(general=GeneralSettings(theme=theme))
+    app = ChatApp(settings, engine_factory=engine_factory(settings.engine), model=model)
+    async with app.run_test(size=size) as pilot:
+        await scene(pilot)
+        await pilot.pause()
+        (out / f"{name}.svg").write_text(app.export_screenshot(title="tui-chat"), encoding="utf-8")
+        print(name, flush=True)
+
+
+def main() -> None:
+    """Take all pictures, or those that are named."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--only", action="append", choices=SCENES)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    for name in args.only or SCENES:
+        with tempfile.TemporaryDirectory() as home:
+            os.environ[HOME_VARIABLE] = home
+            asyncio.run(take(name, args.model, args.out))
+
+
+if __name__ == "__main__":
+    main()
