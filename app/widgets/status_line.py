@@ -29,7 +29,7 @@ class StatusItem:
 
 
 class StatusLine(LineWidget):
-    """Always shows the speed and the last key; drops what is least needed when the line is narrow."""
+    """Shows the speed, once there is one, and the last key at any width; drops what is least needed first."""
 
     def __init__(self, hints: Sequence[tuple[str, str]] = (), *, id: str | None = None) -> None:
         """`hints` are (key, title), the one that is needed most last."""
@@ -51,7 +51,7 @@ class StatusLine(LineWidget):
         if width:
             parts = self._parts()
             item = self._item
-            up_to_speed = 2 + bool(item.quantization) + bool(item.note) + bool(item.fetching)
+            up_to_speed = 1 + sum(map(bool, (item.quantization, item.note, item.fetching, item.tok_s)))
             least = sum(map(cell_len, self._hints[-1])) + 3 if self._hints else 0
             while len(parts) > 2 and row_width(_joined(parts)) > width - 3 - least:
                 parts.pop(-1 if len(parts) > up_to_speed else 1)
@@ -74,7 +74,8 @@ class StatusLine(LineWidget):
             parts.append(((item.note, "reading"),))
         if item.fetching:
             parts.append(((item.fetching, "accent"),))
-        parts.append(((f"{item.tok_s:.1f}", "text" if item.tok_s else "dim"), (" tok/s", "dim")))
+        if item.tok_s:
+            parts.append(((f"{item.tok_s:.1f}", "text"), (" tok/s", "dim")))
         if item.context is not None:
             used, most = item.context
             style = "warning" if most and used / most >= _NEARLY_FULL else "text"

@@ -33,8 +33,9 @@ async def ask(pilot: Pilot[int], text: str, *, whole: bool = True) -> None:
     """Send a message; return when its answer stands, or has begun."""
     await until_ready(pilot, 120)
     session = chat(pilot.app).active  # type: ignore[arg-type]
+    before = len(session.conversation.path())
     await say(pilot, text)
-    await wait_until(pilot, lambda: session.busy, 60)
+    await wait_until(pilot, lambda: len(session.conversation.path()) == before + 2, 60)
     if whole:
         await wait_until(pilot, lambda: not session.busy, 240)
     else:
@@ -72,7 +73,7 @@ async def columns(pilot: Pilot[int]) -> None:
     screen.composer.focus()
     screen.composer.insert("/fan 3 Write a short story about a dragon.")
     await pilot.press("enter")
-    await wait_until(pilot, lambda: screen.active.busy, 60)
+    await wait_until(pilot, lambda: len(pilot.app.screen_stack) > 1, 60)
     await asyncio.sleep(1.5)
 
 

@@ -8,7 +8,7 @@ from textual.screen import Screen
 from app.chat.conversation import Conversation, Role
 from app.chat.session import ChatSession
 from app.screens.chat.base import ChatBase
-from app.screens.chat.empty.welcome import welcome_text
+from app.screens.chat.empty.welcome import PROMPTS, welcome_text
 from app.settings import actions
 
 _Answer = TypeVar("_Answer")
@@ -37,9 +37,16 @@ class TabActions(ChatBase):
         self.deck.greet(welcome_text(folder, model, settings.keys, self.offered, writing=writing))
 
     def refresh_past(self) -> None:
-        """Let the composer recall what this chat has asked."""
+        """Let the composer recall what this chat has asked, or in an empty one what could be asked."""
         path = self.active.conversation.path()
-        self.composer.set_past([node.text for node in path if node.role is Role.USER])
+        asked = [node.text for node in path if node.role is Role.USER]
+        self.composer.set_past(asked if path else PROMPTS[::-1])
+
+    def action_begin_with(self, number: int) -> None:
+        """Write one of the empty chat's prompts, where nothing is written yet."""
+        if not self.composer.text:
+            self.composer.insert(PROMPTS[number])
+        self.composer.focus()
 
     async def activate(self, index: int) -> None:
         """Bring a tab to the front; nothing happens when it is there or gone."""

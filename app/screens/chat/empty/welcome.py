@@ -1,21 +1,29 @@
-"""What an empty chat says."""
+"""What an empty chat says: what answers here, a few things to ask, and the keys that matter."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from textual.content import Content
+from textual.style import Style
 
-from app.models.builtin import is_builtin
+from app.models.builtin import is_builtin, model_title
 from app.screens.fetching import Fetchable
 from app.settings.actions import label_of
 from app.terminal.controls import clean
 
+PROMPTS = (
+    "Give me three tips for sleeping better.",
+    "Tell me a short story about a fox and a lighthouse.",
+    "Write a Python function that reverses a string.",
+)
+"""To begin with."""
 _ACTIONS = (
     ("new_tab", "opens another chat; all of them answer at the same time"),
     ("choose_model", "opens another model in this chat"),
     ("chats", "lists all chats, also those whose tabs are closed"),
     ("help", "lists all keys"),
 )
+_Part = str | tuple[str, str | Style]
 
 
 def welcome_text(
@@ -26,43 +34,41 @@ def welcome_text(
     *,
     writing: tuple[str, str] = ("Enter", "Ctrl+J"),
 ) -> Content:
-    """Return a few plain lines; with the built-in model they say that it is only a demo.
+    """Return a few plain lines; with the built-in model they say how to get a larger one.
 
     overrides: the reader's own keys; offered: models that fit this computer; writing: what
     sends a message and what begins a line in it.
     """
     send, newline = writing
+    builtin, choose = is_builtin(model), label_of("choose_model", overrides)
+    inviting = "It is small and answers at once." if builtin else "What you write stays on this computer."
+    parts: list[_Part] = [
+        (clean(model_title(model)), "bold $foreground"),
+        f"\n{inviting} Ask it something:\n",
+    ]
+    for number, prompt in enumerate(PROMPTS):
+        click = Style.from_meta({"@click": f"screen.begin_with({number})"})
+        parts += [("\n  › ", "$accent"), (prompt, click)]
+    parts.append(("\n\n  A click writes it, and so does ↑.\n", "$foreground 55%"))
+    if builtin:
+        parts += _larger(models_folder, choose, offered)
     keys = [(send, "sends the message"), (newline, "begins a new line in it")]
     keys += [(label_of(name, overrides), what) for name, what in _ACTIONS]
     indent = 2 + max(len(key) for key, _ in keys)
-    parts: list[str | tuple[str, str]] = []
-    if is_builtin(model):
-        folder = str(models_folder).replace(str(Path.home()), "~", 1)
-        parts += [
-            ("This is only a tiny demo model.\n\n", "bold $foreground"),
-            "Pocket 44M ships with the program to show how chats run side by side. It is quick, and ",
-            "usually wrong.\n\nFor real answers press ",
-            (label_of("choose_model", overrides), "$accent"),
-            " and fetch or open a real one. ",
-            "Put .gguf files here and they are listed:\n",
-            (clean(folder), "$primary"),
-            *_offer(offered, label_of("choose_model", overrides)),
-        ]
-    else:
-        parts += [
-            (clean(model.stem), "bold $foreground"),
-            "\n\nA new chat. Whatever you write stays on this computer.",
-        ]
-    parts.append("\n\n")
     for key, what in keys:
         parts += [(f"\n{key:<{indent}}", "$accent"), what]
     return Content.assemble(*parts)
 
 
-def _offer(offered: Sequence[Fetchable], key: str) -> list[str | tuple[str, str]]:
-    if not offered:
-        return []
-    parts: list[str | tuple[str, str]] = ["\n\nThis computer has room for "]
-    for index, model in enumerate(offered):
-        parts += [" or " if index else "", (clean(model.title), "bold"), f" ({clean(model.terms)})"]
-    return [*parts, ": ", (key, "$accent"), " and Enter fetch it."]
+def _larger(folder: Path, key: str, offered: Sequence[Fetchable]) -> list[_Part]:
+    """How to get a model that knows more."""
+    parts: list[_Part] = ["\nFor harder questions "]
+    if offered:
+        parts.append("this computer has room for ")
+        for index, model in enumerate(offered):
+            parts += [" or " if index else "", (clean(model.title), "bold"), f" ({clean(model.terms)})"]
+        parts += [": ", (key, "$accent"), " and Enter fetch it."]
+    else:
+        parts += [(key, "$accent"), " fetches or opens a larger model."]
+    place = clean(str(folder).replace(str(Path.home()), "~", 1))
+    return [*parts, " Your own .gguf files go into ", (place, "$primary"), "\n"]
