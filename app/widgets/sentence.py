@@ -23,8 +23,10 @@ def engine_parts(stats: EngineStats) -> list[str]:
         (paused, "paused"),
         (count_outside(stats), "from outside"),
     )
-    parts = [f"{count} {word}" for count, word in counts if count] or ["idle"]
-    if stats.decode_tok_s:
+    parts = [f"{count} {word}" for count, word in counts if count]
+    if not parts:
+        parts.append("idle")
+    elif stats.decode_tok_s:
         parts.append(f"{stats.decode_tok_s:.0f} tok/s")
     parts.append(f"{size_text(free_bytes(stats))} free")
     return parts

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import os
 import tempfile
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from textual.pilot import Pilot
 from app.settings.file import GeneralSettings, Settings
 from app.settings.paths import HOME_VARIABLE
 from app.window.app import ChatApp, engine_factory
-from tests.app.driving import chat, say, wait_until
+from tests.app.driving import chat, say
 from tests.app.driving import ready as until_ready
 
 QUESTIONS = (
@@ -26,32 +27,41 @@ QUESTIONS = (
     "Give me three tips for sleeping better.",
     "Write a Python function that reverses a string.",
 )
+STORIES = (QUESTIONS[0], "Tell me a long story about the sea.", "Tell me a story about a brave dragon.")
+ENOUGH = 12
+"""Tokens of an answer that are worth a picture."""
 Scene = Callable[[Pilot[int]], Awaitable[None]]
 
 
-async def ask(pilot: Pilot[int], text: str, *, whole: bool = True) -> None:
-    """Send a message; return when its answer stands, or has begun."""
+async def ask(pilot: Pilot[int], text: str) -> None:
+    """Send a message; return when its answer stands."""
     await until_ready(pilot, 120)
     session = chat(pilot.app).active  # type: ignore[arg-type]
     before = len(session.conversation.path())
     await say(pilot, text)
-    await wait_until(pilot, lambda: len(session.conversation.path()) == before + 2, 60)
-    if whole:
-        await wait_until(pilot, lambda: not session.busy, 240)
-    else:
-        await wait_until(pilot, lambda: session.conversation.path()[-1].token_ids, 60)
+    await until(lambda: len(session.conversation.path()) == before + 2 and not session.busy)
+
+
+async def until(condition: Callable[[], object], seconds: float = 240.0) -> None:
+    """Wait, and not for an idle app: what streams is to be seen."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit("what was to be shown never came")
+        await asyncio.sleep(0.02)
 
 
 async def tabs(pilot: Pilot[int]) -> None:
-    """Three tabs that answer at the same time, with the panel."""
-    await ask(pilot, QUESTIONS[1])
-    for question in (QUESTIONS[2], QUESTIONS[0]):
+    """Three chats that answer at the same time beside one that has, with the panel."""
+    await ask(pilot, QUESTIONS[2])
+    for _ in range(3):
         await pilot.press("ctrl+t")
-        await ask(pilot, question, whole=question != QUESTIONS[0])
-    await pilot.press("ctrl+t")
-    await ask(pilot, "Write a poem about the sea.", whole=False)
-    await asyncio.sleep(0.5)
-    await pilot.press("ctrl+pageup")
+        screen = await until_ready(pilot)
+    streaming = screen.tabs.sessions[1:]
+    for session, question in zip(streaming, STORIES, strict=True):
+        session.send(question)
+    paths = [one.conversation.path for one in streaming]
+    await until(lambda: all(path() and len(path()[-1].token_ids) > ENOUGH for path in paths), 60)
 
 
 async def empty(pilot: Pilot[int]) -> None:
@@ -73,8 +83,8 @@ async def columns(pilot: Pilot[int]) -> None:
     screen.composer.focus()
     screen.composer.insert("/fan 3 Write a short story about a dragon.")
     await pilot.press("enter")
-    await wait_until(pilot, lambda: len(pilot.app.screen_stack) > 1, 60)
-    await asyncio.sleep(1.5)
+    await until(lambda: len(pilot.app.screen_stack) > 1)
+    await asyncio.sleep(1.0)
 
 
 def after(first: Scene, *keys: str) -> Scene:
@@ -94,7 +104,7 @@ async def talked(pilot: Pilot[int]) -> None:
     await ask(pilot, QUESTIONS[2])
     await pilot.press("ctrl+r")
     session = chat(pilot.app).active  # type: ignore[arg-type]
-    await wait_until(pilot, lambda: not session.busy, 240)
+    await until(lambda: not session.busy)
 
 
 SCENES: dict[str, tuple[tuple[int, int], str, Scene]] = {
@@ -121,7 +131,6 @@ async def take(name: str, model: Path | None, out: Path) -> None:
     app = ChatApp(settings, engine_factory=engine_factory(settings.engine), model=model)
     async with app.run_test(size=size) as pilot:
         await scene(pilot)
-        await pilot.pause()
         (out / f"{name}.svg").write_text(app.export_screenshot(title="tui-chat"), encoding="utf-8")
         print(name, flush=True)
 
