@@ -53,9 +53,10 @@ def next_id(runner: GraphRunner) -> int:
     return runner.run(ModelBatch(1, [], [PrefillChunk(sequence, 0, len(IDS))])).ids[1]
 
 
-def test_weights_are_back_where_they_were_and_graphs_go_on(made):
+def test_weights_are_back_where_they_were_and_graphs_go_on(made, full):
     runner, weights, memory = made
-    before, wanted, first = places(weights), runner.logits(IDS), next_id(runner)
+    before, wanted = places(weights), runner.logits(IDS)
+    first = next_id(runner) if full else None
     base = memory._bytes.data_ptr()
     assert all(base <= place < base + memory.used_bytes for place in before)
     assert weight_memory.mapped_bytes(memory.device) >= memory.nbytes > 0
@@ -63,7 +64,8 @@ def test_weights_are_back_where_they_were_and_graphs_go_on(made):
     assert memory.nbytes == 0 and memory.host_bytes == memory.used_bytes
     runner.wake()
     assert places(weights) == before
-    assert torch.equal(runner.logits(IDS), wanted) and next_id(runner) == first
+    assert torch.equal(runner.logits(IDS), wanted)
+    assert first is None or next_id(runner) == first
 
 
 def test_an_engine_pauses_and_wakes_a_model(full):
