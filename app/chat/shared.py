@@ -27,7 +27,7 @@ def _encoders() -> Executor:
     return ThreadPoolExecutor(_ENCODING_THREADS, "encoding")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Services:
     """What every session shares."""
 
@@ -39,6 +39,6 @@ class Services:
     encoders: Executor = field(default_factory=_encoders)
     """Where prompts are made. A model's template may take seconds; who leaves does not wait for it."""
     stop_repeats: bool = True
-    """Whether an answer that repeats itself is ended."""
+    """Whether an answer that repeats itself is ended; it may change while the app runs."""
     measured: Measured | None = None
     """Who remembers how fast answers were; None: nobody."""

@@ -42,7 +42,6 @@ class GeneralSettings:
         "most columns of text; a wider window has it in the middle",
         low=40,
         high=1000,
-        when=AT_START,
     )
     enter_sends: bool = option(True, "Enter sends; otherwise it begins a new line")
     other_enter: tuple[str, ...] = option(
@@ -55,7 +54,7 @@ class GeneralSettings:
         "1 MiB", "most text of a file or folder that @ puts into a message, as a size", size=True
     )
 
-    stop_repeats: bool = option(True, "end an answer that repeats itself; a key lets it go on", when=AT_START)
+    stop_repeats: bool = option(True, "end an answer that repeats itself; a key lets it go on")
 
     @property
     def other_enter_keys(self) -> tuple[str, ...]:

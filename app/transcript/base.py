@@ -203,6 +203,13 @@ class TranscriptBase(TallView):
         self.follow = round(new_value) >= self.max_scroll_y
         self._arrange(self._place())
 
+    def set_text_width(self, columns: int) -> None:
+        """Wrap at so many columns at most from now on."""
+        if columns != self._text_width:
+            self._text_width = columns
+            if self._view_width:
+                self.on_resize()
+
     def on_resize(self) -> None:
         """Wrap to the new width around the reading position."""
         place = self._place() if self._column.width else None

@@ -75,6 +75,12 @@ class TranscriptDeck(Container):
         self._next_code += 1
         return blocks[index].text, index + 1, len(blocks)
 
+    def set_text_width(self, columns: int) -> None:
+        """Wrap at so many columns at most from now on."""
+        self._text_width = columns
+        for transcript in self.transcripts:
+            transcript.set_text_width(columns)
+
     def greet(self, welcome: Content) -> None:
         """Have empty chats say this."""
         self.query_one("#welcome", Static).update(welcome)

@@ -56,7 +56,10 @@ class AppActions(TabActions):
     def settings_changed(self) -> None:
         """Show what the settings say now."""
         self.set_enter()
-        self.composer.cursor_blink = self.context.settings.terminal.motion == "full"
+        settings = self.context.settings
+        self.composer.cursor_blink = settings.terminal.motion == "full"
+        self.context.services.stop_repeats = settings.general.stop_repeats
+        self.deck.set_text_width(settings.general.text_width)
         if self.tabs.sessions:
             self.show_welcome()
         self.beat.settings_changed()

@@ -12,7 +12,7 @@ from app.settings.file import Settings, load_settings
 from app.settings.paths import locations
 from app.settings.table import all_settings
 from app.widgets.pick_list import PickList
-from tests.app.driving import plain, ready, wait_until
+from tests.app.driving import plain, ready, say, wait_until
 
 
 async def opened(pilot):
@@ -137,6 +137,20 @@ async def test_enter_can_begin_a_line_without_a_restart(make_app, engine):
         await wait_until(pilot, lambda: "Enter New line" in plain(screen.query_one("#status")))
         await pilot.press("alt+enter")
         await wait_until(pilot, lambda: len(engine.generations) == 1)
+
+
+async def test_the_width_of_text_and_what_repeats_change_without_a_restart(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(180, 30)) as pilot:
+        screen = await ready(pilot)
+        await say(pilot, "a question")
+        await wait_until(
+            pilot, lambda: screen.deck.transcript and screen.deck.transcript._column.width == 100
+        )
+        app.context.preferences.change("general", "text_width", 60)
+        await wait_until(pilot, lambda: screen.deck.transcript._column.width == 60)
+        app.context.preferences.change("general", "stop_repeats", False)
+        await wait_until(pilot, lambda: not screen.context.services.stop_repeats)
 
 
 @pytest.mark.parametrize("size", [(60, 15), (120, 40)])
