@@ -314,6 +314,7 @@ class Answering(ABC):
             self.key("tab_settings"),
             repeated=f"it repeated itself, {resume} goes on all the same",
             full=f"; {self.key('make_room')} makes some, {resume} then goes on",
+            goes_on=f"; {resume} goes on where it stopped",
         )
         status, pieces = answer.finish(finished, said)
         measured = self._services.measured
