@@ -126,7 +126,7 @@ def _layers(text: str) -> str:
 
 def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Build the parser; only the commands that `argv` names are imported for their options."""
-    from app.settings.endpoints import ENDPOINT_HELP
+    from app.settings.servers.endpoints import ENDPOINT_HELP
 
     parser = _Parser(
         prog=PROGRAM,

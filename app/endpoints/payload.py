@@ -4,7 +4,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from app.models.backends.port import ChatRequest
-from app.settings.endpoints import Endpoint
+from app.settings.servers.endpoints import Endpoint
 from engine import ThinkingSupport
 
 SUPPORT = ThinkingSupport(can_switch=True, efforts=("low", "medium", "high"))

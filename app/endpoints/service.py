@@ -17,7 +17,7 @@ from app.endpoints.generation import RemoteGeneration
 from app.endpoints.listed import Listed
 from app.endpoints.model import RemoteModel
 from app.models.endpoint_keys import endpoint_model
-from app.settings.endpoints import Endpoint
+from app.settings.servers.endpoints import Endpoint
 
 if TYPE_CHECKING:
     from app.endpoints.client import EndpointClient

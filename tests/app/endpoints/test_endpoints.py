@@ -12,7 +12,7 @@ from app.endpoints.events import MOST_LINE, EventReader, EventTooLongError
 from app.endpoints.service import Endpoints
 from app.models.backends.port import Beginning, ChatRequest
 from app.models.endpoint_keys import endpoint_key
-from app.settings.endpoints import Endpoint
+from app.settings.servers.endpoints import Endpoint
 from engine import FinishReason, Message, RequestError, SamplingParams, Thinking
 from tests.app.endpoints.scripted import HEAD, WAIT, chunk, event, joined
 
