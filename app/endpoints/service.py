@@ -209,8 +209,11 @@ class Endpoints:
                 wait = next(waits, None)
                 if reader.begun or not error.again or wait is None or (error.wait or 0.0) > _LONGEST_WAIT:
                     raise
+                wait = wait if error.wait is None else error.wait
                 log.info("%s is asked again: %s", model.endpoint.name, error)
-                await self._sleep(wait if error.wait is None else error.wait)
+                generation.waits = f"asks again in {max(1, round(wait))} s"
+                await self._sleep(wait)
+                generation.waits = ""
 
     async def _look_again(self, model: RemoteModel) -> None:
         """Read what the server says of a model that was opened before it answered."""
