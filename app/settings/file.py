@@ -15,6 +15,7 @@ from typing import Any
 from app.settings.actions import key_label
 from app.settings.options import checked, kind_of, option, parse_layers, parse_size
 from app.settings.paths import write_atomically
+from app.settings.servers.endpoints import Endpoint, read_endpoints
 from engine import SamplingParams, Thinking
 
 DEFAULT_THEME = "ink"
@@ -237,7 +238,7 @@ class ModelSettings:
         "programs whose model files are not listed",
         choices=("hugging-face", "lm-studio", "ollama", "llama.cpp", "jan", "gpt4all"),
     )
-    default: str = option("builtin", "model of a new tab: builtin, a path, or a file's name")
+    default: str = option("builtin", "model of a new tab: builtin, a path, a file's name, or ENDPOINT/MODEL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +250,8 @@ class Settings:
     engine: EngineSettings = field(default_factory=EngineSettings)
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     models: ModelSettings = field(default_factory=ModelSettings)
+    endpoints: Mapping[str, Endpoint] = field(default_factory=lambda: MappingProxyType({}))
+    """Servers that answer chats too, by their names."""
     keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -324,6 +327,8 @@ def _read_sections(data: dict[str, Any], path: Path, warnings: list[str]) -> Set
             warnings.append(f"{path}: {name} must be a section [{name}], not {kind_of(content)}; ignored")
         elif name == "keys":
             values[name] = _read_keys(content, path, warnings)
+        elif name == "endpoints":
+            values[name] = read_endpoints(content, f"{path}: endpoints", warnings)
         else:
             values[name] = _read_section(name, content, path, warnings)
     return Settings(**values)

@@ -15,6 +15,11 @@ _WORTH_SAYING = 1024
 _HEAD = "# Settings of tui-chat. Take away the # of a setting to change it; behind it stands the default."
 _KEYS = "# other keys for an action, by its name\n"
 _EXAMPLE = ("new_tab", "ctrl+n")
+_ENDPOINTS = (
+    "# servers that speak OpenAI's protocol, under names of your own; the model picker lists their models.\n"
+    "# api_key_env names the environment variable with the key, which stands in no file\n"
+)
+_ENDPOINT = {"url": "http://127.0.0.1:8000/v1", "api_key_env": "CLUSTER_KEY", "models": ("qwen3-32b",)}
 
 
 def commented(settings: "Settings") -> str:
@@ -24,6 +29,9 @@ def commented(settings: "Settings") -> str:
         values = getattr(settings, section.name)
         if section.name == "keys":
             lines = f"{_KEYS}#{toml_entry(*_EXAMPLE)}"
+        elif section.name == "endpoints":
+            fields_of_one = ", ".join(toml_entry(name, value) for name, value in _ENDPOINT.items())
+            lines = f"{_ENDPOINTS}#cluster = {{ {fields_of_one} }}"
         else:
             lines = "\n".join(
                 _option(option, getattr(values, option.name)) for option in fields(values) if option.metadata

@@ -1,0 +1,1 @@
+"""Servers that the settings name, a section each."""
