@@ -32,7 +32,7 @@ def _sub_grammar(constraint: Constraint) -> dict[str, Any]:
     from llguidance.gbnf_to_lark import any_to_lark
 
     if constraint.kind is ConstraintKind.JSON_SCHEMA:
-        return {"json_schema": bounded(parse_json(constraint.text))}
+        return {"json_schema": bounded(_schema(constraint.text))}
     if constraint.kind is ConstraintKind.REGEX:
         made = json.loads(LLMatcher.grammar_from_regex(constraint.text))
         return {"lark_grammar": made["grammars"][0]["lark_grammar"]}
@@ -43,12 +43,14 @@ def _sub_grammar(constraint: Constraint) -> dict[str, Any]:
         raise ConstraintError("", str(error)) from error
 
 
-def parse_json(text: str) -> Any:
-    """The value of a constraint's text."""
+def _schema(text: str) -> Any:
     try:
-        return json.loads(text)
+        schema = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConstraintError("", f"is not JSON: {error}") from error
+    if not isinstance(schema, dict | bool):
+        raise ConstraintError("", "a schema is an object, or true or false")
+    return schema
 
 
 def _with_thoughts(rules: Rules, row: AnswerFormat, in_thoughts: bool) -> str:
