@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from app.chat.conversation import AnswerStats, MessageNode
 from app.chat.reasoning import Part, Pieces
 from app.cli.ask_chat import Talk, asked_in
+from app.cli.ask_constraint import add_constraints, given_constraint
 from app.cli.common import (
     CommandError,
     add_host_layers,
@@ -62,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="auto, on, off, low, medium, high or a budget in tokens, as far as the model's chat template "
         "has words for it",
     )
+    add_constraints(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object with counts and speed")
 
 
@@ -80,7 +82,9 @@ def run(args: argparse.Namespace) -> int:
         try:
             model = engine.load(path)
             question, thinking = _encoded(args, talk, model, prompt)
+            constraint = given_constraint(args, model, question)
             request = _request(question, replace(sampling, **given), limit, model, in_chat=talk.kept)
+            request = replace(request, constraint=constraint)
             asked = Asked(model.submit(request), question, thinking)
             running = talk.ask(prompt, model, asked, watched=settings.general.stop_repeats)
             finished = _answer(args, model, running, talk, out)
