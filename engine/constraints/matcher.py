@@ -36,6 +36,8 @@ class Matcher:
         """Why there is no mask."""
         self.ready = threading.Event()
         """Set once the mask behind the answer last followed is there, or `error` is."""
+        self.late = False
+        """Whether somebody has waited for this mask in vain."""
         self._grammar = grammar
         self._answer: list[int] = []
         """What was followed last."""
@@ -61,6 +63,7 @@ class Matcher:
         with self._told:
             self._news.append((anew, new))
             self.ready.clear()
+        self.late = False
         _threads().submit(self._compute)
 
     def _compute(self) -> None:

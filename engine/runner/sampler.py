@@ -1,6 +1,7 @@
 """From sequences to the batched sampling call, and failures kept to their own row."""
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
@@ -17,6 +18,7 @@ from engine.runner.logprobs import logprobs_of, read_logprobs
 from engine.scheduler.sequence import Sequence
 from kernels.reference.sampler import LogitEdits, SamplingBatch, TokenMasks, sample, uniform
 
+PATIENCE_S = 0.002
 _MASK_WAIT_S = 0.0005
 """Between two looks at whether the device is still busy."""
 NO_DRAFTS: Mapping[int, list[int]] = {}
@@ -101,14 +103,19 @@ def sample_rows(
 def wait_for_masks(sequences: Seq[Sequence], busy: Callable[[], bool]) -> set[int]:
     """Sequences, by id, that what they are held to has given no mask yet.
 
-    Waits while the device is `busy` anyway, or while there is nobody who has one and could go on.
+    Waits while the device is `busy` anyway, while there is nobody who has one and could go on, and once for
+    each mask as long as `PATIENCE_S`: a pass more for a row that was nearly ready would cost others as much.
     """
-    waiting = [one for one in sequences if one.matcher is not None and not one.matcher.ready.is_set()]
-    while waiting and (len(waiting) == len(sequences) or busy()):
-        assert waiting[0].matcher is not None
-        waiting[0].matcher.ready.wait(_MASK_WAIT_S)
-        waiting = [one for one in waiting if one.matcher is not None and not one.matcher.ready.is_set()]
-    return {sequence.sequence_id for sequence in waiting}
+    waiting = {one.sequence_id: one.matcher for one in sequences if one.matcher is not None}
+    patient = time.perf_counter() + PATIENCE_S
+    while waiting := {key: matcher for key, matcher in waiting.items() if not matcher.ready.is_set()}:
+        late = time.perf_counter() > patient or all(matcher.late for matcher in waiting.values())
+        if late and len(waiting) < len(sequences) and not busy():
+            break
+        next(iter(waiting.values())).ready.wait(_MASK_WAIT_S)
+    for matcher in waiting.values():
+        matcher.late = True
+    return set(waiting)
 
 
 def verify(sequence_id: int, draft: list[int], outcomes: list[int | str], result: Sampled) -> None:

@@ -40,6 +40,7 @@ class TokenMatcher(Protocol):
     """What an answer is held to: `engine.constraints.matcher`."""
 
     ready: Event
+    late: bool
     error: str | None
 
     def follow(self, token_ids: list[int], answer_start: int, /) -> None:
