@@ -151,6 +151,11 @@ class FakeGeneration:
         delta = TextDelta(text, ids, marker)
         self.push(delta)
 
+    def again(self) -> None:
+        """Feed the beginning of the answer that the request continues, as the engine does."""
+        for token_id in self.request.prompt_ids[len(self.request.prompt_ids) - self.request.answered :]:
+            self.push(TextDelta("again", (token_id,)))
+
     def finish(self, reason: FinishReason = FinishReason.STOP, error: str | None = None) -> None:
         if self.finished is not None:
             return

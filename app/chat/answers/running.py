@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from app.chat.answers.repetition import RepetitionWatch
+from app.chat.answers.thoughts import going_on
 from app.chat.conversation import AnswerStats, Conversation, MessageNode, Status
 from app.chat.pauses import Pauses
 from app.chat.prompt import NO_ROOM, Asked, answer_outcome
@@ -61,6 +62,8 @@ class RunningAnswer:
         self._ending = asked.prompt.ending
         self._budget = asked.thinking.budget
         self._thought = 0
+        self._again = 0
+        """Ids in front of the last generation's own, which stand in the message already."""
         self._earlier: list[GenerationPort] = []
         self._watch = RepetitionWatch() if watched else None
 
@@ -102,6 +105,9 @@ class RunningAnswer:
         for delta in deltas:
             if self.interruption is not None:
                 break
+            if self._again:
+                self._again -= len(delta.token_ids)
+                continue
             again = self._conversation.comes_again(self.node_id)
             pieces += self._conversation.append(self.node_id, delta.text, delta.token_ids, delta.marker)
             if again:
@@ -133,15 +139,13 @@ class RunningAnswer:
 
         Raises `EngineError` where it cannot be asked.
         """
-        request = self.request
         pieces = self._conversation.stream(self.node_id, self._ending)
         self.interruption = self._budget = None
-        ids = (*self._question, *self.node.token_ids)
-        written = len(ids) - len(request.prompt_ids)
-        most = None if request.max_tokens is None else max(1, request.max_tokens - written)
+        written = self.node.token_ids
         self.generation.cancel()
         self._earlier.append(self.generation)
-        self.generation = self.model.submit(replace(request, prompt_ids=ids, max_tokens=most, answered=0))
+        self.generation = self.model.submit(going_on(self.request, self._question, written))
+        self._again = len(written)
         return pieces
 
     def _outcome(self, finished: Finished, said: Said) -> tuple[Status, str | None]:

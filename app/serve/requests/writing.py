@@ -55,7 +55,7 @@ class Stream:
         before = self.tokens
         for event in self.generation.poll():
             if isinstance(event, TextDelta):
-                if self._again >= len(event.token_ids) > 0:
+                if self._again:
                     self._again -= len(event.token_ids)
                     continue
                 pieces += self._delta(event)

@@ -384,7 +384,8 @@ class Thinker(FakeModel):
     def submit(self, request):
         self.requests.append(request)
         if len(self.requests) > 1:
-            self.texts = ["Yes."]
+            again = request.prompt_ids[-request.answered :]
+            self.texts = [*(TextDelta("again", (token_id,)) for token_id in again), "Yes."]
         return super().submit(request)
 
 

@@ -175,8 +175,7 @@ async def test_thoughts_end_at_their_budget(server):
             for word in ("one ", "two ", "three ", "four "):
                 generation.push(TextDelta(word, (next(ids),)))
             return
-        for token_id in asked.prompt_ids[-asked.answered :]:
-            generation.push(TextDelta("again", (token_id,)))
+        generation.again()
         generation.push(TextDelta("The answer", (next(ids),)))
         generation.finish()
 
