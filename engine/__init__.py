@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.api.answer_format import THINK, AnswerFormat, MessageFormat, TagFormat
+    from engine.api.constraint import Constraint, ConstraintError, ConstraintKind
     from engine.api.detail import DeviceUse, EngineDetail, KVHolding, KVPool, SequenceDetail, TickRecord
     from engine.api.errors import (
         DeviceLostError,
@@ -32,7 +33,16 @@ if TYPE_CHECKING:
     from engine.api.load_plan import LoadPlan, PlannedRelease, Release
     from engine.api.options import EngineOptions
     from engine.api.recommended import check_sampling
-    from engine.api.request import Event, Finished, FinishReason, Priority, Request, SamplingParams, TextDelta
+    from engine.api.request import (
+        Event,
+        Finished,
+        FinishReason,
+        Priority,
+        Request,
+        SamplingParams,
+        TextDelta,
+        TokenLogprobs,
+    )
     from engine.api.stats import EngineStats, ModelState, ModelStats, SequenceState, SequenceStats
     from engine.api.thinking import Thinking, ThinkingSupport
     from engine.api.tool_format import ARGUMENTS_MARK, CALL_ID_MARK, CallStyle, ToolCall, ToolFormat
@@ -60,6 +70,9 @@ __all__ = [
     "AnswerFormat",
     "Architecture",
     "CallStyle",
+    "Constraint",
+    "ConstraintError",
+    "ConstraintKind",
     "DeviceLostError",
     "DeviceRules",
     "DeviceUse",
@@ -107,6 +120,7 @@ __all__ = [
     "Thinking",
     "ThinkingSupport",
     "TickRecord",
+    "TokenLogprobs",
     "Tokenizer",
     "TokenizerError",
     "ToolCall",
@@ -139,6 +153,9 @@ _HOMES = {
     "Architecture": "engine.model.architectures",
     "Advice": "engine.footprint.fit",
     "AdviceKind": "engine.footprint.fit",
+    "Constraint": "engine.api.constraint",
+    "ConstraintError": "engine.api.constraint",
+    "ConstraintKind": "engine.api.constraint",
     "DeviceLostError": "engine.api.errors",
     "DeviceRules": "engine.footprint.rules",
     "DeviceUse": "engine.api.detail",
@@ -187,6 +204,7 @@ _HOMES = {
     "ThinkingSupport": "engine.api.thinking",
     "TickRecord": "engine.api.detail",
     "Tokenizer": "engine.tokenizer.tokenizer",
+    "TokenLogprobs": "engine.api.request",
     "TokenizerError": "engine.api.errors",
     "UnsupportedModelError": "engine.api.errors",
     "architectures": "engine.model.architectures",

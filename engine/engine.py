@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.api.constraint import Constraint
 from engine.api.detail import DeviceUse, EngineDetail, TickRecord
 from engine.api.errors import EngineClosedError, EngineError, RequestError
 from engine.api.generation import Generation
@@ -29,6 +30,7 @@ from engine.api.load_plan import LoadPlan
 from engine.api.options import EngineOptions, Offload
 from engine.api.request import Request, check_leaves_a_token, check_token_ids, without_tokens
 from engine.api.stats import EngineStats
+from engine.constraints.compiler import Constraints
 from engine.core.device_choice import device_name, host_kv_bytes, operations_of, usable_cores
 from engine.core.loop import EngineLoop
 from engine.core.model_loader import (
@@ -60,7 +62,7 @@ from engine.disk.store import KVStore
 from engine.footprint.device import rules_of
 from engine.model.weights import Progress
 from engine.scheduler.config import SchedulerConfig
-from engine.scheduler.sequence import Sequence
+from engine.scheduler.sequence import Sequence, TokenMatcher
 from engine.templates.chat_template import ChatTemplate
 from engine.templates.renderer import SHARED as SHARED_RENDERER
 from engine.tokenizer.tokenizer import Tokenizer
@@ -278,7 +280,9 @@ class Engine:
             return Holders(models, stats.kv_bytes_used)
         return Holders(models, stats.kv_bytes_used, limit, beyond_limit(self._ops.device))
 
-    def _submit(self, key: int, vocab_size: int, request: Request) -> Generation:
+    def _submit(
+        self, key: int, vocab_size: int, request: Request, matcher: TokenMatcher | None
+    ) -> Generation:
         self._loop.check_open()
         check_token_ids(request.prompt_ids, vocab_size)
         check_leaves_a_token(request.sampling, vocab_size)
@@ -295,7 +299,9 @@ class Engine:
             request=request,
             arrival=time.monotonic(),
             seed=secrets.randbits(64) if seed is None else seed,
+            matcher=matcher,
         )
+        sequence.follow()
         generation = Generation(sequence.sequence_id, request, self._loop.control)
         self._loop.submit(sequence, generation.stream)
         return generation
@@ -309,6 +315,7 @@ class Model:
         self._engine = engine
         self._key = resident.key
         self._vocab_size = resident.config.vocab_size
+        self._constraints = Constraints(resident.tokenizer, self._vocab_size)
         self._unloaded = False
         self.name: str = resident.name
         self.path: Path = resident.path
@@ -335,12 +342,18 @@ class Model:
         """Queue a request; it joins at the next tick.
 
         Raises `RequestError` with numbers when it can never fit and `EngineClosedError` after
-        `unload` or `close`.
+        `unload` or `close`. One with a constraint is for `check_constraint` first, where others wait.
         """
         self._check_loaded()
         if self.tokenizer.suppressed_ids:
             request = without_tokens(request, self.tokenizer.suppressed_ids)
-        return self._engine._submit(self._key, self._vocab_size, request)
+        constraint = request.constraint
+        matcher = None if constraint is None else self._constraints.matcher(constraint)
+        return self._engine._submit(self._key, self._vocab_size, request, matcher)
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        """Compile it, which may take a second, so that `submit` need not; raises `ConstraintError`."""
+        self._constraints.matcher(constraint)
 
     def logits(self, token_ids: list[int]) -> Tensor:
         """float32 [T, vocab] of every position of one prompt, computed between ticks.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from app.chat.conversation import AnswerStats, MessageNode
 from app.chat.reasoning import Part, Pieces
 from app.cli.ask_chat import Talk, asked_in
+from app.cli.ask_constraint import add_constraints, given_constraint
 from app.cli.common import (
     CommandError,
     add_host_layers,
@@ -67,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="auto, on, off, low, medium, high or a budget in tokens, as far as the model's chat template "
         "has words for it",
     )
+    add_constraints(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object with counts and speed")
 
 
@@ -79,7 +81,8 @@ def run(args: argparse.Namespace) -> int:
         path = talk.model_path(args, settings)
         limit = _limit(args, talk.chat.max_tokens)
         with _opened(path, args, settings) as (model, engine):
-            asked = _asked(model, _request(args, talk, model, prompt, given, limit))
+            request = _request(args, talk, model, prompt, given, limit)
+            asked = _asked(model, replace(request, constraint=given_constraint(args, model)))
             running = talk.ask(prompt, model, asked, watched=settings.general.stop_repeats)
             finished = _answer(args, model, running, talk, out)
             if engine is not None:

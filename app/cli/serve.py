@@ -3,13 +3,13 @@
 import argparse
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.cli.common import CommandError, read_settings, say
 from app.models.choice import resolve_model
-from app.models.found import ModelSearch, find, search_of
+from app.models.found import FoundModel, ModelSearch, find, search_of
 from app.models.make import make_engine
 from app.serve.listening import USUAL_PORT, address_of, listening_socket, missing_package
 from app.settings.file import Settings, parse_size
@@ -17,10 +17,13 @@ from app.settings.paths import locations
 
 if TYPE_CHECKING:
     from app.serve.program import ServeOptions
+    from app.serve.requests.on_demand import ModelShelf
     from app.serve.requests.served import Served
-    from engine import Engine
+    from engine import Engine, Model
 
 _INTERRUPTED = 130
+_ON_DEMAND = 2
+"""Models beside those that the command names, where no number says more."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +60,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--body-limit", type=_bytes, metavar="SIZE", help="longest request, such as 16MiB, which is usual"
     )
+    parser.add_argument(
+        "--load-on-demand",
+        type=_positive,
+        nargs="?",
+        const=_ON_DEMAND,
+        metavar="N",
+        help="load other models that `tui-chat models` shows when a request names them, at most "
+        f"{_ON_DEMAND} or N at once; the one that was not asked for longest makes room",
+    )
     parser.add_argument("--quiet", action="store_true", help="write no row for each request")
 
 
@@ -66,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(problem)
     from app.serve.log_row import Row, write_row
     from app.serve.program import make_application, run_server
+    from app.serve.requests.on_demand import OnDemand
     from app.serve.requests.served import ServedModels
 
     options, settings = _options(args), read_settings()
@@ -77,7 +90,12 @@ def run(args: argparse.Namespace) -> int:
         try:
             models = _loaded(engine, paths, settings, search, args.alias)
             log: Callable[[Row], None] = _nothing if args.quiet else write_row
-            application = make_application(ServedModels(lambda: models), engine.stats, options, log)
+            on_demand = None
+            if args.load_on_demand is not None:
+                shelf = _shelf(engine, search, settings, paths)
+                on_demand = OnDemand(shelf, args.load_on_demand)
+            served_models = ServedModels(lambda: models, on_demand)
+            application = make_application(served_models, engine.stats, options, log)
             listening.listen()
             say(f"serving {', '.join(served.id for served in models)} at {address_of(listening)}")
             interrupted = run_server(application, options, listening)
@@ -132,12 +150,39 @@ def _loaded(
     known = {found.path: found for found in find(search)}
     served: list[Served] = []
     for path in dict.fromkeys(paths):
-        model = engine.load(path)
-        for warning in (*model.warnings, model.tokenizer.warning, model.template.warning):
-            if warning:
-                say(f"warning: {warning}")
+        model = _load(engine, path)
         served.append(served_model(model, settings.sampling, known.get(path), () if served else aliases))
     return served
+
+
+def _load(engine: "Engine", path: Path) -> "Model":
+    model = engine.load(path)
+    for warning in (*model.warnings, model.tokenizer.warning, model.template.warning):
+        if warning:
+            say(f"warning: {warning}")
+    return model
+
+
+def _shelf(engine: "Engine", search: ModelSearch, settings: Settings, named: Sequence[Path]) -> "ModelShelf":
+    """What the engine loads on demand: all that is found but for what it was told to load."""
+    from app.serve.requests.naming import served_model
+    from app.serve.requests.on_demand import ModelShelf
+
+    models: dict[str, Model] = {}
+
+    def load(found: FoundModel) -> "Served":
+        models[found.title] = model = _load(engine, found.path)
+        return served_model(model, settings.sampling, found)
+
+    def answering(served: "Served") -> bool:
+        return any(one.model == served.model.name for one in engine.stats().sequences)
+
+    return ModelShelf(
+        lambda: [found for found in find(search) if found.path not in named],
+        load,
+        lambda served: models.pop(served.id).unload(),
+        answering,
+    )
 
 
 def _nothing(_row: object) -> None:

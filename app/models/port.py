@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from engine import (
+    Constraint,
     DeviceUse,
     EngineDetail,
     EngineStats,
@@ -140,6 +141,9 @@ class ModelPort(Protocol):
     @property
     def info(self) -> Any:
         """`engine.engine.ModelInfo`: quantization, weight_bytes, kv_dtype and more."""
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        """Compile what an answer is to be held to; raises `ConstraintError`."""
 
     def submit(self, request: Request) -> SequencePort:
         """Start a generation; raises `RequestError` when it can never fit."""

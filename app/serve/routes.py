@@ -100,7 +100,7 @@ class Routes:
 
     def _answering(self, protocol: Callable[[Fields, Desk], Exchange]) -> Handler:
         async def answer(request: Request) -> Response:
-            exchange = protocol(await read_object(request, self._limits), self._desk)
+            exchange = protocol(await self._read(request), self._desk)
             answers = await self._desk.answers(exchange.asked)
             if exchange.stream:
                 return EventStream(exchange.events(answers), answers.close, self._limits.write_seconds)
@@ -112,26 +112,30 @@ class Routes:
 
         return answer
 
-    async def _count_tokens(self, request: Request) -> Response:
+    async def _read(self, request: Request) -> Fields:
+        """A request's fields, its model being loaded where that is allowed."""
         fields = await read_object(request, self._limits)
+        await self._desk.models.prepare(fields)
+        return fields
+
+    async def _count_tokens(self, request: Request) -> Response:
+        fields = await self._read(request)
         asked = AnthropicMessages(fields, self._desk, count_only=True).asked
         return JsonResponse({"input_tokens": await tokens.count(asked)})
 
     async def _tokenize(self, request: Request) -> Response:
-        return JsonResponse(await tokens.tokenize(await read_object(request, self._limits), self._desk))
+        return JsonResponse(await tokens.tokenize(await self._read(request), self._desk))
 
     async def _detokenize(self, request: Request) -> Response:
-        return JsonResponse(await tokens.detokenize(await read_object(request, self._limits), self._desk))
+        return JsonResponse(await tokens.detokenize(await self._read(request), self._desk))
 
     async def _embeddings(self, _request: Request) -> Response:
         raise ApiError("embeddings are not served: the models here write text", code="unsupported")
 
     async def _models(self, _request: Request) -> Response:
-        data = [
-            _shown(served, name)
-            for served in self._desk.models.models
-            for name in (served.id, *served.aliases)
-        ]
+        models = self._desk.models
+        data = [_shown(served, name) for served in models.models for name in (served.id, *served.aliases)]
+        data += [_named(name) for name in await models.others()]
         return JsonResponse({"object": "list", "data": data, "has_more": False})
 
     async def _model(self, request: Request) -> Response:
@@ -156,12 +160,15 @@ class Routes:
 
 def _shown(served: Served, name: str) -> dict[str, Any]:
     """A model as lists show it, to clients of OpenAI's protocol and of Anthropic's."""
+    return {**_named(name), "created": served.created, "max_model_len": served.model.max_tokens}
+
+
+def _named(name: str) -> dict[str, Any]:
     return {
         "id": name,
         "object": "model",
         "type": "model",
-        "created": served.created,
+        "created": 0,
         "owned_by": "tui-chat",
         "display_name": name,
-        "max_model_len": served.model.max_tokens,
     }

@@ -12,8 +12,10 @@ from numbers import Integral, Real
 from types import MappingProxyType
 from typing import SupportsIndex
 
+from engine.api.constraint import Constraint
 from engine.api.errors import RequestError
 
+MOST_TOP_LOGPROBS = 20
 MAX_BIAS = 1e6
 """Largest logit bias: far above every logit, and no sum with one leaves float32."""
 
@@ -113,6 +115,10 @@ class Request:
     They come first in the stream, and penalties count them as answered; stop strings are looked for in
     what is new.
     """
+    constraint: Constraint | None = None
+    """What the answer is held to, from its first token on."""
+    top_logprobs: int | None = None
+    """How many tokens each event tells beside its own, with their log-probabilities; None: of none at all."""
 
     def __post_init__(self) -> None:
         """Raise `RequestError` for an empty prompt or a bad limit."""
@@ -126,9 +132,23 @@ class Request:
                 raise RequestError(f"max_tokens: {self.max_tokens} is not at least 1")
         if self.priority not in set(Priority):
             raise RequestError(f"priority: {self.priority!r} is not one of {', '.join(Priority)}")
+        if self.constraint is not None and self.ignore_eog:
+            raise RequestError("ignore_eog: an answer that is held to a constraint ends where that does")
+        if self.top_logprobs is not None:
+            _whole("top_logprobs", self.top_logprobs)
+            _in_range("top_logprobs", self.top_logprobs, 0, MOST_TOP_LOGPROBS)
         _strings("stop", self.stop)
         if any(not s for s in self.stop):
             raise RequestError("stop: an empty stop string would end every answer at once")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """How likely a token was, by the model alone: before penalties, biases, temperature and constraints."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+    """(id, log-probability) of the likeliest tokens in its place, the best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +164,8 @@ class TextDelta:
     marker: str = ""
     """The token where it may part an answer, see `answer_format` and `tool_format`; `text` is then what it
     stands for in plain text, "" for a control token."""
+    logprobs: TokenLogprobs | None = None
+    """Of its one token, where the request asks for them."""
 
 
 @dataclass(frozen=True, slots=True)

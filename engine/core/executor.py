@@ -62,11 +62,13 @@ class Executor:
         return self._recovery.run(runner, part_of(batch, rows), error)
 
     def committed(self, plan: TickPlan) -> None:
-        """Take note of what the tick computed; call after every commit."""
+        """Take note of what the tick gave, masks of the next one first; call after every commit."""
         for batch in plan.batches:
             resident = self._models.get(batch.model)
             if resident is not None:
                 resident.table_check.computed()
+            for sequence in batch.sequences:
+                sequence.follow()
 
     def _run(self, batch: ModelBatch, plan: TickPlan, result: Executed) -> None:
         resident = self._models[batch.model]

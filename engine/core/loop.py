@@ -277,12 +277,12 @@ class EngineLoop(AsideCommands):
         self.ticks.add(plan, seconds, notes, self.scheduler.tick_limit_ms)
         now = time.monotonic()
         over = self.scheduler.commit(
-            plan, sampled.ids, sampled.failed, now, accepted=sampled.accepted, more=more
+            plan, sampled.ids, sampled.failed, now, accepted=sampled.accepted, held=sampled.held, more=more
         )
         self._executor.committed(plan)
         for sequence in over:
             self._end(sequence, sequence.finish_reason or FinishReason.ERROR, sequence.error)
-        deliver(sampled.ids, sampled.accepted, self._outputs, now, self._end)
+        deliver(sampled, self._outputs, now, self._end)
         self._speculator.settle(plan, sampled.accepted, started, ended)
         self._stats.tick(plan, sum(map(len, sampled.accepted.values())), seconds, now)
         if self._stats.due(now):

@@ -45,6 +45,8 @@ class MultiStep:
         self.extending = True
         """Whether more may be launched; what is in flight comes back in any case."""
         self._in_flight = 0
+        # What may come next follows from a token that the host has read: one pass runs meanwhile.
+        self._max_ahead = min(runner.max_ahead, 1) if batch.chosen_apart else runner.max_ahead
 
     def __iter__(self) -> Iterator[Step]:
         """Yield tick after tick until none is in flight and no more may be launched."""
@@ -67,7 +69,7 @@ class MultiStep:
             self.extending = self.extending and self._extend(self._in_flight)
 
     def _fill_queue(self) -> None:
-        while self.extending and self._in_flight <= self._runner.max_ahead:
+        while self.extending and self._in_flight <= self._max_ahead:
             if not self._in_flight:
                 self._runner.begin(self._batch)
             self._runner.launch(self._batch)

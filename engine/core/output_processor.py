@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 
 from engine.api.errors import EngineError
 from engine.api.event_stream import EventStream
-from engine.api.request import Finished, FinishReason, TextDelta
+from engine.api.request import Finished, FinishReason, TextDelta, TokenLogprobs
 from engine.device.faults import describe
+from engine.runner.sampler import Sampled
 from engine.scheduler.sequence import Sequence
 from engine.tokenizer.detokenizer import Detokenizer
 from engine.tokenizer.stops import StopMatcher
@@ -66,7 +67,9 @@ class OutputProcessor:
                 text = self._part_at_marker(text, token_id)
             self._stream.push(TextDelta(text, (token_id,), marker))
 
-    def token(self, token_id: int, now: float) -> tuple[FinishReason, str | None] | None:
+    def token(
+        self, token_id: int, now: float, logprobs: TokenLogprobs | None = None
+    ) -> tuple[FinishReason, str | None] | None:
         """Deliver one sampled id; returns why the sequence is over (with the stop string), or None."""
         if self._stream.cancelled:
             return FinishReason.CANCELLED, None
@@ -79,7 +82,7 @@ class OutputProcessor:
         marker = self._tokenizer.markers.get(token_id, "") if stop is None else ""
         if marker:
             text = self._part_at_marker(text, token_id)
-        self._stream.push(TextDelta(text, (token_id,), marker))
+        self._stream.push(TextDelta(text, (token_id,), marker, logprobs))
         if stop is not None:
             return FinishReason.STOP_STRING, stop
         # Not `at_limit`: the sequence may have got more tokens than were delivered yet.
@@ -155,25 +158,21 @@ EndSequence = Callable[[Sequence, FinishReason, str | None, str | None], None]
 """Ends a sequence with its reason, its error and the stop string that was met."""
 
 
-def deliver(
-    ids: Mapping[int, int],
-    accepted: Mapping[int, list[int]],
-    outputs: Mapping[int, OutputProcessor],
-    now: float,
-    end: EndSequence,
-) -> None:
+def deliver(sampled: Sampled, outputs: Mapping[int, OutputProcessor], now: float, end: EndSequence) -> None:
     """Give every sequence its drafts that were accepted and its sampled id; end what they complete."""
-    for sequence_id, last_id in ids.items():
-        for token_id in (*accepted.get(sequence_id, ()), last_id):
+    for sequence_id, last_id in sampled.ids.items():
+        for token_id in (*sampled.accepted.get(sequence_id, ()), last_id):
             # Looked up for each token: what lies behind the one that ends a sequence is dropped.
             output = outputs.get(sequence_id)
             if output is not None:
-                _deliver_one(output, token_id, now, end)
+                _deliver_one(output, token_id, sampled.logprobs.get(sequence_id), now, end)
 
 
-def _deliver_one(output: OutputProcessor, token_id: int, now: float, end: EndSequence) -> None:
+def _deliver_one(
+    output: OutputProcessor, token_id: int, logprobs: TokenLogprobs | None, now: float, end: EndSequence
+) -> None:
     try:
-        over = output.token(token_id, now)
+        over = output.token(token_id, now, logprobs)
     except Exception as error:
         log.exception("delivering a token failed")
         end(output.sequence, FinishReason.ERROR, f"decoding the text failed: {describe(error)}", None)

@@ -121,6 +121,8 @@ class CUDAGraphPass:
         self._first_draft_row = state.first_draft_row
         self._host = stream.host_tensor(self.buffers.inputs.numel())
         self._replay: Callable[[], None] | None = None
+        self.logits: Tensor | None = None
+        """What the pass gave, where its tokens are chosen apart; the next launch writes it anew."""
         self.has_run = False
         """Whether it was ever launched, so that its kernels are compiled."""
         parts = self.buffers
@@ -132,9 +134,9 @@ class CUDAGraphPass:
         self._sampled_slots = self._mirror(parts.sampled_slots)
         self._drafts = self._mirror(parts.drafts)
 
-    def capture(self, compute: Callable[[PassBuffers], None]) -> None:
+    def capture(self, compute: Callable[[PassBuffers], Tensor | None]) -> None:
         """Record `compute`; it must have run once, so that it is compiled."""
-        self._replay = self._stream.capture(lambda: compute(self.buffers))
+        self._replay = self._stream.capture(lambda: self._compute(compute))
 
     @property
     def captured(self) -> bool:
@@ -190,13 +192,16 @@ class CUDAGraphPass:
             token = end
         self._sampled_slots[:] = self._slots
 
-    def launch(self, compute: Callable[[PassBuffers], None]) -> None:
+    def launch(self, compute: Callable[[PassBuffers], Tensor | None]) -> None:
         """Queue the pass in the current stream."""
         self.has_run = True
         if self._replay is not None:
             self._replay()
         else:
-            compute(self.buffers)
+            self._compute(compute)
+
+    def _compute(self, compute: Callable[[PassBuffers], Tensor | None]) -> None:
+        self.logits = compute(self.buffers)
 
     def _mirror(self, part: Tensor) -> "np.ndarray":
         start = part.storage_offset() - self.buffers.inputs.storage_offset()

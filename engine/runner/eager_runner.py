@@ -64,9 +64,9 @@ class EagerRunner:
             return Sampled({}, {})
         return sample_rows(logits, packed.sampled, batch.drafts)
 
-    def can_verify(self, _sequence: Sequence) -> bool:
-        """All: edits of logits follow the drafts."""
-        return True
+    def can_verify(self, sequence: Sequence) -> bool:
+        """Not where each token decides on the next one's choice; edits of logits follow the drafts."""
+        return not sequence.chosen_apart
 
     def warm_up(self, progress: Callable[[float], None]) -> None:
         """Nothing: torch has its kernels."""

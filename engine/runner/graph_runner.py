@@ -16,9 +16,10 @@ from torch import Tensor
 from engine.device.free_memory import free_host_bytes
 from engine.device.host_pool import HostPool
 from engine.device.memory import scratch_of
-from engine.device.stream import open_stream
+from engine.device.stream import Mark, open_stream
 from engine.device.weight_memory import WeightMemory
 from engine.model.decoder import Decoder
+from engine.runner.apart import Computed, choose, choose_apart
 from engine.runner.base import PassNotes
 from engine.runner.block_copies import BlockCopies
 from engine.runner.capture_policy import CapturePolicy
@@ -33,9 +34,9 @@ from engine.runner.cuda_graph import (
     loose_size,
 )
 from engine.runner.in_flight import InFlightStep, read_report, sampled_rows
-from engine.runner.input_batch import whole_prompt
 from engine.runner.model_kv import ModelKV, pool_bytes
 from engine.runner.persistent_batch import PersistentBatch
+from engine.runner.prompt_logits import prompt_logits
 from engine.runner.sampler import Sampled, edits_logits
 from engine.runner.warmup import CompileThread
 from engine.scheduler.buckets import CHUNKS, MIXED_ROWS
@@ -43,8 +44,7 @@ from engine.scheduler.config import SlowPasses
 from engine.scheduler.plan import ModelBatch
 from engine.scheduler.sequence import Sequence
 from kernels.cuda.compile import compile_together
-from kernels.sampling.sampler import sample
-from kernels.state.decode_state import LENGTH, DecodeState, PassBuffers, advance, fill_pass
+from kernels.state.decode_state import DecodeState, PassBuffers, fill_pass
 from kernels.state.draft_rows import set_draft_rows
 from kernels.state.sampler_state import SamplerState
 from kernels.triton_operations import TritonOperations
@@ -106,13 +106,16 @@ class GraphRunner(BlockCopies):
         self._mapped = self.kv.mapped_bytes
         self._moved = None
         self._rows = PersistentBatch(self._state, self._sampler, self.kv)
-        self._passes: dict[PassSize, CUDAGraphPass] = {}
+        self._passes: dict[tuple[PassSize, bool], CUDAGraphPass] = {}
+        """By shape, and whether tokens are chosen apart."""
         self._compiled: set[PassSize] = set()
         """What the compiling thread has run, and what failed to be captured ahead is not in."""
         self._capture_policy = CapturePolicy()
         self.notes = PassNotes()
         self._in_flight: deque[InFlightStep] = deque()
         self._current: CUDAGraphPass | None = None
+        self._computed: Computed | None = None
+        """The pass whose tokens are to be chosen apart, the last one launched."""
         self._ticks = 0
         self._compiler = CompileThread(self._free)
         self.freed = self._compiler.freed
@@ -131,12 +134,12 @@ class GraphRunner(BlockCopies):
     @property
     def verify_rows(self) -> int:
         """Most tokens of a pass with drafts: of those captured, others would lose what is gained."""
-        made = (self._passes.get(size) for size in VERIFY_SIZES)
+        made = (self._passes.get((size, False)) for size in VERIFY_SIZES)
         return max((one.size.num_tokens for one in made if one is not None and one.captured), default=0)
 
     def can_verify(self, sequence: Sequence) -> bool:
         """Not where logits are edited: a draft token's row lacks the counts of the draft tokens before it."""
-        return not edits_logits(sequence.request.sampling)
+        return not (edits_logits(sequence.request.sampling) or sequence.chosen_apart)
 
     def warm_up(self, progress: Callable[[float], None]) -> None:
         """Make ready what a first answer and a prompt beside it need; a thread compiles the rest."""
@@ -178,13 +181,14 @@ class GraphRunner(BlockCopies):
                 one = (
                     CUDAGraphPass(self._state, loose_size(batch), self._stream)
                     if size is None
-                    else self._pass(size, hurry=bool(batch.decode))
+                    else self._pass(size, batch.chosen_apart, hurry=bool(batch.decode))
                 )
                 ready = one.has_run or one.size in self._compiled
                 one.fill(batch, slots)
                 started = time.perf_counter()
                 self._launch(one, batch)
                 launched = time.perf_counter()
+                self._choose()
                 sampled = self._read(self._in_flight.popleft())
                 if ready and not one.captured:
                     took, whole = launched - started, time.perf_counter() - started
@@ -198,11 +202,12 @@ class GraphRunner(BlockCopies):
     def begin(self, batch: ModelBatch) -> None:
         """Bring decode rows onto the device, to be run by `launch`."""
         self._in_flight.clear()
+        self._computed = None
         with self._stream.current():
             size = captured_size(batch)
             if size is None:
                 raise RuntimeError(f"{len(batch.decode)} rows are more than {MAX_ROWS}")
-            self._current = self._pass(size)
+            self._current = self._pass(size, batch.chosen_apart)
             self._current.fill(batch, self._rows.place(batch.decode))
 
     @torch.inference_mode()
@@ -210,6 +215,7 @@ class GraphRunner(BlockCopies):
         """Queue one more tick of the rows; takes note of blocks they have got."""
         assert self._current is not None
         with self._stream.current():
+            self._choose()
             self._rows.send_blocks(batch.decode)
             self._launch(self._current, batch)
 
@@ -234,13 +240,16 @@ class GraphRunner(BlockCopies):
 
     def _is_missing(self, size: PassSize) -> bool:
         """Whether a shape is compiled and could be captured, but is not."""
-        made = self._passes.get(size)
+        made = self._passes.get((size, False))
         return size.captured and size in self._compiled and (made is None or not made.captured)
 
+    @torch.inference_mode()
     def collect(self) -> Sampled:
         """Wait for the oldest tick launched and not yet collected; a row that has ended has no id."""
         behind = len(self._in_flight) > 1
         try:
+            if not self._in_flight:
+                self._choose()
             sampled = self._read(self._in_flight.popleft())
         except Exception:
             self.forget()
@@ -257,24 +266,14 @@ class GraphRunner(BlockCopies):
             # Blocks of a failed step are given away, and memory behind them may be unmapped.
             self._stream.synchronize()
         self._in_flight.clear()
+        self._computed = None
         self._rows.forget()
 
     @torch.inference_mode()
     def logits(self, token_ids: list[int]) -> Tensor:
         """float32 [T, vocab] of a prompt by itself, in KV of its own."""
-        blocks = (len(token_ids) + self.block_size - 1) // self.block_size + 1
         with self._stream.current():
-            pools = range(len(self.host_pools))
-            kv = ModelKV(self._ops, self.decoder.config, [blocks for _ in pools])
-            try:
-                for pool in pools:
-                    kv.back(pool, blocks)
-                packed = whole_prompt(token_ids, self.block_size, self._ops.device)
-                layouts = kv.by_group(packed.layouts * len(pools))
-                return self.decoder.forward(packed.ids, layouts, kv.groups, None).cpu()
-            finally:
-                self._stream.synchronize()
-                kv.close()
+            return prompt_logits(self.decoder, self._stream, len(self.host_pools), token_ids)
 
     @property
     def compiling(self) -> bool:
@@ -304,7 +303,7 @@ class GraphRunner(BlockCopies):
             self._stream.synchronize()
         finally:
             self._in_flight.clear()
-            self._current = None
+            self._current = self._computed = None
             self._passes.clear()
             for held in (self.kv, self.weights, *self.host_pools):
                 if held is not None:
@@ -322,33 +321,37 @@ class GraphRunner(BlockCopies):
     def _tick(self, buffers: PassBuffers) -> None:
         self._compute(buffers, self._state, self._sampler)
 
+    def _until_logits(self, buffers: PassBuffers) -> Tensor:
+        return self._logits(buffers, self._state, self._sampler)
+
     def _compute(self, buffers: PassBuffers, state: DecodeState, sampler: SamplerState) -> None:
         """The whole tick: tables, model, sampling, and the rows one token further."""
+        choose(self._logits(buffers, state, sampler), state, sampler, buffers.sampled_slots)
+
+    def _logits(self, buffers: PassBuffers, state: DecodeState, sampler: SamplerState) -> Tensor:
         decoder = self.decoder
         set_draft_rows(state, sampler, buffers)
         fill_pass(state, buffers)
         tables = self.kv.by_group(buffers.pools)
         prepared = self._ops.prepare_tables(tables, self.kv.groups, decoder.rotations)
-        logits = decoder.run(buffers.ids, prepared, buffers.logit_rows)
-        lengths = state.rows[:, LENGTH.value]
-        ids, finite = sample(logits, sampler, buffers.sampled_slots, lengths)
-        advance(state, buffers.sampled_slots, ids, finite, sampler)
+        return decoder.run(buffers.ids, prepared, buffers.logit_rows)
 
-    def _pass(self, size: PassSize, hurry: bool = False) -> CUDAGraphPass:
+    def _pass(self, size: PassSize, apart: bool = False, *, hurry: bool = False) -> CUDAGraphPass:
         """The pass of a shape, captured unless rows wait (`hurry`) and it is better not to do so now."""
-        made = self._passes.get(size)
+        made = self._passes.get((size, apart))
         if made is None:
-            made = self._passes[size] = CUDAGraphPass(self._state, size, self._stream)
+            made = self._passes[size, apart] = CUDAGraphPass(self._state, size, self._stream)
         if not made.captured and not (hurry and not self._capture_policy.capture_now(size)):
-            self._capture(made)
+            self._capture(made, apart)
         return made
 
-    def _capture(self, made: CUDAGraphPass) -> None:
+    def _capture(self, made: CUDAGraphPass, apart: bool) -> None:
+        compute = self._until_logits if apart else self._tick
         if not made.has_run:
-            made.launch(self._tick)
-            self._ticks += 1
+            made.launch(compute)
+            self._ticks += not apart
         started = time.perf_counter()
-        made.capture(self._tick)
+        made.capture(compute)
         self._capture_policy.captured(made.size, (time.perf_counter() - started) * 1e3)
         self.notes.add(f"capture {made.size.counts}")
 
@@ -360,14 +363,30 @@ class GraphRunner(BlockCopies):
         if self.kv.mapped_bytes != self._mapped:
             self._mapped = self.kv.mapped_bytes
             self.notes.add(f"KV memory mapped: {self._mapped >> 20} MiB")
-        one.launch(self._tick)
+        apart = batch.chosen_apart
+        one.launch(self._until_logits if apart else self._tick)
         self.replays += one.captured
         self.eager_passes += not one.captured
+        if apart:
+            self._computed = Computed(one, batch, self._stream.mark())
+        else:
+            self._in_flight.append(InFlightStep(sampled_rows(batch, one.size), *self._report()))
+
+    def _choose(self) -> None:
+        """Choose the tokens of the pass that was launched without, if there is one."""
+        computed, self._computed = self._computed, None
+        if computed is not None:
+            with self._stream.current():
+                chosen = choose_apart(computed, self._rows, self._state, self._sampler, self._stream)
+                self._in_flight.append(InFlightStep(chosen.rows, *self._report(), chosen))
+
+    def _report(self) -> tuple[int, Mark]:
+        """Have the host told what the tick just queued gives."""
         tick = self._ticks
         self._ticks += 1
         place = tick % DEPTH
         self._reports[place].copy_(self._state.ring[place], non_blocking=True)
-        self._in_flight.append(InFlightStep(sampled_rows(batch, one.size), tick, self._stream.mark()))
+        return tick, self._stream.mark()
 
     def _read(self, step: InFlightStep) -> Sampled:
         step.done.synchronize()

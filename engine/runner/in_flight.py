@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from engine.device.stream import Mark
 from engine.runner.cuda_graph import PassSize
+from engine.runner.logprobs import read_logprobs
 from engine.runner.sampler import Sampled, not_finite_cause, verify
 from engine.scheduler.plan import ModelBatch
 from engine.scheduler.sequence import Sequence
@@ -18,6 +21,21 @@ class InFlightStep:
     """(sampled row, its sequence, the draft tokens whose rows follow)."""
     tick: int
     done: Mark
+    apart: "ChosenApart | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenApart:
+    """What the rows of a tick do not report, where their tokens were chosen apart."""
+
+    rows: list[tuple[int, Sequence, list[int]]]
+    """As in `InFlightStep`."""
+    held: set[int]
+    """Sequences, by id, that had no mask in time and were not sampled."""
+    asking: list[Sequence]
+    """Those that ask for log-probabilities."""
+    logprobs: Tensor | None
+    """Theirs as `logprobs_of` tells them, on the host."""
 
 
 def sampled_rows(batch: ModelBatch, size: PassSize) -> list[tuple[int, Sequence, list[int]]]:
@@ -41,6 +59,10 @@ def read_report(step: InFlightStep, report: list[int]) -> tuple[Sampled, list[Se
     those of draft tokens never end.
     """
     result = Sampled({}, {})
+    if step.apart is not None:
+        result.held = step.apart.held
+        if step.apart.logprobs is not None:
+            result.logprobs = read_logprobs(step.apart.asking, step.apart.logprobs)
     followed = []
     for row, sequence, draft in step.rows:
         if draft:
@@ -50,9 +72,9 @@ def read_report(step: InFlightStep, report: list[int]) -> tuple[Sampled, list[Se
             result.ids[sequence.sequence_id] = report[row]
             followed.append(sequence)
         elif report[row] == NOT_FINITE:
-            result.failed[sequence.sequence_id] = not_finite_cause(sequence.request.sampling)
+            result.failed[sequence.sequence_id] = not_finite_cause(sequence)
     return result, followed
 
 
 def _outcome(sequence: Sequence, given: int) -> int | str:
-    return given if given >= 0 else not_finite_cause(sequence.request.sampling)
+    return given if given >= 0 else not_finite_cause(sequence)

@@ -1,20 +1,26 @@
 """From sequences to the batched sampling call, and failures kept to their own row."""
 
 import math
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from engine.api.request import SamplingParams
+from engine.api.request import SamplingParams, TokenLogprobs
 from engine.device.faults import belongs_to_device, describe
+from engine.runner.logprobs import logprobs_of, read_logprobs
 from engine.scheduler.sequence import Sequence
-from kernels.reference.sampler import LogitEdits, SamplingBatch, sample, uniform
+from kernels.reference.sampler import LogitEdits, SamplingBatch, TokenMasks, sample, uniform
 
+PATIENCE_S = 0.002
+_MASK_WAIT_S = 0.0005
+"""Between two looks at whether the device is still busy."""
 NO_DRAFTS: Mapping[int, list[int]] = {}
 
 
@@ -26,12 +32,18 @@ class Sampled:
     failed: dict[int, str]
     accepted: dict[int, list[int]] = field(default_factory=dict)
     """Draft tokens that were accepted, which stand before the id; no entry where there are none."""
+    held: set[int] = field(default_factory=set)
+    """Sequences whose masks were not there in time: they get their token in a later tick."""
+    logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)
+    """Of the ids of sequences that ask for them."""
 
     def update(self, other: "Sampled") -> None:
         """Take in what another pass of the same tick gave."""
         self.ids.update(other.ids)
         self.failed.update(other.failed)
         self.accepted.update(other.accepted)
+        self.held |= other.held
+        self.logprobs.update(other.logprobs)
 
 
 class Row(NamedTuple):
@@ -58,20 +70,52 @@ def sample_rows(
 
     A draft token is accepted when the row before it samples it, by that position's own random number; so
     a sequence gets the tokens that it would get one by one. A row with a NaN or infinite logit, or
-    whose parameters raise, fails its sequence alone.
+    whose parameters raise, fails its sequence alone. What waits for its mask while others do not is held.
     """
+    held = wait_for_masks(sequences, lambda: False)
     rows = [
         Row(sequence, draft[:count])
         for sequence in sequences
         for draft in (drafts.get(sequence.sequence_id, []),)
         for count in range(len(draft) + 1)
     ]
+    if held:
+        sequences = [sequence for sequence in sequences if sequence.sequence_id not in held]
+        logits = logits[[index for index, row in enumerate(rows) if row.sequence.sequence_id not in held]]
+        rows = [row for row in rows if row.sequence.sequence_id not in held]
     outcomes = iter(_sample(logits, rows))
-    result = Sampled({}, {})
+    result = Sampled({}, {}, held=held)
     for sequence in sequences:
         draft = drafts.get(sequence.sequence_id, [])
         verify(sequence.sequence_id, draft, [next(outcomes) for _ in range(len(draft) + 1)], result)
+    asking = [
+        (index, row.sequence)
+        for index, row in enumerate(rows)
+        if row.sequence.request.top_logprobs is not None and row.sequence.sequence_id in result.ids
+    ]
+    if asking:
+        chosen = torch.tensor([result.ids[s.sequence_id] for _, s in asking], device=logits.device)
+        told = logprobs_of(logits[[index for index, _ in asking]], chosen).cpu()
+        result.logprobs = read_logprobs([sequence for _, sequence in asking], told)
     return result
+
+
+def wait_for_masks(sequences: Seq[Sequence], busy: Callable[[], bool]) -> set[int]:
+    """Sequences, by id, that what they are held to has given no mask yet.
+
+    Waits while the device is `busy` anyway, while there is nobody who has one and could go on, and once for
+    each mask as long as `PATIENCE_S`: a pass more for a row that was nearly ready would cost others as much.
+    """
+    waiting = {one.sequence_id: one.matcher for one in sequences if one.matcher is not None}
+    patient = time.perf_counter() + PATIENCE_S
+    while waiting := {key: matcher for key, matcher in waiting.items() if not matcher.ready.is_set()}:
+        late = time.perf_counter() > patient or all(matcher.late for matcher in waiting.values())
+        if late and len(waiting) < len(sequences) and not busy():
+            break
+        next(iter(waiting.values())).ready.wait(_MASK_WAIT_S)
+    for matcher in waiting.values():
+        matcher.late = True
+    return set(waiting)
 
 
 def verify(sequence_id: int, draft: list[int], outcomes: list[int | str], result: Sampled) -> None:
@@ -109,15 +153,19 @@ def _sample(logits: Tensor, rows: Seq[Row]) -> list[int | str]:
 def _sample_together(logits: Tensor, rows: Seq[Row]) -> list[int | str]:
     ids, finite = sample(logits, _batch(rows, logits.shape[-1], logits.device))
     return [
-        token_id if ok else not_finite_cause(row.sequence.request.sampling)
+        token_id if ok else not_finite_cause(row.sequence)
         for row, token_id, ok in zip(rows, ids.tolist(), finite.tolist(), strict=True)
     ]
 
 
-def not_finite_cause(params: SamplingParams) -> str:
+def not_finite_cause(sequence: Sequence) -> str:
     """Why a row has no token: its logits were no numbers."""
     cause = "the model computed logits that are not numbers (NaN or infinity); the file may be damaged"
-    if -math.inf in params.logit_bias.values():
+    if sequence.matcher is not None:
+        return (
+            sequence.matcher.error or f"what the answer is held to leaves no token that may come, or {cause}"
+        )
+    if -math.inf in sequence.request.sampling.logit_bias.values():
         return f"logit_bias forbids every token that the model gives a chance, or {cause}"
     return cause
 
@@ -134,7 +182,24 @@ def _batch(rows: Seq[Row], vocab: int, device: torch.device) -> SamplingBatch:
         ),
         edits=_edits(rows, vocab, device),
         all_greedy=all(p.temperature <= 0 for p in params),
+        masks=_masks(rows, device),
     )
+
+
+def _masks(rows: Seq[Row], device: torch.device) -> TokenMasks | None:
+    places = [place for place, row in enumerate(rows) if row.sequence.matcher is not None]
+    if not places:
+        return None
+    return TokenMasks(
+        torch.tensor(places, device=device),
+        mask_words([rows[place].sequence for place in places]).to(device),
+    )
+
+
+def mask_words(sequences: Seq[Sequence]) -> Tensor:
+    """int32 [R, words]: what may come next in sequences that have matchers; nothing after an error."""
+    words = [one.matcher.words * (one.matcher.error is None) for one in sequences if one.matcher is not None]
+    return torch.from_numpy(np.stack(words))
 
 
 def _edits(rows: Seq[Row], vocab: int, device: torch.device) -> LogitEdits | None:

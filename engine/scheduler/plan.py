@@ -44,6 +44,12 @@ class ModelBatch:
         """All sequences of the pass, decode rows first."""
         return self.decode + [chunk.sequence for chunk in self.prefill]
 
+    @property
+    def chosen_apart(self) -> bool:
+        """Whether a token that the pass gives is chosen by more than rows of the device know."""
+        read = any(chunk.completes and chunk.sequence.chosen_apart for chunk in self.prefill)
+        return read or any(sequence.chosen_apart for sequence in self.decode)
+
     def num_draft(self, sequence: Sequence) -> int:
         """How many draft tokens stand behind a decode row."""
         return len(self.drafts.get(sequence.sequence_id, ()))

@@ -29,7 +29,6 @@ from engine.scheduler.queue import SequenceQueue
 from engine.scheduler.sequence import Sequence
 
 _ERRORS_KEPT = 256
-
 NO_FAILURES: Mapping[int, str] = {}
 NO_DRAFTS: Mapping[int, list[int]] = {}
 
@@ -232,8 +231,7 @@ class Scheduler:
         if self._in_flight is not None:
             raise InvariantError("scheduler: plan was called while a tick is in flight")
         plan = TickPlan(live=self._sequences)
-        kv_admission = self.kv_admission
-        before = self.preemptions
+        kv_admission, before = self.kv_admission, self.preemptions
         kv_admission.begin()
         kv_admission.fit_budget()
         kv_admission.grow_rows()
@@ -263,6 +261,7 @@ class Scheduler:
         now: float | None = None,
         *,
         accepted: Mapping[int, list[int]] = NO_DRAFTS,
+        held: Collection[int] = (),
         more: bool = False,
     ) -> list[Sequence]:
         """Account a step: advance, append sampled ids, index full blocks; returns what ended here.
@@ -270,10 +269,10 @@ class Scheduler:
         With `more` the plan stays in flight, run again: nothing ends before its last step.
 
         `sampled` has an id for every sequence whose known tokens are all computed now, `accepted` the
-        draft tokens that the model confirmed, which stand before that id. `failed` gives
-        the cause for sequences whose step failed: they end with `ERROR` and their blocks, which may
-        hold rubbish, are forgotten. What was finished or cancelled during the tick ends here too, its
-        sampled id dropped; and so does, as failed, a sequence that should have an id but has none.
+        draft tokens that the model confirmed, which stand before that id. `held` has those who get no id
+        and compute their last token again. `failed` gives the cause for sequences whose step failed:
+        they end with `ERROR` and their blocks, which may hold rubbish, are forgotten. What was finished
+        or cancelled during the tick ends here too; and so does, as failed, who should have an id.
         """
         if plan.empty:
             return []
@@ -285,11 +284,12 @@ class Scheduler:
         for batch in plan.batches:
             self.prefill_limit.passed(len(batch.prefill))
             model = self._models[batch.model]
-            for sequence in batch.decode:
+            for sequence in (one for one in batch.decode if one.sequence_id not in held):
                 taken = take_accepted(batch, sequence, accepted) if batch.drafts else 0
                 self._advance(model, sequence, 1 + taken, sampled, failed, now)
             for chunk in batch.prefill:
-                self._advance(model, chunk.sequence, chunk.length, sampled, failed, now)
+                length = chunk.length - (chunk.sequence.sequence_id in held)
+                self._advance(model, chunk.sequence, length, sampled, failed, now)
         if more:
             return []
         self._in_flight = None

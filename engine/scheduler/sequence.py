@@ -7,11 +7,16 @@ the return after a preemption are all that one case.
 
 from dataclasses import dataclass, field
 from enum import Enum
+from threading import Event
+from typing import TYPE_CHECKING, Protocol
 
 from engine.api.request import FinishReason, Priority, Request
 from engine.api.stats import SequenceState
 from engine.cache.prefix_cache import PrefixNode
 from engine.cache.window_pages import WindowTable
+
+if TYPE_CHECKING:
+    from numpy import ndarray
 
 HEAD_START = {Priority.LOW: -1, Priority.NORMAL: 0, Priority.HIGH: 1}
 """How many head starts a priority is worth in the queue (see `SchedulerConfig.head_start_s`)."""
@@ -31,6 +36,23 @@ class WaitCause(Enum):
     MODEL = "waits for its model, which comes back"
 
 
+class TokenMatcher(Protocol):
+    """What an answer is held to: `engine.constraints.matcher`."""
+
+    ready: Event
+    late: bool
+    error: str | None
+
+    def follow(self, token_ids: list[int], answer_start: int, /) -> None:
+        """Begin to compute which tokens may come next."""
+        ...
+
+    @property
+    def words(self) -> "ndarray":
+        """int32, a bit for each token that may."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """Prompt and generated tokens of one request, and where their KV is.
@@ -47,6 +69,8 @@ class Sequence:
     """Clock of the submit, in seconds; the same clock as `Scheduler.plan`'s `now`."""
     seed: int = 0
     """Random numbers of the sampler depend on (seed, position) only."""
+    matcher: TokenMatcher | None = field(default=None, repr=False)
+    """What its answer is held to."""
     token_ids: list[int] = field(init=False, repr=False)
     """Prompt and generated tokens."""
     prompt_len: int = field(init=False)
@@ -98,6 +122,16 @@ class Sequence:
     def answer_start(self) -> int:
         """Where the answer begins: before the prompt's end where the request continues one."""
         return self.prompt_len - self.request.answered
+
+    @property
+    def chosen_apart(self) -> bool:
+        """Whether its tokens are chosen by more than its row of the device knows."""
+        return self.matcher is not None or self.request.top_logprobs is not None
+
+    def follow(self) -> None:
+        """Have what may come next computed, where the answer is held to something."""
+        if self.matcher is not None:
+            self.matcher.follow(self.token_ids, self.answer_start)
 
     @property
     def num_target(self) -> int:

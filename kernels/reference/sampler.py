@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kernels.masks import mask_bias
+
 TOP_K_SORT_LIMIT = 1024
 """Rows that keep more candidates than this are sorted whole."""
 LEAST_REJECTION_TOP_P = 0.25
@@ -38,6 +40,16 @@ class LogitEdits:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenMasks:
+    """The only tokens that some rows may have."""
+
+    rows: Tensor
+    """int64 [M]."""
+    words: Tensor
+    """int32 [M, ceil(vocab / 32)], a bit for each token, the lowest first."""
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingBatch:
     """Parameters of R rows, each [R]."""
 
@@ -51,6 +63,7 @@ class SamplingBatch:
     """float64 in [0, 1)."""
     edits: LogitEdits | None
     all_greedy: bool
+    masks: TokenMasks | None = None
 
     def rows(self, index: Tensor) -> "SamplingBatch":
         """Some of the rows, whose logits are edited already."""
@@ -80,12 +93,16 @@ def uniform(seed: int, position: int) -> float:
 def sample(logits: Tensor, batch: SamplingBatch) -> tuple[Tensor, Tensor]:
     """logits float32 [R, vocab] → (token ids int64 [R], finite bool [R]).
 
-    Rows with a NaN or infinite logit, or whose every token the edits forbid, are reported as not
+    Rows with a NaN or infinite logit, or whose every token edits and masks forbid, are reported as not
     finite and their id is 0.
     """
     finite = torch.isfinite(logits.sum(dim=-1))
     if batch.edits is not None:
         logits = _edit(logits, batch.edits)
+    if batch.masks is not None:
+        logits = logits.clone() if batch.edits is None else logits
+        logits[batch.masks.rows] += mask_bias(batch.masks.words, logits.shape[-1])
+    if batch.edits is not None or batch.masks is not None:
         finite &= torch.isfinite(logits.amax(dim=-1))
     greedy = logits.argmax(dim=-1)
     if batch.all_greedy:

@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.masks import mask_bias
+
 TEMPERATURE = tl.constexpr(0)
 TOP_P = tl.constexpr(1)
 MIN_P = tl.constexpr(2)
@@ -76,18 +78,37 @@ class SamplerState:
         prompt_ids: Sequence[int] = (),
         answer_ids: Sequence[int] = (),
         logit_bias: Mapping[int, float] | None = None,
+        masked: bool = False,
     ) -> None:
         """Start or continue a row; tokens count only where a penalty needs them.
 
-        Ordered in the current stream; waits for nothing. Ids beyond the vocabulary have no effect.
+        masked: `set_masks` says before each draw which tokens it may have. Ordered in the current stream;
+        waits for nothing. Ids beyond the vocabulary have no effect.
         """
-        edited = parameters.penalises or bool(logit_bias)
+        edited = parameters.penalises or bool(logit_bias) or masked
         self.rows[slot].copy_(_fields(parameters, edited), non_blocking=True)
         if not edited:
             return
         vocab = self.counts.shape[1]
-        _scatter(self.counts[slot], _counts(prompt_ids, answer_ids, vocab))
+        counts = _counts(prompt_ids, answer_ids, vocab) if parameters.penalises else {}
+        _scatter(self.counts[slot], counts)
         _scatter(self.bias[slot], {t: b for t, b in (logit_bias or {}).items() if t < vocab})
+
+    def set_masks(self, slots: Sequence[int], words: Tensor, biases: Sequence[Mapping[int, float]]) -> None:
+        """Let masked rows have no tokens but those whose bits are set, until this is called for them again.
+
+        words: int32 [M, ceil(vocab / 32)], on the host. Few copies and launches, in stream order.
+        """
+        vocab = self.bias.shape[1]
+        device = self.bias.device
+        bias = mask_bias(words.to(device, non_blocking=True), vocab)
+        for row, own in enumerate(biases):
+            known = {token: value for token, value in own.items() if token < vocab}
+            if known:
+                tokens = torch.tensor(list(known)).to(device, non_blocking=True)
+                values = torch.tensor(list(known.values()), dtype=torch.float32)
+                bias[row].index_add_(0, tokens, values.to(device, non_blocking=True))
+        self.bias.index_copy_(0, torch.tensor(slots).to(device, non_blocking=True), bias)
 
 
 def _fields(parameters: RowParameters, edited: bool) -> Tensor:

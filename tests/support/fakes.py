@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.api.answer_format import THINK, AnswerFormat
+from engine.api.constraint import Constraint, ConstraintError
 from engine.api.detail import DeviceUse, EngineDetail, KVHolding, KVPool, SequenceDetail, TickRecord
 from engine.api.errors import EngineError, ModelFileError, RequestError
 from engine.api.load_plan import LoadPlan, PlannedRelease, Release
@@ -148,7 +149,12 @@ class FakeGeneration:
         ids = tuple(range(self.tokens, self.tokens + max(1, len(text.split()))))
         self.tokens += len(ids)
         delta = TextDelta(text, ids, marker)
-        self._push(delta)
+        self.push(delta)
+
+    def again(self) -> None:
+        """Feed the beginning of the answer that the request continues, as the engine does."""
+        for token_id in self.request.prompt_ids[len(self.request.prompt_ids) - self.request.answered :]:
+            self.push(TextDelta("again", (token_id,)))
 
     def finish(self, reason: FinishReason = FinishReason.STOP, error: str | None = None) -> None:
         if self.finished is not None:
@@ -156,9 +162,9 @@ class FakeGeneration:
         self.finished = Finished(
             reason, error, len(self.request.prompt_ids), 0, self.tokens, 1.0, 12.0, self.tok_s
         )
-        self._push(self.finished)
+        self.push(self.finished)
 
-    def _push(self, event: Event) -> None:
+    def push(self, event: Event) -> None:
         first = not self._events
         self._events.append(event)
         if first and self._listener is not None:
@@ -199,6 +205,10 @@ class FakeModel:
         self.template = FakeTemplate()
         self.info = FakeInfo()
         self.unloaded = False
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        if self.engine.refuse is not None:
+            raise ConstraintError("", self.engine.refuse)
 
     def submit(self, request: Request) -> FakeGeneration:
         if self.engine.refuse is not None:

@@ -65,6 +65,8 @@ class RunningAnswer:
         self._ending = asked.prompt.ending
         self._budget = asked.thinking.budget
         self._thought = 0
+        self._again = 0
+        """Ids in front of the last generation's own, which stand in the message already."""
         self._earlier: list[GenerationPort] = []
         self._watch = RepetitionWatch() if watched else None
 
@@ -119,6 +121,9 @@ class RunningAnswer:
         for delta in deltas:
             if self.interruption is not None:
                 break
+            if self._again:
+                self._again -= len(delta.token_ids)
+                continue
             again = self._conversation.comes_again(self.node_id)
             pieces += self._conversation.append(self.node_id, delta.text, delta.token_ids, delta.marker)
             if again:
@@ -152,10 +157,12 @@ class RunningAnswer:
         """
         pieces = self._conversation.stream(self.node_id, self._ending)
         self.interruption = self._budget = None
+        written = self.node.token_ids
         self.generation.cancel()
         self._earlier.append(self.generation)
         if self._asked.go_on is not None:
-            self._asked = self._asked.go_on(self.node.token_ids)
+            self._asked = self._asked.go_on(written)
+            self._again = len(written)
         return pieces
 
     def _outcome(self, finished: Finished, said: Said) -> tuple[Status, str | None]:

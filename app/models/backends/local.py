@@ -6,9 +6,10 @@ from pathlib import Path
 
 from app.models.backends.limits import answer_limit, prompt_too_long
 from app.models.backends.port import Asked, Beginning, ChatRequest, ContextFullError
+from app.models.backends.thoughts import going_on
 from app.models.port import Counting, ModelPort
 from app.models.recommended import Recommended, recommended_for
-from engine import Prompt, Request, RequestError, SamplingParams, Thinking, ThinkingSupport
+from engine import Constraint, Prompt, Request, RequestError, SamplingParams, Thinking, ThinkingSupport
 
 
 class LocalModel:
@@ -86,8 +87,15 @@ class LocalModel:
             label=request.label,
             owner=request.owner,
             answered=len(answered),
+            constraint=self._constraint(request.constraint, prompt),
         )
         return self._submit(submitted, prompt, fitted, support.lacks(request.thinking))
+
+    def _constraint(self, constraint: Constraint | None, prompt: Prompt) -> Constraint | None:
+        """What the answer is held to, its thoughts left free."""
+        if constraint is None or not (self.thinking_support.has_thoughts or prompt.starts_in_reasoning):
+            return constraint
+        return replace(constraint, answer_format=prompt.answer_format, in_thoughts=prompt.starts_in_reasoning)
 
     def _encoded(self, beginning: Beginning, prompt: Prompt) -> tuple[int, ...]:
         """All ids of an answer's beginning; `RequestError` where the model cannot begin so."""
@@ -108,11 +116,7 @@ class LocalModel:
             return self._submit(replace(request, sampling=sampling), prompt, thinking, lacks)
 
         def go_on(answer_ids: Sequence[int]) -> Asked:
-            ids = (*prompt.ids, *answer_ids)
-            written = len(ids) - len(request.prompt_ids)
-            most = None if request.max_tokens is None else max(1, request.max_tokens - written)
-            behind = replace(request, prompt_ids=ids, max_tokens=most, answered=0)
-            return self._submit(behind, prompt, thinking, lacks)
+            return self._submit(going_on(request, prompt.ids, answer_ids), prompt, thinking, lacks)
 
         return Asked(
             self.local.submit(request),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from app.models.port import Counting, GenerationPort, ModelPort
 from app.models.recommended import Recommended
-from engine import Priority, Prompt, RequestError, SamplingParams, Thinking, ThinkingSupport
+from engine import Constraint, Priority, Prompt, RequestError, SamplingParams, Thinking, ThinkingSupport
 
 if TYPE_CHECKING:
     from engine import KeptAnswer, Message
@@ -47,6 +47,8 @@ class ChatRequest:
     label: str = ""
     owner: str = ""
     """The chat's id."""
+    constraint: Constraint | None = None
+    """What the answer is held to, by its kind and text alone; checked before."""
     in_chat: bool = True
     """Whether it is a chat's question, not a single one."""
 

@@ -13,12 +13,15 @@ from app.serve.protocols.anthropic_messages import (
     read_conversation,
     tool_use,
 )
-from app.serve.protocols.shared import check_tools, failure, new_id, refuse_format
+from app.serve.protocols.formats import held_answer, read_anthropic_choice, read_format
+from app.serve.protocols.shared import check_tools, failure, new_id
+from app.serve.protocols.thinking import read_budget
 from app.serve.requests.answer import Ended, Ending, Piece, Said, Thought
 from app.serve.requests.answers import Answers, Whole
 from app.serve.requests.desk import Asked, Chat, Desk
+from app.serve.requests.held import Held
 from app.serve.requests.sampling import read_sampling
-from engine import Thinking, ToolCall
+from engine import ToolCall
 
 _STOPS = {
     Ending.STOP: "end_turn",
@@ -41,12 +44,12 @@ class AnthropicMessages:
         choice = fields.inner("tool_choice")
         one_call = choice is not None and choice.flag("disable_parallel_tool_use") is True
         if choice is not None:
-            choice.only("type", "auto", "none", why="only auto and none are served")
             tools = () if choice.get("type") == "none" else tools
         check_tools(served, tools, messages)
-        chat = Chat(messages, tools, one_call, _thinking(fields))
+        held = held_answer(_format(fields), read_anthropic_choice(fields, tools), tools)
+        chat = Chat(messages, tools, one_call, read_budget(fields, served))
         sampling = read_sampling(fields, served.usual, ("max_tokens",), stop="stop_sequences")
-        self.asked = Asked("messages", served, sampling, chat)
+        self.asked = Asked("messages", served, sampling, chat, held=None if count_only else held)
         self.stream = bool(fields.flag("stream"))
         self._head = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": served.id}
 
@@ -128,18 +131,13 @@ def _event(name: str, **fields: Any) -> bytes:
 def _refuse(fields: Fields) -> None:
     for name in ("container", "mcp_servers"):
         fields.only(name, [], why="is not served here; leave it out")
-    refuse_format(fields.inner("output_format"))
-    output = fields.inner("output_config")
-    if output is not None:
-        refuse_format(output.inner("format"))
     fields.only("n", 1, why="only one answer is served")
 
 
-def _thinking(fields: Fields) -> Thinking:
-    """What the request says; how long a thought may be is not limited by its budget."""
-    thinking = fields.inner("thinking")
-    kind = thinking.text("type") if thinking is not None else None
-    return Thinking({"enabled": "on", "disabled": "off"}.get(kind or "", "auto"))
+def _format(fields: Fields) -> Held | None:
+    output = fields.inner("output_config")
+    own = output.inner("format") if output is not None else None
+    return read_format(own or fields.inner("output_format"))
 
 
 def _stop(ended: Ended) -> dict[str, Any]:

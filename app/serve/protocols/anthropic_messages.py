@@ -74,7 +74,7 @@ def read_anthropic_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
     for tool in fields.objects("tools"):
         if tool.text("type") not in (None, "custom"):
             raise tool.refuse("type", "only tools that the client runs itself are served")
-        tools.append(make_tool(tool, tool.inner("input_schema")))
+        tools.append(make_tool(tool, tool.inner("input_schema"), strict=tool.flag("strict")))
     return tuple(tools)
 
 

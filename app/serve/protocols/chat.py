@@ -8,6 +8,8 @@ from app.serve.http.errors import openai_error
 from app.serve.http.fields import Fields
 from app.serve.http.streams import DONE, event
 from app.serve.protocols.chat_messages import read_messages
+from app.serve.protocols.formats import held_answer, read_choice, read_held
+from app.serve.protocols.logprobs import chat_logprobs, read_chat_logprobs
 from app.serve.protocols.shared import (
     check_tools,
     failure,
@@ -17,12 +19,13 @@ from app.serve.protocols.shared import (
     refuse_unserved,
     usage_of,
 )
-from app.serve.requests.answer import Ended, Ending, Piece, Said, Thought
+from app.serve.protocols.thinking import read_thinking
+from app.serve.requests.answer import Ended, Ending, Piece, Said, Scores, Thought
 from app.serve.requests.answers import Answers, Whole
 from app.serve.requests.desk import Asked, Chat, Desk
 from app.serve.requests.sampling import read_sampling
 from app.serve.requests.tool_calls import arguments_text
-from engine import Thinking, ToolCall
+from engine import ToolCall
 
 _LIMITS = ("max_completion_tokens", "max_tokens")
 
@@ -35,14 +38,15 @@ class ChatCompletions:
         refuse_unserved(fields)
         served = desk.models.of(fields)
         messages, tools = read_messages(fields), read_tools(fields.objects("tools"))
-        fields.only("tool_choice", "auto", "none", why="only auto and none are served")
         if fields.get("tool_choice") == "none":
             tools = ()
         check_tools(served, tools, messages)
+        held = held_answer(read_held(fields), read_choice(fields, tools), tools)
         one_call = fields.flag("parallel_tool_calls") is False
-        chat = Chat(messages, tools, one_call, read_thinking(fields))
-        sampling = read_sampling(fields, served.usual, _LIMITS)
-        self.asked = Asked("chat", served, sampling, chat)
+        chat = Chat(messages, tools, one_call, read_thinking(fields, served))
+        sampling = read_sampling(fields, served.usual, _LIMITS, top_logprobs=read_chat_logprobs(fields))
+        self.asked = Asked("chat", served, sampling, chat, held=held)
+        self._tokenizer = served.model.tokenizer
         self.stream = bool(fields.flag("stream"))
         options = fields.inner("stream_options")
         self._usage = options is not None and bool(options.flag("include_usage"))
@@ -69,7 +73,8 @@ class ChatCompletions:
                         return
                     yield self._chunk(index, {}, finish_reason(piece.ending))
                 else:
-                    yield self._chunk(index, _delta(piece, calls[index]))
+                    scores = piece.scores if isinstance(piece, Said) else ()
+                    yield self._chunk(index, _delta(piece, calls[index]), scores=scores)
                     calls[index] += isinstance(piece, ToolCall)
         if self._usage:
             usage = usage_of(answers.prompt_tokens, ended)
@@ -86,24 +91,16 @@ class ChatCompletions:
             message["content"] = whole.text or None
             message["tool_calls"] = [call_object(call) for call in whole.calls]
         reason = finish_reason(whole.ended.ending)
-        return {"index": index, "message": message, "logprobs": None, "finish_reason": reason}
+        told = chat_logprobs(whole.scores, self._tokenizer)
+        return {"index": index, "message": message, "logprobs": told, "finish_reason": reason}
 
-    def _chunk(self, index: int, delta: dict[str, Any], reason: str | None = None) -> bytes:
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
+    def _chunk(
+        self, index: int, delta: dict[str, Any], reason: str | None = None, scores: Scores = ()
+    ) -> bytes:
+        told = chat_logprobs(scores, self._tokenizer)
+        choice = {"index": index, "delta": delta, "logprobs": told, "finish_reason": reason}
         chunk = {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
         return event({**chunk, "usage": None} if self._usage else chunk)
-
-
-def read_thinking(fields: Fields) -> Thinking:
-    """Whether the model is to think before it answers."""
-    kwargs = fields.inner("chat_template_kwargs")
-    if kwargs is not None:
-        for name in kwargs.values:
-            if name != "enable_thinking":
-                raise kwargs.refuse(name, "is not served; enable_thinking is")
-        if kwargs.has("enable_thinking"):
-            return Thinking("on" if kwargs.flag("enable_thinking") else "off")
-    return Thinking("off" if fields.text("reasoning_effort") == "none" else "auto")
 
 
 def call_object(call: ToolCall) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import Any
 from app.serve.http.errors import openai_error
 from app.serve.http.fields import Fields
 from app.serve.http.streams import DONE, event
+from app.serve.protocols.formats import read_held
+from app.serve.protocols.logprobs import completion_logprobs, read_completion_logprobs
 from app.serve.protocols.shared import failure, finish_reason, new_id, refuse_unserved, usage_of
 from app.serve.requests.answer import Ended, Ending, Said
 from app.serve.requests.answers import Answers, Whole
@@ -23,9 +25,11 @@ class Completions:
         """Raises `ApiError` for a request that cannot be served."""
         refuse_unserved(fields)
         served = desk.models.of(fields)
-        sampling = read_sampling(fields, served.usual, ("max_tokens",))
+        top = read_completion_logprobs(fields)
+        sampling = read_sampling(fields, served.usual, ("max_tokens",), top_logprobs=top)
         texts = _prompts(fields, served.model.tokenizer.vocab_size)
-        self.asked = Asked("completion", served, sampling, texts=texts)
+        self.asked = Asked("completion", served, sampling, texts=texts, held=read_held(fields))
+        self._tokenizer = served.model.tokenizer
         self.stream = bool(fields.flag("stream"))
         options = fields.inner("stream_options")
         self._usage = options is not None and bool(options.flag("include_usage"))
@@ -42,7 +46,13 @@ class Completions:
             if whole.ended.ending is Ending.FAILED:
                 raise failure(whole.ended, self.asked.served)
         choices = [
-            _choice(index, whole.text, finish_reason(whole.ended.ending)) for index, whole in enumerate(found)
+            _choice(
+                index,
+                whole.text,
+                finish_reason(whole.ended.ending),
+                completion_logprobs(whole.scores, self._tokenizer, 0),
+            )
+            for index, whole in enumerate(found)
         ]
         usage = usage_of(answers.prompt_tokens, [whole.ended for whole in found])
         return {**self._head, "choices": choices, "usage": usage}
@@ -50,28 +60,33 @@ class Completions:
     async def events(self, answers: Answers) -> AsyncIterator[bytes]:
         """The answer piece by piece."""
         ended: list[Ended] = []
+        letters = [0] * answers.count
         async for index, pieces in answers:
             for piece in pieces:
                 if isinstance(piece, Said):
-                    yield self._chunk(index, piece.text)
+                    told = completion_logprobs(piece.scores, self._tokenizer, letters[index])
+                    letters[index] += len(piece.text)
+                    yield self._chunk(_choice(index, piece.text, None, told))
                 elif isinstance(piece, Ended):
                     ended.append(piece)
                     if piece.ending is Ending.FAILED:
                         yield event(openai_error(failure(piece, self.asked.served)))
                         return
-                    yield self._chunk(index, "", finish_reason(piece.ending))
+                    yield self._chunk(_choice(index, "", finish_reason(piece.ending)))
         if self._usage:
             usage = usage_of(answers.prompt_tokens, ended)
             yield event({**self._head, "choices": [], "usage": usage})
         yield DONE
 
-    def _chunk(self, index: int, text: str, reason: str | None = None) -> bytes:
-        chunk = {**self._head, "choices": [_choice(index, text, reason)]}
+    def _chunk(self, choice: dict[str, Any]) -> bytes:
+        chunk = {**self._head, "choices": [choice]}
         return event({**chunk, "usage": None} if self._usage else chunk)
 
 
-def _choice(index: int, text: str, reason: str | None) -> dict[str, Any]:
-    return {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
+def _choice(
+    index: int, text: str, reason: str | None, logprobs: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
 
 def _prompts(fields: Fields, vocab_size: int) -> tuple[Text, ...]:

@@ -88,5 +88,5 @@ def read_response_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
     for tool in fields.objects("tools"):
         if tool.text("type") != "function":
             raise tool.refuse("type", "only tools of the type function are served")
-        tools.append(make_tool(tool, tool.inner("parameters")))
+        tools.append(make_tool(tool, tool.inner("parameters"), strict=tool.flag("strict")))
     return tuple(tools)

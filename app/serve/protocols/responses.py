@@ -5,14 +5,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from app.serve.http.fields import Fields
+from app.serve.protocols.formats import held_answer, read_choice, read_format
 from app.serve.protocols.response_events import ResponseEvents, message_item, reasoning_item, tool_item
 from app.serve.protocols.response_items import read_input, read_response_tools
-from app.serve.protocols.shared import check_tools, failure, new_id, refuse_format, refuse_unserved
+from app.serve.protocols.shared import check_tools, failure, new_id, refuse_unserved
+from app.serve.protocols.thinking import read_reasoning
 from app.serve.requests.answer import Ended, Ending, Piece, Said, Thought
 from app.serve.requests.answers import Answers, Whole
 from app.serve.requests.desk import Asked, Chat, Desk
 from app.serve.requests.sampling import read_sampling
-from engine import Thinking
 
 _NOT_KEPT = "no response is kept here; send the whole conversation in input"
 
@@ -28,10 +29,13 @@ class Responses:
         if fields.get("tool_choice") == "none":
             tools = ()
         check_tools(served, tools, messages)
+        text = fields.inner("text")
+        wanted = text.inner("format") if text is not None else None
+        held = held_answer(read_format(wanted), read_choice(fields, tools), tools)
         one_call = fields.flag("parallel_tool_calls") is False
-        chat = Chat(messages, tools, one_call, _thinking(fields))
+        chat = Chat(messages, tools, one_call, read_reasoning(fields, served))
         sampling = read_sampling(fields, served.usual, ("max_output_tokens",))
-        self.asked = Asked("responses", served, sampling, chat)
+        self.asked = Asked("responses", served, sampling, chat, held=held)
         self.stream = bool(fields.flag("stream"))
         self._shown = {
             "id": new_id("resp_"),
@@ -43,10 +47,10 @@ class Responses:
             "metadata": fields.get("metadata") or {},
             "parallel_tool_calls": not one_call,
             "previous_response_id": None,
-            "reasoning": {"effort": None, "summary": None},
+            "reasoning": {"effort": (fields.get("reasoning") or {}).get("effort"), "summary": None},
             "store": False,
             "temperature": sampling.params.temperature,
-            "text": {"format": {"type": "text"}},
+            "text": {"format": {"type": "text"} if wanted is None else wanted.values},
             "tool_choice": fields.get("tool_choice") or "auto",
             "tools": fields.get("tools") or [],
             "top_p": sampling.params.top_p,
@@ -112,16 +116,8 @@ def _refuse(fields: Fields) -> None:
         fields.only(name, why=_NOT_KEPT)
     fields.only("background", False, why="no response is kept here")
     fields.only("truncation", "disabled", why="only disabled is served")
-    fields.only("tool_choice", "auto", "none", why="only auto and none are served")
     fields.only("n", 1, why="only one answer is served")
-    text = fields.inner("text")
-    if text is not None:
-        refuse_format(text.inner("format"))
-
-
-def _thinking(fields: Fields) -> Thinking:
-    reasoning = fields.inner("reasoning")
-    return Thinking("off" if reasoning is not None and reasoning.text("effort") == "none" else "auto")
+    fields.only("top_logprobs", 0, why="is not served here; chat completions have it")
 
 
 def _usage(ended: Ended) -> dict[str, Any]:

@@ -11,8 +11,6 @@ from app.serve.requests.served import Served
 from engine import Message
 
 _REFUSED: Mapping[str, tuple[object, ...]] = {
-    "logprobs": (False,),
-    "top_logprobs": (0,),
     "prompt_logprobs": (),
     "functions": ([],),
     "function_call": ("none", "auto"),
@@ -34,13 +32,6 @@ _REFUSED: Mapping[str, tuple[object, ...]] = {
     "continue_final_message": (False,),
     "chat_template": (),
     "documents": ([],),
-    "grammar": ("",),
-    "json_schema": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "structured_outputs": (),
     "mirostat": (0,),
     "typical_p": (1, 1.0),
     "dynatemp_range": (0, 0.0),
@@ -55,13 +46,6 @@ def refuse_unserved(fields: Fields) -> None:
     """Raise `ApiError` for a field that asks for what is not served."""
     for name, harmless in _REFUSED.items():
         fields.only(name, *harmless, why="is not served here; leave it out")
-    refuse_format(fields.inner("response_format"))
-
-
-def refuse_format(wanted: Fields | None) -> None:
-    """Raise `ApiError` for any format of answers but text."""
-    if wanted is not None:
-        wanted.only("type", "text", why="only text is served; answers follow no schema")
 
 
 def read_tools(fields: Iterable[Fields]) -> tuple[Mapping[str, Any], ...]:
@@ -74,17 +58,19 @@ def read_tools(fields: Iterable[Fields]) -> tuple[Mapping[str, Any], ...]:
         if function is None:
             raise field.refuse("function", "is missing")
         parameters = function.inner("parameters")
-        tools.append(make_tool(function, parameters))
+        tools.append(make_tool(function, parameters, strict=function.flag("strict")))
     return tuple(tools)
 
 
-def make_tool(named: Fields, parameters: Fields | None) -> Mapping[str, Any]:
-    """A tool as templates want it."""
-    function = {
+def make_tool(named: Fields, parameters: Fields | None, *, strict: bool | None = None) -> Mapping[str, Any]:
+    """A tool as templates want it; strict: whether its calls are held to its parameters."""
+    function: dict[str, Any] = {
         "name": named.need_text("name"),
         "description": named.text("description") or "",
         "parameters": {"type": "object", "properties": {}} if parameters is None else parameters.values,
     }
+    if strict:
+        function["strict"] = True
     return {"type": "function", "function": function}
 
 

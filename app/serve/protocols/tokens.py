@@ -4,13 +4,12 @@ import asyncio
 from typing import Any
 
 from app.serve.http.fields import Fields
-from app.serve.protocols.chat import read_thinking
 from app.serve.protocols.chat_messages import read_messages
 from app.serve.protocols.shared import check_tools, read_tools
+from app.serve.protocols.thinking import read_thinking
 from app.serve.requests.desk import Asked, Chat, Desk, encoded
 from app.serve.requests.sampling import Sampling
 from app.serve.requests.served import Served
-from engine import Prompt
 
 
 async def tokenize(fields: Fields, desk: Desk) -> dict[str, Any]:
@@ -45,15 +44,15 @@ async def detokenize(fields: Fields, desk: Desk) -> dict[str, Any]:
 async def count(asked: Asked) -> int:
     """How many tokens a conversation has for the model."""
     (prompt,) = await asyncio.to_thread(encoded, asked)
-    return len(prompt.ids if isinstance(prompt, Prompt) else prompt)
+    return len(prompt.ids)
 
 
 async def _chat_ids(fields: Fields, served: Served) -> list[int]:
     messages, tools = read_messages(fields), read_tools(fields.objects("tools"))
     check_tools(served, tools, messages)
-    chat = Chat(messages, tools, thinking=read_thinking(fields))
+    chat = Chat(messages, tools, thinking=read_thinking(fields, served))
     (prompt,) = await asyncio.to_thread(encoded, Asked("tokenize", served, Sampling(served.usual), chat))
-    return list(prompt.ids if isinstance(prompt, Prompt) else prompt)
+    return list(prompt.ids)
 
 
 def _text_ids(served: Served, text: str, fields: Fields) -> list[int]:

@@ -8,11 +8,11 @@ from app.serve.requests.tool_calls import CallReader, Tools
 from engine import (
     ARGUMENTS_MARK,
     CALL_ID_MARK,
-    Event,
     Finished,
     FinishReason,
     Prompt,
     TextDelta,
+    TokenLogprobs,
     ToolCall,
     ToolFormat,
 )
@@ -25,11 +25,17 @@ class Thought:
     text: str
 
 
+Scores = tuple[tuple[int, TokenLogprobs], ...]
+"""Tokens with what the request asks of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """A piece of the answer."""
 
     text: str
+    scores: Scores = ()
+    """Of the tokens that it comes from; a piece without text may have some."""
 
 
 class Ending(StrEnum):
@@ -84,31 +90,40 @@ class AnswerReader:
         self._one_call = one_call
         self.called = False
         """Whether a tool was called."""
-        self._thought_tokens = 0
+        self.thought_tokens = 0
 
     @property
     def over(self) -> bool:
         """Whether nothing that may come is told."""
         return self.called and self._one_call
 
-    def take(self, event: Event) -> list[Piece]:
-        """What one event tells."""
-        if isinstance(event, Finished):
-            return [*self._flush(), self.end(event)]
-        return self._delta(event)
+    @property
+    def thinking(self) -> bool:
+        """Whether what comes belongs to thoughts in front of the answer."""
+        return self._split is not None and self._split.thinking and not self._split.answering
 
-    def end(self, finished: Finished) -> Ended:
-        """The last piece of a generation that ended so."""
+    def take(self, delta: TextDelta) -> list[Piece]:
+        """What one event tells."""
+        pieces = self._delta(delta)
+        if delta.logprobs is None or (self._split is not None and (delta.marker or self._split.thinking)):
+            return pieces
+        return [*pieces, Said("", ((delta.token_ids[0], delta.logprobs),))]
+
+    def finish(self, finished: Finished, prompt_tokens: int, cached_tokens: int, written: int) -> list[Piece]:
+        """The last pieces of a choice that ended so."""
+        return [*self._flush(), self._end(finished, prompt_tokens, cached_tokens, written)]
+
+    def _end(self, finished: Finished, prompt_tokens: int, cached_tokens: int, written: int) -> Ended:
         ending = _ENDINGS.get(finished.reason, Ending.FAILED)
         if self.called and (self.over or ending is not Ending.FAILED):
             ending = Ending.TOOL_CALLS
         error = finished.error or "the server stops serving" if ending is Ending.FAILED else ""
         return Ended(
             ending,
-            finished.prompt_tokens,
-            finished.cached_tokens,
-            finished.completion_tokens,
-            self._thought_tokens,
+            prompt_tokens,
+            cached_tokens,
+            written,
+            self.thought_tokens,
             finished.stop_string if ending is Ending.STOP_STRING else None,
             error,
         )
@@ -122,7 +137,7 @@ class AnswerReader:
             text, marker = marker, ""
         parts = self._split.push(text, marker)
         if self._split.entered and not self._split.answering:
-            self._thought_tokens += len(event.token_ids)
+            self.thought_tokens += len(event.token_ids)
         return self._pieces(parts)
 
     def _flush(self) -> list[Piece]:

@@ -7,26 +7,13 @@ from dataclasses import dataclass, field
 
 from app.serve.log_row import RequestRow
 from app.serve.metrics import Metrics
-from app.serve.requests.answer import AnswerReader, Ended, Ending, Piece, Said, Thought
-from app.serve.requests.port import SequencePort
+from app.serve.requests.answer import Ended, Ending, Piece, Said, Scores, Thought
 from app.serve.requests.wakeups import Wakeups
-from engine import Finished, TextDelta, ToolCall
+from app.serve.requests.writing import Stream
+from engine import Finished, ToolCall
 
 CANCELLED = "cancelled"
 Closed = Callable[[RequestRow, int], None]
-
-
-@dataclass(slots=True)
-class Stream:
-    """One choice on its way."""
-
-    generation: SequencePort
-    reader: AnswerReader
-    ended: Ended | None = None
-    tok_s: float = 0.0
-    tokens: int = 0
-    last: float | None = None
-    """When the last piece of it came."""
 
 
 @dataclass(slots=True)
@@ -36,6 +23,7 @@ class Whole:
     ended: Ended
     thought: str = ""
     text: str = ""
+    scores: Scores = ()
     calls: list[ToolCall] = field(default_factory=list)
 
 
@@ -68,13 +56,13 @@ class Answers:
     @property
     def prompt_tokens(self) -> int:
         """Of all prompts, each counted once."""
-        return sum(len(stream.generation.request.prompt_ids) for stream in self._streams) // self._choices
+        return sum(stream.prompt_tokens for stream in self._streams) // self._choices
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, list[Piece]]]:
         """What comes, by the number of its choice, until all have ended."""
         ready = asyncio.Event()
         for stream in self._streams:
-            stream.generation.set_listener(lambda: self._wakeups.wake(ready))
+            stream.listen(lambda: self._wakeups.wake(ready))
         while any(stream.ended is None for stream in self._streams):
             await ready.wait()
             ready.clear()
@@ -92,6 +80,7 @@ class Answers:
                     whole.thought += piece.text
                 elif isinstance(piece, Said):
                     whole.text += piece.text
+                    whole.scores += piece.scores
                 elif isinstance(piece, Ended):
                     whole.ended = piece
                 else:
@@ -105,22 +94,17 @@ class Answers:
             return
         for stream in self._streams:
             if stream.ended is None:
-                stream.generation.set_listener(None)
-                stream.generation.cancel()
+                stream.cancel()
                 self._metrics.cancelled()
         closed(self._row(), len(self._streams))
 
     def _take(self, stream: Stream) -> list[Piece]:
-        pieces: list[Piece] = []
-        events = stream.generation.poll()
-        tokens = sum(len(event.token_ids) for event in events if isinstance(event, TextDelta))
+        came, tokens, finished = stream.take()
+        pieces = _joined(came)
         if tokens:
             self._measure(stream, tokens)
-        for event in events:
-            if isinstance(event, Finished):
-                self._end(stream, event)
-            if not stream.reader.over or isinstance(event, Finished):
-                _append(pieces, stream.reader.take(event))
+        if finished is not None:
+            self._end(stream, finished)
         if stream.reader.over and stream.generation.finished is None:
             stream.generation.cancel()
         if pieces and isinstance(pieces[-1], Ended):
@@ -129,7 +113,6 @@ class Answers:
 
     def _measure(self, stream: Stream, tokens: int) -> None:
         now = time.perf_counter()
-        stream.tokens += tokens
         self._metrics.tokens(tokens)
         if stream.last is not None:
             self._metrics.gap(now - stream.last)
@@ -158,13 +141,15 @@ class Answers:
         )
 
 
-def _append(pieces: list[Piece], more: list[Piece]) -> None:
-    """Put pieces behind others, texts of one kind together: who is late gets fewer of them."""
-    for piece in more:
+def _joined(came: list[Piece]) -> list[Piece]:
+    """Texts of one kind together: who is late gets fewer of them."""
+    pieces: list[Piece] = []
+    for piece in came:
         last = pieces[-1] if pieces else None
         if isinstance(piece, Said) and isinstance(last, Said):
-            pieces[-1] = Said(last.text + piece.text)
+            pieces[-1] = Said(last.text + piece.text, last.scores + piece.scores)
         elif isinstance(piece, Thought) and isinstance(last, Thought):
             pieces[-1] = Thought(last.text + piece.text)
         else:
             pieces.append(piece)
+    return pieces

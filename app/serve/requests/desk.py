@@ -11,12 +11,23 @@ from app.serve.http.errors import ApiError
 from app.serve.log_row import RefusedRow, Row
 from app.serve.metrics import Metrics
 from app.serve.requests.answer import AnswerReader
-from app.serve.requests.answers import Answers, Stream
+from app.serve.requests.answers import Answers
+from app.serve.requests.held import Held, checked_constraint
 from app.serve.requests.port import BY_ITSELF, SequencePort
 from app.serve.requests.sampling import Sampling
 from app.serve.requests.served import Served, ServedModels
 from app.serve.requests.wakeups import Wakeups
-from engine import EngineClosedError, Message, Prompt, Request, RequestError, TemplateError, Thinking
+from app.serve.requests.writing import Budget, Stream
+from engine import (
+    Constraint,
+    EngineClosedError,
+    Message,
+    Prompt,
+    Request,
+    RequestError,
+    TemplateError,
+    Thinking,
+)
 
 MOST_REQUESTS = 256
 """Sequences of requests that run or wait."""
@@ -32,6 +43,7 @@ class Chat:
     """In OpenAI's form."""
     one_call: bool = False
     thinking: Thinking = BY_ITSELF
+    """What of the request's choice has an effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +57,19 @@ class Asked:
     chat: Chat | None = None
     texts: tuple[str | tuple[int, ...], ...] = ()
     """Without a chat: texts, or token ids, to go on with."""
+    held: Held | None = None
+    """What the answers are held to."""
     arrived: float = field(default_factory=time.perf_counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A prompt of a request."""
+
+    ids: tuple[int, ...]
+    prompt: Prompt | None = None
+    """Where it is a conversation."""
+    constraint: Constraint | None = None
 
 
 class Desk:
@@ -115,13 +139,13 @@ class Desk:
     def _give_back(self, count: int) -> None:
         self.taken -= count
 
-    def _submitted(self, asked: Asked, prompts: Sequence[Prompt | tuple[int, ...]]) -> list[Stream]:
+    def _submitted(self, asked: Asked, prompts: Sequence[Encoded]) -> list[Stream]:
         """Every choice of every prompt; none is left behind where one is refused."""
         streams: list[Stream] = []
         try:
             for prompt in prompts:
                 for _ in range(asked.sampling.choices):
-                    streams.append(Stream(submit(asked, prompt, len(streams)), reader_of(asked, prompt)))
+                    streams.append(stream_of(asked, prompt, submit(asked, prompt, len(streams))))
         except BaseException:
             for stream in streams:
                 stream.generation.cancel()
@@ -129,20 +153,28 @@ class Desk:
         return streams
 
 
-def encoded(asked: Asked) -> list[Prompt | tuple[int, ...]]:
+def encoded(asked: Asked) -> list[Encoded]:
     """What the model reads; not for the event loop's thread. Raises `ApiError`."""
-    model, chat = asked.served.model, asked.chat
+    model, chat, held = asked.served.model, asked.chat, asked.held
     if chat is None:
-        return [_text_ids(asked, text) for text in asked.texts]
+        constraint = None if held is None else checked_constraint(held, asked.served, None)
+        return [Encoded(_text_ids(asked, text), None, constraint) for text in asked.texts]
     if not chat.messages:
         raise ApiError("messages: there is none", field="messages")
-    tools = chat.tools or None
+    tools = [_for_template(tool) for tool in chat.tools] or None
     try:
         prompt = model.template.prompt(chat.messages, thinking=chat.thinking, tools=tools, strict=True)
     except TemplateError as error:
         cause = asked.served.without_paths(str(error))
         raise ApiError(f"messages: the model's chat template refuses them: {cause}") from error
-    return [prompt]
+    constraint = None if held is None else checked_constraint(held, asked.served, prompt)
+    return [Encoded(tuple(prompt.ids), prompt, constraint)]
+
+
+def _for_template(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without what is between the client and the server."""
+    function = {key: value for key, value in tool["function"].items() if key != "strict"}
+    return {**tool, "function": function}
 
 
 def _text_ids(asked: Asked, text: str | tuple[int, ...]) -> tuple[int, ...]:
@@ -156,10 +188,9 @@ def _text_ids(asked: Asked, text: str | tuple[int, ...]) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def submit(asked: Asked, prompt: Prompt | tuple[int, ...], index: int) -> SequencePort:
+def submit(asked: Asked, prompt: Encoded, index: int) -> SequencePort:
     """Start one choice; raises `ApiError`."""
-    ids = tuple(prompt.ids) if isinstance(prompt, Prompt) else prompt
-    model, sampling = asked.served.model, asked.sampling
+    ids, model, sampling = prompt.ids, asked.served.model, asked.sampling
     room = model.max_tokens - len(ids)
     if room < 1:
         raise ApiError(
@@ -177,6 +208,8 @@ def submit(asked: Asked, prompt: Prompt | tuple[int, ...], index: int) -> Sequen
                 stop=sampling.stop,
                 ignore_eog=sampling.ignore_eog,
                 label=outside_label(asked.kind),
+                constraint=prompt.constraint,
+                top_logprobs=sampling.top_logprobs,
             )
         )
     except RequestError as error:
@@ -185,12 +218,15 @@ def submit(asked: Asked, prompt: Prompt | tuple[int, ...], index: int) -> Sequen
         raise ApiError(asked.served.without_paths(str(error)), 503) from error
 
 
-def reader_of(asked: Asked, prompt: Prompt | tuple[int, ...]) -> AnswerReader:
-    """What reads one choice's events."""
-    if asked.chat is None or not isinstance(prompt, Prompt):
-        return AnswerReader(None, None, {})
-    chat = asked.chat
+def stream_of(asked: Asked, encoded: Encoded, generation: SequencePort) -> Stream:
+    """One choice on its way, and what reads it."""
+    chat, prompt = asked.chat, encoded.prompt
+    if chat is None or prompt is None:
+        return Stream(generation, AnswerReader(None, None, {}))
     functions = [tool["function"] for tool in chat.tools]
     tools = {function["name"]: function.get("parameters") or {} for function in functions}
     row = asked.served.model.template.tool_format if tools else None
-    return AnswerReader(prompt, row, tools, one_call=chat.one_call)
+    reader = AnswerReader(prompt, row, tools, one_call=chat.one_call)
+    tokens = chat.thinking.budget
+    ends = tokens is not None and bool(prompt.ending)
+    return Stream(generation, reader, Budget(tokens, prompt, asked.served.model) if tokens and ends else None)

@@ -1,6 +1,7 @@
 """What a model is called by a server: any name that lists show."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.models.builtin import BUILTIN_NAME, is_builtin, model_name, model_title
@@ -11,6 +12,15 @@ from app.settings.file import SamplingSettings
 
 if TYPE_CHECKING:
     from app.serve.requests.port import ServedModel
+
+
+def names_of(path: Path, found: FoundModel | None = None, also: str = "") -> frozenset[str]:
+    """All names of a file's model, in small letters."""
+    own = BUILTIN_NAME if is_builtin(path) else model_name(path)
+    names = {own, path.name, path.stem, model_title(path), also or own}
+    if found is not None:
+        names |= {found.title, found.summary.name, *found.names}
+    return frozenset(name.casefold() for name in names)
 
 
 def served_model(
@@ -25,10 +35,8 @@ def served_model(
     """
     path = model.path
     own = BUILTIN_NAME if is_builtin(path) else model_name(path)
-    names = {own, model.name, path.name, path.stem, model_title(path)}
     if found is not None:
         own = found.title
-        names |= {own, found.summary.name, *found.names}
     usual = recommended_for(path).applied(sampling.params(), sampling.chosen)
-    others = frozenset(name.casefold() for name in names)
+    others = names_of(path, found, model.name)
     return Served(model, own, others, usual, tuple(aliases), sampling.token_limit)

@@ -5,13 +5,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from app.models.port import SequencePort
-from engine import Message, Prompt, Request, Thinking, ToolFormat
+from engine import Constraint, Message, Prompt, Request, Thinking, ThinkingSupport, ToolFormat
 
 BY_ITSELF = Thinking()
 
 
 class ServedTemplate(Protocol):
     """A model's chat template."""
+
+    @property
+    def thinking_support(self) -> ThinkingSupport:
+        """What of choices how much to think it understands."""
 
     @property
     def tool_format(self) -> ToolFormat | None:
@@ -46,6 +50,9 @@ class ServedTokenizer(Protocol):
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """Return the ids of a text, with `special` those of control tokens too."""
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return the bytes that a token stands for."""
+
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """Return the text of ids."""
 
@@ -72,6 +79,9 @@ class ServedModel(Protocol):
     @property
     def template(self) -> ServedTemplate:
         """Its chat template."""
+
+    def check_constraint(self, constraint: Constraint) -> None:
+        """Compile what an answer is to be held to; raises `ConstraintError`."""
 
     def submit(self, request: Request) -> SequencePort:
         """Start a generation; raises `RequestError` when it can never fit."""

@@ -33,6 +33,8 @@ class Sampling:
     stop: tuple[str, ...] = ()
     choices: int = 1
     ignore_eog: bool = False
+    top_logprobs: int | None = None
+    """How many tokens are told beside each one, with their log-probabilities; None: of none."""
 
     def of_choice(self, index: int) -> SamplingParams:
         """Choices of one seed are not all the same."""
@@ -41,7 +43,12 @@ class Sampling:
 
 
 def read_sampling(
-    fields: Fields, usual: SamplingParams, limits: tuple[str, ...], *, stop: str = "stop"
+    fields: Fields,
+    usual: SamplingParams,
+    limits: tuple[str, ...],
+    *,
+    stop: str = "stop",
+    top_logprobs: int | None = None,
 ) -> Sampling:
     """Read a request's sampling; raises `ApiError` naming a field that cannot be served.
 
@@ -65,6 +72,7 @@ def read_sampling(
         _stop(fields, stop),
         _choices(fields),
         bool(fields.flag("ignore_eos")),
+        top_logprobs,
     )
 
 

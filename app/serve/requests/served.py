@@ -1,8 +1,9 @@
 """The models that are served, and what clients may call them."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from app.serve.http.errors import ApiError
 from app.serve.http.fields import Fields
@@ -35,16 +36,53 @@ class Served:
         return message.replace(str(path), self.id).replace(f"{path.parent}/", "")
 
 
+class Loader(Protocol):
+    """What loads models on demand."""
+
+    @property
+    def loaded(self) -> Sequence[Served]:
+        """Those that it has loaded."""
+
+    def note(self, served: Served, /) -> None:
+        """Take note that a model is asked for."""
+
+    async def listed(self) -> Collection[str]:
+        """Names of all that it could load."""
+
+    async def load(self, name: str, /) -> None:
+        """Load the model of this name if there is one; raises `ApiError`."""
+
+
 class ServedModels:
     """All of them, the first one being meant where a request names none."""
 
-    def __init__(self, loaded: Callable[[], Sequence[Served]]) -> None:
+    def __init__(self, loaded: Callable[[], Sequence[Served]], on_demand: Loader | None = None) -> None:
         self._loaded = loaded
+        self._on_demand = on_demand
 
     @property
     def models(self) -> Sequence[Served]:
         """Those that are loaded now."""
-        return self._loaded()
+        return self._loaded() if self._on_demand is None else [*self._loaded(), *self._on_demand.loaded]
+
+    async def others(self) -> Sequence[str]:
+        """Names of those that would be loaded on demand."""
+        loaded = {served.id for served in self.models}
+        listed = () if self._on_demand is None else await self._on_demand.listed()
+        return [name for name in listed if name not in loaded]
+
+    async def prepare(self, fields: Fields) -> None:
+        """Have the model that a request names loaded, where that is allowed; raises `ApiError`."""
+        name = fields.text("model")
+        if self._on_demand is None or name is None:
+            return
+        served = self._find(name)
+        if served is not None:
+            self._on_demand.note(served)
+        else:
+            await self._on_demand.load(name)
+            if self._find(name) is None:
+                raise _unknown(name, [*(one.id for one in self.models), *await self.others()])
 
     def of(self, fields: Fields) -> Served:
         """The model that a request names; raises `ApiError` saying which there are."""
@@ -56,15 +94,21 @@ class ServedModels:
 
     def named(self, name: str) -> Served:
         """The model of this name."""
-        wanted, models = name.casefold(), self.models
-        for served in models:
+        served = self._find(name)
+        if served is None:
+            raise _unknown(name, [one.id for one in self.models])
+        return served
+
+    def _find(self, name: str) -> Served | None:
+        wanted = name.casefold()
+        for served in self.models:
             listed = {one.casefold() for one in (served.id, *served.aliases)}
             if wanted in listed | served.names:
                 return served
-        there = ", ".join(served.id for served in models) or "none"
-        raise ApiError(
-            f"model: {name[:100]!r} is not served here; there is {there}",
-            404,
-            field="model",
-            code="model_not_found",
-        )
+        return None
+
+
+def _unknown(name: str, names: Sequence[str]) -> ApiError:
+    there = ", ".join(names) or "none"
+    words = f"model: {name[:100]!r} is not served here; there is {there}"
+    return ApiError(words, 404, field="model", code="model_not_found")

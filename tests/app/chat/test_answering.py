@@ -46,6 +46,8 @@ async def test_thoughts_that_had_their_budget_are_ended_and_the_answer_goes_on_b
     assert first.finished.reason is FinishReason.CANCELLED
     # The question, what was thought up to the budget, and the end of the thoughts.
     assert second.request.prompt_ids == (*first.request.prompt_ids, 0, 1, 2, 900_000)
+    assert second.request.answered == 4, "penalties count the thoughts as the answer's"
+    second.again()
     second.feed("Because")
     second.finish()
     await until(lambda: not tab.session.busy)
@@ -79,6 +81,7 @@ async def test_answer_now_ends_thoughts_by_hand_and_says_where_there_are_none():
     await grown(tab, 1)
     assert tab.session.can_answer_now and tab.session.answer_now()
     assert len(fakes.engine.generations) == 2 and not tab.session.can_answer_now
+    fakes.engine.generations[1].again()
     fakes.engine.generations[1].feed("So.")
     await until(lambda: answer(tab).text == "So.")
     assert not tab.session.answer_now()

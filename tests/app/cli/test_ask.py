@@ -15,7 +15,19 @@ from app.cli import ask, program
 from app.models.fit.speeds import LEAST_TOKENS, SpeedStore
 from app.models.listed.notes import ModelNotes
 from app.settings.paths import locations
-from engine import THINK, Finished, FinishReason, ModelFileError, Prompt, TextDelta, Thinking, ThinkingSupport
+from engine import (
+    THINK,
+    Constraint,
+    ConstraintError,
+    ConstraintKind,
+    Finished,
+    FinishReason,
+    ModelFileError,
+    Prompt,
+    TextDelta,
+    Thinking,
+    ThinkingSupport,
+)
 from engine.api.answer_format import format_of
 from tests.support.gguf_bytes import entry, gguf
 from tests.support.tiny_gguf import make_tiny
@@ -60,6 +72,10 @@ class FakeModel:
     def submit(self, request):
         self.request = request
         return self
+
+    def check_constraint(self, constraint):
+        if "no such" in constraint.text:
+            raise ConstraintError("line 1, column 8", "unknown name")
 
     def cancel(self):
         self.cancelled = True
@@ -190,6 +206,21 @@ def test_options_reach_the_request(run):
     assert model.request.sampling.temperature == 0
     assert model.request.sampling.seed == 5
     assert model.request.max_tokens == 9
+
+
+def test_an_answer_is_held_to_what_an_option_says(run, tmp_path):
+    file = tmp_path / "held"
+    file.write_text('{"type": "object"}')
+    model = FakeModel(["{}"])
+    assert run(model, "hello", "--json-schema", str(file))[0] == 0
+    assert model.request.constraint == Constraint(ConstraintKind.JSON_SCHEMA, '{"type": "object"}')
+    assert run(model, "hello", "--regex", "[0-9]+")[0] == 0
+    assert model.request.constraint == Constraint(ConstraintKind.REGEX, "[0-9]+")
+    file.write_text("start: no such")
+    code, _, err = run(model, "hello", "--grammar", str(file))
+    assert code == 2 and err == f"tui-chat: --grammar {file}: line 1, column 8: unknown name\n"
+    code, _, err = run(model, "hello", "--grammar", str(tmp_path / "none"))
+    assert code == 2 and "No such file" in err
 
 
 def test_a_file_recommends_what_no_option_or_setting_says(run, tmp_path):
@@ -354,7 +385,8 @@ class Thinker(FakeModel):
     def submit(self, request):
         self.requests.append(request)
         if len(self.requests) > 1:
-            self.texts = ["Yes."]
+            again = request.prompt_ids[-request.answered :]
+            self.texts = [*(TextDelta("again", (token_id,)) for token_id in again), "Yes."]
         return super().submit(request)
 
 

@@ -16,9 +16,10 @@ from app.serve.routes import Routes
 from engine.api.answer_format import THINK, AnswerFormat
 from engine.api.errors import TemplateError
 from engine.api.request import FinishReason, SamplingParams
+from engine.api.thinking import ThinkingSupport
 from engine.api.tool_format import ToolFormat
 from engine.templates.turns import Message, Prompt
-from tests.support.fakes import FakeEngine, FakeGeneration, FakeModel
+from tests.support.fakes import ENDING, FakeEngine, FakeGeneration, FakeModel
 
 PATH = Path("/home/somebody/models/scripted.gguf")
 USUAL = SamplingParams(temperature=0.6, top_k=20)
@@ -32,6 +33,8 @@ class Template:
         self.answer_format: AnswerFormat = THINK
         self.opened = False
         self.failure: str | None = None
+        self.thinking_support = ThinkingSupport(can_switch=True)
+        self.ending = ENDING
         self.asked: list[tuple[Sequence[Message], dict[str, Any]]] = []
 
     def prompt(self, messages: Sequence[Message], **options: Any) -> Prompt:
@@ -39,7 +42,7 @@ class Template:
             raise TemplateError(self.failure)
         self.asked.append((messages, options))
         words = sum(len(message.content.split()) + 1 for message in messages)
-        return Prompt(list(range(1, words + 1)), self.opened, None, self.answer_format)
+        return Prompt(list(range(1, words + 1)), self.opened, None, self.answer_format, self.ending)
 
 
 class Tokenizer:
@@ -49,6 +52,9 @@ class Tokenizer:
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         return list(text.encode("utf-8", "replace"))
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([token_id % 256])
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         return bytes(ids).decode("utf-8", "replace")

@@ -113,7 +113,7 @@ async def test_tokens_are_counted_without_an_answer(server):
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
         ({"tool_choice": {"type": "any"}}, "tool_choice.type"),
         ({"mcp_servers": [{}]}, "mcp_servers"),
-        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.type"),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
     ],
 )
 async def test_what_cannot_be_served_is_refused_by_its_name(server, more, word):

@@ -133,7 +133,7 @@ async def test_messages_reach_the_template(server):
         ({"messages": "hello"}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
         ({"messages": [{"role": "robot", "content": "a"}]}, "messages[0].role"),
-        ({"response_format": {"type": "json_schema"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"chat_template_kwargs": {"other": 1}}, "chat_template_kwargs.other"),

@@ -95,7 +95,7 @@ async def test_items_become_messages(server):
         ({"conversation": "c"}, "conversation"),
         ({"background": True}, "background"),
         ({"truncation": "auto"}, "truncation"),
-        ({"text": {"format": {"type": "json_schema"}}}, "text.format.type"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [TOOL]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),

@@ -11,10 +11,11 @@ import torch
 
 import engine.core.device_choice as facade
 from app.models.builtin import builtin_model_path
+from engine.api.constraint import Constraint, ConstraintKind
 from engine.api.errors import UnsupportedModelError
-from engine.api.request import Request, SamplingParams
+from engine.api.request import Request, SamplingParams, TextDelta
 from engine.engine import Engine
-from engine.runner import cuda_graph, graph_runner
+from engine.runner import apart, cuda_graph, graph_runner
 from kernels.triton_operations import TritonOperations
 from tests.support.goldens import nmse
 from tests.support.tiny_gguf import make_tiny
@@ -156,3 +157,37 @@ def test_queued_ticks_that_fail_are_run_again(gpu_engine, path, full, monkeypatc
     assert [answer.result(300)[0] for answer in [model.submit(request) for request in requests]] == expected
     assert len(calls) > 2
     model.unload()
+
+
+def test_rows_that_are_held_to_something_are_chosen_as_by_the_processor(
+    gpu_engine, plain_engine, tmp_path, monkeypatch
+):
+    """Masks that come late hold their row for a tick, at its prompt's end and later; nobody else's."""
+    path = make_tiny(tmp_path / "one.gguf", "qwen3", quant="F16", seed=5, layers=1, width=32, ffn=32, heads=2)
+    digits = Constraint(ConstraintKind.REGEX, "[0-9]{2}")
+    biased = SamplingParams(temperature=0.0, logit_bias={70: 0.5})
+    requests = [
+        Request((20, 21, 22), GREEDY, max_tokens=3, ignore_eog=True),
+        Request((30, 31), biased, constraint=digits, top_logprobs=2),
+    ]
+    late = iter((True, False, True))
+    usual = apart.wait_for_masks
+
+    def wait(sequences, busy):
+        masked = {one.sequence_id for one in sequences if one.matcher is not None}
+        return usual(sequences, lambda: True) | (masked if masked and next(late, False) else set())
+
+    monkeypatch.setattr(apart, "wait_for_masks", wait)
+    told = []
+    for engine in (gpu_engine, plain_engine):
+        model = engine.load(path)
+        for answer in [model.submit(request) for request in requests]:
+            events = [event for event in answer.events() if isinstance(event, TextDelta)]
+            assert answer.finished.error is None
+            told.append(("".join(event.text for event in events), [event.logprobs for event in events]))
+    (free, _), (held, mine), (free_plain, _), (held_plain, theirs) = told
+    assert (free, held) == (free_plain, held_plain) and held.isdigit() and len(held) == 2
+    for one, other in zip(mine, theirs, strict=True):
+        values = [pair[1] for pair in other.top]
+        assert one.logprob == pytest.approx(other.logprob, abs=0.02)
+        assert [pair[1] for pair in one.top] == pytest.approx(values, abs=0.02)

@@ -1,0 +1,67 @@
+"""What an answer is held to: from the field of a request to the engine's constraint."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.serve.http.errors import ApiError, refused
+from app.serve.requests.served import Served
+from engine import Constraint, ConstraintError, ConstraintKind, Prompt, RequestError
+
+ANY_OBJECT = '{"type": "object"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """As a request says it."""
+
+    kind: ConstraintKind
+    text: str
+    field: str
+    """Where it stands in the request."""
+
+
+def held_to_calls(
+    tools: Sequence[Mapping[str, Any]], field: str, *, forced: bool, name: str | None = None
+) -> Held | None:
+    """What a request's choice of tools and its tools ask for; raises `ApiError` for one that is not there.
+
+    forced: the answer is a call. Otherwise calls are held to their tools where one of these is strict.
+    """
+    chosen = [tool for tool in tools if name in (None, tool["function"]["name"])]
+    if forced:
+        if not chosen:
+            wanted = f"there is no tool {name!r} among the tools" if name else "there are no tools"
+            raise refused(field, wanted)
+        return Held(ConstraintKind.CALLS, json.dumps(chosen), "tools")
+    if any(tool["function"].get("strict") for tool in tools):
+        return Held(ConstraintKind.TOOLS, json.dumps(list(tools)), "tools")
+    return None
+
+
+def checked_constraint(held: Held, served: Served, prompt: Prompt | None) -> Constraint:
+    """The engine's, compiled; not for the event loop's thread. Raises `ApiError` with the place."""
+    template = served.model.template
+    thinks = prompt is not None and (template.thinking_support.has_thoughts or prompt.starts_in_reasoning)
+    constraint = Constraint(
+        held.kind,
+        held.text,
+        prompt.answer_format if prompt is not None and thinks else None,
+        prompt is not None and prompt.starts_in_reasoning,
+        template.tool_format,
+    )
+    try:
+        served.model.check_constraint(constraint)
+    except ConstraintError as error:
+        dot = "." if error.place and error.place[0] not in "[l" else ""
+        raise _wrong(held, f"{dot}{error.place}", error.why) from error
+    except RequestError as error:
+        raise refused(held.field, str(error).removeprefix("constraint: ")) from error
+    return constraint
+
+
+def _wrong(held: Held, place: str, why: str) -> ApiError:
+    if held.kind in (ConstraintKind.GRAMMAR, ConstraintKind.REGEX):
+        return refused(held.field, f"{place.lstrip('.')}: {why}" if place.strip(".") else why)
+    return refused(f"{held.field}{place}", why)

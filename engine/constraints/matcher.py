@@ -1,0 +1,91 @@
+"""Which tokens may follow an answer so far: followed and computed beside the engine's thread.
+
+The state is a function of the answer's tokens alone. So nothing has to be kept where a sequence is put
+aside, computed again or goes on after a failure: an answer that has not just grown is followed anew.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+_THREADS = 4
+_WORD = 32
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """The library lets go of the interpreter while it computes."""
+    return ThreadPoolExecutor(_THREADS, "masks")
+
+
+class Matcher:
+    """One sequence's; `follow` is the engine's thread's alone, and so is the mask once it is ready."""
+
+    def __init__(self, grammar: "LLMatcher", vocab_size: int) -> None:
+        self.words = np.zeros(-(-vocab_size // _WORD), dtype=np.int32)
+        """A bit for each token, the lowest first: whether it may come next."""
+        self.error: str | None = None
+        """Why there is no mask."""
+        self.ready = threading.Event()
+        """Set once the mask behind the answer last followed is there, or `error` is."""
+        self.late = False
+        """Whether somebody has waited for this mask in vain."""
+        self._grammar = grammar
+        self._answer: list[int] = []
+        """What was followed last."""
+        self._begun = False
+        self._news: deque[tuple[bool, list[int]]] = deque()
+        """Whether to begin anew, and tokens, that the grammar has not taken."""
+        self._told = threading.Lock()
+        self._computing = threading.Lock()
+
+    def follow(self, token_ids: Sequence[int], answer_start: int) -> None:
+        """Begin to compute what may follow the answer that begins at `answer_start`."""
+        answer, length = self._answer, len(token_ids) - answer_start
+        # Not the whole answer is compared after each of many thousand tokens.
+        if length and length == len(answer) + 1 and (length == 1 or token_ids[-2] == answer[-1]):
+            anew, new = False, [token_ids[-1]]
+            answer.append(token_ids[-1])
+        else:
+            anew, new = True, list(token_ids[answer_start:])
+            if new == answer and self._begun:
+                return
+            self._answer = new.copy()
+        self._begun = True
+        with self._told:
+            self._news.append((anew, new))
+            self.ready.clear()
+        self.late = False
+        _threads().submit(self._compute)
+
+    def _compute(self) -> None:
+        with self._computing:
+            with self._told:
+                news = list(self._news)
+                self._news.clear()
+            try:
+                self.error = self._take(news)
+            except Exception as error:
+                self.error = str(error)
+            with self._told:
+                if not self._news:
+                    self.ready.set()
+
+    def _take(self, news: list[tuple[bool, list[int]]]) -> str | None:
+        """Bring grammar and mask up to date; returns why they cannot be."""
+        grammar = self._grammar
+        for anew, tokens in news:
+            if anew:
+                grammar.reset()
+            if grammar.try_consume_tokens(tokens) < len(tokens):
+                return grammar.get_error() or "the answer so far is none that it allows"
+        grammar.unsafe_compute_mask_ptr(self.words.ctypes.data, self.words.nbytes)
+        return grammar.get_error() or None
