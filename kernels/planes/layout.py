@@ -164,7 +164,7 @@ def repack(
     whole = raw.numel() % line == 0 if row_order is not None and line else raw.numel() == rows * line
     if type not in LAYOUTS or rest or not whole:
         raise ValueError(f"{type.name} {shape} cannot become planes from {tuple(raw.shape)} bytes")
-    matrix = _empty(type, shape, raw.device)
+    matrix = empty_planes(type, shape, raw.device)
     blocks = raw.view(-1, per_row, block.nbytes)
     step = _slab_rows(matrix)
     for start in range(0, rows, step):
@@ -182,7 +182,8 @@ def gate_up_order(ffn: int, device: torch.device | None = None) -> Tensor:
     return torch.arange(2 * ffn, device=device).view(2, ffn).T.reshape(-1)
 
 
-def _empty(type: GGMLType, shape: tuple[int, int], device: torch.device) -> PlanesMatrix:
+def empty_planes(type: GGMLType, shape: tuple[int, int], device: torch.device) -> PlanesMatrix:
+    """A matrix of zeros."""
     form = LAYOUTS[type]
     tiles, blocks = -(-shape[0] // ROWS), -(-shape[1] // COLUMNS)
     head = (tiles, blocks)
