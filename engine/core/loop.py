@@ -277,7 +277,7 @@ class EngineLoop(AsideCommands):
         self.ticks.add(plan, seconds, notes, self.scheduler.tick_limit_ms)
         now = time.monotonic()
         over = self.scheduler.commit(
-            plan, sampled.ids, sampled.failed, now, accepted=sampled.accepted, more=more
+            plan, sampled.ids, sampled.failed, now, sampled.unfinished, accepted=sampled.accepted, more=more
         )
         self._executor.committed(plan)
         for sequence in over:

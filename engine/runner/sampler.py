@@ -26,12 +26,18 @@ class Sampled:
     failed: dict[int, str]
     accepted: dict[int, list[int]] = field(default_factory=dict)
     """Draft tokens that were accepted, which stand before the id; no entry where there are none."""
+    unfinished: set[int] = field(default_factory=set)
+    """Models whose chunks were left half-way: the same ones are to be given again."""
+    timed: bool = True
+    """Whether the pass says how long others like it take."""
 
     def update(self, other: "Sampled") -> None:
         """Take in what another pass of the same tick gave."""
         self.ids.update(other.ids)
         self.failed.update(other.failed)
         self.accepted.update(other.accepted)
+        self.unfinished |= other.unfinished
+        self.timed = self.timed and other.timed
 
 
 class Row(NamedTuple):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kernels.cpu.block_readers import READERS
 from kernels.cpu.packed.form import FORMS, sizes
-from kernels.planes.layout import COLUMNS, LAYOUTS, PLANES, ROWS, WIDTH, PlanesFormat, PlanesMatrix
+from kernels.planes.layout import COLUMNS, LAYOUTS, PLANES, ROWS, WIDTH, PlanesMatrix
 from kernels.quant.formats import FORMATS, GGMLType
 
 TILE = 16
@@ -60,15 +60,15 @@ def planes_of_tiles(
     """Fill `count` tiles of 64 rows of planes from tile `first` on.
 
     packed: uint8, with packed tiles that begin at `places`: quants of even and odd rows, then their scales.
-    Of a matrix whose rows lie as they are both are the same. rows: of the planes, all behind them are
-    padding with zero scales.
+    Of a matrix whose rows lie as they are both are the same. rows: of one expert, or of the matrix; what
+    follows them up to a whole tile is padding with zero scales.
     """
     even, odd, even_scales, odd_scales = places
     columns = out.shape[1]
     quant_bytes, scale_bytes = tile_bytes(out.type, columns)
     _planes_of_tiles[(out.quants.shape[1], count)](
-        packed, even, odd, even_scales, odd_scales, out.quants, out.high, out.meta, first, rows,
-        columns // WIDTH, quant_bytes, scale_bytes, out.quants.shape[1],
+        packed, even, odd, even_scales, odd_scales, out.quants, out.high, out.meta, first,
+        -(-rows // ROWS), rows, columns // WIDTH, quant_bytes, scale_bytes, out.quants.shape[1],
         PAIRED=even != odd, FORM=out.format, TILES=fields_of(out.type),
         BLOCKS=COLUMNS // FORMATS[out.type].elements, num_warps=4,
     )  # fmt: skip
@@ -118,7 +118,7 @@ def _scale_word(
     at = tl.zeros_like(lane) + block
     if FORM.scales == "k":
         own = records + block * step
-        if WORD + 1 == FORM.words:
+        if FORM.words == WORD + 1:
             value = _half(own, lane, real, 0)
             if TILES.halves > 1:
                 value |= _half(own, lane, real, 1) << 16
@@ -143,20 +143,32 @@ def _scale_word(
     return value
 
 
-@triton.jit(
-    do_not_specialize=["even", "odd", "even_scales", "odd_scales", "first", "rows", "groups", "quant_bytes"]
-)
+_NUMBERS = [
+    "even",
+    "odd",
+    "even_scales",
+    "odd_scales",
+    "first",
+    "tiles_of_one",
+    "rows",
+    "groups",
+    "quant_bytes",
+]
+"""Of pieces and matrices, which differ too often for kernels of their own."""
+
+
+@triton.jit(do_not_specialize=_NUMBERS)
 def _planes_of_tiles(
     packed: tl.tensor, even: tl.tensor, odd: tl.tensor, even_scales: tl.tensor, odd_scales: tl.tensor,
-    quants: tl.tensor, high: tl.tensor, meta: tl.tensor, first: tl.tensor, rows: tl.tensor,
-    groups: tl.tensor, quant_bytes: tl.tensor, scale_bytes: int, S: int,
+    quants: tl.tensor, high: tl.tensor, meta: tl.tensor, first: tl.tensor, tiles_of_one: tl.tensor,
+    rows: tl.tensor, groups: tl.tensor, quant_bytes: tl.tensor, scale_bytes: int, S: int,
     PAIRED: tl.constexpr, FORM: tl.constexpr, TILES: tl.constexpr, BLOCKS: tl.constexpr,
 ) -> None:  # fmt: skip
     """Grid: super-blocks by tiles of 64 rows; moves a tile's bytes in and as many out."""
     block, number = tl.program_id(0), tl.program_id(1).to(tl.int64)
     row, column = tl.arange(0, _ROWS), tl.arange(0, _WIDTH)
     tile = first + number
-    real = tile * _ROWS + row < rows
+    real = tile % tiles_of_one * _ROWS + row < rows
     source, starts, records = number * _ROWS + row, even, even_scales
     if PAIRED:
         source = number * (_ROWS // 2) + row // 2
