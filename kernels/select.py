@@ -66,14 +66,14 @@ def open_weight_stream(ops: Operations, host_ops: Operations) -> "HandleStream |
 
     To be opened before the processor's weights are made: they lie in its memory.
     """
-    try:
-        from kernels.cpu.operations import CPUOperations
-        from kernels.triton_operations import TritonOperations
-    except (ImportError, OSError):
+    from kernels.reference.operations import TorchOperations
+
+    if isinstance(ops, TorchOperations) or type(host_ops) is TorchOperations:
         return None
-    if not isinstance(ops, TritonOperations) or not isinstance(host_ops, CPUOperations):
-        return None
+    from kernels.cpu.operations import CPUOperations
     from kernels.streaming.handles import HandleStream
+
+    assert isinstance(host_ops, CPUOperations)
 
     stream = HandleStream(ops.device)
     host_ops.memory = stream.memory.take

@@ -13,6 +13,7 @@ from engine.device.fit_advice import DEVICE_KV_SHARE, LOAD_MARGIN
 from engine.footprint.kv_choice import Room, kv_room
 from engine.footprint.rules import (
     DeviceRules,
+    Holding,
     embedding_bytes,
     expert_bytes,
     kv_bytes,
@@ -27,8 +28,6 @@ LONGEST_PASS = 512
 """Prompt tokens of a pass at most: longer ones would be no quicker a token on the processor."""
 LONGEST_STREAMED = 2048
 """The same where the processor's weights cross over to the GPU, if it has the memory."""
-STAGING_BYTES = 16 << 20
-"""What is on its way across the bus."""
 LEAST_WHOLE = 512
 """Tokens of KV for which a model that is not divided must leave room."""
 LEAST_CHAT = 8192
@@ -75,7 +74,12 @@ def split_rules(rules: DeviceRules, longest: int = LONGEST_PASS) -> DeviceRules:
 
 
 def streaming_bytes(footprint: Footprint, rules: DeviceRules, placement: Placement) -> int:
-    """Memory of the GPU in which the processor's weights and KV take turns, layer by layer."""
+    """Memory of the GPU in which the processor's weights and KV take turns, layer by layer.
+
+    What is on its way there has room in the margin that every load keeps.
+    """
+    if rules.holding is not Holding.PLANES:
+        return 0
     kinds, first = [footprint.kinds[kind] for kind in footprint.order], placement.layers
     outside = set(_routed(kinds, first)[: placement.experts])
     whole = [kinds[index].rest for index in range(first)]
@@ -83,7 +87,7 @@ def streaming_bytes(footprint: Footprint, rules: DeviceRules, placement: Placeme
     largest = sum(max((_part_bytes(part, rules) for part in parts), default=0) for parts in (whole, experts))
     tokens = min(LEAST_CHAT, footprint.context_length)
     kv = max((kv_bytes(_layer_kv(footprint, kind), rules, tokens) for kind in kinds[:first]), default=0)
-    return largest + kv + STAGING_BYTES
+    return largest + kv
 
 
 def _part_bytes(part: Part, rules: DeviceRules) -> int:

@@ -191,13 +191,13 @@ def _planes_of_tiles(
             bits = _plane(own, inside, lane, column, 0, TILES.low_bits)
             low |= bits << (FORM.bits * field)
             if FORM.high_bits:
-                start: tl.constexpr = _VECTOR * TILES.low_bits
-                bits = _plane(own, inside, lane, column, start, TILES.high_bits)
+                bits = _plane(own, inside, lane, column, _VECTOR * TILES.low_bits, TILES.high_bits)
                 raised |= bits << FORM.high_places[word * fields + field]
         tl.store(quants + place * words + word * _ROWS * _WIDTH + inner, low.to(tl.int16))
     if FORM.high_bits:
         tl.store(high + place + inner, raised.to(high.dtype.element_ty))
     blocks = groups // TILES.groups
-    for word in tl.static_range(FORM.words):
+    scale_words: tl.constexpr = FORM.words
+    for word in tl.static_range(scale_words):
         value = _scale_word(scales, lane, block * BLOCKS, blocks, real, word, FORM, TILES)
-        tl.store(meta + ((tile * S + block) * FORM.words + word) * _ROWS + row, value)
+        tl.store(meta + ((tile * S + block) * scale_words + word) * _ROWS + row, value)
