@@ -4,11 +4,15 @@ Implementations are imported where they are chosen: a CPU machine need not have 
 """
 
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 
 from kernels.contract import Operations
 from kernels.quant.formats import KVFormat
+
+if TYPE_CHECKING:
+    from kernels.streaming.handles import HandleStream
 
 MIN_CAPABILITY = 8
 """Compute capability (major) with the matrix instructions and asynchronous copies that kernels use."""
@@ -55,6 +59,25 @@ def operations_for(
 def host_operations(kv_format: KVFormat, block_size: int) -> Operations:
     """What the processor computes with beside a GPU, whose KV is of that type, in blocks of that size."""
     return _on_cpu(torch.device("cpu"), "auto", kv_format, block_size)
+
+
+def open_weight_stream(ops: Operations, host_ops: Operations) -> "HandleStream | None":
+    """What brings weights of the processor's to a GPU; None where these operations cannot.
+
+    To be opened before the processor's weights are made: they lie in its memory.
+    """
+    from kernels.reference.operations import TorchOperations
+
+    if isinstance(ops, TorchOperations) or type(host_ops) is TorchOperations:
+        return None
+    from kernels.cpu.operations import CPUOperations
+    from kernels.streaming.handles import HandleStream
+
+    assert isinstance(host_ops, CPUOperations)
+
+    stream = HandleStream(ops.device)
+    host_ops.memory = stream.memory.take
+    return stream
 
 
 def host_holding() -> tuple[bool, int]:

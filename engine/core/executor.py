@@ -84,7 +84,7 @@ class Executor:
                     result.out_of_memory.append(sum(chunk.length for chunk in batch.prefill))
                 sampled = self._recovery.run(resident.runner, batch, error)
             else:
-                if not plan.moves:
+                if sampled.timed and not plan.moves:
                     # Copies of KV in the same tick would be taken for the pass's own time.
                     result.timings.append((batch, (time.perf_counter() - started) * 1e3))
             result.sampled.update(sampled)

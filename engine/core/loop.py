@@ -1,9 +1,8 @@
 """The engine's thread: inbox → plan → run → commit → deliver, one round a tick.
 
-Everything that changes scheduler or KV happens here. Commands from other threads wait in the inbox
-until the start of the next tick, so a cancellation never races with a step in flight. A failure
-ends the sequences that it belongs to; the thread goes on. After the device itself has failed,
-models are loaded again and sequences go on (`engine.core.recovery.device_recovery`).
+Everything that changes scheduler or KV happens here. Commands from other threads wait in the inbox until
+the next tick, so a cancellation never races with a step in flight. A failure ends the sequences that it
+belongs to. After the device itself has failed, models are loaded again (`recovery.device_recovery`).
 """
 
 import logging
@@ -276,8 +275,9 @@ class EngineLoop(AsideCommands):
         notes = [self.models.get(batch.model).runner.notes for batch in plan.batches]
         self.ticks.add(plan, seconds, notes, self.scheduler.tick_limit_ms)
         now = time.monotonic()
+        left = {"held": sampled.held, "unfinished": sampled.unfinished}
         over = self.scheduler.commit(
-            plan, sampled.ids, sampled.failed, now, accepted=sampled.accepted, held=sampled.held, more=more
+            plan, sampled.ids, sampled.failed, now, accepted=sampled.accepted, more=more, **left
         )
         self._executor.committed(plan)
         for sequence in over:

@@ -11,12 +11,23 @@ from dataclasses import dataclass, replace
 
 from engine.device.fit_advice import DEVICE_KV_SHARE, LOAD_MARGIN
 from engine.footprint.kv_choice import Room, kv_room
-from engine.footprint.rules import DeviceRules, embedding_bytes, kv_bytes, read_bytes, weight_bytes
+from engine.footprint.rules import (
+    DeviceRules,
+    Holding,
+    embedding_bytes,
+    expert_bytes,
+    kv_bytes,
+    linear_bytes,
+    read_bytes,
+    weight_bytes,
+)
 from engine.footprint.shape import Footprint, KVLayers, LayerParts, Part, add_parts
 from engine.model.placement import Placement
 
 LONGEST_PASS = 512
 """Prompt tokens of a pass at most: longer ones would be no quicker a token on the processor."""
+LONGEST_STREAMED = 2048
+"""The same where the processor's weights cross over to the GPU, if it has the memory."""
 LEAST_WHOLE = 512
 """Tokens of KV for which a model that is not divided must leave room."""
 LEAST_CHAT = 8192
@@ -57,9 +68,35 @@ class Split:
         return f"{said} with the experts of {experts} others" if experts else said
 
 
-def split_rules(rules: DeviceRules) -> DeviceRules:
+def split_rules(rules: DeviceRules, longest: int = LONGEST_PASS) -> DeviceRules:
     """Those of a GPU for a model that is divided."""
-    return replace(rules, pass_tokens=min(rules.pass_tokens, LONGEST_PASS))
+    return replace(rules, pass_tokens=min(rules.pass_tokens, longest))
+
+
+def streaming_bytes(footprint: Footprint, rules: DeviceRules, placement: Placement) -> int:
+    """Memory of the GPU in which the processor's weights and KV take turns, layer by layer.
+
+    What is on its way there has room in the margin that every load keeps.
+    """
+    if rules.holding is not Holding.PLANES:
+        return 0
+    kinds, first = [footprint.kinds[kind] for kind in footprint.order], placement.layers
+    outside = set(_routed(kinds, first)[: placement.experts])
+    whole = [kinds[index].rest for index in range(first)]
+    experts = [kinds[index].experts for index in (*range(first), *outside)]
+    largest = sum(max((_part_bytes(part, rules) for part in parts), default=0) for parts in (whole, experts))
+    tokens = min(LEAST_CHAT, footprint.context_length)
+    kv = max((kv_bytes(_layer_kv(footprint, kind), rules, tokens) for kind in kinds[:first]), default=0)
+    return largest + kv
+
+
+def _part_bytes(part: Part, rules: DeviceRules) -> int:
+    linears = sum(count * linear_bytes(linear, rules) for linear, count in part.linears)
+    return linears + sum(count * expert_bytes(experts, rules) for experts, count in part.experts)
+
+
+def _layer_kv(footprint: Footprint, kind: LayerParts) -> Footprint:
+    return replace(footprint, kv=(kind.kv._replace(layers=1),))
 
 
 def choose_split(footprint: Footprint, rules: DeviceRules, room: Room) -> Split | None:
@@ -73,11 +110,13 @@ def choose_split(footprint: Footprint, rules: DeviceRules, room: Room) -> Split 
     if host.layers is not None:
         asked = _of_layers(footprint, host.layers)
         return make_split(footprint, rules, asked) if asked.splits else None
-    if room.free_bytes is None or _leaves_room(footprint, rules, room, LEAST_WHOLE):
+    free = room.free_bytes
+    if free is None or _leaves_room(footprint, rules, room, LEAST_WHOLE):
         return None
 
     def fits(one: Placement) -> bool:
-        return _leaves_room(parts_of(footprint, one)[0], split_rules(rules), room, LEAST_CHAT)
+        left = replace(room, free_bytes=free - streaming_bytes(footprint, rules, one))
+        return _leaves_room(parts_of(footprint, one)[0], split_rules(rules), left, LEAST_CHAT)
 
     made = _first([*_placements(footprint)], fits)
     return None if made is None else make_split(footprint, rules, made)

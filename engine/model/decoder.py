@@ -4,8 +4,8 @@ What differs between families is in the layers' weights and the configuration; n
 appears here.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Generator, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,18 @@ from torch import Tensor
 from engine.model.layer_weights import LayerWeights, ModelWeights, NormsOfExperts
 from engine.model.spec import ModelConfig
 from kernels.contract import PLAIN_BRANCH, Branch, Operations, PassLayout, Rotation
+
+T = TypeVar("T")
+
+
+def finish(steps: Generator[None, None, T]) -> T:
+    """What they give in the end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            made: T = end.value
+            return made
 
 
 class Decoder:
@@ -68,11 +80,16 @@ class Decoder:
 
     def through(self, residual: Tensor, prepared: Any) -> tuple[Any, Branch]:
         """Take the residual stream through all layers; what the last one adds to it, and how."""
+        return finish(self.steps(residual, prepared))
+
+    def steps(self, residual: Tensor, prepared: Any) -> Generator[None, None, tuple[Any, Branch]]:
+        """The same, at rest behind each layer."""
         delta: Any = None
         branch = PLAIN_BRANCH
         for index, layer in enumerate(self.weights.layers, self.first):
             delta = self._layer(residual, delta, branch, layer, prepared, index)
             branch = layer.ffn_branch
+            yield
         return delta, branch
 
     def head(self, residual: Tensor, delta: Any, branch: Branch, rows: Tensor | None) -> Any:
@@ -88,13 +105,13 @@ class Decoder:
         """Adds `delta` and its attention to `residual`; returns its feed-forward part, still to be added."""
         ops = self.ops
         x = ops.add_norm(residual, delta, layer.attn_norm, branch=branch)
-        qkv = ops.linear(x, layer.qkv)
+        qkv = self.linear(x, layer.qkv)
         if layer.all_heads_norms:
             qkv = ops.norm_columns(qkv, layer.all_heads_norms)
         attended = ops.attend(qkv, prepared, self._numbers[index], layer.attention)
         if layer.attn_gate is not None:
-            attended = ops.sigmoid_gate(attended, ops.linear(x, layer.attn_gate))
-        delta = ops.linear(attended, layer.attn_output)
+            attended = ops.sigmoid_gate(attended, self.linear(x, layer.attn_gate))
+        delta = self.linear(attended, layer.attn_output)
         if self.config.layers[index].parallel:
             return ops.add_outputs(delta, self._feed_forward(x, layer), None, x)
         x = ops.add_norm(residual, delta, layer.ffn_norm, branch=layer.attn_branch)
@@ -106,7 +123,7 @@ class Decoder:
         """The feed-forward part of x, and experts that read the residual stream on their own."""
         ops, ffn = self.ops, layer.ffn
         assert ffn is not None
-        dense = ops.linear(ops.gated_linear(x, ffn.gate_up), ffn.down)
+        dense = self.linear(self.gated_linear(x, ffn.gate_up), ffn.down)
         dense = ops.norm_columns(dense, [norms.ffn_behind])
         x = ops.add_norm(residual, None, norms.before)
         chosen = self.experts(x, layer.experts, ops.add_norm(residual, None, norms.router))
@@ -114,11 +131,19 @@ class Decoder:
 
     def _feed_forward(self, x: Any, layer: LayerWeights) -> Any:
         ops, ffn = self.ops, layer.ffn
-        dense = None if ffn is None else ops.linear(ops.gated_linear(x, ffn.gate_up), ffn.down)
+        dense = None if ffn is None else self.linear(self.gated_linear(x, ffn.gate_up), ffn.down)
         if layer.experts is None:
             return dense
         chosen = self.experts(x, layer.experts)
         return chosen if dense is None else ops.add_outputs(chosen, dense, layer.shared_gate, x)
+
+    def linear(self, x: Any, handle: Any) -> Any:
+        """Of one layer."""
+        return self.ops.linear(x, handle)
+
+    def gated_linear(self, x: Any, handle: Any) -> Any:
+        """Of one layer."""
+        return self.ops.gated_linear(x, handle)
 
     def experts(self, x: Any, handle: Any, routed: Any | None = None) -> Any:
         """Of one layer; routed: what their router reads where that is not x."""

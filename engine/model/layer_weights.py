@@ -38,6 +38,17 @@ class FeedForward:
 
 
 @dataclass(slots=True)
+class LayerMatrices:
+    """What tokens are multiplied with in one layer."""
+
+    qkv: Any
+    attn_gate: Any | None
+    attn_output: Any
+    ffn: FeedForward | None
+    experts: Any | None
+
+
+@dataclass(slots=True)
 class NormsOfExperts:
     """Of experts beside a feed-forward part, as `engine.model.spec.ExpertNorms` names them."""
 
@@ -52,6 +63,8 @@ class HostExperts:
     """A handle of the processor's operations, where the rest of the layer is a GPU's."""
 
     handle: Any
+    streamed: Any | None = None
+    """The same for the GPU, which they cross over to."""
 
 
 @dataclass(slots=True)

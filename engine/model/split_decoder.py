@@ -4,21 +4,26 @@ Both parts are decoders of their own operations. The stream of residuals crosses
 the inputs of experts that are the processor's and what these give.
 """
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from engine.model.decoder import Decoder
+from engine.model.decoder import Decoder, finish
 from engine.model.layer_weights import HostExperts, ModelWeights
 from engine.model.placement import Placement
 from engine.model.spec import ModelConfig
 from engine.model.split_weights import SplitWeights
-from kernels.contract import Operations, PassLayout, Rotation
+from engine.model.streamed_pass import StreamedPart, VisitingLayers
+from kernels.contract import Branch, Operations, PassLayout, Rotation
 from kernels.cuda.crossing import Crossing
+
+if TYPE_CHECKING:
+    from kernels.streaming.handles import HandleStream
 
 
 class GroupKV(NamedTuple):
@@ -44,7 +49,16 @@ class SplitDecoder:
         self.ops, self.host_ops = ops, host_ops
         self._crossing = Crossing(ops.device)
         self._host = Decoder(config, weights.host, host_ops)
-        self._device = _DevicePart(config, weights.device, ops, placement.layers, host_ops, self._crossing)
+        first = placement.layers
+        self._device = _DevicePart(config, weights.device, ops, first, host_ops, self._crossing)
+        self._stream: HandleStream | None = None
+        self._streamed: StreamedPart | None = None
+        self._visiting: VisitingLayers | None = None
+        if (moved := weights.streamed) is not None:
+            self._stream = moved.stream
+            self._streamed = StreamedPart(config, weights.device, ops, first, moved.stream)
+            if first:
+                self._visiting = VisitingLayers(config, moved.layers, ops, moved.stream, self._crossing)
 
     @torch.inference_mode()
     def forward(
@@ -59,19 +73,55 @@ class SplitDecoder:
         else:
             residual = device.embed(ids.to(self.ops.device))
         delta, branch = device.through(residual, prepared)
+        return self._logits(residual, delta, branch, rows)
+
+    @property
+    def streams(self) -> bool:
+        """Whether `read` can be asked for."""
+        return self._streamed is not None
+
+    @property
+    def streamed_bytes(self) -> int:
+        """What crosses over in `read`."""
+        return 0 if self._stream is None else self._stream.source_bytes
+
+    def open_visits(self, kv: Sequence[GroupKV]) -> None:
+        """Take note of the KV that `read` will be given."""
+        if self._visiting is not None:
+            self._visiting.open_kv([own.host for own in kv])
+
+    def read(
+        self, ids: Tensor, layouts: Sequence[PassLayout], kv: Sequence[GroupKV], rows: Tensor
+    ) -> Generator[None, None, Tensor]:
+        """As `forward` for chunks of prompts, all on the device; rests behind each layer, which is queued.
+
+        What the device has not got memory for raises `MemoryError` before anything is queued.
+        """
+        assert self._stream is not None and self._streamed is not None
+        device, crossing = self._device, self._crossing
+        prepared = _prepare(self.ops, layouts, [own.device for own in kv], device.rotations)
+        self._stream.begin()
+        if self._visiting is None:
+            residual = device.embed(ids.to(self.ops.device))
+        else:
+            residual = crossing.to_device(self._host.embed(ids))
+            delta, branch = yield from self._visiting.compute(residual, layouts)
+            self.ops.add_norm(residual, delta, None, branch=branch)
+        delta, branch = yield from self._streamed.steps(residual, prepared)
+        return self._logits(residual, delta, branch, rows)
+
+    def _logits(self, residual: Tensor, delta: Any, branch: Branch, rows: Tensor | None) -> Tensor:
         if rows is not None and not len(rows):
             # Kernels have no grid for none.
             return torch.empty(0, self.config.vocab_size, device=self.ops.device)
         chosen = None if rows is None else rows.to(self.ops.device, torch.int32)
-        return self.ops.logits(device.head(residual, delta, branch, chosen))
+        return self.ops.logits(self._device.head(residual, delta, branch, chosen))
 
     @torch.inference_mode()
     def try_out(self, tokens: int, kv: Sequence[GroupKV]) -> None:
         """Queue the device's part of a pass of so many tokens over scratch pages; nothing is waited for."""
-        device, size = self._device, self.ops.block_size
-        places = torch.arange(tokens)
-        pages = [0] * -(-tokens // size)
-        layout = PassLayout([tokens], [tokens], [pages], int(tokens == 1), places, places % size)
+        device = self._device
+        layout = _over_scratch(tokens, self.ops.block_size)
         prepared = _prepare(self.ops, [layout] * len(kv), [own.device for own in kv], device.rotations)
         hidden = self.config.hidden_size
         residual = torch.zeros(tokens, hidden, dtype=torch.float32, device=self.ops.device)
@@ -79,6 +129,32 @@ class SplitDecoder:
         with device.alone():
             delta, branch = device.through(residual, prepared)
             device.head(residual, delta, branch, rows)
+
+    @torch.inference_mode()
+    def try_out_reading(self, tokens: int, kv: Sequence[GroupKV]) -> None:
+        """The same of `read`, of which copies are waited for."""
+        layouts = [_over_scratch(tokens, self.ops.block_size)] * len(kv)
+        finish(self.read(torch.zeros(tokens, dtype=torch.int64), layouts, kv, torch.zeros(1)))
+
+    @torch.inference_mode()
+    def host_ms(self, tokens: int, kv: Sequence[GroupKV]) -> float:
+        """What the processor's part of a pass of so many tokens takes, measured over scratch pages."""
+        host, layout = self._host, _over_scratch(tokens, self.ops.block_size)
+        x = torch.randn(tokens, self.config.hidden_size)
+        prepared = _prepare(self.host_ops, [layout] * len(kv), [own.host for own in kv], host.rotations)
+        started = time.perf_counter()
+        host.through(x.clone(), prepared)
+        for layer in self._device.weights.layers:
+            if isinstance(layer.experts, HostExperts):
+                self.host_ops.experts(x, layer.experts.handle)
+        return (time.perf_counter() - started) * 1e3
+
+    def close(self) -> None:
+        """Let go of pinned memory and of visits; nothing may be queued any more."""
+        if self._visiting is not None:
+            self._visiting.close_kv()
+        if self._stream is not None:
+            self._stream.close()
 
     def _before(self, ids: Tensor, layouts: Sequence[PassLayout], kv: Sequence[GroupKV]) -> Tensor:
         """The stream of residuals behind the processor's layers."""
@@ -135,6 +211,12 @@ def _prepare(
     own = [(layout, pages) for layout, pages in zip(layouts, kv, strict=True) if pages is not None]
     made = iter(ops.prepare([layout for layout, _ in own], [pages for _, pages in own], rotations))
     return [None if pages is None else next(made) for pages in kv]
+
+
+def _over_scratch(tokens: int, size: int) -> PassLayout:
+    places = torch.arange(tokens)
+    pages = [0] * -(-tokens // size)
+    return PassLayout([tokens], [tokens], [pages], int(tokens == 1), places, places % size)
 
 
 def _without_drafts(layout: PassLayout) -> PassLayout:

@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 
 from engine.gguf.file import GGUFFile
-from engine.model.layer_weights import FeedForward, LayerWeights, ModelWeights, NormsOfExperts, handles
+from engine.model.layer_weights import (
+    FeedForward,
+    LayerMatrices,
+    LayerWeights,
+    ModelWeights,
+    NormsOfExperts,
+    handles,
+)
 from engine.model.rope import inverse_frequencies
 from engine.model.spec import AttentionSpec, ExpertsSpec, LayerSpec, ModelConfig, QKNorm, RopeConfig
 from engine.model.tensors import Rows, check_tensors, expert_rows, gate_rows, qkv_rows, shared_rows
@@ -20,6 +27,7 @@ from kernels.contract import (
     ExpertMatrices,
     LayerAttention,
     Operations,
+    Pairing,
     QuantizedMatrix,
     Rotation,
     Routing,
@@ -96,10 +104,14 @@ def head_row_order(config: ModelConfig, attention: AttentionSpec, heads: int, ta
 class WeightLoader:
     """Reads one file's tensors for one decoder."""
 
-    def __init__(self, file: GGUFFile, config: ModelConfig, ops: Operations) -> None:
+    def __init__(
+        self, file: GGUFFile, config: ModelConfig, ops: Operations, pairing: Pairing | None = None
+    ) -> None:
+        """pairing: order of head dimensions, where it is not the operations' own."""
         self.file = file
         self.config = config
         self.ops = ops
+        self.pairing = pairing or ops.rope_pairing
 
     def head(self) -> Any:
         """The output matrix: that of the embedding where the file has none of its own."""
@@ -125,25 +137,40 @@ class WeightLoader:
         """Of each kind of layer."""
         return [self._rotation(rope) for rope in self.config.ropes]
 
-    def layer(self, prefix: str, layer: LayerSpec, experts: Any | None = None) -> LayerWeights:
+    def matrices(self, prefix: str, layer: LayerSpec, experts: Any | None = None) -> LayerMatrices:
         """experts: their handle, where they are made already."""
-        config, attention = self.config, layer.attention
-        hidden = config.hidden_size
-        orders = [
-            head_row_order(config, attention, heads, self.ops.rope_pairing)
-            for heads in (attention.heads, attention.kv_heads)
-        ]
-        return LayerWeights(
-            attn_norm=self._norm_before(prefix, layer.attn_norm),
-            qkv=self._linear(qkv_rows(prefix, layer, self.file.tensors), hidden, [*orders, None]),
-            all_heads_norms=self._all_heads_norms(prefix, attention, orders),
-            attention=self._attention(prefix, attention, orders),
+        attention, hidden = layer.attention, self.config.hidden_size
+        orders = [*self._orders(attention), None]
+        return LayerMatrices(
+            qkv=self._linear(qkv_rows(prefix, layer, self.file.tensors), hidden, orders),
             attn_gate=self._attention_gate(prefix, attention),
             attn_output=self._linear([Rows(f"{prefix}.attn_output", hidden)], attention.q_size),
-            attn_branch=self._branch(prefix, layer, layer.attn_post_norm, 1.0),
-            ffn_norm=self._norm_before(prefix, layer.ffn_norm),
             ffn=self._feed_forward(prefix, layer),
             experts=experts or self.experts(prefix, layer),
+        )
+
+    def _orders(self, attention: AttentionSpec) -> list[Tensor | None]:
+        """Of the rows of q and k."""
+        return [
+            head_row_order(self.config, attention, heads, self.pairing)
+            for heads in (attention.heads, attention.kv_heads)
+        ]
+
+    def layer(self, prefix: str, layer: LayerSpec, matrices: LayerMatrices | None = None) -> LayerWeights:
+        """matrices: where they are made already."""
+        attention, orders = layer.attention, self._orders(layer.attention)
+        own = matrices or self.matrices(prefix, layer)
+        return LayerWeights(
+            attn_norm=self._norm_before(prefix, layer.attn_norm),
+            qkv=own.qkv,
+            all_heads_norms=self._all_heads_norms(prefix, attention, orders),
+            attention=self._attention(prefix, attention, orders),
+            attn_gate=own.attn_gate,
+            attn_output=own.attn_output,
+            attn_branch=self._branch(prefix, layer, layer.attn_post_norm, 1.0),
+            ffn_norm=self._norm_before(prefix, layer.ffn_norm),
+            ffn=own.ffn,
+            experts=own.experts,
             expert_norms=self._expert_norms(prefix, layer),
             shared_gate=self._shared_gate(prefix, layer),
             ffn_branch=replace(
@@ -287,7 +314,7 @@ class WeightLoader:
 
     def _rotation(self, rope: RopeConfig | None) -> Rotation:
         """One without rotation turns a pair by 0."""
-        device, pairing = self.ops.device, self.ops.rope_pairing
+        device, pairing = self.ops.device, self.pairing
         if rope is None:
             return Rotation(torch.zeros(1, dtype=torch.float64, device=device), 1.0, pairing)
         divisors = None if rope.divisors is None else self._optional_vector(rope.divisors)

@@ -36,6 +36,10 @@ class Sampled:
     """Sequences whose masks were not there in time: they get their token in a later tick."""
     logprobs: dict[int, TokenLogprobs] = field(default_factory=dict)
     """Of the ids of sequences that ask for them."""
+    unfinished: set[int] = field(default_factory=set)
+    """Models whose chunks were left half-way: the same ones are to be given again."""
+    timed: bool = True
+    """Whether the pass says how long others like it take."""
 
     def update(self, other: "Sampled") -> None:
         """Take in what another pass of the same tick gave."""
@@ -44,6 +48,8 @@ class Sampled:
         self.accepted.update(other.accepted)
         self.held |= other.held
         self.logprobs.update(other.logprobs)
+        self.unfinished |= other.unfinished
+        self.timed = self.timed and other.timed
 
 
 class Row(NamedTuple):

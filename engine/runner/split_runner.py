@@ -2,9 +2,14 @@
 
 A pass at a time, launched kernel by kernel in a stream of its own and waited for: its time is what the cost
 model learns from, and nothing that it reads or writes is in use when the next tick begins.
+
+Chunks of many tokens are read by the GPU alone, to which the processor's weights cross over layer by layer
+(`engine.model.streamed_pass`). Between two layers such a pass may be left for other models' ticks; only
+copies of weights go on meanwhile.
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +26,7 @@ from engine.runner.block_copies import BlockCopies
 from engine.runner.eager_runner import EagerRunner
 from engine.runner.in_flight import InFlightStep
 from engine.runner.input_batch import pack, whole_prompt
+from engine.runner.long_pass import LongPass, fewest_long
 from engine.runner.sampler import Sampled, sample_rows
 from engine.runner.split_kv import SplitKV, split_pool_bytes
 from engine.scheduler.config import SlowPasses
@@ -34,6 +40,8 @@ _HOST = torch.device("cpu")
 
 class SplitRunner(BlockCopies, EagerRunner):
     """One model's decoder and its paged KV, on a GPU and beside it."""
+
+    kv: SplitKV
 
     def __init__(self, decoder: SplitDecoder, pages: list[int], longest: int) -> None:
         """pages: of each pool of its KV, scratch page 0 included; longest: most prompt tokens of a pass."""
@@ -49,8 +57,12 @@ class SplitRunner(BlockCopies, EagerRunner):
         self.few_tokens = host_ops.few_tokens if first else None
         sizes = split_pool_bytes(ops, host_ops, config, first)
         self.host_pools = [HostPool(sum(pair), self._pinned) for pair in zip(*sizes, strict=True)]
-        self.slow = SlowPasses(longest, self.few_tokens)
+        self.slow: SlowPasses | None = SlowPasses(longest, self.few_tokens)
+        self._long_from: int | None = None
+        """Tokens from which on the device reads alone."""
         self._longest = longest
+        self._split.open_visits(self.kv.groups)
+        self._long = LongPass(decoder, self.kv, self.block_size, self._stream)
         self._mapped = self.kv.mapped_bytes
         self._moved: Mark | None = None
         self._in_flight: deque[InFlightStep] = deque()
@@ -59,18 +71,24 @@ class SplitRunner(BlockCopies, EagerRunner):
 
     @torch.inference_mode()
     def warm_up(self, progress: Callable[[float], None]) -> None:
-        """Compile the device's kernels, and measure what its part of the longest pass takes."""
-        if not self._pinned:
-            return
-        sizes = (*_TRIED_OUT, self._longest)
-        compile_together(lambda: self._try_out(*sizes), progress)
-        self._try_out(*_TRIED_OUT)
-        self.scratch_bytes = scratch_of(self._split.ops.device, lambda: self._try_out(self._longest))
+        """Compile the device's kernels, and measure what its part of the longest pass takes.
+
+        From how many tokens on the device reads alone is measured too.
+        """
+        if self._pinned:
+            sizes = (*_TRIED_OUT, self._longest)
+            compile_together(lambda: self._try_out(*sizes), progress)
+            self._try_out(*_TRIED_OUT)
+            self.scratch_bytes = scratch_of(self._split.ops.device, lambda: self._try_out(self._longest))
+        self._long_from = fewest_long(self._split, self.kv, self._split.ops)
+        self.slow = SlowPasses(self._longest, self.few_tokens, self._long_from)
 
     def _try_out(self, *sizes: int) -> None:
         with torch.inference_mode(), self._stream.current():
             for size in sizes:
                 self._split.try_out(size, self.kv.groups)
+            if self._split.streams:
+                self._split.try_out_reading(sizes[-1], self.kv.groups)
             self._stream.synchronize()
 
     @torch.inference_mode()
@@ -79,12 +97,25 @@ class SplitRunner(BlockCopies, EagerRunner):
         try:
             with self._stream.current():
                 self._back(batch)
-                sampled = super().run(batch)
+                sampled = self._read(batch) if self._is_long(batch) else super().run(batch)
                 self._stream.mark().synchronize()
                 return sampled
         except Exception:
             self.forget()
             raise
+
+    def _is_long(self, batch: ModelBatch) -> bool:
+        fewest = self._long_from
+        return fewest is not None and sum(chunk.length for chunk in batch.prefill) >= fewest
+
+    def _read(self, batch: ModelBatch) -> Sampled:
+        """Decode rows in a pass of their own, then as much of the chunks as the tick has time for."""
+        until = time.perf_counter() + batch.slice_ms / 1e3
+        sampled = Sampled({}, {})
+        if batch.decode:
+            sampled = self._pass(ModelBatch(batch.model, batch.decode, drafts=batch.drafts))
+        sampled.update(self._long.go_on(batch, until))
+        return sampled
 
     def _pass(self, batch: ModelBatch) -> Sampled:
         packed = pack(batch, self.block_size, _HOST)
@@ -106,6 +137,7 @@ class SplitRunner(BlockCopies, EagerRunner):
 
     def forget(self) -> None:
         """What a failed pass has queued is waited for: memory behind its blocks may go."""
+        self._long.drop()
         with suppress(Exception):
             self._stream.synchronize()
 
@@ -131,5 +163,7 @@ class SplitRunner(BlockCopies, EagerRunner):
         """Give all memory back, behind what is queued."""
         with suppress(Exception):
             self._stream.synchronize()
+        self._long.drop()
+        self._split.close()
         self.kv.close()
         super().close()

@@ -13,6 +13,9 @@ class SlowPasses:
     """Prompt tokens of a pass."""
     few_tokens: int | None = None
     """As that of `SchedulerConfig`."""
+    long_from: int | None = None
+    """Chunks of so many tokens and more take about as long whatever their length, and their pass may be left
+    half-way; None: there are none such."""
 
 
 @dataclass(frozen=True, slots=True)

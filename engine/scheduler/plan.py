@@ -38,6 +38,8 @@ class ModelBatch:
     prefill: list[PrefillChunk] = field(default_factory=list)
     drafts: dict[int, list[int]] = field(default_factory=dict)
     """Draft tokens behind the tokens of decode rows, by sequence id; blocks for them are there."""
+    slice_ms: float = float("inf")
+    """After so long its chunks may be left half-way, where a runner can."""
 
     @property
     def sequences(self) -> list[Sequence]:

@@ -23,7 +23,7 @@ from engine.scheduler.limits import ScheduledModel
 from engine.scheduler.plan import ModelBatch, TickPlan, take_accepted
 from engine.scheduler.prefill.chunked_prefill import NO_LIMIT, order_readers, tick_limit
 from engine.scheduler.prefill.prefill_limit import PrefillLimit
-from engine.scheduler.prefill.slow_passes import plan_prefill
+from engine.scheduler.prefill.slow_passes import SlowModels
 from engine.scheduler.prefill.wait_estimate import wait_seconds
 from engine.scheduler.queue import SequenceQueue
 from engine.scheduler.sequence import Sequence
@@ -50,7 +50,7 @@ class Scheduler:
         """|predicted − measured| of the last passes, relative to what was measured."""
         self.prefill_limit = PrefillLimit(config.max_prefill_tokens)
         self._models: dict[int, ScheduledModel] = {}
-        self._slow: dict[int, SlowPasses] = {}
+        self._slow = SlowModels()
         self._sequences: dict[int, Sequence] = {}
         self._queue = SequenceQueue(config.head_start_s)
         self.kv_admission = KVAdmission(self._models, self._queue, cost, config)
@@ -81,7 +81,7 @@ class Scheduler:
             raise InvariantError(f"scheduler: model {key} was added twice")
         self._models[key] = ScheduledModel(key, blocks, context_length)
         if slow is not None:
-            self._slow[key] = slow
+            self._slow.add(key, slow)
 
     def remove_model(self, key: int) -> list[Sequence]:
         """Forget a model and give its memory back; returns its sequences, all ended by this call.
@@ -102,7 +102,7 @@ class Scheduler:
         for sequence in left:
             self._leave(sequence)
         self._models.pop(key).blocks.close()
-        self._slow.pop(key, None)
+        self._slow.remove(key)
         return left
 
     def check_fits(self, request: Request, model: int) -> None:
@@ -153,8 +153,7 @@ class Scheduler:
     def pause(self, sequence_id: int) -> None:
         """Compute nothing more for a sequence until `resume`; it keeps its KV while nobody needs it.
 
-        An id that is not live is ignored, here and in the next two; all three raise `InvariantError`
-        while a tick is in flight.
+        Ids that are not live are ignored, here and in the next two; all raise `InvariantError` during a tick.
         """
         for sequence in self._controllable(sequence_id):
             self._queue.pause(sequence)
@@ -179,8 +178,8 @@ class Scheduler:
     ) -> bool:
         """End a sequence and free its blocks.
 
-        Returns True if it ended now, False if `commit` will return it or it has ended already.
-        While a tick is in flight, a running sequence ends in `commit`; the first reason counts.
+        Returns True if it ended now, False if `commit` will return it or it has ended already: while a tick
+        is in flight, a running sequence ends in `commit`; the first reason counts.
         """
         if self._sequences.get(sequence.sequence_id) is not sequence:
             return False
@@ -225,13 +224,12 @@ class Scheduler:
     def plan(self, now: float) -> TickPlan:
         """What to compute in the tick at clock `now`: every decode row, then prompts.
 
-        A plan that is not empty must be given to `commit`. Raises `InvariantError` when the last one
-        was not, or when nothing can run although something waits.
+        One that is not empty must be given to `commit`. Raises `InvariantError` when the last was not, or
+        when nothing can run although something waits.
         """
         if self._in_flight is not None:
             raise InvariantError("scheduler: plan was called while a tick is in flight")
-        plan = TickPlan(live=self._sequences)
-        kv_admission, before = self.kv_admission, self.preemptions
+        plan, kv_admission, before = TickPlan(live=self._sequences), self.kv_admission, self.preemptions
         kv_admission.begin()
         kv_admission.fit_budget()
         kv_admission.grow_rows()
@@ -262,17 +260,18 @@ class Scheduler:
         *,
         accepted: Mapping[int, list[int]] = NO_DRAFTS,
         held: Collection[int] = (),
+        unfinished: Collection[int] = (),
         more: bool = False,
     ) -> list[Sequence]:
         """Account a step: advance, append sampled ids, index full blocks; returns what ended here.
 
-        With `more` the plan stays in flight, run again: nothing ends before its last step.
-
-        `sampled` has an id for every sequence whose known tokens are all computed now, `accepted` the
-        draft tokens that the model confirmed, which stand before that id. `held` has those who get no id
-        and compute their last token again. `failed` gives the cause for sequences whose step failed:
-        they end with `ERROR` and their blocks, which may hold rubbish, are forgotten. What was finished
-        or cancelled during the tick ends here too; and so does, as failed, who should have an id.
+        With `more` the plan stays in flight, run again: nothing ends before its last step. `sampled` has an
+        id for every sequence whose known tokens are all computed now, `accepted` the draft tokens that the
+        model confirmed, which stand before that id. `held` has those who get no id and compute their last
+        token again. `failed` gives the cause for sequences whose step failed: they end with `ERROR` and
+        their blocks, which may hold rubbish, are forgotten. What was finished or cancelled during the tick
+        ends here too; and so does, as failed, who should have an id. `unfinished` names models whose chunks
+        were left half-way; they are planned again as they are.
         """
         if plan.empty:
             return []
@@ -287,6 +286,7 @@ class Scheduler:
             for sequence in (one for one in batch.decode if one.sequence_id not in held):
                 taken = take_accepted(batch, sequence, accepted) if batch.drafts else 0
                 self._advance(model, sequence, 1 + taken, sampled, failed, now)
+            self._slow.left(batch, batch.model in unfinished)
             for chunk in batch.prefill:
                 length = chunk.length - (chunk.sequence.sequence_id in held)
                 self._advance(model, chunk.sequence, length, sampled, failed, now)
@@ -341,7 +341,7 @@ class Scheduler:
         reading = [s for s in self._queue.active() if s.state is SequenceState.PREFILL and not s.reloads]
         readers = order_readers(reading, self._queue.focus, now, self.config.starve_s)
         most = self.prefill_limit.most(bool(loads))
-        chunks = plan_prefill(readers, loads, spare_ms, self.cost, self.config, most, self._slow)
+        chunks = self._slow.plan(readers, loads, spare_ms, self.cost, self.config, most)
         self.prefill_limit.planned(sum(chunk.length for chunk in chunks), bool(loads))
         for chunk in self.kv_admission.grow_chunks(chunks):
             sequence = chunk.sequence
@@ -349,6 +349,7 @@ class Scheduler:
             if sequence.admitted_at is None:
                 sequence.admitted_at = now
             batches[sequence.model].prefill.append(chunk)
+        self._slow.limit(batches, loads)
         for batch in batches.values():
             # Who made room for another's chunk.
             batch.decode = [sequence for sequence in batch.decode if sequence.block_table]

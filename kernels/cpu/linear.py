@@ -17,7 +17,7 @@ from kernels.contract import Activation, QuantizedMatrix
 from kernels.cpu.activations import Activations
 from kernels.cpu.compiler import LANES
 from kernels.cpu.packed.products import PackedProduct
-from kernels.cpu.packed.tiles import PackedMatrix, is_packable, pack
+from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable, pack, plain_memory
 from kernels.cpu.packed.values import SLICE_BYTES, slices_of
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import GGMLType
@@ -94,13 +94,18 @@ def _is_pair(parts: list[Part]) -> bool:
     return not others and isinstance(first, PackedMatrix) and first.rows % (2 * LANES) == 0
 
 
-def make_parts(matrices: Sequence[QuantizedMatrix], dtype: torch.dtype) -> list[Part]:
-    """Stacked matrices, neighbours of one type joined; dtype: of plain float types."""
+def make_parts(
+    matrices: Sequence[QuantizedMatrix], dtype: torch.dtype, memory: Allocate = plain_memory
+) -> list[Part]:
+    """Stacked matrices, neighbours of one type joined.
+
+    dtype: of plain float types; memory: of packed ones.
+    """
     made: list[Part] = []
     for _, group in groupby(matrices, key=lambda matrix: matrix.type):
         joined = list(group)
         for some in [joined] if is_packable(joined) else [[matrix] for matrix in joined]:
-            packed = pack(some) if is_packable(some) else None
+            packed = pack(some, memory) if is_packable(some) else None
             made += [_unpacked(matrix, dtype) for matrix in some] if packed is None else [packed]
     return made
 

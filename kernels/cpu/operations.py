@@ -30,7 +30,7 @@ from kernels.cpu.linear import CPULinear, few_rows, make_parts, many_rows
 from kernels.cpu.norm import add_norm
 from kernels.cpu.packed.experts import PackedExperts, compile_packed, pack_experts, without_matrices
 from kernels.cpu.packed.products import PackedProduct, ProductKind, compile_products
-from kernels.cpu.packed.tiles import PackedMatrix, is_packable
+from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable, plain_memory
 from kernels.cpu.packed.values import rows_of, values_kernel
 from kernels.reference.gate import activate, gate, scaled
 from kernels.reference.operations import (
@@ -87,6 +87,8 @@ class CPUOperations(TorchOperations):
         self.weight_format = "as in the file"
         self.exact = weight_dtype == "float32"
         """Whether no activation is rounded to fewer bits than float32 has."""
+        self.memory: Allocate = plain_memory
+        """Of packed linears and experts."""
         self._compiled: set[ProductKind] = set()
         self._wanted: SimpleQueue[ProductKind | None] | None = None
         self.few_tokens: int = _FEW_EXACT if self.exact else _FEW_ROUNDED
@@ -137,7 +139,9 @@ class CPUOperations(TorchOperations):
         gated: bool = False,
     ) -> CPULinear:
         added = None if bias is None else self.make_vector(bias)
-        made = CPULinear(make_parts(parts, self.weight_dtype), added, self.exact, activation, gated)
+        made = CPULinear(
+            make_parts(parts, self.weight_dtype, self.memory), added, self.exact, activation, gated
+        )
         for _, product in made.products:
             if isinstance(product, PackedProduct) and self._wanted is not None:
                 self._wanted.put(product.kind)
@@ -226,7 +230,7 @@ class CPUOperations(TorchOperations):
         activation_scale: float = 1.0,
     ) -> Any:
         """Packed where the types have such a form; their kernels are compiled at once."""
-        stacks = pack_experts(matrices)
+        stacks = pack_experts(matrices, self.memory)
         if stacks is not None:
             rest = super().make_experts(without_matrices(matrices), routing, activation, activation_scale)
             packed = PackedExperts(rest, *stacks, self.exact)

@@ -1,5 +1,6 @@
 """One layer's experts on a GPU: made from a file's matrices, and applied to any number of tokens."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,8 @@ class TritonExperts:
     activation_scale: float = 1.0
     factors: Tensor | None = None
     """float32 [count]."""
+    between: Callable[[], None] | None = None
+    """Called when all that reads gate and up is queued, and nothing that reads down is."""
 
     @property
     def nbytes(self) -> int:
@@ -139,10 +142,12 @@ def apply_experts(
     out = torch.empty((used, tokens, experts.hidden), device=device)
     routes, groups = _route(x if routed is None else routed, experts, batch_invariant)
     one = _Products(experts, routes, groups, tokens, fixed=batch_invariant)
-    if groups is None and _fills_twice(tokens * used, experts):
+    if groups is None and experts.between is None and _fills_twice(tokens * used, experts):
         one.launch_both(x, opened, out)
         return out
     one.launch(x, experts.gate_up, experts.gate_up_bias, opened.values, opened.sums, experts.activation)
+    if experts.between is not None:
+        experts.between()
     one.launch(opened, experts.down, experts.down_bias, out, routes.weights, "")
     return out
 

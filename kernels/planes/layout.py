@@ -31,6 +31,7 @@ Rows may be permuted when repacked. Gate and up projections lie in one matrix wi
 pairs (`gate_up_order`): row 2 i is gate i, row 2 i + 1 is up i.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -164,7 +165,7 @@ def repack(
     whole = raw.numel() % line == 0 if row_order is not None and line else raw.numel() == rows * line
     if type not in LAYOUTS or rest or not whole:
         raise ValueError(f"{type.name} {shape} cannot become planes from {tuple(raw.shape)} bytes")
-    matrix = _empty(type, shape, raw.device)
+    matrix = empty_planes(type, shape, raw.device)
     blocks = raw.view(-1, per_row, block.nbytes)
     step = _slab_rows(matrix)
     for start in range(0, rows, step):
@@ -182,22 +183,37 @@ def gate_up_order(ffn: int, device: torch.device | None = None) -> Tensor:
     return torch.arange(2 * ffn, device=device).view(2, ffn).T.reshape(-1)
 
 
-def _empty(type: GGMLType, shape: tuple[int, int], device: torch.device) -> PlanesMatrix:
+def empty_planes(type: GGMLType, shape: tuple[int, int], device: torch.device) -> PlanesMatrix:
+    """A matrix of zeros."""
+    memory = torch.zeros(planes_nbytes(type, shape), dtype=torch.uint8, device=device)
+    return planes_within(memory, type, shape)
+
+
+def planes_nbytes(type: GGMLType, shape: tuple[int, int]) -> int:
+    """Memory of a matrix."""
+    return sum(math.prod(size) * dtype.itemsize for size, dtype in _tensors(type, shape))
+
+
+def planes_within(memory: Tensor, type: GGMLType, shape: tuple[int, int]) -> PlanesMatrix:
+    """A matrix in memory that holds it, uint8."""
+    made, start = [], 0
+    for size, dtype in _tensors(type, shape):
+        nbytes = math.prod(size) * dtype.itemsize
+        made.append(memory[start : start + nbytes].view(dtype).view(size))
+        start += nbytes
+    quants, meta, high = made
+    return PlanesMatrix(type, shape, quants, high, meta)
+
+
+def _tensors(type: GGMLType, shape: tuple[int, int]) -> list[tuple[tuple[int, ...], torch.dtype]]:
+    """Quants, meta and high, which has the narrowest elements."""
     form = LAYOUTS[type]
-    tiles, blocks = -(-shape[0] // ROWS), -(-shape[1] // COLUMNS)
-    head = (tiles, blocks)
-
-    def zeros(*size: int, dtype: torch.dtype) -> Tensor:
-        return torch.zeros((*head, *size), dtype=dtype, device=device)
-
-    groups = PLANES * form.bits // 16
-    return PlanesMatrix(
-        type,
-        shape,
-        zeros(groups, ROWS, WIDTH, dtype=torch.int16),
-        zeros(int(form.high_bits > 0), ROWS, WIDTH, dtype=form.high_dtype),
-        zeros(form.words, ROWS, dtype=torch.int32),
-    )
+    head = -(-shape[0] // ROWS), -(-shape[1] // COLUMNS)
+    return [
+        ((*head, PLANES * form.bits // 16, ROWS, WIDTH), torch.int16),
+        ((*head, form.words, ROWS), torch.int32),
+        ((*head, int(form.high_bits > 0), ROWS, WIDTH), form.high_dtype),
+    ]
 
 
 def _slab_rows(matrix: PlanesMatrix) -> int:

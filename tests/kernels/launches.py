@@ -30,6 +30,7 @@ from kernels.sampling.sampler import sample
 from kernels.state.decode_state import DecodeState, PassBuffers, advance, fill_pass
 from kernels.state.draft_rows import set_draft_rows
 from kernels.state.sampler_state import SamplerState
+from kernels.streaming.tiles import planes_of_tiles
 from tests.kernels.kv_cases import make_kv
 
 HIDDEN, VOCAB = 4096, 151_936
@@ -86,6 +87,9 @@ def _linears() -> Iterator[Launch]:
     yield Launch("Q4_K linear, any tokens", partial(_batch_invariant, GGMLType.Q4_K), sibling=True)
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         yield Launch(f"{str(dtype)[6:]} linear, 8 tokens", partial(_dense, dtype))
+    for type in (GGMLType.Q4_0, GGMLType.Q4_K, GGMLType.Q6_K):
+        other = type is not GGMLType.Q6_K
+        yield Launch(f"{type.name} planes of packed tiles", partial(_planes_of_tiles, type), sibling=other)
     yield Launch("gate", partial(_gate, 256))
     yield Launch("gate of attention", partial(sigmoid_gate, _activations(32), _empty(2, 32, HIDDEN)))
 
@@ -152,7 +156,7 @@ def _norm_columns(tokens: int) -> object:
 
 
 def _planes(type: GGMLType, rows: int, columns: int) -> PlanesMatrix:
-    return layout._empty(type, (rows, columns), META)
+    return layout.empty_planes(type, (rows, columns), META)
 
 
 def _activations(tokens: int, columns: int = HIDDEN) -> Activations:
@@ -207,6 +211,11 @@ def _apply_experts(type: GGMLType | None, tokens: int) -> object:
 
 def _dequantize(type: GGMLType) -> None:
     dequantize_planes(_planes(type, HIDDEN, HIDDEN), _empty(HIDDEN, HIDDEN, dtype=torch.float16))
+
+
+def _planes_of_tiles(type: GGMLType) -> None:
+    packed = _empty(1 << 24, dtype=torch.uint8)
+    planes_of_tiles(packed, (0, 1 << 22, 1 << 23, 3 << 22), _planes(type, 1024, HIDDEN), 0, 8, 1024)
 
 
 def _embed(type: GGMLType) -> object:

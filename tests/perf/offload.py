@@ -2,9 +2,10 @@
 
     python -m tests.perf.offload --model MODEL --vram-limit 8GiB [--beside SMALL] [--host-layers N]
 
-Prints where its layers are, what was planned and what loading took of both memories, how fast it reads 512
-tokens and writes for one and for four chats, and the gaps of another model's answer meanwhile. The last line
-says how llama.cpp's figures of the same split are had: `-ngl` for layers, `--n-cpu-moe` for experts.
+Prints where its layers are, what was planned and what loading took of both memories, from how many tokens on
+the GPU reads alone, how fast 512 and 2,048 tokens are read and one and four chats written, and the gaps of
+another model's answer meanwhile. The last lines say how llama.cpp's figures of the same split are had: `-ngl`
+for layers, `--n-cpu-moe` for experts.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from engine.engine import Engine, Model
 from tests.perf.gaps import Stream
 
 GREEDY = SamplingParams(temperature=0.0)
-READ, WRITE, ROUNDS = 512, 64, 3
+READS, WRITE, ROUNDS = (512, 2048), 64, 3
 MIB = 1 << 20
 
 
@@ -42,11 +43,11 @@ def answers(model: Model, prompts: list[tuple[int, ...]], new: int) -> list[Fini
     return ends
 
 
-def reading_speed(model: Model, seed: int) -> float:
+def reading_speed(model: Model, tokens: int, seed: int) -> float:
     """Tokens a second of one prompt by itself."""
     started = time.perf_counter()
-    answers(model, [prompt(model, READ, seed)], 1)
-    return READ / (time.perf_counter() - started)
+    answers(model, [prompt(model, tokens, seed)], 1)
+    return tokens / (time.perf_counter() - started)
 
 
 def writing_speed(model: Model, rows: int, seed: int) -> float:
@@ -58,6 +59,11 @@ def writing_speed(model: Model, rows: int, seed: int) -> float:
         answers(model, prompts, new)
         times.append(time.perf_counter() - started)
     return rows * WRITE / (times[1] - times[0])
+
+
+def shown(speeds: list[float]) -> list[float]:
+    """In order, with a digit."""
+    return [round(speed, 1) for speed in sorted(speeds)]
 
 
 def load(engine: Engine, path: Path) -> Model:
@@ -76,6 +82,11 @@ def load(engine: Engine, path: Path) -> Model:
     taken, resident = (before - free_bytes(device)) / MIB, (process_bytes() - host) / MIB
     print(f"device: {info.weight_bytes / MIB:,.0f} MiB of weights; {taken:,.0f} MiB less are free")
     print(f"host: {info.host_bytes / MIB:,.0f} MiB of weights; the process holds {resident:,.0f} MiB more")
+    runner = engine._loop.models.by_key[model.id].runner
+    if runner.slow is not None:
+        print(
+            f"the GPU reads alone from {runner.slow.long_from} tokens on; bus: {engine._ops.host_gb_s} GB/s"
+        )
     print(f"KV: {info.kv_dtype}, room for {model.max_tokens:,} tokens of a chat")
     return model
 
@@ -88,7 +99,7 @@ def gaps(engine: Engine, model: Model, beside: Path) -> str:
     with stream.during("alone"):
         stream.wait(200)
     with stream.during("reading beside"):
-        answers(model, [prompt(model, READ, 900)], 1)
+        answers(model, [prompt(model, READS[-1], 900)], 1)
     with stream.during("writing beside"):
         answers(model, [prompt(model, 16, 901)], WRITE)
     stream.end()
@@ -101,8 +112,10 @@ def rival(engine: Engine, path: Path, model: Model) -> str:
     whole, experts = resident.placement.layers, resident.placement.experts
     # It counts the output matrix as a layer.
     split = f"-ngl {resident.config.num_layers - whole + 1}" if whole else f"-ngl 99 --n-cpu-moe {experts}"
-    common = f"-m {path} -p {READ} -n {WRITE} -r {ROUNDS} -t {usable_cores()} -fa 1"
-    return f"llama.cpp: llama-bench {common} {split}"
+    common = f"-m {path} -t {usable_cores()} -fa 1 {split}"
+    reads = ",".join(map(str, READS))
+    one = f"llama-bench {common} -p {reads} -n {WRITE} -ub {READS[-1]} -r {ROUNDS}"
+    return f"llama.cpp: {one}\nllama.cpp: llama-batched-bench {common} -npp 16 -ntg {WRITE} -npl 1,4 -c 4096"
 
 
 def main() -> None:
@@ -120,11 +133,12 @@ def main() -> None:
     ) as engine:
         model = load(engine, args.model)
         answers(model, [prompt(model, 64, 1)], 8)
-        reading = [reading_speed(model, 10 + round) for round in range(ROUNDS)]
-        print(f"reading {READ} tokens: {statistics.median(reading):,.1f} tok/s of {sorted(reading)}")
+        for tokens in READS:
+            reading = [reading_speed(model, tokens, tokens + round) for round in range(ROUNDS)]
+            print(f"reading {tokens} tokens: {statistics.median(reading):,.1f} tok/s of {shown(reading)}")
         for rows in (1, 4):
             writing = [writing_speed(model, rows, 100 * rows + 10 * round) for round in range(ROUNDS)]
-            print(f"writing, {rows} rows: {statistics.median(writing):,.1f} tok/s of {sorted(writing)}")
+            print(f"writing, {rows} rows: {statistics.median(writing):,.1f} tok/s of {shown(writing)}")
         print(gaps(engine, model, args.beside))
         print(rival(engine, args.model, model))
 

@@ -17,7 +17,7 @@ from engine.runner.model_kv import ModelKV, pool_bytes
 from engine.runner.split_kv import SplitKV
 from kernels.contract import Operations, PassLayout
 from kernels.cpu.operations import CPUOperations
-from kernels.select import CPU_BLOCK_SIZE as BLOCK_SIZE
+from kernels.reference.paged_kv import PagedKV
 from kernels.select import operations_for
 
 
@@ -68,7 +68,8 @@ class Passes:
         self.computed = dict.fromkeys(sequences, 0)
         self.logits: dict[str, Tensor] = {}
         """The last logits of each sequence, float32 [vocab]."""
-        blocks = {name: len(ids) // BLOCK_SIZE + 5 for name, ids in sequences.items()}
+        size = self.size = decoder.ops.block_size
+        blocks = {name: len(ids) // size + 5 for name, ids in sequences.items()}
         total = sum(blocks.values())
         order = (
             torch.randperm(total, generator=torch.Generator().manual_seed(7))
@@ -81,21 +82,20 @@ class Passes:
         groups = [
             part for group in self.kv.groups for part in (group if isinstance(group, GroupKV) else [group])
         ]
-        for group in filter(None, groups):
-            for layer in group.layers:
-                (layer.values if layer.scales is None else layer.scales)[:, BLOCK_SIZE:].fill_(float("nan"))
+        for group in groups:
+            for layer in group.layers if isinstance(group, PagedKV) else ():
+                (layer.values if layer.scales is None else layer.scales)[:, size:].fill_(float("nan"))
 
     def run(self, *spans: tuple[str, int]) -> None:
         """One packed pass: (sequence, how many of its next tokens), decode rows first."""
         ids, positions, slots, rows, lens, contexts, tables = [], [], [], [], [], [], []
+        size = self.size
         for name, count in spans:
             start = self.computed[name]
             table = self.tables[name]
             ids += self.tokens[name][start : start + count]
             positions += range(start, start + count)
-            slots += [
-                table[p // BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE for p in range(start, start + count)
-            ]
+            slots += [table[p // size] * size + p % size for p in range(start, start + count)]
             rows.append(len(ids) - 1)
             lens.append(count)
             contexts.append(start + count)
@@ -106,9 +106,13 @@ class Passes:
             decode += 1
         layout = PassLayout(lens, contexts, tables, decode, torch.tensor(positions), torch.tensor(slots))
         layouts = self.kv.by_group([layout] * self.kv.num_pools)
-        logits = self.decoder.forward(torch.tensor(ids), layouts, self.kv.groups, torch.tensor(rows))
+        logits = self.forward(torch.tensor(ids), layouts, torch.tensor(rows))
         for (name, _), row in zip(spans, logits, strict=True):
             self.logits[name] = row.clone()
+
+    def forward(self, ids: Tensor, layouts: list[PassLayout], rows: Tensor) -> Tensor:
+        """Logits of one pass."""
+        return self.decoder.forward(ids, layouts, self.kv.groups, rows)
 
     def greedy(self, *names: str, steps: int) -> dict[str, list[int]]:
         """Batched greedy decoding of sequences whose prompts were read."""

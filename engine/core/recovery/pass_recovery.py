@@ -40,7 +40,7 @@ class PassRecovery:
         """
         log.warning("a pass of model %s failed and is run again", batch.model, exc_info=error)
         self._clean_up(runner, batch, error)
-        batch = replace(batch, drafts={})
+        batch = replace(batch, drafts={}, slice_ms=float("inf"))
         result = Sampled({}, {})
         if batch.sequences:
             self._try(runner, batch, result)

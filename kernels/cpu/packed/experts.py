@@ -11,7 +11,7 @@ from kernels.cpu.compiler import LANES, shared_out
 from kernels.cpu.expert_pairs import Pairs
 from kernels.cpu.packed.expert_products import down_packed_kernel, open_packed_kernel
 from kernels.cpu.packed.products import ProductKind, product_kind
-from kernels.cpu.packed.tiles import PackedMatrix, is_packable, pack
+from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable, pack, plain_memory
 from kernels.cpu.packed.values import slices_of
 from kernels.reference.experts import Experts
 from kernels.reference.gate import scaled
@@ -59,12 +59,14 @@ class PackedExperts:
         return product_kind(part.matrix.type, None, self.exact)
 
 
-def pack_experts(matrices: ExpertMatrices) -> tuple[Stack, Stack, Stack] | None:
+def pack_experts(
+    matrices: ExpertMatrices, memory: Allocate = plain_memory
+) -> tuple[Stack, Stack, Stack] | None:
     """Gate, up and down; None where a type has no packed form or an expert does not fill tiles."""
     parts = [*matrices.gate_up, matrices.down]
     if any(part.shape[0] // matrices.count % LANES or not is_packable([part]) for part in parts):
         return None
-    made = [pack([part]) for part in parts]
+    made = [pack([part], memory) for part in parts]
     stacks = [_stack(one, matrices.count) for one in made if one is not None]
     if len(stacks) < len(made):
         return None

@@ -1,6 +1,6 @@
 """Weights as packed tiles: what a CPU holds of a file's quantised matrices, and the only copy of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,9 @@ _ENDLESS_HALF = 0x7C00
 """Exponent bits of float16 of what is not finite."""
 _ENDLESS_POWER = 253
 """Exponents of MXFP4 from which the least of its values is beyond float32."""
+
+Allocate = Callable[..., Tensor]
+"""From a shape to uint8 that is not filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,12 @@ def is_packable(parts: Sequence[QuantizedMatrix]) -> bool:
     return parts[0].type in FORMS and len({part.type for part in parts}) == 1 and whole
 
 
-def pack(parts: Sequence[QuantizedMatrix]) -> PackedMatrix | None:
+def plain_memory(*shape: int) -> Tensor:
+    """uint8 of a shape, contents undefined."""
+    return torch.empty(shape, dtype=torch.uint8)
+
+
+def pack(parts: Sequence[QuantizedMatrix], memory: Allocate = plain_memory) -> PackedMatrix | None:
     """Matrices stacked by rows, as `is_packable` says; None for scales that are not finite."""
     type, columns = parts[0].type, parts[0].shape[1]
     rows = sum(part.shape[0] for part in parts)
@@ -63,8 +71,8 @@ def pack(parts: Sequence[QuantizedMatrix]) -> PackedMatrix | None:
     blocks = columns // FORMATS[type].elements
     made = PackedMatrix(
         type, rows, columns,
-        torch.empty(tiles, blocks * own.groups * FORMS[type].group_bytes, dtype=torch.uint8),
-        torch.empty(tiles, blocks * own.record_bytes, dtype=torch.uint8),
+        memory(tiles, blocks * own.groups * FORMS[type].group_bytes),
+        memory(tiles, blocks * own.record_bytes),
     )  # fmt: skip
     assert made.nbytes == packed_bytes(type, (rows, columns))
     endless, tile = torch.zeros(1, dtype=torch.int64), 0

@@ -95,7 +95,7 @@ def test_of_every_quantisation(quant, device, tmp_path):
 def test_the_tables_are_the_kernels():
     assert layout.LAYOUTS.keys() == module.PLANE_BYTES.keys()
     for kind in layout.LAYOUTS:
-        matrix = layout._empty(kind, (1, 1), CPU)
+        matrix = layout.empty_planes(kind, (1, 1), CPU)
         assert matrix.nbytes == module.TILE_ROWS * module.PLANE_BYTES[kind]
     assert (layout.ROWS, layout.COLUMNS) == (module.TILE_ROWS, module.TILE_COLUMNS)
     assert {kind: dtype.itemsize for kind, dtype in KEPT.items()} == module.KEPT_BYTES

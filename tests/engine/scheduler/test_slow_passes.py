@@ -1,11 +1,14 @@
 """Prompts of a model of which the processor computes a part are read in passes that follow its own times."""
 
+from dataclasses import replace
+
 import pytest
 
 from engine.cache.block_manager import BlockManager
 from engine.scheduler.config import SlowPasses
 from engine.scheduler.cost_model import Load
-from engine.scheduler.prefill.slow_passes import ALONE_MS, FIRST_ALONE
+from engine.scheduler.plan import ModelBatch
+from engine.scheduler.prefill.slow_passes import ALONE_MS, FIRST_ALONE, SLICE_MS
 from tests.engine.scheduler.test_scheduler import Bench
 
 FAST, SLOW = 0, 1
@@ -92,6 +95,49 @@ def test_others_prompts_keep_their_budget():
 
 def test_no_pass_is_longer_than_its_memory_allows():
     bench = bench_of()
-    bench.scheduler._slow[SLOW] = SlowPasses(24)
+    bench.scheduler._slow.add(SLOW, SlowPasses(24))
     slow = bench.submit(3000, model=SLOW)
     assert bench.lengths(bench.tick()) == {slow.sequence_id: 24}
+
+
+def tick_left(bench: Bench) -> ModelBatch:
+    """A tick in which the slow model's chunks are left half-way; what it was given of them."""
+    plan = bench.scheduler.plan(0.0)
+    (slow,) = [batch for batch in plan.batches if batch.model == SLOW]
+    given = replace(slow, prefill=list(slow.prefill))
+    sampled = {one.sequence_id: 9 for batch in plan.batches for one in batch.decode}
+    bench.scheduler.commit(plan, sampled, unfinished={SLOW})
+    assert not slow.prefill
+    return given
+
+
+def test_a_long_chunk_is_left_for_answers_and_goes_on():
+    bench = bench_of()
+    bench.scheduler._slow.add(SLOW, SlowPasses(2048, long_from=64))
+    fast = bench.scheduler.sequences[decode(bench, FAST)]
+    slow, short = bench.submit(3000, model=SLOW), bench.submit(9, model=SLOW)
+    first, written = tick_left(bench), len(fast.token_ids)
+    assert first.slice_ms == SLICE_MS and sum(chunk.length for chunk in first.prefill) == 2048
+    again = tick_left(bench)
+    assert again.prefill == first.prefill and not slow.num_computed and not short.num_computed
+    assert len(fast.token_ids) == written + 1
+    assert bench.lengths(bench.tick())[slow.sequence_id] == first.prefill[0].length == slow.num_computed
+
+
+def test_who_ends_takes_a_chunk_along_that_was_left():
+    bench = bench_of()
+    bench.scheduler._slow.add(SLOW, SlowPasses(2048, long_from=64))
+    ends, stays = bench.submit(1000, model=SLOW), bench.submit(500, model=SLOW)
+    assert tick_left(bench).slice_ms == ALONE_MS
+    bench.scheduler.finish(ends)
+    assert bench.lengths(bench.tick()) == {stays.sequence_id: 500}
+
+
+def test_a_short_prompt_is_the_processors():
+    bench = bench_of()
+    bench.scheduler._slow.add(SLOW, SlowPasses(2048, long_from=640))
+    decode(bench, FAST)
+    slow = bench.submit(300, model=SLOW)
+    for _ in range(3):
+        length = bench.lengths(bench.tick())[slow.sequence_id]
+    assert PASS_MS + TOKEN_MS * length == pytest.approx(2 * PASS_MS, rel=0.2)

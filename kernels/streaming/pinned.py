@@ -1,0 +1,75 @@
+"""Host memory for weights that the processor computes with and a GPU reads across the bus.
+
+Pages of their own, large ones where the system has them: a copy from memory that the driver has pinned runs
+at the bus's speed and waits for nobody. torch's own pinned memory is rounded up to powers of two, too much
+for weights.
+"""
+
+import logging
+import mmap
+import weakref
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Pages:
+    memory: list[mmap.mmap] = field(default_factory=list)
+    """Pages must not go while they are pinned."""
+    pinned: list[int] = field(default_factory=list)
+    """Addresses that the driver knows."""
+
+
+class PinnedMemory:
+    """Memory of one model, held until it is closed, or gone."""
+
+    def __init__(self, device: torch.device) -> None:
+        """device: the one that reads it; no memory is pinned for the CPU."""
+        self._pins = device.type == "cuda"
+        self._pages = _Pages()
+        self._unpinned: list[Tensor] = []
+        self._forgotten = weakref.finalize(self, _give_back, self._pages)
+        self._forgotten.atexit = False
+
+    def take(self, *shape: int) -> Tensor:
+        """uint8 of a shape, contents undefined."""
+        count = max(1, torch.Size(shape).numel())
+        if not hasattr(mmap, "MAP_PRIVATE"):
+            return torch.empty(shape, dtype=torch.uint8)
+        pages = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            pages.madvise(mmap.MADV_HUGEPAGE)
+        made = torch.frombuffer(pages, dtype=torch.uint8)
+        self._pages.memory.append(pages)
+        self._unpinned.append(made)
+        return made[: torch.Size(shape).numel()].view(shape)
+
+    def pin(self) -> int:
+        """Have the driver pin all of it, best once it is filled; returns the bytes that it would not."""
+        taken, self._unpinned = self._unpinned, []
+        return sum(self._pin(one) for one in taken) if self._pins else 0
+
+    def close(self) -> None:
+        """Unpin it; no copy may be under way. It goes with the tensors."""
+        self._forgotten.detach()
+        _give_back(self._pages)
+
+    def _pin(self, taken: Tensor) -> int:
+        driver, address = torch.cuda.cudart(), taken.data_ptr()
+        error = int(driver.cudaHostRegister(address, taken.nbytes, 0))
+        if error:
+            log.warning("%s bytes of weights were not pinned: CUDA error %s", taken.nbytes, error)
+            return taken.nbytes
+        self._pages.pinned.append(address)
+        return 0
+
+
+def _give_back(pages: _Pages) -> None:
+    for address in pages.pinned:
+        torch.cuda.cudart().cudaHostUnregister(address)
+    pages.pinned.clear()
+    pages.memory.clear()
