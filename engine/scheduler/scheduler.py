@@ -270,8 +270,7 @@ class Scheduler:
         model confirmed, which stand before that id. `held` has those who get no id and compute their last
         token again. `failed` gives the cause for sequences whose step failed: they end with `ERROR` and
         their blocks, which may hold rubbish, are forgotten. What was finished or cancelled during the tick
-        ends here too; and so does, as failed, who should have an id. `unfinished` names models whose chunks
-        were left half-way; they are planned again as they are.
+        ends here too; so does, as failed, who should have an id. `unfinished`: models whose chunks wait.
         """
         if plan.empty:
             return []
