@@ -5,6 +5,7 @@ from dataclasses import Field, fields
 from typing import TYPE_CHECKING, Any
 
 from app.settings.toml_text import toml_entry
+from app.settings.tool_servers import ToolServer
 
 if TYPE_CHECKING:
     from app.settings.file import Settings
@@ -15,6 +16,9 @@ _WORTH_SAYING = 1024
 _HEAD = "# Settings of tui-chat. Take away the # of a setting to change it; behind it stands the default."
 _KEYS = "# other keys for an action, by its name\n"
 _EXAMPLE = ("new_tab", "ctrl+n")
+_TOOLS = """# programs whose functions models may call, a section each; needs pip install 'tui-chat[tools]'
+#[tools.NAME]
+"""
 
 
 def commented(settings: "Settings") -> str:
@@ -24,6 +28,10 @@ def commented(settings: "Settings") -> str:
         values = getattr(settings, section.name)
         if section.name == "keys":
             lines = f"{_KEYS}#{toml_entry(*_EXAMPLE)}"
+        elif section.name == "tools":
+            options = fields(ToolServer)
+            parts.append(_TOOLS + "\n".join(_option(option, option.default, "#  ") for option in options))
+            continue
         else:
             lines = "\n".join(
                 _option(option, getattr(values, option.name)) for option in fields(values) if option.metadata
@@ -32,7 +40,8 @@ def commented(settings: "Settings") -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _option(option: "Field[Any]", value: Any) -> str:
+def _option(option: "Field[Any]", value: Any, usual: str = "#") -> str:
+    """usual: what stands before a setting that has its default."""
     limits = option.metadata
     text = limits["help"]
     if "choices" in limits:
@@ -40,5 +49,6 @@ def _option(option: "Field[Any]", value: Any) -> str:
     elif "low" in limits and limits["high"] <= _WORTH_SAYING:
         text += f" ({limits['low']:g} to {limits['high']:g})"
     lines = [f"# {line}" for line in textwrap.wrap(text, _WIDTH)]
-    mark = "#" if value == option.default else ""
-    return "\n".join([*lines, f"{mark}{toml_entry(option.name, value)}"])
+    mark = usual if value == option.default else ""
+    entry = f"{option.name} = {limits['written']}" if "written" in limits else toml_entry(option.name, value)
+    return "\n".join([*lines, f"{mark}{entry}"])

@@ -73,11 +73,16 @@ class Setting:
 
 
 def all_settings(themes: Sequence[str]) -> list[Setting]:
-    """Return every setting, those of a section together; `themes` are the names of those that are there."""
+    """Return every setting but servers of tools, those of a section together; `themes` are the names of
+    those that are there.
+    """
     found = []
     for section in fields(Settings):
         if section.name == "keys":
             found += [_key(action.id) for action in ACTIONS]
+            continue
+        if section.name == "tools":
+            # Which servers there are is the file's own; whoever adds one writes a section.
             continue
         options = fields(getattr(Settings(), section.name))
         found += [_setting(section.name, option, themes) for option in options if option.metadata]
