@@ -12,8 +12,8 @@ from statistics import median
 from app.chat.context.limits import NEARLY_FULL
 from app.chat.conversation import AnswerStats, MessageNode
 from app.chat.draft import Draft
-from app.chat.prompt import prompt_too_long
 from app.chat.session import ChatSession
+from app.models.backends.limits import leaves_room
 from app.models.port import Counting
 from app.settings.words import size_text, wait_text
 from engine import EngineStats, ModelStats
@@ -115,13 +115,14 @@ def cost_of(
         node for one in sessions for node in one.conversation.nodes.values() if node.model == path
     )
     total = before + tokens
-    too_long = prompt_too_long(total, session.conversation.max_tokens, model) is not None
+    most = model.max_tokens
+    too_long = most is not None and not leaves_room(total, session.conversation.max_tokens, most)
     return MessageCost(
         tokens,
         kv_bytes=_kv_bytes(loaded, total) - _kv_bytes(loaded, before) if loaded is not None else None,
         seconds=tokens / speed if speed else None,
-        share=total / model.max_tokens if model.max_tokens else None,
-        room=max(0, model.max_tokens - before) if too_long else None,
+        share=total / most if most else None,
+        room=max(0, most - before) if most is not None and too_long else None,
     )
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.chat.events import Changed, Notice, PlanAsked, SessionEvent
+from app.models.backends.port import ChatModel
 from app.models.builtin import model_title
 from app.models.loader import EngineService, LoadJob
-from app.models.port import ModelPort
 from engine import LoadPlan
 
 
@@ -21,13 +21,13 @@ class ModelSlot:
     def __init__(
         self,
         engine: EngineService,
-        opened: Callable[[ModelPort], None],
+        opened: Callable[[ChatModel], None],
         unable: Callable[[], None],
         tell: Callable[[SessionEvent], None],
         *,
         choose_key: str,
     ) -> None:
-        self.current: ModelPort | None = None
+        self.current: ChatModel | None = None
         self.warnings: list[str] = []
         """What stays unusual: of the last prompt first, then of the model."""
         self.error: str | None = None
@@ -41,7 +41,7 @@ class ModelSlot:
         self._tell = tell
         self._choose_key = choose_key
         self._job: LoadJob | None = None
-        self._retired: list[ModelPort] = []
+        self._retired: list[ChatModel] = []
         self._prompt_warning: str | None = None
         self._ended: asyncio.Future[bool] | None = None
         """What waits for the end of a load: whether a model came of it."""
@@ -67,7 +67,7 @@ class ModelSlot:
         )
         self._tell(Changed())
 
-    async def awake(self) -> ModelPort | None:
+    async def awake(self) -> ChatModel | None:
         """Return the model once it is not aside any more; None where it stays so or the task is cancelled.
 
         Who makes room for it is asked about as for a switch.
@@ -147,13 +147,12 @@ class ModelSlot:
         self.progress, self.asked = (0.0, "waits for memory"), plan
         self._tell(PlanAsked())
 
-    def _on_loaded(self, model: ModelPort) -> None:
+    def _on_loaded(self, model: ChatModel) -> None:
         if self.current is not None:
             self._retired.append(self.current)
         self.current = model
         self._prompt_warning = None
-        found = (model.template.warning, model.tokenizer.warning)
-        self.warnings = [warning for warning in found if warning]
+        self.warnings = list(model.warnings)
         self._end(there=True)
         self._opened(model)
 

@@ -2,83 +2,32 @@
 
 import asyncio
 from asyncio import Future
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.chat.conversation import AnswerStats, Conversation, MessageNode, Role, Status
-from app.models.builtin import model_title
-from app.models.port import Counting, GenerationPort, ModelPort
-from app.models.recommended import recommended_for
+from app.models.backends.limits import limit_text, remedy_text
+from app.models.backends.port import Asked, Beginning, ChatModel
 from app.settings.words import duration_text
-from engine import (
-    Finished,
-    FinishReason,
-    Priority,
-    Prompt,
-    Request,
-    RequestError,
-    SamplingParams,
-    Thinking,
-)
+from engine import Finished, FinishReason
 
 SUMMARY_HEAD = "Summary of the conversation so far:"
 NO_ROOM = "cut off, no room is left in the context"
-_ANSWER_ROOM = 64
-"""Tokens that a long context must have left for an answer."""
 
 if TYPE_CHECKING:
     from engine import KeptAnswer, Message
 
 
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """How an answer is to begin: the ids of one that there is, then a text of the reader's."""
+def beginning_of(node: MessageNode, text: str | None, model: str) -> Beginning:
+    """Return what goes on with an answer as it stands, or with its thoughts and another text.
 
-    ids: tuple[int, ...] = ()
-    text: str = ""
-
-    @classmethod
-    def of(cls, node: MessageNode, text: str | None, model: str) -> "Beginning":
-        """Return what goes on with an answer as it stands, or with its thoughts and another text."""
-        ids = tuple(node.token_ids) if node.model == model else ()
-        if text is not None:
-            return cls(ids[: node.reasoning_tokens], text)
-        return cls(ids, "" if node.token_ids else node.text)
-
-    def encoded(self, model: ModelPort, prompt: Prompt) -> tuple[int, ...]:
-        """Return all its ids; `RequestError` where the model cannot begin so."""
-        if not self.text:
-            return self.ids
-        if prompt.starts_in_reasoning and not self.ids:
-            raise RequestError(
-                "This model begins with its thoughts, and there are none of its own here. Open the model "
-                "that wrote the answer, or have another answer written."
-            )
-        if not isinstance(model.tokenizer, Counting):
-            raise RequestError("This model cannot go on with a text; have another answer written.")
-        return (*self.ids, *model.tokenizer.encode_content(self.text))
-
-
-NO_BEGINNING = Beginning()
-
-
-class ContextFullError(RequestError):
-    """A chat and its next message are longer than what can be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """An answer that was asked for."""
-
-    generation: GenerationPort
-    prompt: Prompt
-    """The question alone, where an answer goes on."""
-    thinking: Thinking
-    """What of the chat's choice has an effect."""
-    lacks: str | None = None
-    """Which part of it has none."""
+    model: that which is asked; ids of another's mean nothing to it.
+    """
+    ids = tuple(node.token_ids) if node.model == model else ()
+    if text is not None:
+        return Beginning(ids[: node.reasoning_tokens], text)
+    return Beginning(ids, "" if node.token_ids else node.text)
 
 
 def read_part(path: Sequence[MessageNode], above: str | None = None) -> tuple[str, Sequence[MessageNode]]:
@@ -116,71 +65,6 @@ def prompt_messages(
     return messages, kept
 
 
-def prompt_too_long(
-    tokens: int, max_tokens: int | None, model: ModelPort, *, in_chat: bool = True
-) -> str | None:
-    """Say with numbers why a prompt leaves no room for an answer, or return None.
-
-    max_tokens: the longest answer that is allowed, None for no limit; in_chat: whether the prompt is a
-    chat's, not a single question.
-    """
-    most = model.max_tokens
-    room = min(_ANSWER_ROOM, max(1, most // 8), max_tokens or _ANSWER_ROOM)
-    if tokens + room <= most:
-        return None
-    left = "" if tokens >= most else f", which leaves room for only {most - tokens}"
-    subject = "This chat with your message" if in_chat else "The prompt"
-    shorten = "Shorten the message, begin a new chat," if in_chat else "Shorten it"
-    return (
-        f"{subject} is {tokens:,} tokens long; {_limit(model)}, answer included{left}. "
-        f"{shorten} or {_remedy(model)}."
-    )
-
-
-def answer_limit(tokens: int, max_tokens: int | None, model: ModelPort) -> int | None:
-    """Return the most tokens to ask for: None, to the context's end, where there is no room for more."""
-    return None if max_tokens is None or tokens + max_tokens > model.max_tokens else max_tokens
-
-
-def submit_prompt(
-    model: ModelPort,
-    messages: "Sequence[Message]",
-    kept: "Mapping[int, KeptAnswer]",
-    sampling: SamplingParams,
-    max_tokens: int | None,
-    *,
-    chosen: Collection[str],
-    priority: Priority,
-    label: str,
-    owner: str,
-    thinking: Thinking,
-    beginning: Beginning = NO_BEGINNING,
-) -> Asked:
-    """Encode a chat and ask for its next answer; not for the UI's thread, which templates may keep waiting.
-
-    chosen: values of `sampling` that stay whatever the model's makers recommend; owner: the chat's id.
-    Raises `ContextFullError` with numbers when the prompt is too long.
-    """
-    support = model.template.thinking_support
-    fitted = support.fitted(thinking)
-    prompt = model.template.prompt(messages, kept=kept, thinking=fitted)
-    answered = beginning.encoded(model, prompt)
-    ids = (*prompt.ids, *answered)
-    if problem := prompt_too_long(len(ids), max_tokens, model):
-        raise ContextFullError(problem)
-    most = answer_limit(len(ids), max_tokens, model)
-    sampling = recommended_for(model.path).applied(sampling, chosen)
-    request = Request(
-        *(ids, sampling),
-        max_tokens=most,
-        priority=priority,
-        label=label,
-        owner=owner,
-        answered=len(answered),
-    )
-    return Asked(model.submit(request), prompt, fitted, support.lacks(thinking))
-
-
 async def submitted(encoders: Executor, submit: Callable[[], Asked]) -> Asked:
     """Await what was asked for on another thread; what is stopped meanwhile is cancelled once it is there."""
     running = asyncio.get_running_loop().run_in_executor(encoders, submit)
@@ -196,43 +80,31 @@ def _cancel(running: Future[Asked]) -> None:
         running.result().generation.cancel()
 
 
-def chat_too_long(conversation: Conversation, model: ModelPort) -> str | None:
+def chat_too_long(conversation: Conversation, model: ChatModel) -> str | None:
     """Say with numbers that a model does not read as much as the chat already holds, or return None.
 
     The numbers are those of the last answer, which another model's tokenizer may have counted.
     """
-    answer = conversation.last_answer()
-    if answer is None or answer.stats is None:
+    answer, most = conversation.last_answer(), model.max_tokens
+    if answer is None or answer.stats is None or most is None:
         return None
     tokens = answer.stats.prompt_tokens + answer.stats.tokens
-    if tokens < model.max_tokens:
+    if tokens < most:
         return None
+    longest = model.context_length or most
     return (
-        f"This chat is about {tokens:,} tokens long; {_limit(model)}. "
-        f"Begin a new chat, fork this one at an earlier message, or {_remedy(model)}."
+        f"This chat is about {tokens:,} tokens long; {limit_text(model.path, most, longest)}. "
+        f"Begin a new chat, fork this one at an earlier message, or {remedy_text(most, longest)}."
     )
 
 
-def _limit(model: ModelPort) -> str:
-    title = model_title(model.path)
-    if model.max_tokens < model.context_length:
-        return f"the context memory holds at most {model.max_tokens:,} of {title}"
-    return f"{title} reads at most {model.context_length:,}"
-
-
-def _remedy(model: ModelPort) -> str:
-    if model.max_tokens < model.context_length:
-        return "give more memory with kv_budget in the settings"
-    return "choose a model with a longer context"
-
-
 def answer_outcome(
-    finished: Finished, max_tokens: int | None, context_length: int, settings_key: str
+    finished: Finished, max_tokens: int | None, context_length: int | None, settings_key: str
 ) -> tuple[Status, str | None]:
     """Return how an answer ended and, where that needs saying, what its footer says about it.
 
-    max_tokens: the longest answer that was asked for; context_length: the most tokens the model reads;
-    settings_key: opens the settings of a chat.
+    max_tokens: the longest answer that was asked for; context_length: the most tokens that the engine's
+    model reads, None for a model elsewhere; settings_key: opens the settings of a chat.
     """
     if finished.reason is FinishReason.ERROR:
         return Status.ERROR, finished.error or "The engine gave no reason."
@@ -242,6 +114,8 @@ def answer_outcome(
         return Status.COMPLETE, None
     if max_tokens is not None and finished.completion_tokens >= max_tokens:
         return Status.COMPLETE, f"cut off at this chat's token limit, {settings_key} changes it"
+    if context_length is None:
+        return Status.COMPLETE, "cut off by the endpoint, at its limit of tokens"
     if finished.prompt_tokens + finished.completion_tokens < context_length:
         return Status.COMPLETE, "cut off, the context memory is full (kv_budget in the settings)"
     return Status.COMPLETE, NO_ROOM

@@ -24,8 +24,9 @@ from app.chat.model_slot import ModelSlot
 from app.chat.prompt import chat_too_long
 from app.chat.shared import Services
 from app.chat.turn import Turn
+from app.models.backends.port import ChatModel
 from app.models.builtin import model_title
-from app.models.port import ModelPort
+from app.models.port import Steerable
 from app.writing.fan import Variant
 from engine import Priority, Thinking
 
@@ -57,7 +58,7 @@ class ChatSession(RoomMaker):
         """Whether the next queued message is sent although the answer before it was stopped."""
 
     @property
-    def model(self) -> ModelPort | None:
+    def model(self) -> ChatModel | None:
         """The model that answers, None before one is open."""
         return self.models.current
 
@@ -69,8 +70,8 @@ class ChatSession(RoomMaker):
         if self.running:
             if self.stats is not None and self.stats.state in NOT_WRITING:
                 return NOT_WRITING[self.stats.state]
-            begun = any(answer.node.token_ids for answer in self.running)
-            return TabState.GENERATING if begun else TabState.READING
+            begins = all(answer.begins for answer in self.running)
+            return TabState.READING if begins else TabState.GENERATING
         if self._task is not None and not self.models.waking:
             return TabState.READING
         if self.models.loading:
@@ -226,7 +227,8 @@ class ChatSession(RoomMaker):
         """Save the changed settings; the next answer uses them, a running one takes its priority."""
         self._save()
         for answer in self.running:
-            answer.generation.set_priority(self.conversation.priority)
+            if isinstance(answer.generation, Steerable):
+                answer.generation.set_priority(self.conversation.priority)
         self._tell(Changed())
 
     def shut_down(self) -> None:
@@ -273,7 +275,7 @@ class ChatSession(RoomMaker):
         else:
             self._launch_turn(turn)
 
-    async def _awake(self) -> ModelPort | None:
+    async def _awake(self) -> ChatModel | None:
         return await self.models.awake()
 
     def _turn_failed(self, question: str | None, turn: Turn | None, reason: str | None) -> None:
@@ -309,7 +311,7 @@ class ChatSession(RoomMaker):
             text, self.queued = "\n\n".join(self.queued), []
             self._tell(TextReturned(text))
 
-    def _model_opened(self, model: ModelPort) -> None:
+    def _model_opened(self, model: ChatModel) -> None:
         switched = self.conversation.model_path != str(model.path)
         self.conversation.model_path = str(model.path)
         self._save()

@@ -21,21 +21,21 @@ from app.cli.common import (
     read_settings,
     say,
 )
+from app.models.backends.local import LocalModel
+from app.models.backends.port import Asked, ChatModel, ChatRequest
 from app.models.builtin import is_builtin
 from app.models.fit.speeds import SpeedStore, reading_speed
 from app.models.found import search_of
 from app.models.listed.notes import ModelNotes
 from app.models.make import make_engine
 from app.models.mention import is_due, remember
-from app.models.recommended import recommended_for
 from app.settings.file import Settings
 from app.settings.paths import locations
 from app.terminal.controls import for_stream
-from engine import Finished, FinishReason, Prompt, Request, RequestError, SamplingParams, Thinking
+from engine import Finished, FinishReason, RequestError, SamplingParams, Thinking
 
 if TYPE_CHECKING:
     from app.chat.answers.running import RunningAnswer
-    from engine import Model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,21 +67,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Answer one prompt from the command line and a pipe."""
-    from app.chat.prompt import Asked
-
     prompt = _prompt(args.prompt)
     settings = read_settings()
     given = _given_sampling(args)
     with asked_in(args, settings) as talk, answer_stream() as out:
         path = talk.model_path(args, settings)
-        sampling = recommended_for(path).applied(talk.chat.sampling, talk.chat.chosen)
         limit = _limit(args, talk.chat.max_tokens)
         engine = make_engine(engine_settings(args, settings))
         try:
-            model = engine.load(path)
-            question, thinking = _encoded(args, talk, model, prompt)
-            request = _request(question, replace(sampling, **given), limit, model, in_chat=talk.kept)
-            asked = Asked(model.submit(request), question, thinking)
+            model = LocalModel(engine.load(path))
+            asked = _asked(model, _request(args, talk, model, prompt, given, limit))
             running = talk.ask(prompt, model, asked, watched=settings.general.stop_repeats)
             finished = _answer(args, model, running, talk, out)
             _note(path, engine.stats().device, finished)
@@ -145,38 +140,41 @@ def _limit(args: argparse.Namespace, usual: int | None) -> int | None:
     return int(args.max_tokens)
 
 
-def _encoded(args: argparse.Namespace, talk: Talk, model: "Model", prompt: str) -> tuple[Prompt, Thinking]:
-    """The question, behind what the chat holds, as the model reads it; says what is unusual about that."""
+def _request(
+    args: argparse.Namespace,
+    talk: Talk,
+    model: ChatModel,
+    prompt: str,
+    given: dict[str, Any],
+    limit: int | None,
+) -> ChatRequest:
+    """The question, behind what the chat holds; `given`: sampling that the command line says."""
     from app.chat.prompt import prompt_messages
 
-    system = args.system if args.system is not None else talk.chat.system_prompt
-    messages, kept = prompt_messages(system, talk.chat.path(), prompt, str(model.path))
-    support = model.template.thinking_support
-    wanted = args.think or talk.chat.thinking
-    thinking = support.fitted(wanted)
-    asked = model.template.prompt(messages, kept=kept, thinking=thinking)
-    lacks = support.lacks(wanted)
-    unsaid = f"the chat template of {model.name} {lacks}" if lacks is not None else None
-    for warning in (model.tokenizer.warning, model.template.warning, asked.warning, unsaid):
+    chat = talk.chat
+    system = args.system if args.system is not None else chat.system_prompt
+    messages, kept = prompt_messages(system, chat.path(), prompt, str(model.path))
+    return ChatRequest(
+        *(messages, kept, replace(chat.sampling, **given), limit),
+        chosen=chat.chosen | given.keys(),
+        thinking=args.think or chat.thinking,
+        label="ask",
+        in_chat=talk.kept,
+    )
+
+
+def _asked(model: ChatModel, request: ChatRequest) -> Asked:
+    """Ask; says what is unusual about the model and the question."""
+    asked = model.chat(request)
+    unsaid = f"the chat template of {model.name} {asked.lacks}" if asked.lacks is not None else None
+    for warning in (*model.warnings, asked.prompt.warning, unsaid):
         if warning:
             say(f"warning: {warning}")
-    return asked, thinking
-
-
-def _request(
-    asked: Prompt, sampling: SamplingParams, limit: int | None, model: "Model", *, in_chat: bool
-) -> Request:
-    from app.chat.prompt import answer_limit, prompt_too_long
-
-    length = len(asked.ids)
-    if problem := prompt_too_long(length, limit, model, in_chat=in_chat):
-        raise CommandError(problem)
-    most = answer_limit(length, limit, model)
-    return Request(tuple(asked.ids), sampling=sampling, max_tokens=most, label="ask")
+    return asked
 
 
 def _answer(
-    args: argparse.Namespace, model: "Model", running: "RunningAnswer", talk: Talk, out: TextIO
+    args: argparse.Namespace, model: ChatModel, running: "RunningAnswer", talk: Talk, out: TextIO
 ) -> Finished:
     """Stream one answer to `out` and into the chat; return how it ended."""
 
@@ -217,7 +215,7 @@ def _answer(
     return finished
 
 
-def _record(model: "Model", answer: MessageNode, finished: Finished, *, repeats: bool) -> dict[str, object]:
+def _record(model: ChatModel, answer: MessageNode, finished: Finished, *, repeats: bool) -> dict[str, object]:
     cost = answer.stats or AnswerStats.of(finished)
     return {
         "model": model.name,

@@ -15,9 +15,8 @@ from engine import Finished
 
 if TYPE_CHECKING:
     from app.chat.answers.running import RunningAnswer
-    from app.chat.prompt import Asked
     from app.history.store import HistoryStore
-    from engine import Model
+    from app.models.backends.port import Asked, ChatModel
 
 
 REPEATED = "it repeated itself"
@@ -49,7 +48,7 @@ class Talk:
             return Path(own)
         return chosen_model(args, settings)
 
-    def ask(self, prompt: str, model: "Model", asked: "Asked", *, watched: bool) -> "RunningAnswer":
+    def ask(self, prompt: str, model: "ChatModel", asked: "Asked", *, watched: bool) -> "RunningAnswer":
         """Add the question and begin the answer; watched: whether it is ended when it repeats itself."""
         from app.chat.answers.running import RunningAnswer
 

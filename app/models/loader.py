@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from app.models.backends.local import LocalModel
+from app.models.backends.port import ChatModel
 from app.models.fit.plan_words import PAUSED, resident_states
 from app.models.port import EngineFactory, EnginePort, ModelPort
 from engine import DeviceUse, EngineDetail, EngineError, EngineStats, LoadPlan, TickRecord
@@ -34,7 +36,7 @@ class LoadJob:
     """One wish for a model. The callbacks run on the user interface's thread."""
 
     path: Path
-    on_loaded: Callable[[ModelPort], None]
+    on_loaded: Callable[[ChatModel], None]
     on_failed: Callable[[str], None]
     on_progress: Callable[[float, str], None]
     on_plan: Callable[[LoadPlan], None]
@@ -66,7 +68,7 @@ class EngineService:
         self._deliver = deliver
         self._jobs: queue.Queue[LoadJob | Callable[[], None] | None] = queue.Queue()
         self._engine: EnginePort | None = None
-        self._resident: dict[Path, ModelPort] = {}
+        self._resident: dict[Path, LocalModel] = {}
         self._users: dict[Path, int] = {}
         self._failure: str | None = None
         self._last_used: Path | None = None
@@ -80,7 +82,7 @@ class EngineService:
     def load(
         self,
         path: Path,
-        on_loaded: Callable[[ModelPort], None],
+        on_loaded: Callable[[ChatModel], None],
         on_failed: Callable[[str], None],
         on_progress: Callable[[float, str], None],
         on_plan: Callable[[LoadPlan], None],
@@ -95,14 +97,15 @@ class EngineService:
         job.agreed |= frozenset(plan.model_ids)
         self._jobs.put(job)
 
-    def put_aside(self, model: ModelPort, on_done: Callable[[str | None], None], *, unload: bool) -> None:
+    def put_aside(self, model: ChatModel, on_done: Callable[[str | None], None], *, unload: bool) -> None:
         """Free a model's memory until it is asked again; on_done: told why that cannot be, or None."""
+        local = model.local
 
         def work() -> None:
             reason: str | None = None
             try:
-                if self._engine is not None:
-                    self._engine.pause_model(model.id, unload=unload)
+                if self._engine is not None and local is not None:
+                    self._engine.pause_model(local.id, unload=unload)
             except EngineError as error:
                 reason = str(error)
             self._deliver(lambda: on_done(reason))
@@ -113,15 +116,15 @@ class EngineService:
         """Where each model is that was loaded, in words: `loaded`, `idle 5 min` or `paused`."""
         return resident_states(self.stats(), self._clock())
 
-    def is_paused(self, model: ModelPort) -> bool:
+    def is_paused(self, model: ChatModel) -> bool:
         """Tell whether a model is aside."""
         return self.states().get(model.path) == PAUSED
 
     def resident(self) -> list[ModelPort]:
         """Return the models that are loaded or aside; any thread may ask."""
-        return list(self._resident.values())
+        return [model.local for model in list(self._resident.values())]
 
-    def release(self, model: ModelPort) -> None:
+    def release(self, model: ChatModel) -> None:
         """Give up one use of a model; unused ones are unloaded, but for the last one used."""
         self._jobs.put(lambda: self._drop(model.path))
 
@@ -196,7 +199,7 @@ class EngineService:
             if model is not None:
                 self._hand_over(job, model)
 
-    def _bring(self, job: LoadJob) -> ModelPort | None:
+    def _bring(self, job: LoadJob) -> LocalModel | None:
         """Load a model, or wake it; None where somebody has to agree first to who makes room."""
         engine = self._engine
         if engine is None:
@@ -204,7 +207,7 @@ class EngineService:
         model = self._resident.get(job.path)
         if model is not None and not self.is_paused(model):
             return model
-        plan = engine.plan_load(job.path) if model is None else engine.plan_wake(model.id)
+        plan = engine.plan_load(job.path) if model is None else engine.plan_wake(model.local.id)
         if plan.refusal is not None:
             raise EngineError(plan.refusal)
         if self._takes_consent(plan, job):
@@ -212,14 +215,15 @@ class EngineService:
             return None
         progress = self._progress(job)
         if model is None:
-            model = self._resident[job.path] = engine.load(job.path, progress=progress, pause=plan.model_ids)
+            loaded = engine.load(job.path, progress=progress, pause=plan.model_ids)
+            model = self._resident[job.path] = LocalModel(loaded)
         else:
-            engine.wake_model(model.id, progress)
+            engine.wake_model(model.local.id, progress)
         return model
 
     def _takes_consent(self, plan: LoadPlan, job: LoadJob) -> bool:
         """Whether a model of some tab would make room that nobody has agreed to yet."""
-        used = {model.id for path, model in self._resident.items() if self._users.get(path)}
+        used = {model.local.id for path, model in self._resident.items() if self._users.get(path)}
         return not used.isdisjoint(set(plan.model_ids) - job.agreed)
 
     def _progress(self, job: LoadJob) -> Callable[[float, str], None]:
@@ -235,7 +239,7 @@ class EngineService:
 
         return progress
 
-    def _hand_over(self, job: LoadJob, model: ModelPort) -> None:
+    def _hand_over(self, job: LoadJob, model: ChatModel) -> None:
         self._users[job.path] = self._users.get(job.path, 0) + 1
 
         def deliver() -> None:
@@ -258,6 +262,6 @@ class EngineService:
             if idle == self._last_used:
                 continue
             try:
-                self._resident.pop(idle).unload()
+                self._resident.pop(idle).local.unload()
             except EngineError as error:
                 log.warning("unloading %s: %s", idle, error)

@@ -58,19 +58,26 @@ class GenerationPort(Protocol):
     """One running answer."""
 
     @property
-    def sequence_id(self) -> int:
-        """The id under which statistics show it."""
-
-    @property
-    def request(self) -> Request:
-        """What was asked for."""
+    def sequence_id(self) -> int | None:
+        """The id under which the engine's statistics show it; None where they do not."""
 
     @property
     def finished(self) -> Finished | None:
         """The last event once it has ended."""
 
     def cancel(self) -> None:
-        """Ask the engine to end it; a `Finished` event follows."""
+        """Ask for its end; a `Finished` event follows."""
+
+    def poll(self) -> list[Event]:
+        """Return the events since the last call, without waiting."""
+
+    def set_listener(self, listener: Callable[[], None] | None) -> None:
+        """Call `listener` whenever events appear where none waited, on any thread."""
+
+
+@runtime_checkable
+class Steerable(Protocol):
+    """A running answer whose computing can be steered; not every backend's can."""
 
     def pause(self) -> None:
         """Ask the engine to compute no further for now."""
@@ -81,11 +88,13 @@ class GenerationPort(Protocol):
     def set_priority(self, priority: Priority) -> None:
         """Change how it shares the device with others."""
 
-    def poll(self) -> list[Event]:
-        """Return the events since the last call, without waiting."""
 
-    def set_listener(self, listener: Callable[[], None] | None) -> None:
-        """Call `listener` on the engine's thread whenever events appear where none waited."""
+class SequencePort(GenerationPort, Steerable, Protocol):
+    """A running answer of the engine's."""
+
+    @property
+    def request(self) -> Request:
+        """What was asked for."""
 
 
 class ModelPort(Protocol):
@@ -123,7 +132,7 @@ class ModelPort(Protocol):
     def info(self) -> Any:
         """`engine.engine.ModelInfo`: quantization, weight_bytes, kv_dtype and more."""
 
-    def submit(self, request: Request) -> GenerationPort:
+    def submit(self, request: Request) -> SequencePort:
         """Start a generation; raises `RequestError` when it can never fit."""
 
     def unload(self) -> None:

@@ -55,6 +55,8 @@ def context_use(session: ChatSession) -> tuple[int, int] | None:
     if session.model is None:
         return None
     most = session.model.max_tokens
+    if most is None:
+        return None
     if session.stats is not None:
         return session.stats.context_tokens, most
     path = session.conversation.path()
@@ -86,7 +88,7 @@ def status_item(session: ChatSession, stats: EngineStats | None) -> StatusItem:
         return StatusItem("no model", note=f"{session.key('choose_model')} opens one", kv=kv)
     return StatusItem(
         model=model_title(session.model.path),
-        quantization=str(session.model.info.quantization),
+        quantization=session.model.kind,
         context=context_use(session),
         tok_s=speed,
         kv=kv,

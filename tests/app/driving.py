@@ -83,7 +83,7 @@ async def ready(pilot: Pilot, seconds: float = 30.0) -> ChatScreen:
 async def say_to_a_slow_template(pilot: Pilot) -> threading.Event:
     """Send a message whose prompt is encoded only when the event is set."""
     screen = chat(pilot.app)  # type: ignore[arg-type]
-    model: Any = screen.active.model
+    model: Any = screen.active.model.local  # type: ignore[union-attr]
     gate = model.template.gate = threading.Event()
     await say(pilot, "slow one")
     await wait_until(pilot, lambda: screen.active.busy)

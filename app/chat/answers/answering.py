@@ -9,20 +9,13 @@ from app.chat.answers.fan_out import FanColumn, FanOut
 from app.chat.answers.running import Interruption, RunningAnswer, Said
 from app.chat.conversation import Conversation, MessageNode, Status
 from app.chat.events import AnswerFinished, Changed, Notice, PathChanged, SessionEvent, TextStreamed
-from app.chat.prompt import (
-    NO_BEGINNING,
-    Asked,
-    Beginning,
-    ContextFullError,
-    prompt_messages,
-    submit_prompt,
-    submitted,
-)
+from app.chat.prompt import beginning_of, prompt_messages, submitted
 from app.chat.reasoning import Pieces, splitter_for
 from app.chat.shared import Services
 from app.chat.turn import Turn, own_fault
+from app.models.backends.port import NO_BEGINNING, Asked, ChatModel, ChatRequest, ContextFullError
 from app.models.builtin import model_title
-from app.models.port import GenerationPort, ModelPort
+from app.models.port import GenerationPort, Steerable
 from app.settings.actions import label_of
 from engine import EngineError, Event, Finished, Prompt, SequenceStats, TextDelta
 
@@ -99,6 +92,10 @@ class Answering(ABC):
         """Pause the answers, or let paused ones go on; tell whether there is one."""
         if not self.busy:
             return False
+        if not all(answer.can_pause for answer in self.running):
+            stop = f"{self.key('stop')} stops it and keeps its text"
+            self._tell(Notice(f"What an endpoint writes cannot be paused; {stop}.", "information"))
+            return True
         self.paused = not self.paused
         for answer in self.running:
             answer.pause(self.paused)
@@ -114,7 +111,7 @@ class Answering(ABC):
                 answer.generation.cancel()
 
     @abstractmethod
-    async def _awake(self) -> ModelPort | None:
+    async def _awake(self) -> ChatModel | None:
         """Return the chat's model once it can answer; None where it stays aside."""
 
     @abstractmethod
@@ -143,7 +140,7 @@ class Answering(ABC):
         except Exception as error:
             self._break_off(error, turn)
 
-    async def _run_turn(self, turn: Turn, model: ModelPort) -> None:
+    async def _run_turn(self, turn: Turn, model: ChatModel) -> None:
         submit = self._submission(turn, model)
         try:
             asked = await submitted(self._services.encoders, submit)
@@ -156,38 +153,39 @@ class Answering(ABC):
         else:
             self._begin(turn, model, asked)
 
-    def _submission(self, turn: Turn, model: ModelPort) -> Callable[[], Asked]:
+    def _submission(self, turn: Turn, model: ChatModel) -> Callable[[], Asked]:
         conversation, path = self.conversation, str(model.path)
         before = conversation.path(turn.parent) if turn.parent is not None else []
         messages, kept = prompt_messages(conversation.system_prompt, before, turn.question, path, turn.above)
         of = turn.resumes or (turn.again if turn.text is not None else None)
-        beginning = Beginning.of(conversation.nodes[of], turn.text, path) if of is not None else NO_BEGINNING
-        return partial(
-            submit_prompt,
-            *(model, messages, kept, conversation.sampling, conversation.max_tokens),
+        beginning = beginning_of(conversation.nodes[of], turn.text, path) if of is not None else NO_BEGINNING
+        request = ChatRequest(
+            *(messages, kept, conversation.sampling, conversation.max_tokens),
             chosen=conversation.chosen,
+            thinking=conversation.thinking,
+            beginning=beginning,
             priority=conversation.priority,
             label=conversation.title,
             owner=conversation.id,
-            thinking=conversation.thinking,
-            beginning=beginning,
         )
+        return partial(model.chat, request)
 
-    def _begin(self, turn: Turn, model: ModelPort, asked: Asked) -> None:
+    def _begin(self, turn: Turn, model: ChatModel, asked: Asked) -> None:
         self._task = None
-        node = self._place(turn, model, asked.generation.request.answered, asked.prompt)
+        node = self._place(turn, model, asked.answered, asked.prompt)
         self._follow(node, model, asked)
         self._tell(PathChanged(since=turn.resumes))
         self._prompt_made(asked.prompt.warning)
         self._tell_lack(asked.lacks, model)
 
-    def _tell_lack(self, lacks: str | None, model: ModelPort) -> None:
+    def _tell_lack(self, lacks: str | None, model: ChatModel) -> None:
         """Say once a model what of the chat's choice how much to think its template has no words for."""
         if lacks is not None and self._told_lack != (lacks, str(model.path)):
             self._told_lack = (lacks, str(model.path))
-            self._tell(Notice(f"The chat template of {model_title(model.path)} {lacks}.", "information"))
+            who = "chat template" if model.local is not None else "endpoint"
+            self._tell(Notice(f"The {who} of {model_title(model.path)} {lacks}.", "information"))
 
-    def _place(self, turn: Turn, model: ModelPort, answered: int, prompt: Prompt) -> MessageNode:
+    def _place(self, turn: Turn, model: ChatModel, answered: int, prompt: Prompt) -> MessageNode:
         """Put the answer's message into the conversation."""
         conversation = self.conversation
         splitter = splitter_for(prompt.answer_format, prompt.starts_in_reasoning)
@@ -233,7 +231,7 @@ class Answering(ABC):
             if fan.asked is not None:
                 self._all_over(Status.COMPLETE)
 
-    def _begin_column(self, fan: FanOut, column: FanColumn, model: ModelPort, asked: Asked) -> RunningAnswer:
+    def _begin_column(self, fan: FanOut, column: FanColumn, model: ChatModel, asked: Asked) -> RunningAnswer:
         conversation, prompt = self.conversation, asked.prompt
         first = not any(other.node_id for other in fan.columns)
         shown = conversation.leaf
@@ -253,14 +251,16 @@ class Answering(ABC):
         self._tell(PathChanged(since=None if first else shown) if first or over else Changed())
         return answer
 
-    def _follow(self, node: MessageNode, model: ModelPort, asked: Asked) -> RunningAnswer:
+    def _follow(self, node: MessageNode, model: ChatModel, asked: Asked) -> RunningAnswer:
         """Take an answer's stream from now on."""
         generation, watched = asked.generation, self._services.stop_repeats
         answer = RunningAnswer(self.conversation, node.id, asked, model, watched=watched)
         self.running.append(answer)
-        if self.paused:
-            generation.pause()
-        if generation.request.priority is not self.conversation.priority:
+        self.paused &= answer.can_pause
+        if isinstance(generation, Steerable):
+            if self.paused:
+                generation.pause()
+            # It may have changed since the answer was asked for.
             generation.set_priority(self.conversation.priority)
         self._save()
         self._attach(answer)
@@ -304,7 +304,7 @@ class Answering(ABC):
                 self._all_over(Status.ERROR)
             return
         if self.paused:
-            answer.generation.pause()
+            answer.pause(paused=True)
         self._stream(answer, pieces)
         self._attach(answer)
 
@@ -316,7 +316,8 @@ class Answering(ABC):
             full=f"; {self.key('make_room')} makes some, {resume} then goes on",
         )
         status, pieces = answer.finish(finished, said)
-        if (measured := self._services.measured) is not None and not answer.goes_on:
+        measured = self._services.measured
+        if measured is not None and not answer.goes_on and answer.model.local is not None:
             measured.note(answer.node.model, finished, answer.cost(finished))
         self._leave(answer)
         if pieces:

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from app.chat.answers.running import RunningAnswer
 from app.chat.conversation import Conversation
-from app.chat.prompt import Asked, prompt_messages, submit_prompt, submitted
+from app.chat.prompt import prompt_messages, submitted
 from app.chat.shared import Services
+from app.models.backends.port import Asked, ChatModel, ChatRequest
 from app.models.loader import EngineService
-from app.models.port import ModelPort
-from app.models.recommended import recommended_for
 from app.writing.fan import Variant
 from engine import EngineError, LoadPlan, RequestError, SamplingParams
 
@@ -31,7 +30,7 @@ class FanColumn:
     """Why it was not asked for."""
 
 
-Begin = Callable[[FanColumn, ModelPort, Asked], RunningAnswer]
+Begin = Callable[[FanColumn, ChatModel, Asked], RunningAnswer]
 
 
 class FanOut:
@@ -46,9 +45,9 @@ class FanOut:
         self.asked: str | None = parent if text is None else None
         """The message that is answered, once it stands in the conversation."""
         self._conversation = conversation
-        self._borrowed: dict[Path, ModelPort] = {}
+        self._borrowed: dict[Path, ChatModel] = {}
 
-    async def run(self, own: ModelPort, services: Services, begin: Begin) -> None:
+    async def run(self, own: ChatModel, services: Services, begin: Begin) -> None:
         """Ask for all answers; `own` is the chat's model. What cannot be asked for says so in its column."""
         groups: dict[tuple[str | None, str | None], list[FanColumn]] = {}
         for column in self.columns:
@@ -61,7 +60,7 @@ class FanOut:
             engine.release(self._borrowed.popitem()[1])
 
     async def _ask(
-        self, columns: Sequence[FanColumn], own: ModelPort, services: Services, begin: Begin
+        self, columns: Sequence[FanColumn], own: ChatModel, services: Services, begin: Begin
     ) -> None:
         first, *others = columns
         try:
@@ -76,31 +75,32 @@ class FanOut:
             for column in columns:
                 column.error = str(error) if column.node_id is None else None
 
-    def _submit(self, variant: Variant, model: ModelPort) -> Asked:
+    def _submit(self, variant: Variant, model: ChatModel) -> Asked:
         conversation = self._conversation
         system = conversation.system_prompt if variant.system is None else variant.system
         path = conversation.path(self.parent) if self.parent is not None else []
         messages, kept = prompt_messages(system, path, self.text, str(model.path))
-        return submit_prompt(
-            *(model, messages, kept, self._sampling(variant, model), conversation.max_tokens),
+        request = ChatRequest(
+            *(messages, kept, self._sampling(variant, model), conversation.max_tokens),
             chosen=conversation.chosen | variant.sampling.keys(),
+            thinking=conversation.thinking,
             priority=conversation.priority,
             label=conversation.title,
             owner=conversation.id,
-            thinking=conversation.thinking,
         )
+        return model.chat(request)
 
-    def _submit_again(self, asked: Asked, variant: Variant, model: ModelPort) -> Asked:
-        request = replace(asked.generation.request, sampling=self._sampling(variant, model))
-        return replace(asked, generation=model.submit(request))
+    def _submit_again(self, asked: Asked, variant: Variant, model: ChatModel) -> Asked:
+        chosen = self._conversation.chosen | variant.sampling.keys()
+        return asked.again(self._sampling(variant, model), chosen)
 
-    def _sampling(self, variant: Variant, model: ModelPort) -> SamplingParams:
+    def _sampling(self, variant: Variant, model: ChatModel) -> SamplingParams:
         """The chat's values, those that the model's makers recommend, and the answer's own."""
         conversation = self._conversation
         own: dict[str, float] = dict(variant.sampling)
         sampling = replace(conversation.sampling, **own)  # type: ignore[arg-type]
         chosen = conversation.chosen | own.keys()
-        sampling = recommended_for(model.path).applied(sampling, chosen)
+        sampling = model.recommended().applied(sampling, chosen)
         if "seed" in own and not sampling.temperature:
             raise RequestError(
                 "At temperature 0 every seed gives the same answer: write /fan temperature 0.5 1, or raise "
@@ -108,7 +108,7 @@ class FanOut:
             )
         return sampling
 
-    async def _model(self, variant: Variant, own: ModelPort, engine: EngineService) -> ModelPort:
+    async def _model(self, variant: Variant, own: ChatModel, engine: EngineService) -> ChatModel:
         if variant.model is None or Path(variant.model) == own.path:
             return own
         path = Path(variant.model)
@@ -117,9 +117,9 @@ class FanOut:
         return model
 
 
-async def borrowed(engine: EngineService, path: Path) -> ModelPort:
+async def borrowed(engine: EngineService, path: Path) -> ChatModel:
     """Open a model that is given back later; EngineError where models of tabs would have to make room."""
-    opened: asyncio.Future[ModelPort] = asyncio.get_running_loop().create_future()
+    opened: asyncio.Future[ChatModel] = asyncio.get_running_loop().create_future()
 
     def fail(reason: str) -> None:
         opened.set_exception(EngineError(reason))

@@ -1,14 +1,18 @@
 """Reading a running answer to its end where nothing else waits for it: in commands, without a pump."""
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, cast
+from collections.abc import Generator, Iterator
+from typing import Protocol, cast
 
 from app.chat.answers.running import Interruption, RunningAnswer
 from app.chat.reasoning import Pieces
-from engine import Finished
+from engine import Event, Finished
 
-if TYPE_CHECKING:
-    from engine import Generation
+
+class Waiting(Protocol):
+    """A stream that can be waited for."""
+
+    def events(self) -> Iterator[Event]:
+        """Iterate until the `Finished` event, waiting for each."""
 
 
 def read_answer(running: RunningAnswer) -> Generator[Pieces, None, Finished]:
@@ -17,7 +21,7 @@ def read_answer(running: RunningAnswer) -> Generator[Pieces, None, Finished]:
     An answer that repeats itself is cancelled, and what comes of it after that is dropped.
     """
     while True:
-        for event in cast("Generation", running.generation).events():
+        for event in cast("Waiting", running.generation).events():
             if isinstance(event, Finished):
                 return event
             if running.interruption is not None:

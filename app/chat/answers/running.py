@@ -12,10 +12,11 @@ from enum import Enum
 from app.chat.answers.repetition import RepetitionWatch
 from app.chat.conversation import AnswerStats, Conversation, MessageNode, Status
 from app.chat.pauses import Pauses
-from app.chat.prompt import NO_ROOM, Asked, answer_outcome
+from app.chat.prompt import NO_ROOM, answer_outcome
 from app.chat.reasoning import Pieces, joined
-from app.models.port import GenerationPort, ModelPort
-from engine import Finished, FinishReason, Request, TextDelta
+from app.models.backends.port import Asked, ChatModel
+from app.models.port import GenerationPort, Steerable
+from engine import Finished, FinishReason, TextDelta
 
 
 class Interruption(Enum):
@@ -41,23 +42,24 @@ class RunningAnswer:
     """Carries the stream of one answer's generation, and of those that it went on from, into its message."""
 
     def __init__(
-        self, conversation: Conversation, node_id: str, asked: Asked, model: ModelPort, *, watched: bool
+        self, conversation: Conversation, node_id: str, asked: Asked, model: ChatModel, *, watched: bool
     ) -> None:
         """watched: whether repetition interrupts it."""
         self.node_id = node_id
-        self.generation = asked.generation
         self.model = model
         self.interruption: Interruption | None = None
         self.begun = asyncio.Event()
         """Set once its prompt has been read, or it is over."""
+        self._asked = asked
         self._conversation = conversation
         self._before = self.node.stats
-        self._answered = asked.generation.request.answered
+        self._answered = asked.answered
         """Of the first generation: ids of the answer's beginning that come again."""
-        self._context_length = model.context_length
+        self._context_length = model.context_length if model.local is not None else None
         """What it is now: a model that is closed meanwhile says nothing."""
         self._pauses = Pauses()
         self._question = tuple(asked.prompt.ids)
+        """Empty where the answer's model runs elsewhere."""
         self._ending = asked.prompt.ending
         self._budget = asked.thinking.budget
         self._thought = 0
@@ -70,9 +72,19 @@ class RunningAnswer:
         return self._conversation.nodes[self.node_id]
 
     @property
-    def request(self) -> Request:
-        """What was asked for last."""
-        return self.generation.request
+    def generation(self) -> GenerationPort:
+        """Its newest stream."""
+        return self._asked.generation
+
+    @property
+    def begins(self) -> bool:
+        """Whether nothing of it has come."""
+        return not (self.node.token_ids or self.node.text or self.node.reasoning)
+
+    @property
+    def can_pause(self) -> bool:
+        """Whether it can be paused."""
+        return isinstance(self.generation, Steerable)
 
     @property
     def repeats(self) -> bool:
@@ -88,10 +100,13 @@ class RunningAnswer:
     def can_end_thoughts(self) -> bool:
         """Whether it stands in thoughts that can be ended."""
         again = self._conversation.comes_again(self.node_id)
-        return bool(self._ending) and not again and self._conversation.is_thinking(self.node_id)
+        possible = bool(self._ending) and self._asked.go_on is not None
+        return possible and not again and self._conversation.is_thinking(self.node_id)
 
     def pause(self, paused: bool) -> None:
-        """Pause it, or let it go on."""
+        """Pause it, or let it go on, where it can be paused."""
+        if not isinstance(self.generation, Steerable):
+            return
         (self.generation.pause if paused else self.generation.resume)()
         if self.node.token_ids:
             self._pauses.note(paused)
@@ -133,22 +148,20 @@ class RunningAnswer:
 
         Raises `EngineError` where it cannot be asked.
         """
-        request = self.request
         pieces = self._conversation.stream(self.node_id, self._ending)
         self.interruption = self._budget = None
-        ids = (*self._question, *self.node.token_ids)
-        written = len(ids) - len(request.prompt_ids)
-        most = None if request.max_tokens is None else max(1, request.max_tokens - written)
         self.generation.cancel()
         self._earlier.append(self.generation)
-        self.generation = self.model.submit(replace(request, prompt_ids=ids, max_tokens=most, answered=0))
+        if self._asked.go_on is not None:
+            self._asked = self._asked.go_on(self.node.token_ids)
         return pieces
 
     def _outcome(self, finished: Finished, said: Said) -> tuple[Status, str | None]:
         if self.repeats and finished.reason is not FinishReason.ERROR:
             return Status.COMPLETE, said.repeated
-        most = self.request.max_tokens
-        status, note = answer_outcome(finished, most, self._context_length, said.settings_key)
+        status, note = answer_outcome(
+            finished, self._asked.max_tokens, self._context_length, said.settings_key
+        )
         return status, note + said.full if note == NO_ROOM else note
 
     def finish(self, finished: Finished, said: Said) -> tuple[Status, Pieces]:
@@ -166,13 +179,17 @@ class RunningAnswer:
     def abandon(self, tok_s: float) -> None:
         """End it as stopped without waiting for the engine: the app leaves."""
         self.generation.cancel()
-        cost = AnswerStats(len(self.node.token_ids), tok_s, prompt_tokens=len(self._question))
+        cost = self._before
+        if self._question:
+            cost = AnswerStats(len(self.node.token_ids), tok_s, prompt_tokens=len(self._question))
         self._conversation.finish(self.node_id, Status.STOPPED, stats=cost)
 
     def cost(self, finished: Finished) -> AnswerStats:
         """What it cost, all of its parts together, the reader's pauses left out."""
         ends = [one.finished for one in self._earlier if one.finished is not None]
         cost, *later = [*map(AnswerStats.of, ends), self._pauses.stats(finished)]
+        if not self._question:
+            return self._before.followed_by(cost) if self._before is not None else cost
         for part in later:
             cost = cost.followed_by(part)
         if self._answered:

@@ -10,7 +10,7 @@ from app.chat.conversation import Conversation
 from app.chat.events import Changed, ContextFilled, Notice, PathChanged, SessionEvent
 from app.chat.shared import Services
 from app.chat.turn import Turn, own_fault
-from app.models.port import ModelPort
+from app.models.backends.port import ChatModel
 from engine import EngineError
 
 
@@ -33,7 +33,7 @@ class RoomMaker(Answering):
 
     @property
     @abstractmethod
-    def model(self) -> ModelPort | None:
+    def model(self) -> ChatModel | None:
         """The model that answers."""
 
     @property
@@ -92,7 +92,7 @@ class RoomMaker(Answering):
         self._task = asyncio.get_running_loop().create_task(self._make_room(how, turn, self.model))
         self._tell(Changed())
 
-    async def _make_room(self, how: Room, turn: Turn | None, model: ModelPort) -> None:
+    async def _make_room(self, how: Room, turn: Turn | None, model: ChatModel) -> None:
         reason: str | None = None
         try:
             made = await make_room(how, self.conversation, turn, model, self._services)

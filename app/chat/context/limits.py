@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.chat.conversation import MessageNode, Role
-from app.models.port import Counting, ModelPort
+from app.models.backends.port import ChatModel
 
 NEARLY_FULL = 0.8
 """Share of the context from which on the reader is warned."""
@@ -12,20 +12,19 @@ _AROUND = 4
 _BYTES_PER_TOKEN = 3
 
 
-def token_counts(path: Sequence[MessageNode], model: ModelPort) -> list[int]:
+def token_counts(path: Sequence[MessageNode], model: ChatModel) -> list[int]:
     """About how many tokens each message is; not for the UI's thread."""
     return [_count(node, model) + _AROUND for node in path]
 
 
-def text_tokens(text: str, model: ModelPort) -> int:
+def text_tokens(text: str, model: ChatModel) -> int:
     """About how many tokens a text is; not for the UI's thread."""
-    tokenizer = model.tokenizer
-    if isinstance(tokenizer, Counting):
-        return len(tokenizer.encode_content(text))
+    if model.counter is not None:
+        return len(model.counter.encode_content(text))
     return len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN
 
 
-def _count(node: MessageNode, model: ModelPort) -> int:
+def _count(node: MessageNode, model: ChatModel) -> int:
     if node.token_ids and node.model == str(model.path):
         return len(node.token_ids)
     return text_tokens(node.text, model)

@@ -10,7 +10,7 @@ from app.chat.conversation import Conversation
 from app.chat.prompt import read_part
 from app.chat.shared import Services
 from app.chat.turn import Turn
-from app.models.port import ModelPort
+from app.models.backends.port import ChatModel
 from engine import RequestError
 
 
@@ -34,7 +34,7 @@ class RoomMade:
 
 
 async def make_room(
-    how: Room, conversation: Conversation, turn: Turn | None, model: ModelPort, services: Services
+    how: Room, conversation: Conversation, turn: Turn | None, model: ChatModel, services: Services
 ) -> RoomMade:
     """Mark the message from which on a chat is read; raises `EngineError` where that cannot be.
 
@@ -44,7 +44,8 @@ async def make_room(
     _, read = read_part(path)
     loop = asyncio.get_running_loop()
     counts = await loop.run_in_executor(services.encoders, token_counts, read, model)
-    room = model.max_tokens // 2 - summary_room(model)
+    # Where nobody knows how much is read, half of what there is makes room.
+    room = (model.max_tokens or sum(counts)) // 2 - summary_room(model)
     asks = turn is not None and turn.text is not None
     if turn is not None and turn.text is not None:
         room -= await loop.run_in_executor(services.encoders, text_tokens, turn.text, model)

@@ -6,10 +6,10 @@ from functools import partial
 
 from app.chat.context.limits import text_tokens
 from app.chat.conversation import Conversation, MessageNode
-from app.chat.prompt import Asked, prompt_messages, submit_prompt, submitted
+from app.chat.prompt import prompt_messages, submitted
 from app.chat.reasoning import Part, Pieces, splitter_for
 from app.chat.shared import Services
-from app.models.port import ModelPort
+from app.models.backends.port import Asked, ChatModel, ChatRequest
 from engine import EngineError, Event, Finished, FinishReason, RequestError, TextDelta, Thinking
 
 _INSTRUCTION = (
@@ -23,15 +23,18 @@ _SPARE = 32
 _OFF = Thinking("off")
 
 
-def summary_room(model: ModelPort) -> int:
+def summary_room(model: ChatModel) -> int:
     """Return the most tokens of a summary."""
-    return max(_SHORTEST, min(_LONGEST, model.max_tokens // _SHARE))
+    most = model.max_tokens
+    return _LONGEST if most is None else max(_SHORTEST, min(_LONGEST, most // _SHARE))
 
 
 def longest_end(
-    path: Sequence[MessageNode], counts: Sequence[int], model: ModelPort
+    path: Sequence[MessageNode], counts: Sequence[int], model: ChatModel
 ) -> Sequence[MessageNode]:
     """Return the newest of some messages that can be read at once to be summarised; all, as a rule."""
+    if model.max_tokens is None:
+        return path
     left = model.max_tokens - summary_room(model) - text_tokens(_INSTRUCTION, model) - _SPARE
     begin = len(path)
     while begin > 0 and counts[begin - 1] <= left:
@@ -41,7 +44,7 @@ def longest_end(
 
 
 async def summarise(
-    conversation: Conversation, path: Sequence[MessageNode], model: ModelPort, services: Services
+    conversation: Conversation, path: Sequence[MessageNode], model: ChatModel, services: Services
 ) -> str:
     """Write a summary of some messages; raises `EngineError` where none comes."""
     loop = asyncio.get_running_loop()
@@ -75,14 +78,15 @@ async def summarise(
     return text
 
 
-def _submit(conversation: Conversation, path: Sequence[MessageNode], model: ModelPort) -> Asked:
+def _submit(conversation: Conversation, path: Sequence[MessageNode], model: ChatModel) -> Asked:
     messages, kept = prompt_messages(conversation.system_prompt, path, _INSTRUCTION, str(model.path))
-    off = _OFF if model.template.thinking_support.can_switch else Thinking()
-    return submit_prompt(
-        *(model, messages, kept, conversation.sampling, summary_room(model)),
+    off = _OFF if model.thinking_support.can_switch else Thinking()
+    request = ChatRequest(
+        *(messages, kept, conversation.sampling, summary_room(model)),
         chosen=conversation.chosen,
+        thinking=off,
         priority=conversation.priority,
         label=f"summary of {conversation.title}",
         owner=conversation.id,
-        thinking=off,
     )
+    return model.chat(request)

@@ -14,8 +14,8 @@ from app.cli.ask import answer_stream, thinking_choice
 from app.cli.batch.lines import BadLine, Job, done_ids, read_jobs
 from app.cli.batch.worker import Answerer
 from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
+from app.models.backends.local import LocalModel
 from app.models.make import make_engine
-from app.models.recommended import recommended_for
 from app.terminal.controls import for_stream
 
 _AT_ONCE_CPU, _AT_ONCE_GPU, _MOST_AT_ONCE = 8, 64, 1024
@@ -97,14 +97,11 @@ def _run_jobs(args: argparse.Namespace, jobs: Sequence[Job], out: TextIO) -> int
     path = chosen_model(args, settings)
     engine = make_engine(settings.engine)
     try:
-        model = engine.load(path)
-        for warning in (model.tokenizer.warning, model.template.warning):
-            if warning:
-                say(f"warning: {warning}")
-        usual = settings.sampling
-        sampling = recommended_for(path).applied(usual.params(), usual.chosen)
+        model = LocalModel(engine.load(path))
+        for warning in model.warnings:
+            say(f"warning: {warning}")
         watched = settings.general.stop_repeats
-        answerer = Answerer(model, sampling, usual, args.think, watched=watched)
+        answerer = Answerer(model, settings.sampling, args.think, watched=watched)
         at_once = args.at_once or (_AT_ONCE_CPU if engine.device == "cpu" else _AT_ONCE_GPU)
         return _collect(answerer, jobs, at_once, out)
     finally:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.chat.turn import own_fault
 from app.cli.batch.lines import Job, with_sampling
+from app.models.backends.port import ChatModel, ChatRequest
 from app.settings.file import SamplingSettings
 from engine import (
     EngineClosedError,
@@ -13,14 +14,11 @@ from engine import (
     Finished,
     FinishReason,
     Priority,
-    Request,
-    SamplingParams,
     Thinking,
 )
 
 if TYPE_CHECKING:
     from app.chat.answers.running import RunningAnswer
-    from engine import Model
 
 
 class Answerer:
@@ -28,15 +26,14 @@ class Answerer:
 
     def __init__(
         self,
-        model: "Model",
-        sampling: SamplingParams,
+        model: ChatModel,
         settings: SamplingSettings,
         thinking: Thinking | None,
         *,
         watched: bool,
     ) -> None:
-        """sampling: what holds where a line says nothing; watched: whether repetition ends answers."""
-        self._model, self._sampling, self._settings = model, sampling, settings
+        """settings: what holds where a line says nothing; watched: whether repetition ends answers."""
+        self._model, self._settings = model, settings
         self._thinking = thinking or settings.think
         self._watched = watched
         self._lock = threading.Lock()
@@ -79,35 +76,31 @@ class Answerer:
     def _ask(self, job: Job) -> "RunningAnswer | None":
         from app.chat.answers.running import RunningAnswer
         from app.chat.conversation import Conversation
-        from app.chat.prompt import Asked, answer_limit, prompt_too_long
         from app.chat.reasoning import splitter_for
         from engine import Message
 
-        model = self._model
+        settings = self._settings
         messages = [Message(role, content) for role, content in job.messages]
-        if self._settings.system_prompt and messages[0].role not in ("system", "developer"):
-            messages.insert(0, Message("system", self._settings.system_prompt))
-        thinking = model.template.thinking_support.fitted(job.thinking or self._thinking)
-        prompt = model.template.prompt(messages, thinking=thinking)
-        limit = job.max_tokens or self._settings.token_limit
-        if problem := prompt_too_long(len(prompt.ids), limit, model, in_chat=False):
-            raise EngineError(problem)
-        request = Request(
-            tuple(prompt.ids),
-            with_sampling(self._sampling, job),
-            max_tokens=answer_limit(len(prompt.ids), limit, model),
+        if settings.system_prompt and messages[0].role not in ("system", "developer"):
+            messages.insert(0, Message("system", settings.system_prompt))
+        request = ChatRequest(
+            *(messages, {}, with_sampling(settings.params(), job), job.max_tokens or settings.token_limit),
+            chosen=settings.chosen | job.sampling.keys(),
+            thinking=job.thinking or self._thinking,
             stop=job.stop,
             priority=Priority.LOW,
             label=job.id,
+            in_chat=False,
         )
+        asked = self._model.chat(request)
+        chat = Conversation()
+        splitter = splitter_for(asked.prompt.answer_format, asked.prompt.starts_in_reasoning)
+        node = chat.begin_answer(str(self._model.path), splitter)
+        running = RunningAnswer(chat, node.id, asked, self._model, watched=self._watched)
         with self._lock:
             if self._stopped:
+                asked.generation.cancel()
                 return None
-            chat = Conversation()
-            splitter = splitter_for(prompt.answer_format, prompt.starts_in_reasoning)
-            node = chat.begin_answer(str(model.path), splitter)
-            asked = Asked(model.submit(request), prompt, thinking)
-            running = RunningAnswer(chat, node.id, asked, model, watched=self._watched)
             self._running.add(running)
         return running
 

@@ -188,8 +188,8 @@ def _numbers(session: ChatSession, engine: EngineService) -> dict[str, SequenceS
     """The engine's numbers of a chat's running answers, by their messages."""
     stats = engine.stats()
     by_id = {one.sequence_id: one for one in stats.sequences} if stats is not None else {}
-    found = {answer.node_id: by_id.get(answer.generation.sequence_id) for answer in session.running}
-    return {node_id: one for node_id, one in found.items() if one is not None}
+    ids = {answer.node_id: answer.generation.sequence_id for answer in session.running}
+    return {node_id: by_id[number] for node_id, number in ids.items() if number in by_id}
 
 
 def _shown(

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static, TextArea
 
 from app.chat.conversation import Conversation
-from app.models.port import ModelPort
+from app.models.backends.port import ChatModel
 from app.models.recommended import Recommended, recommended_for
 from app.widgets.words import words
 from app.widgets.writing.writing_area import WritingArea
@@ -39,7 +39,7 @@ class TabSettings(ModalScreen[bool | None]):
     CSS_PATH: ClassVar = ["dialog.tcss", "tab_settings.tcss"]
     BINDINGS: ClassVar = [("escape", "dismiss(None)", "Cancel"), ("ctrl+s,f8", "save", "Save")]
 
-    def __init__(self, conversation: Conversation, model: ModelPort | None = None) -> None:
+    def __init__(self, conversation: Conversation, model: ChatModel | None = None) -> None:
         """model: the one whose chat template says what it understands of thinking."""
         super().__init__()
         self.VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]
@@ -76,8 +76,8 @@ class TabSettings(ModalScreen[bool | None]):
         if self._model is not None:
             self.run_worker(self._show_support(self._model), exit_on_error=False)
 
-    async def _show_support(self, model: ModelPort) -> None:
-        support = await asyncio.to_thread(lambda: model.template.thinking_support)
+    async def _show_support(self, model: ChatModel) -> None:
+        support = await asyncio.to_thread(lambda: model.thinking_support)
         hint = ", ".join(support.choices) if len(support.choices) > 1 else "the template has no switch for it"
         budget = ", or a budget in tokens" if support.has_thoughts else ""
         self.query_one("#hint_thinking", Static).update(words(hint + budget))

@@ -161,9 +161,10 @@ class EngineView(Screen[str | None]):
         contents.assign_stats(self._sessions(), detail.stats)
         self._pool = min(self._pool, max(0, len(detail.pools) - 1))
         places = {
-            answer.generation.sequence_id: place
+            number: place
             for place, session in enumerate(self._sessions())
             for answer in session.running
+            if (number := answer.generation.sequence_id) is not None
         }
         if detail.pools:
             self.query_one(KVMapView).show(BlockMap(detail.pools[self._pool]), places)

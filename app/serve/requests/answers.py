@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from app.serve.log_row import RequestRow
 from app.serve.metrics import Metrics
 from app.serve.requests.answer import AnswerReader, Ended, Ending, Piece, Said, Thought
-from app.serve.requests.port import GenerationPort
+from app.serve.requests.port import SequencePort
 from app.serve.requests.wakeups import Wakeups
 from engine import Finished, TextDelta, ToolCall
 
@@ -20,7 +20,7 @@ Closed = Callable[[RequestRow, int], None]
 class Stream:
     """One choice on its way."""
 
-    generation: GenerationPort
+    generation: SequencePort
     reader: AnswerReader
     ended: Ended | None = None
     tok_s: float = 0.0

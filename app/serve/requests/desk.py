@@ -12,7 +12,7 @@ from app.serve.log_row import RefusedRow, Row
 from app.serve.metrics import Metrics
 from app.serve.requests.answer import AnswerReader
 from app.serve.requests.answers import Answers, Stream
-from app.serve.requests.port import BY_ITSELF, GenerationPort
+from app.serve.requests.port import BY_ITSELF, SequencePort
 from app.serve.requests.sampling import Sampling
 from app.serve.requests.served import Served, ServedModels
 from app.serve.requests.wakeups import Wakeups
@@ -156,7 +156,7 @@ def _text_ids(asked: Asked, text: str | tuple[int, ...]) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def submit(asked: Asked, prompt: Prompt | tuple[int, ...], index: int) -> GenerationPort:
+def submit(asked: Asked, prompt: Prompt | tuple[int, ...], index: int) -> SequencePort:
     """Start one choice; raises `ApiError`."""
     ids = tuple(prompt.ids) if isinstance(prompt, Prompt) else prompt
     model, sampling = asked.served.model, asked.sampling

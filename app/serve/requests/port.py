@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from app.models.port import GenerationPort
+from app.models.port import SequencePort
 from engine import Message, Prompt, Request, Thinking, ToolFormat
 
 BY_ITSELF = Thinking()
@@ -73,5 +73,5 @@ class ServedModel(Protocol):
     def template(self) -> ServedTemplate:
         """Its chat template."""
 
-    def submit(self, request: Request) -> GenerationPort:
+    def submit(self, request: Request) -> SequencePort:
         """Start a generation; raises `RequestError` when it can never fit."""

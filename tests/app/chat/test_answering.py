@@ -6,10 +6,11 @@ from app.chat.answers.reading import read_answer
 from app.chat.answers.running import RunningAnswer
 from app.chat.conversation import AnswerStats, Conversation, Status
 from app.chat.events import Notice
-from app.chat.prompt import Asked, submit_prompt
 from app.chat.reasoning import splitter_for
+from app.models.backends.local import LocalModel
+from app.models.backends.port import Asked, ChatRequest
 from app.models.builtin import builtin_model_path
-from engine import Engine, FinishReason, Message, Priority, Request, SamplingParams, Thinking, ThinkingSupport
+from engine import Engine, FinishReason, Message, Request, SamplingParams, Thinking, ThinkingSupport
 from engine.templates.chat_template import ChatTemplate
 from tests.app.chat.test_session_faults import Fakes, Tab, ask, until
 
@@ -19,7 +20,7 @@ LOOP = [f" word{n}" for n in range(8)]
 
 def tab_of(fakes: Fakes, thinking: str = "auto") -> Tab:
     tab = fakes.tabs[0]
-    template = tab.session.model.template
+    template = tab.session.model.local.template
     template.thinking_support, template.opened = THINKING, True
     tab.session.conversation.thinking = Thinking.parse(thinking)
     return tab
@@ -87,7 +88,7 @@ async def test_answer_now_ends_thoughts_by_hand_and_says_where_there_are_none():
 async def test_a_choice_that_the_template_has_no_words_for_is_said_once_and_left_out():
     fakes = Fakes()
     tab = tab_of(fakes, "high 9")
-    template = tab.session.model.template
+    template = tab.session.model.local.template
     for count, text in enumerate(("one", "two")):
         await ask(fakes, tab, text)
         fakes.engine.generations[count].finish()
@@ -174,20 +175,16 @@ def thinker():
 
 def asked(model, thinking: str = "auto") -> Asked:
     messages = [Message("user", "Tell me a story about a lighthouse and the ship that it saved.")]
-    return submit_prompt(
-        *(model, messages, {}, GREEDY, 60),
-        chosen={"temperature"},
-        priority=Priority.NORMAL,
-        label="test",
-        owner="",
-        thinking=Thinking.parse(thinking),
-    )
+    thought = Thinking.parse(thinking)
+    return LocalModel(model).chat(ChatRequest(messages, {}, GREEDY, 60, {"temperature"}, thought))
 
 
 def read(model, one: Asked) -> tuple[RunningAnswer, Conversation, list]:
     chat = Conversation()
     splitter = splitter_for(one.prompt.answer_format, one.prompt.starts_in_reasoning)
-    running = RunningAnswer(chat, chat.begin_answer(str(model.path), splitter).id, one, model, watched=False)
+    running = RunningAnswer(
+        chat, chat.begin_answer(str(model.path), splitter).id, one, LocalModel(model), watched=False
+    )
     return running, chat, list(read_answer(running))
 
 

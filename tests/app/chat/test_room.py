@@ -29,7 +29,8 @@ async def long_chat(turns: int = 4, context: int = 1000) -> tuple[Fakes, Tab]:
     """A tab whose next message is too long for what is left."""
     fakes = Fakes()
     tab = fakes.tabs[0]
-    tab.session.model.max_tokens = tab.session.model.context_length = context
+    model = tab.session.model.local
+    model.max_tokens = model.context_length = context
     for number in range(turns):
         await ask(fakes, tab, f"question {number} " + WORDS)
         fakes.engine.generations[-1].feed(f"answer {number} " + WORDS)
@@ -44,7 +45,7 @@ async def blocked(fakes: Fakes, tab: Tab) -> None:
 
 
 def read_by_model(tab: Tab) -> list[tuple[str, str]]:
-    return tab.session.model.template.calls[-1][0]
+    return tab.session.model.local.template.calls[-1][0]
 
 
 async def test_a_message_that_does_not_fit_waits_and_comes_back_when_nothing_is_chosen():

@@ -12,6 +12,7 @@ from app.chat.events import AnswerFinished, Notice, PathChanged, SessionEvent, T
 from app.chat.pump import Pump
 from app.chat.session import ChatSession
 from app.chat.shared import Services
+from app.models.backends.local import LocalModel
 from tests.support.fakes import FakeEngine, FakeModel
 
 
@@ -39,7 +40,7 @@ class Tab:
         self.events: list[SessionEvent] = []
         self.broken_by: type[SessionEvent] | None = None
         self.session = ChatSession(Conversation(), services, self.report)
-        self.session.models.current = FakeModel(engine, Path("m.gguf"), 1000)
+        self.session.models.current = LocalModel(FakeModel(engine, Path("m.gguf"), 1000))
 
     def report(self, session: ChatSession, event: SessionEvent) -> None:
         if self.broken_by is not None and isinstance(event, self.broken_by):
@@ -90,7 +91,7 @@ async def answers(fakes: Fakes, tab: Tab) -> None:
 async def test_a_turn_that_fails_before_its_answer_gives_the_text_back(where, monkeypatch):
     fakes = Fakes()
     tab = fakes.tabs[0]
-    model = tab.session.model
+    model = tab.session.model.local
 
     def fail(*_args, **_more):
         raise Boom("wet")

@@ -201,6 +201,7 @@ def test_a_file_recommends_what_no_option_or_setting_says(run, tmp_path):
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text("[sampling]\ntop_k = 40\n")
     model = FakeModel(["a"])
+    model.path = path
     assert run(model, "q", "-m", str(path), "--temperature", "1.5")[0] == 0
     sampling = model.request.sampling
     assert (sampling.temperature, sampling.top_k, sampling.top_p) == (1.5, 40, 0.5)

@@ -34,7 +34,7 @@ class Template:
     def __init__(self):
         self.thought = []
 
-    def prompt(self, messages, *, thinking):
+    def prompt(self, messages, *, kept, thinking):
         self.thought.append(thinking)
         return Prompt(list(range(len(messages) + 2)), False, None)
 

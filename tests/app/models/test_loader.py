@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from app.models import loader
+from app.models.backends.local import LocalModel
 from app.models.loader import EngineService
 from engine import LoadPlan
-from tests.support.fakes import FakeEngine, FakeModel
+from tests.support.fakes import FakeEngine
 
 WAIT = 30.0
 
@@ -32,9 +33,9 @@ def service(engine):
     made.close()
 
 
-def load(service: EngineService, name: str) -> FakeModel | str:
+def load(service: EngineService, name: str) -> LocalModel | str:
     """The model, or why there is none."""
-    answers: queue.Queue[FakeModel | str] = queue.Queue()
+    answers: queue.Queue[LocalModel | str] = queue.Queue()
     service.load(Path(name), answers.put, answers.put, lambda _part, _what: None, answers.put)
     return answers.get(timeout=WAIT)
 
@@ -48,7 +49,7 @@ def test_any_error_of_a_load_is_said_and_the_next_load_works(service, engine, mo
         patch.setattr(engine, "load", fail)
         said = load(service, "one.gguf")
     assert said == f"one.gguf could not be loaded: {str(error) or type(error).__name__}"
-    assert isinstance(load(service, "one.gguf"), FakeModel)
+    assert isinstance(load(service, "one.gguf"), LocalModel)
 
 
 def test_an_unload_and_a_callback_that_raise_leave_the_thread_alive(service, engine, monkeypatch):
@@ -56,11 +57,11 @@ def test_an_unload_and_a_callback_that_raise_leave_the_thread_alive(service, eng
         raise Boom("wet")
 
     model, other = load(service, "one.gguf"), load(service, "two.gguf")
-    monkeypatch.setattr(model, "unload", fail)
+    monkeypatch.setattr(model.local, "unload", fail)
     service.release(model)
     service.release(other)
     service.load(Path("three.gguf"), fail, fail, fail, fail)
-    assert isinstance(load(service, "three.gguf"), FakeModel)
+    assert isinstance(load(service, "three.gguf"), LocalModel)
 
 
 def ask(service: EngineService, name: str):
@@ -75,10 +76,10 @@ def test_a_model_that_a_tab_uses_makes_room_only_when_that_is_agreed_to(service,
     first = load(service, "one.gguf")
     answers, job = ask(service, "two.gguf")
     plan = answers.get(timeout=WAIT)
-    assert isinstance(plan, LoadPlan) and plan.model_ids == (first.id,) and not engine.aside
+    assert isinstance(plan, LoadPlan) and plan.model_ids == (first.local.id,) and not engine.aside
     service.agree(job, plan)
-    assert isinstance(answers.get(timeout=WAIT), FakeModel)
-    assert engine.aside == {first.id: False}
+    assert isinstance(answers.get(timeout=WAIT), LocalModel)
+    assert engine.aside == {first.local.id: False}
 
 
 def test_a_plan_that_is_given_up_changes_nothing_and_the_thread_goes_on(service, engine):
@@ -89,7 +90,7 @@ def test_a_plan_that_is_given_up_changes_nothing_and_the_thread_goes_on(service,
     job.cancel()
     service.agree(job, plan)
     engine.fits = 2
-    assert isinstance(load(service, "three.gguf"), FakeModel)
+    assert isinstance(load(service, "three.gguf"), LocalModel)
     assert answers.empty() and not engine.aside
 
 
@@ -97,8 +98,8 @@ def test_a_model_that_no_tab_uses_makes_room_unasked(service, engine):
     engine.fits = 1
     first = load(service, "one.gguf")
     service.release(first)
-    assert isinstance(load(service, "two.gguf"), FakeModel)
-    assert engine.aside == {first.id: False}
+    assert isinstance(load(service, "two.gguf"), LocalModel)
+    assert engine.aside == {first.local.id: False}
 
 
 def test_a_plan_that_has_changed_meanwhile_is_asked_again(service, engine):
@@ -109,9 +110,12 @@ def test_a_plan_that_has_changed_meanwhile_is_asked_again(service, engine):
     engine.fits = 1
     service.agree(job, plan)
     again = answers.get(timeout=WAIT)
-    assert plan.model_ids == (models[0].id,) and again.model_ids == (models[0].id, models[1].id)
+    assert plan.model_ids == (models[0].local.id,) and again.model_ids == (
+        models[0].local.id,
+        models[1].local.id,
+    )
     service.agree(job, again)
-    assert isinstance(answers.get(timeout=WAIT), FakeModel)
+    assert isinstance(answers.get(timeout=WAIT), LocalModel)
 
 
 def test_a_model_that_is_aside_is_woken_where_another_tab_opens_it(service, engine):
@@ -121,7 +125,7 @@ def test_a_model_that_is_aside_is_woken_where_another_tab_opens_it(service, engi
     assert said.get(timeout=WAIT) is None
     assert service.states() == {Path("one.gguf"): "paused"}
     assert load(service, "one.gguf") is first and not engine.aside
-    engine.answering = {first.id}
+    engine.answering = {first.local.id}
     service.put_aside(first, said.put, unload=True)
     assert "it is answering" in said.get(timeout=WAIT)
 

@@ -7,8 +7,8 @@ from functools import partial
 from app.chat.context.room import Room
 from app.chat.session import ChatSession
 from app.chat.turn import Turn
+from app.models.backends.port import ChatModel
 from app.models.builtin import model_title
-from app.models.port import ModelPort
 from app.screens.chat.model_actions import ModelActions
 from app.screens.dialogs.context_full import ContextFull, RoomChoice
 from app.widgets.contents import context_use
@@ -43,7 +43,7 @@ class ContextActions(ModelActions):
         if model is None:
             self.say("No model is open yet whose chat template could be asked.", "warning")
             return
-        support = await asyncio.to_thread(lambda: model.template.thinking_support)
+        support = await asyncio.to_thread(lambda: model.thinking_support)
         title = model_title(model.path)
         if wanted is None:
             budget = " or a budget in tokens" if support.has_thoughts else ""
@@ -89,12 +89,15 @@ class ContextActions(ModelActions):
         self.ask(screen, partial(self._room_chosen, session))
 
     def _fill(self, session: ChatSession) -> str:
-        used, most = context_use(session) or (0, 0)
+        known = context_use(session)
+        if known is None:
+            return "How much of its context this chat takes is not known."
+        used, most = known
         return f"This chat takes about {used:,} of the {most:,} tokens that are read."
 
     def _larger(self, session: ChatSession) -> str:
         """What a larger context takes."""
-        model = session.model
+        model = session.model.local if session.model is not None else None
         if model is None or model.max_tokens >= model.context_length:
             return "choose a model that reads more"
         others = ", ".join(model_title(other.path) for other in self._idle_models(session))
@@ -102,13 +105,14 @@ class ContextActions(ModelActions):
             return f"put aside {others}, for up to {model.context_length:,} tokens"
         return f"of {model.context_length:,} tokens memory holds {model.max_tokens:,}: choose a smaller model"
 
-    def _idle_models(self, session: ChatSession) -> list[ModelPort]:
+    def _idle_models(self, session: ChatSession) -> list[ChatModel]:
         """Models of other tabs whose memory contexts could have: on a GPU, where memory is shared."""
         stats = self.context.engine.stats()
         if stats is None or not stats.device.startswith("cuda"):
             return []
         busy = {str(other.model.path) for other in self.tabs.sessions if other.model and other.busy}
-        found = {str(other.model.path): other.model for other in self.tabs.sessions if other.model}
+        opened = [other.model for other in self.tabs.sessions if other.model]
+        found = {str(model.path): model for model in opened if model.local is not None}
         own = str(session.model.path) if session.model is not None else ""
         return [model for path, model in found.items() if path != own and path not in busy]
 
@@ -133,7 +137,7 @@ class ContextActions(ModelActions):
 
     def _enlarge(self, session: ChatSession) -> None:
         idle = self._idle_models(session)
-        model = session.model
+        model = session.model.local if session.model is not None else None
         if model is None or not idle or model.max_tokens >= model.context_length:
             self.action_choose_model()
             return

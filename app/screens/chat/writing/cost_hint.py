@@ -6,7 +6,6 @@ import threading
 from textual.timer import Timer
 
 from app.chat.message_cost import LEAST_TOKENS, TokenCounter, cost_of
-from app.models.port import Counting
 from app.screens.chat.tabs import Tabs
 from app.screens.context import AppContext
 from app.widgets.writing.composer import Composer
@@ -67,11 +66,11 @@ class CostHint:
         draft = composer.draft
         # A token is hardly ever less than a character.
         short = len(draft.text) + sum(map(len, draft.chips.values())) < LEAST_TOKENS
-        if model is None or short or not isinstance(model.tokenizer, Counting):
+        if model is None or short or model.counter is None:
             self._say("", warns=False)
             return
-        if self._counter is None or self._counter.tokenizer is not model.tokenizer:
-            self._counter = TokenCounter(model.tokenizer)
+        if self._counter is None or self._counter.tokenizer is not model.counter:
+            self._counter = TokenCounter(model.counter)
         loop = asyncio.get_running_loop()
         tokens = await loop.run_in_executor(
             self._context.services.encoders, self._counter.count, draft, self._stop

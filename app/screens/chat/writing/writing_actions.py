@@ -12,7 +12,6 @@ from app.chat.conversation import Conversation, Role
 from app.chat.draft import Draft
 from app.chat.events import SessionEvent
 from app.chat.session import ChatSession
-from app.models.port import Counting
 from app.screens.chat.base import ChatBase
 from app.screens.chat.writing.completing import ChatMention, Completer, Form
 from app.screens.context import AppContext
@@ -128,9 +127,9 @@ class WritingActions(ChatBase):
     async def _tokens(self, text: str) -> int | None:
         """How many tokens a text is for the model of the chat in front; None where that is not known."""
         model = self.active.model if self.tabs.sessions else None
-        if model is None or not isinstance(model.tokenizer, Counting):
+        if model is None or model.counter is None:
             return None
-        count = partial(model.tokenizer.encode_content, text)
+        count = partial(model.counter.encode_content, text)
         loop = asyncio.get_running_loop()
         return len(await loop.run_in_executor(self.context.services.encoders, count))
 

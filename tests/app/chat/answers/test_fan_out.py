@@ -10,6 +10,7 @@ from app.chat.events import Notice, TextReturned
 from app.chat.pump import Pump
 from app.chat.session import ChatSession
 from app.chat.shared import Services
+from app.models.backends.local import LocalModel
 from app.writing.fan import read_wish
 from engine import Engine, SamplingParams
 from tests.app.chat.test_session_faults import Fakes, Saved, ask, until
@@ -24,7 +25,7 @@ async def test_four_answers_read_the_prompt_once(small_model):
         services = Services(there, Pump(asyncio.get_running_loop(), lambda: None), Saved())  # type: ignore[arg-type]
         conversation = Conversation(sampling=SamplingParams(temperature=1.0), max_tokens=8)
         session = ChatSession(conversation, services, lambda *_: None)
-        session.models.current = engine.load(small_model)
+        session.models.current = LocalModel(engine.load(small_model))
         assert session.fan_out(QUESTION, read_wish("seeds 1 2 3 4").variants)
         await until(lambda: not session.busy)
         size = engine.stats().block_size
@@ -48,9 +49,9 @@ class Library:
         if self.refuses is not None:
             failed(self.refuses)
         else:
-            loaded(FakeModel(self.fakes.engine, path, 1000))
+            loaded(LocalModel(FakeModel(self.fakes.engine, path, 1000)))
 
-    def release(self, model: FakeModel) -> None:
+    def release(self, model: LocalModel) -> None:
         self.given_back.append(model.path.name)
 
 
@@ -64,7 +65,7 @@ async def test_different_prompts_are_read_at_once():
     fakes = Fakes()
     session = fanned(fakes, 'system "Be brief." "Rhyme."')
     await until(lambda: len(session.running) == 2)
-    assert [call[0][0] for call in session.model.template.calls] == [
+    assert [call[0][0] for call in session.model.local.template.calls] == [
         ("system", "Be brief."),
         ("system", "Rhyme."),
     ]

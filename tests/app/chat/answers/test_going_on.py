@@ -7,6 +7,7 @@ import pytest
 from app.chat.conversation import AnswerStats, Conversation, Status
 from app.chat.events import Notice, TextReturned
 from app.chat.reasoning import splitter_for
+from app.models.backends.local import LocalModel
 from engine import FinishReason
 from tests.app.chat.test_session_faults import Fakes, ask, until
 from tests.support.fakes import FakeModel
@@ -88,7 +89,7 @@ async def test_one_that_is_stopped_before_its_beginning_came_again_is_as_before(
 async def test_an_answer_that_is_whole_or_another_models_is_not_gone_on_with():
     fakes = Fakes()
     session, node = await stopped(fakes)
-    session.models.current = FakeModel(fakes.engine, Path("other.gguf"), 1000)
+    session.models.current = LocalModel(FakeModel(fakes.engine, Path("other.gguf"), 1000))
     session.resume()
     node.status = Status.COMPLETE
     session.resume()
@@ -104,7 +105,7 @@ async def test_an_answer_goes_on_from_other_words_as_an_alternative():
     await until(lambda: session.running)
     going_on = fakes.engine.generations[-1]
     assert going_on.request.answered == 3
-    assert session.model.tokenizer.counted == ["eins zwei drei"]
+    assert session.model.local.tokenizer.counted == ["eins zwei drei"]
     new = session.conversation.last_answer()
     assert (new.text, new.parent) == ("eins zwei drei", node.parent)
     going_on.feed("eins zwei drei")
@@ -118,7 +119,7 @@ async def test_an_answer_goes_on_from_other_words_as_an_alternative():
 async def test_other_words_that_cannot_be_begun_with_come_back():
     fakes = Fakes()
     session, node = await stopped(fakes)
-    session.model.template.opened = True
+    session.model.local.template.opened = True
     node.reasoning_tokens = 0
     session.edit(node.id, "eins")
     await until(lambda: not session.busy)

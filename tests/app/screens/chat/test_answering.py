@@ -31,7 +31,7 @@ async def test_thinking_is_set_with_a_slash_and_reaches_the_template(make_app, e
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
         screen = await ready(pilot)
-        template = screen.active.model.template
+        template = screen.active.model.local.template
         template.thinking_support = SWITCH
         await slash(pilot, "/think off")
         await wait_until(pilot, lambda: "Thinking is off from the next answer on" in said(app))
@@ -66,7 +66,7 @@ async def test_thinking_stands_in_the_settings_of_a_chat(make_app, engine):
     app = make_app()
     async with app.run_test(size=(100, 40)) as pilot:
         screen = await ready(pilot)
-        screen.active.model.template.thinking_support = SWITCH
+        screen.active.model.local.template.thinking_support = SWITCH
         await pilot.press("f8")
         await wait_until(pilot, lambda: isinstance(app.screen, TabSettings))
         hint = app.screen.query_one("#hint_thinking")
@@ -84,7 +84,7 @@ async def test_answer_now_ends_the_thoughts(make_app, engine):
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
         screen = await ready(pilot)
-        screen.active.model.template.opened = True
+        screen.active.model.local.template.opened = True
         await pilot.press("alt+n")
         await wait_until(pilot, lambda: "There are no thoughts to end" in said(app))
         generation = await ask(pilot, engine, "why")

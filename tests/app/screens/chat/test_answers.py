@@ -66,7 +66,7 @@ async def test_history_goes_back_as_token_ids_not_as_text(make_app, engine):
         screen = await ready(pilot)
         await ask(pilot, engine, "one", "first answer here")
         await ask(pilot, engine, "two", "second")
-        messages, kept = screen.active.model.template.calls[-1]
+        messages, kept = screen.active.model.local.template.calls[-1]
         assert messages == [("user", "one"), ("assistant", "first answer here"), ("user", "two")]
         assert kept[1].ids == (0, 1, 2)
 
@@ -284,7 +284,7 @@ async def test_a_refused_request_and_a_broken_template_give_the_text_back(make_a
         def broken(messages, **_):
             raise TemplateError("the template [b]fails[/b]")
 
-        screen.active.model.template.prompt = broken
+        screen.active.model.local.template.prompt = broken
         await pilot.press("enter")
         await wait_until(pilot, lambda: any("[b]" in n.message for n in app._notifications))
         assert screen.composer.text == "mine"
@@ -363,7 +363,7 @@ async def test_reasoning_in_a_message_of_its_own_opens_and_folds(make_app, engin
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
         screen = await ready(pilot)
-        screen.active.model.template.answer_format = format_of("", marks)
+        screen.active.model.local.template.answer_format = format_of("", marks)
         generation = await ask(pilot, engine, "think")
         node = screen.active.conversation.last_answer()
         for word in ("<|channel|>", "analysis", "<|message|>", "hm hm"):

@@ -57,7 +57,7 @@ async def test_another_wording_that_is_refused_comes_back_before_the_draft(make_
         def broken(messages, **_):
             raise RequestError("no")
 
-        screen.active.model.template.prompt = broken
+        screen.active.model.local.template.prompt = broken
         await pilot.press("enter")
         await wait_until(pilot, lambda: screen.composer.text == "question again")
         assert screen.composer.has_class("-editing")

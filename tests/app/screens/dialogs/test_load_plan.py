@@ -34,7 +34,7 @@ async def test_the_plan_is_one_sentence_and_enter_follows_it(make_app, engine):
         assert not engine.aside and screen.active.model is before
         await pilot.press("enter")
         await wait_until(pilot, lambda: screen.active.model.path == SMALL.path)
-        assert engine.aside == {before.id: False}
+        assert engine.aside == {before.local.id: False}
         assert [node.role for node in screen.active.conversation.path()] == ["user", "assistant"]
 
 
@@ -78,7 +78,7 @@ async def message_when_short(pilot, engine):
     engine.fits = 1
     paused = screen.tabs.sessions[0].model
     screen.tabs.sessions[0].models.put_aside(unload=False)
-    await wait_until(pilot, lambda: engine.aside == {paused.id: False})
+    await wait_until(pilot, lambda: engine.aside == {paused.local.id: False})
     await pilot.press("alt+1")
     await say(pilot, "question")
     await wait_until(pilot, lambda: isinstance(pilot.app.screen, LoadPlanScreen))
@@ -95,7 +95,7 @@ async def test_a_message_to_a_paused_model_asks_who_makes_room_and_is_sent_then(
         await pilot.press("enter")
         await wait_until(pilot, lambda: engine.generations)
         first, second = (session.model for session in screen.tabs.sessions)
-        assert engine.aside == {second.id: False} and engine.generations[0].model is first
+        assert engine.aside == {second.local.id: False} and engine.generations[0].model is first.local
         assert [node.text for node in screen.active.conversation.path()] == ["question", ""]
 
 
@@ -126,8 +126,8 @@ async def test_a_model_is_put_aside_by_hand(make_app, engine, title, unload):
         screen = await ready(pilot)
         command = next(one for one in app.get_system_commands(screen) if one.title == title)
         command.callback()
-        await wait_until(pilot, lambda: engine.aside == {screen.active.model.id: unload})
+        await wait_until(pilot, lambda: engine.aside == {screen.active.model.local.id: unload})
         await wait_until(pilot, lambda: any("brings it back" in one.message for one in app._notifications))
-        engine.answering = {screen.active.model.id}
+        engine.answering = {screen.active.model.local.id}
         command.callback()
         await wait_until(pilot, lambda: any("it is answering" in one.message for one in app._notifications))

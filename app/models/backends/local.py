@@ -1,0 +1,121 @@
+"""A model of the engine as chats see it: messages become token ids here, and ids are what it goes on from."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from app.models.backends.limits import answer_limit, prompt_too_long
+from app.models.backends.port import Asked, Beginning, ChatRequest, ContextFullError
+from app.models.port import Counting, ModelPort
+from app.models.recommended import Recommended, recommended_for
+from engine import Prompt, Request, RequestError, SamplingParams, Thinking, ThinkingSupport
+
+
+class LocalModel:
+    """Renders chats by the model's own template and submits their ids."""
+
+    def __init__(self, local: ModelPort) -> None:
+        self.local = local
+
+    @property
+    def path(self) -> Path:
+        """The file it came from."""
+        return self.local.path
+
+    @property
+    def name(self) -> str:
+        """What the engine calls it."""
+        return self.local.name
+
+    @property
+    def kind(self) -> str:
+        """Its quantization."""
+        return str(self.local.info.quantization)
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens of one chat that the model can read."""
+        return self.local.context_length
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens of one chat; less than `context_length` where context memory is short."""
+        return self.local.max_tokens
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is unusual about its template and its tokenizer."""
+        found = (self.local.template.warning, self.local.tokenizer.warning)
+        return [warning for warning in found if warning]
+
+    @property
+    def counter(self) -> Counting | None:
+        """Its tokenizer, where that counts."""
+        tokenizer = self.local.tokenizer
+        return tokenizer if isinstance(tokenizer, Counting) else None
+
+    @property
+    def thinking_support(self) -> ThinkingSupport:
+        """What its template understands of a choice how much to think."""
+        return self.local.template.thinking_support
+
+    def recommended(self) -> Recommended:
+        """Return the sampling that its makers recommend."""
+        return recommended_for(self.path)
+
+    def chat(self, request: ChatRequest) -> Asked:
+        """Encode a chat and ask for its next answer."""
+        support = self.thinking_support
+        fitted = support.fitted(request.thinking)
+        prompt = self.local.template.prompt(request.messages, kept=request.kept, thinking=fitted)
+        answered = self._encoded(request.beginning, prompt)
+        ids = (*prompt.ids, *answered)
+        limit = request.max_tokens
+        if problem := prompt_too_long(len(ids), limit, self.local, in_chat=request.in_chat):
+            raise ContextFullError(problem)
+        submitted = Request(
+            *(ids, self.recommended().applied(request.sampling, request.chosen)),
+            max_tokens=answer_limit(len(ids), limit, self.local),
+            stop=request.stop,
+            priority=request.priority,
+            label=request.label,
+            owner=request.owner,
+            answered=len(answered),
+        )
+        return self._submit(submitted, prompt, fitted, support.lacks(request.thinking))
+
+    def _encoded(self, beginning: Beginning, prompt: Prompt) -> tuple[int, ...]:
+        """All ids of an answer's beginning; `RequestError` where the model cannot begin so."""
+        if not beginning.text:
+            return beginning.ids
+        if prompt.starts_in_reasoning and not beginning.ids:
+            raise RequestError(
+                "This model begins with its thoughts, and there are none of its own here. Open the model "
+                "that wrote the answer, or have another answer written."
+            )
+        if self.counter is None:
+            raise RequestError("This model cannot go on with a text; have another answer written.")
+        return (*beginning.ids, *self.counter.encode_content(beginning.text))
+
+    def _submit(self, request: Request, prompt: Prompt, thinking: Thinking, lacks: str | None) -> Asked:
+        def again(sampling: SamplingParams, chosen: Collection[str]) -> Asked:
+            sampling = self.recommended().applied(sampling, chosen)
+            return self._submit(replace(request, sampling=sampling), prompt, thinking, lacks)
+
+        def go_on(answer_ids: Sequence[int]) -> Asked:
+            ids = (*prompt.ids, *answer_ids)
+            written = len(ids) - len(request.prompt_ids)
+            most = None if request.max_tokens is None else max(1, request.max_tokens - written)
+            behind = replace(request, prompt_ids=ids, max_tokens=most, answered=0)
+            return self._submit(behind, prompt, thinking, lacks)
+
+        return Asked(
+            self.local.submit(request),
+            prompt,
+            thinking,
+            lacks,
+            max_tokens=request.max_tokens,
+            again=again,
+            answered=request.answered,
+            go_on=go_on,
+        )
