@@ -80,7 +80,7 @@ async def test_a_call_is_asked_about_run_and_gone_on_from():
     await stage.next_prompt(2)
     [definition, _] = stage.template.offered[-1]
     assert definition["function"]["name"] == "read"
-    question, answer, result = stage.template.messages
+    _, answer, result = stage.template.messages
     assert (answer.content, answer.tool_calls) == ("I look.", (answer.tool_calls[0],))
     assert answer.tool_calls[0] == ToolCall(result.tool_call_id, "read", {"path": "a.txt"})
     assert (result.role, result.content, result.tool_name) == ("tool", "hello", "read")
