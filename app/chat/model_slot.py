@@ -97,6 +97,9 @@ class ModelSlot:
             self._tell(Notice(f"No model is open; press {self._choose_key} to choose one.", "information"))
             return
         title = model_title(model.path)
+        if model.local is None:
+            self._tell(Notice(f"{title} runs at an endpoint; it takes no memory here.", "information"))
+            return
         does = "is unloaded" if unload else "pauses"
 
         def done(reason: str | None) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.chat.answers.fan_out import FanOut
 from app.chat.context.blocked import RoomMaker
-from app.chat.conversation import Conversation, Role, Status
+from app.chat.conversation import Conversation, MessageNode, Role, Status
 from app.chat.draft import Writing
 from app.chat.events import (
     NOT_WRITING,
@@ -132,6 +132,9 @@ class ChatSession(RoomMaker):
             self._tell(
                 Notice(f"{model_title(answer.model or '')} wrote this answer: {opens}.", "information")
             )
+        elif (model := self.model) is not None and not _goes_on(model, answer):
+            again = f"{self.key('regenerate')} has it written anew"
+            self._tell(Notice(f"{model_title(model.path)} cannot go on with it; {again}.", "information"))
         else:
             self._launch(Turn(answer.parent, None, resumes=answer.id))
 
@@ -336,3 +339,8 @@ class ChatSession(RoomMaker):
         if not self._closed:
             self._report(self, event)
             self._keep_unsent()
+
+
+def _goes_on(model: ChatModel, answer: MessageNode) -> bool:
+    """Whether a model can go on with an answer; elsewhere what has come of it must be more than thoughts."""
+    return model.local is not None or (model.continues and bool(answer.text))

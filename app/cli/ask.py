@@ -20,15 +20,19 @@ from app.cli.common import (
     engine_settings,
     read_settings,
     say,
+    with_endpoint,
 )
 from app.models.backends.local import LocalModel
 from app.models.backends.port import Asked, ChatModel, ChatRequest
 from app.models.builtin import is_builtin
+from app.models.endpoint_keys import endpoint_model
 from app.models.fit.speeds import SpeedStore, reading_speed
 from app.models.found import search_of
 from app.models.listed.notes import ModelNotes
 from app.models.make import make_engine
 from app.models.mention import is_due, remember
+from app.models.port import EnginePort
+from app.settings.endpoints import ENDPOINT_HELP
 from app.settings.file import Settings
 from app.settings.paths import locations
 from app.terminal.controls import for_stream
@@ -54,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-t", "--temperature", type=float, metavar="T", help="0 is greedy")
     parser.add_argument("--seed", type=int, metavar="N", help="same seed, same answer")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of the answer")
+    parser.add_argument("--endpoint", metavar="URL", help=ENDPOINT_HELP)
     add_host_layers(parser)
     parser.add_argument(
         "--think",
@@ -68,22 +73,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Answer one prompt from the command line and a pipe."""
     prompt = _prompt(args.prompt)
-    settings = read_settings()
+    settings, args.model = with_endpoint(read_settings(), args.endpoint, args.model)
     given = _given_sampling(args)
     with asked_in(args, settings) as talk, answer_stream() as out:
         path = talk.model_path(args, settings)
         limit = _limit(args, talk.chat.max_tokens)
-        engine = make_engine(engine_settings(args, settings))
-        try:
-            model = LocalModel(engine.load(path))
+        with _opened(path, args, settings) as (model, engine):
             asked = _asked(model, _request(args, talk, model, prompt, given, limit))
             running = talk.ask(prompt, model, asked, watched=settings.general.stop_repeats)
             finished = _answer(args, model, running, talk, out)
-            _note(path, engine.stats().device, finished)
-        finally:
-            engine.close()
+            if engine is not None:
+                _note(path, engine.stats().device, finished)
     _mention_models(path, args, settings)
     return 0
+
+
+@contextmanager
+def _opened(
+    path: Path, args: argparse.Namespace, settings: Settings
+) -> Iterator[tuple[ChatModel, EnginePort | None]]:
+    """Open a model for as long as it takes, and the engine that it is of; None: an endpoint's."""
+    if endpoint_model(path) is not None:
+        from app.endpoints.service import Endpoints
+
+        endpoints = Endpoints(settings.endpoints)
+        try:
+            yield endpoints.opened(path), None
+        finally:
+            endpoints.close()
+        return
+    engine = make_engine(engine_settings(args, settings))
+    try:
+        yield LocalModel(engine.load(path)), engine
+    finally:
+        engine.close()
 
 
 def _note(path: Path, device: str, finished: Finished) -> None:
@@ -166,7 +189,8 @@ def _request(
 def _asked(model: ChatModel, request: ChatRequest) -> Asked:
     """Ask; says what is unusual about the model and the question."""
     asked = model.chat(request)
-    unsaid = f"the chat template of {model.name} {asked.lacks}" if asked.lacks is not None else None
+    who = "chat template" if model.local is not None else "endpoint"
+    unsaid = f"the {who} of {model.name} {asked.lacks}" if asked.lacks is not None else None
     for warning in (*model.warnings, asked.prompt.warning, unsaid):
         if warning:
             say(f"warning: {warning}")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from app.chat.conversation import Conversation, MessageNode, Status
 from app.chat.reasoning import Pieces, splitter_for
-from app.cli.common import CommandError, chosen_model
+from app.cli.common import CommandError, chosen_chat_model
+from app.models.endpoint_keys import endpoint_model
 from app.settings.actions import label_of
 from app.settings.file import Settings
 from engine import Finished
@@ -44,9 +45,9 @@ class Talk:
     def model_path(self, args: argparse.Namespace, settings: Settings) -> Path:
         """Return the model that is named, or else the chat's own if it is there."""
         own = self.chat.model_path
-        if self.kept and args.model is None and own and Path(own).is_file():
+        if self.kept and args.model is None and own and is_there(Path(own), settings):
             return Path(own)
-        return chosen_model(args, settings)
+        return chosen_chat_model(args, settings)
 
     def ask(self, prompt: str, model: "ChatModel", asked: "Asked", *, watched: bool) -> "RunningAnswer":
         """Add the question and begin the answer; watched: whether it is ended when it repeats itself."""
@@ -81,6 +82,12 @@ class Talk:
     def _save(self) -> None:
         if self._history is not None:
             self._history.save(self.chat)
+
+
+def is_there(path: Path, settings: Settings) -> bool:
+    """Whether a model's file, or its endpoint, is there."""
+    elsewhere = endpoint_model(path)
+    return path.is_file() if elsewhere is None else elsewhere[0] in settings.endpoints
 
 
 @contextmanager

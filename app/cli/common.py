@@ -4,9 +4,13 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
+from app.models.builtin import model_title
 from app.models.choice import resolve_model
+from app.models.endpoint_keys import endpoint_model
 from app.models.found import search_of
+from app.settings.endpoints import given_endpoint
 from app.settings.file import EngineSettings, Settings, load_settings, parse_layers
 from app.settings.paths import locations
 from app.terminal.controls import for_stream
@@ -83,5 +87,25 @@ def engine_settings(args: argparse.Namespace, settings: Settings) -> EngineSetti
 
 def chosen_model(args: argparse.Namespace, settings: Settings) -> Path:
     """Return the model file that the command line, or else the settings, name."""
+    path = chosen_chat_model(args, settings)
+    if endpoint_model(path) is not None:
+        raise CommandError(f"{model_title(path)} runs at an endpoint; name a model file with -m")
+    return path
+
+
+def chosen_chat_model(args: argparse.Namespace, settings: Settings) -> Path:
+    """Return the model that the command line, or else the settings, name; it may be an endpoint's."""
     search = search_of(settings, locations(), args.models_folder)
     return resolve_model(args.model or settings.models.default, search)
+
+
+def with_endpoint(settings: Settings, url: str | None, model: str | None) -> tuple[Settings, str | None]:
+    """Return the settings with the endpoint that `--endpoint` names, and what names its model then."""
+    if url is None:
+        return settings, model
+    try:
+        endpoint = given_endpoint(url, settings.endpoints)
+    except ValueError as error:
+        raise CommandError(f"--endpoint must be {error}", code=2) from None
+    endpoints = MappingProxyType({**settings.endpoints, endpoint.name: endpoint})
+    return replace(settings, endpoints=endpoints), f"{endpoint.name}/{model or ''}"

@@ -126,6 +126,8 @@ def _layers(text: str) -> str:
 
 def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Build the parser; only the commands that `argv` names are imported for their options."""
+    from app.settings.endpoints import ENDPOINT_HELP
+
     parser = _Parser(
         prog=PROGRAM,
         description="Chat with local models in a terminal; every tab answers at the same time.",
@@ -133,8 +135,12 @@ def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--model", dest="chat_model", metavar="MODEL", help="path of a .gguf file, a name, or builtin"
+        "--model",
+        dest="chat_model",
+        metavar="MODEL",
+        help="path of a .gguf file, a name, builtin or ENDPOINT/MODEL",
     )
+    parser.add_argument("--endpoint", dest="chat_endpoint", metavar="URL", help=ENDPOINT_HELP)
     parser.add_argument(
         "--models-folder",
         dest="chat_folders",
@@ -232,6 +238,8 @@ def _run(args: argparse.Namespace) -> int:
         return _chat(args)
     if getattr(args, "model", "") is None:
         args.model = args.chat_model
+    if getattr(args, "endpoint", "") is None:
+        args.endpoint = args.chat_endpoint
     if hasattr(args, "models_folder"):
         args.models_folder = args.chat_folders + args.models_folder
     from app.cli.common import CommandError
@@ -263,6 +271,7 @@ def _chat(args: argparse.Namespace) -> int:
 def _start_app(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
+    from app.cli.common import with_endpoint
     from app.models.choice import resolve_model
     from app.models.found import search_of
     from app.settings.file import load_settings
@@ -276,8 +285,9 @@ def _start_app(args: argparse.Namespace) -> int:
         settings = replace(settings, engine=replace(settings.engine, vram_limit=args.chat_vram))
     if args.chat_host_layers:
         settings = replace(settings, engine=replace(settings.engine, host_layers=args.chat_host_layers))
+    settings, name = with_endpoint(settings, args.chat_endpoint, args.chat_model)
     search = search_of(settings, places, args.chat_folders)
-    model = resolve_model(args.chat_model, search) if args.chat_model else None
+    model = resolve_model(name, search) if name else None
     chat = _chat_id(args.named_chat) if args.named_chat is not None else None
     if args.plain and args.door is not None:
         from app.cli.common import CommandError

@@ -4,6 +4,7 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
+from app.models.endpoint_keys import endpoint_model
 from app.models.stores.ollama import name_of_blob
 
 BUILTIN_NAME = "builtin"
@@ -32,7 +33,10 @@ def is_builtin(path: str | Path) -> bool:
 
 
 def model_title(path: str | Path) -> str:
-    """Return the short name of a model file."""
+    """Return the short name of a model file, or of an endpoint's model."""
+    if (elsewhere := endpoint_model(path)) is not None:
+        endpoint, model = elsewhere
+        return model.rstrip("/").rpartition("/")[2].removesuffix(".gguf") or endpoint
     return BUILTIN_TITLE if is_builtin(path) else _title(Path(path))
 
 

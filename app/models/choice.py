@@ -1,4 +1,4 @@
-"""From what a person writes (`builtin`, a path, a name or its beginning) to a model file.
+"""From what a person writes (`builtin`, a path, a name or its beginning, ENDPOINT/MODEL) to a model.
 
 A model has several names: its file's, those of the programs that keep it, and the one that its file gives
 it and that lists show.
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from app.models.builtin import BUILTIN_NAME, builtin_model_path
+from app.models.endpoint_keys import endpoint_key
 from app.models.found import OWN, FoundModel, ModelSearch, find
 
 _SHOWN = 5
@@ -21,6 +22,8 @@ class ModelChoiceError(Exception):
 def resolve_model(name: str, search: ModelSearch) -> Path:
     """Return the file that `name` means: `builtin`, a path, one of a model's names or its unique beginning.
 
+    ENDPOINT/MODEL, with an endpoint of the settings, is the key of that server's model, ENDPOINT alone of
+    its first.
     Raises `ModelChoiceError` when there is none or more than one, or when the one cannot be opened.
     """
     if name == BUILTIN_NAME:
@@ -32,6 +35,9 @@ def resolve_model(name: str, search: ModelSearch) -> Path:
         raise ModelChoiceError(f"{path} is a folder; name a .gguf file in it")
     if path.is_absolute() or name.startswith((".", "~")):
         raise ModelChoiceError(f"there is no model file {path}")
+    endpoint, _, model = name.partition("/")
+    if endpoint in search.endpoints:
+        return endpoint_key(endpoint, model)
     return _by_name(name, find(search), search.folders)
 
 

@@ -11,6 +11,7 @@ from app.models.index import SummaryIndex
 from app.models.stores.store import Store, StoredModel, files_below
 from app.models.stores.surroundings import Surroundings, surroundings
 from app.models.stores.table import STORES
+from app.settings.endpoints import Endpoint
 from app.settings.file import EngineSettings, Settings
 from app.settings.paths import Locations
 
@@ -35,6 +36,8 @@ class ModelSearch:
     """Where what was read of files is kept; None: nowhere."""
     engine: EngineSettings = field(default_factory=EngineSettings)
     around: Surroundings = field(default_factory=surroundings)
+    endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
+    """Servers with models of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,9 @@ def search_of(settings: Settings, places: Locations, extra: Iterable[str | Path]
     """Where these settings, and folders named besides, look."""
     folders = [*map(Path, extra), *map(Path, settings.models.folders), places.models]
     own = tuple(dict.fromkeys(folder.expanduser() for folder in folders))
-    return ModelSearch(own, settings.models.leave_out, places.cache, settings.engine)
+    return ModelSearch(
+        *(own, settings.models.leave_out, places.cache, settings.engine), endpoints=settings.endpoints
+    )
 
 
 def find(search: ModelSearch) -> list[FoundModel]:

@@ -10,10 +10,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from app.models.backends.local import LocalModel
 from app.models.backends.port import ChatModel
+from app.models.endpoint_keys import endpoint_model
 from app.models.fit.plan_words import PAUSED, resident_states
 from app.models.port import EngineFactory, EnginePort, ModelPort
 from engine import DeviceUse, EngineDetail, EngineError, EngineStats, LoadPlan, TickRecord
@@ -25,6 +28,13 @@ Deliver = Callable[[Callable[[], None]], None]
 _PROGRESS_STEP = 0.01
 _IDLE_CHECK_S = 10.0
 """How often models are looked for that nobody has asked for long."""
+
+
+class Elsewhere(Protocol):
+    """Who opens models that have no file here."""
+
+    def open(self, path: Path, opened: Callable[[ChatModel], None], failed: Callable[[str], None]) -> None:
+        """Open what a key stands for; one of both is called, on another thread."""
 
 
 class LoadCancelled(Exception):
@@ -60,8 +70,10 @@ class EngineService:
         *,
         idle_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         """idle_seconds: after so long models that nobody asks are put aside; 0: never."""
+        self._elsewhere = elsewhere
         self._idle_seconds = idle_seconds
         self._clock = clock
         self._factory = factory
@@ -89,7 +101,10 @@ class EngineService:
     ) -> LoadJob:
         """Bring a model in (or share the resident one) and count a user of it."""
         job = LoadJob(path, on_loaded, on_failed, on_progress, on_plan)
-        self._jobs.put(job)
+        if self._elsewhere is not None and endpoint_model(path) is not None:
+            self._elsewhere.open(path, partial(self._give, job), partial(self._fail, job))
+        else:
+            self._jobs.put(job)
         return job
 
     def agree(self, job: LoadJob, plan: LoadPlan) -> None:
@@ -126,7 +141,8 @@ class EngineService:
 
     def release(self, model: ChatModel) -> None:
         """Give up one use of a model; unused ones are unloaded, but for the last one used."""
-        self._jobs.put(lambda: self._drop(model.path))
+        if model.local is not None:
+            self._jobs.put(lambda: self._drop(model.path))
 
     def stats(self) -> EngineStats | None:
         """Return the engine's snapshot, or None before there is an engine."""
@@ -241,7 +257,9 @@ class EngineService:
 
     def _hand_over(self, job: LoadJob, model: ChatModel) -> None:
         self._users[job.path] = self._users.get(job.path, 0) + 1
+        self._give(job, model)
 
+    def _give(self, job: LoadJob, model: ChatModel) -> None:
         def deliver() -> None:
             if job.cancelled.is_set():
                 self.release(model)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+from app.models.endpoint_keys import absolute
 from app.models.make import make_engine, switch_often
 from app.models.port import EngineFactory, EnginePort
 from app.plain.commands import Commands
@@ -37,7 +38,7 @@ def run_plain(
     """Run plain mode on stdin and stdout until the reader leaves; return the exit code."""
     places = locations()
     asked = Asked(
-        Path(model).expanduser().absolute() if model else None,
+        absolute(model) if model else None,
         [Path(folder).expanduser().absolute() for folder in folders],
         chat,
         warnings,

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from app.chat.conversation import Conversation
 from app.chat.shared import Services
+from app.endpoints.service import Endpoints
 from app.history.pending import OpenTabs
 from app.history.store import HistoryStore
 from app.models.builtin import BUILTIN_NAME, builtin_model_path
 from app.models.choice import ModelChoiceError, resolve_model
+from app.models.endpoint_keys import endpoint_model
 from app.models.found import ModelSearch, search_of
 from app.models.listed.listing import ModelFile, find_models
 from app.models.loader import EngineService
@@ -46,6 +48,7 @@ class AppContext:
     engine: EngineService
     services: Services
     fetching: Fetching
+    endpoints: Endpoints
     folders: Sequence[Path] = ()
     """Folders named on the command line."""
     chosen: Path | None = None
@@ -93,9 +96,13 @@ class AppContext:
             return Path(name).expanduser()
 
     def model_path(self, conversation: Conversation) -> Path:
-        """Return a conversation's model; one whose file has gone falls back to the default."""
+        """Return a conversation's model; one that is not there any more falls back to the default."""
         path = conversation.model_path
-        return Path(path) if path and Path(path).is_file() else self.default_model()
+        return Path(path) if path and self._is_there(Path(path)) else self.default_model()
+
+    def _is_there(self, path: Path) -> bool:
+        elsewhere = endpoint_model(path)
+        return path.is_file() if elsewhere is None else elsewhere[0] in self.settings.endpoints
 
     def new_conversation(self) -> Conversation:
         """Make an empty conversation with the settings' sampling."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from app.chat.measured import Measured
 from app.chat.pump import Pump
 from app.chat.shared import Services
+from app.endpoints.service import Endpoints
 from app.history.store import HistoryStore
 from app.models.loader import EngineService
 from app.models.port import EngineFactory
@@ -76,7 +77,9 @@ def wire(
         return lambda message: deliver(partial(hear, message))
 
     kept = history or HistoryStore(places.history_file, on_warning=later(ears.history_warning))
-    engine = EngineService(factory, deliver, idle_seconds=60.0 * settings.engine.idle_unload_minutes)
+    endpoints = Endpoints(settings.endpoints)
+    idle = 60.0 * settings.engine.idle_unload_minutes
+    engine = EngineService(factory, deliver, idle_seconds=idle, elsewhere=endpoints)
     measured = Measured(places, engine.stats)
     services = Services(
         *(engine, Pump(loop, ears.flushed), kept, dict(settings.keys)),
@@ -85,7 +88,7 @@ def wire(
         measured=measured,
     )
     context = AppContext(
-        *(settings, places, kept, engine, services, Fetching(places, deliver, ears.fetched)),
+        *(settings, places, kept, engine, services, Fetching(places, deliver, ears.fetched), endpoints),
         folders=asked.folders,
         chosen=asked.model,
         named_chat=asked.chat,
@@ -104,6 +107,7 @@ def end_services(context: AppContext) -> bool:
     if context.services.tools is not None:
         context.services.tools.close(EXIT_SECONDS)
     context.fetching.close(EXIT_SECONDS)
+    context.endpoints.close(EXIT_SECONDS)
     context.engine.close(EXIT_SECONDS)
     if (measured := context.services.measured) is not None:
         measured.close()

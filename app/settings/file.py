@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from app.settings.actions import key_label
+from app.settings.endpoints import Endpoint, read_endpoints
 from app.settings.options import checked, kind_of, option, parse_layers, parse_size, shown
 from app.settings.paths import write_atomically
 from app.settings.tool_servers import ToolServer, read_servers
@@ -239,7 +240,7 @@ class ModelSettings:
         "programs whose model files are not listed",
         choices=("hugging-face", "lm-studio", "ollama", "llama.cpp", "jan", "gpt4all"),
     )
-    default: str = option("builtin", "model of a new tab: builtin, a path, or a file's name")
+    default: str = option("builtin", "model of a new tab: builtin, a path, a file's name, or ENDPOINT/MODEL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +256,8 @@ class Settings:
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     models: ModelSettings = field(default_factory=ModelSettings)
     tools: Mapping[str, ToolServer] = field(default_factory=lambda: MappingProxyType({}))
+    endpoints: Mapping[str, Endpoint] = field(default_factory=lambda: MappingProxyType({}))
+    """Servers that answer chats too, by their names."""
     keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -336,6 +339,8 @@ def _read_sections(data: dict[str, Any], path: Path, warnings: list[str]) -> Set
                 lambda problem: warnings.append(f"{path}: {problem}"),
                 lambda key, known, section: _unknown(key, known, "key", section),
             )
+        elif name == "endpoints":
+            values[name] = read_endpoints(content, f"{path}: endpoints", warnings)
         else:
             values[name] = _read_section(name, content, path, warnings)
     return Settings(**values)

@@ -19,6 +19,11 @@ _EXAMPLE = ("new_tab", "ctrl+n")
 _TOOLS = """# programs whose functions models may call, a section each; needs pip install 'tui-chat[tools]'
 #[tools.NAME]
 """
+_ENDPOINTS = (
+    "# servers that speak OpenAI's protocol, under names of your own; the model picker lists their models.\n"
+    "# api_key_env names the environment variable with the key, which stands in no file\n"
+)
+_ENDPOINT = {"url": "http://127.0.0.1:8000/v1", "api_key_env": "CLUSTER_KEY", "models": ("qwen3-32b",)}
 
 
 def commented(settings: "Settings") -> str:
@@ -32,6 +37,9 @@ def commented(settings: "Settings") -> str:
             options = fields(ToolServer)
             parts.append(_TOOLS + "\n".join(_option(option, option.default, "#  ") for option in options))
             continue
+        elif section.name == "endpoints":
+            fields_of_one = ", ".join(toml_entry(name, value) for name, value in _ENDPOINT.items())
+            lines = f"{_ENDPOINTS}#cluster = {{ {fields_of_one} }}"
         else:
             lines = "\n".join(
                 _option(option, getattr(values, option.name)) for option in fields(values) if option.metadata

@@ -81,8 +81,8 @@ def all_settings(themes: Sequence[str]) -> list[Setting]:
         if section.name == "keys":
             found += [_key(action.id) for action in ACTIONS]
             continue
-        if section.name == "tools":
-            # Which servers there are is the file's own; whoever adds one writes a section.
+        if section.name in ("endpoints", "tools"):
+            # Each is a section of its own, which the file alone can hold.
             continue
         options = fields(getattr(Settings(), section.name))
         found += [_setting(section.name, option, themes) for option in options if option.metadata]

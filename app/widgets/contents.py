@@ -61,6 +61,9 @@ def context_use(session: ChatSession) -> tuple[int, int] | None:
         return session.stats.context_tokens, most
     path = session.conversation.path()
     known = next((node.stats for node in reversed(path) if node.stats is not None), None)
+    if known is not None and not known.prompt_tokens:
+        # Its server did not count.
+        return None
     if known is None:
         return None if path and not session.busy else (0, most)
     return max(0, known.prompt_tokens + known.tokens - session.freed_tokens), most
@@ -80,6 +83,8 @@ def status_item(session: ChatSession, stats: EngineStats | None) -> StatusItem:
         answer = session.conversation.last_answer()
         speed = answer.stats.tok_s if answer is not None and answer.stats is not None else 0.0
     kv = stats.kv_bytes_used / stats.kv_bytes_total if stats is not None and stats.kv_bytes_total else None
+    if _elsewhere(session):
+        kv = None
     if session.model is None:
         loading = session.models.loading_path
         name = model_title(loading) if loading is not None else ""
@@ -101,11 +106,18 @@ def status_note(session: ChatSession) -> str:
     stats = session.stats
     if session.state is TabState.PAUSED:
         return "paused"
+    if session.state is TabState.READING and _elsewhere(session):
+        return "waiting"
     if session.state is TabState.READING:
         return f"reading {session.reading_fraction:.0%}"
     if session.state is TabState.QUEUED and stats is not None:
         return line_text(stats)
     return ""
+
+
+def _elsewhere(session: ChatSession) -> bool:
+    """Whether a chat's model runs at an endpoint."""
+    return session.model is not None and session.model.local is None
 
 
 def notice_rows(session: ChatSession, width: int, send_key: str) -> list[Row]:

@@ -20,6 +20,7 @@ from textual.screen import Screen
 from textual.widgets import Input, TextArea
 
 from app.history.store import HistoryStore
+from app.models.endpoint_keys import absolute
 from app.models.make import make_engine, switch_often
 from app.models.port import EngineFactory, EnginePort
 from app.models.torch_start import map_torch_libraries, wait_for_libraries
@@ -325,7 +326,7 @@ def run_app(
             settings,
             engine_factory=engine_factory(settings.engine),
             places=places,
-            model=Path(model).expanduser().absolute() if model else None,
+            model=absolute(model) if model else None,
             folders=[Path(folder).expanduser().absolute() for folder in folders],
             chat=chat,
             warnings=warnings,

@@ -187,7 +187,8 @@ class Answering(ABC):
         self._prompt_made(asked.prompt.warning)
         self._tell_lack(asked.lacks, model)
         if self.tools.offered and asked.tool_format is None:
-            self._tell_lack("takes no tools: it answers without them", model)
+            lacks = "takes no tools" if model.local is not None else "is offered no tools"
+            self._tell_lack(f"{lacks}: it answers without them", model)
 
     def _tell_lack(self, lacks: str | None, model: ChatModel) -> None:
         """Say once a model what of the chat's choice how much to think its template has no words for."""
@@ -331,6 +332,7 @@ class Answering(ABC):
             self.key("tab_settings"),
             repeated=f"it repeated itself, {resume} goes on all the same",
             full=f"; {self.key('make_room')} makes some, {resume} then goes on",
+            goes_on=f"; {resume} goes on where it stopped",
         )
         status, pieces = answer.finish(finished, said)
         measured = self._services.measured

@@ -36,6 +36,8 @@ class Said:
     """Where it did."""
     full: str = ""
     """Behind that no room is left in the context."""
+    goes_on: str = ""
+    """Behind why a model elsewhere broke off, where it can go on."""
 
 
 class RunningAnswer:
@@ -162,7 +164,15 @@ class RunningAnswer:
         status, note = answer_outcome(
             finished, self._asked.max_tokens, self._context_length, said.settings_key
         )
-        return status, note + said.full if note == NO_ROOM else note
+        if note == NO_ROOM:
+            note += said.full
+        elif status is Status.ERROR and self._resumes_elsewhere:
+            note = f"{note}{said.goes_on}"
+        return status, note
+
+    @property
+    def _resumes_elsewhere(self) -> bool:
+        return self.model.local is None and self.model.continues and bool(self.node.text)
 
     def finish(self, finished: Finished, said: Said) -> tuple[Status, Pieces]:
         """End it; return how, and the pieces that were held back."""

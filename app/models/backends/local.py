@@ -44,6 +44,11 @@ class LocalModel:
         return self.local.max_tokens
 
     @property
+    def continues(self) -> bool:
+        """It goes on with ids, and with a text where its tokenizer has ids for it."""
+        return True
+
+    @property
     def warnings(self) -> list[str]:
         """What is unusual about its template and its tokenizer."""
         found = (self.local.template.warning, self.local.tokenizer.warning)

@@ -104,6 +104,10 @@ class ChatModel(Protocol):
         """Most tokens of one chat; less than `context_length` where context memory is short."""
 
     @property
+    def continues(self) -> bool:
+        """Whether it goes on with an answer that has begun."""
+
+    @property
     def warnings(self) -> Sequence[str]:
         """What is unusual about it, for the reader."""
 

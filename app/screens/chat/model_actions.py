@@ -35,6 +35,7 @@ class ModelActions(TabActions):
                 context.find_models,
                 context.fetching,
                 ModelKeeper(context.locations, context.copy, self.models_in_use),
+                context.endpoints,
                 wanted,
             ),
             session.open_model,

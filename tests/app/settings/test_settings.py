@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from app.settings.endpoints import Endpoint
 from app.settings.file import Settings, SettingsError, load_settings, parse_size, save_setting
 from app.settings.reference import commented
 from app.settings.toml_text import edit_toml, toml_value
@@ -133,9 +134,11 @@ def test_a_new_file_explains_every_setting_and_reads_back(tmp_path):
     assert load_settings(path) == (changed, [])
     everything = re.sub(r"(?m)^#(?=\w+ =)", "", commented(Settings()))
     path.write_text(everything)
-    assert load_settings(path) == (replace(Settings(), keys={"new_tab": "ctrl+n"}), [])
+    cluster = Endpoint("cluster", "http://127.0.0.1:8000/v1", "CLUSTER_KEY", ("qwen3-32b",))
+    whole = replace(Settings(), keys={"new_tab": "ctrl+n"}, endpoints={"cluster": cluster})
+    assert load_settings(path) == (whole, [])
     for name, section in tomllib.loads(everything).items():
-        assert name == "keys" or set(section) == {
+        assert name in ("keys", "endpoints") or set(section) == {
             f.name for f in fields(getattr(Settings(), name)) if f.metadata
         }
 

@@ -50,7 +50,8 @@ class ContextActions(ModelActions):
             now = session.conversation.thinking
             self.say(f"Thinking is {now}. {title} understands {', '.join(support.choices)}{budget}.")
         elif lacks := support.lacks(wanted):
-            self.say(f"The chat template of {title} {lacks}.", "warning")
+            who = "chat template" if model.local is not None else "endpoint"
+            self.say(f"The {who} of {title} {lacks}.", "warning")
         else:
             session.set_thinking(wanted)
             self.say(f"Thinking is {wanted} from the next answer on.")

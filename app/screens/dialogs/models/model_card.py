@@ -12,7 +12,7 @@ from app.models.fit.fit_words import fit_text
 from app.models.fit.speeds import Speed
 from app.models.listed.listing import ModelFile
 from app.models.listed.order import Known
-from app.screens.dialogs.models.model_rows import Row, title_of
+from app.screens.dialogs.models.model_rows import Remote, Row, title_of
 from app.screens.fetching import Fetchable
 from app.settings.words import age_text, size_text
 from app.terminal.controls import clean
@@ -29,6 +29,8 @@ def card(row: Row | None, known: Known, width: int, *, now: float | None = None)
     """Draw the card of a row for a width; empty for what is no model. now: in seconds since 1970."""
     if isinstance(row, Fetchable):
         return _drawn(row.title, _fetchable_lines(row), width)
+    if isinstance(row, Remote):
+        return _drawn(row.title, _remote_lines(row), width)
     if not isinstance(row, ModelFile):
         return Content("")
     star = "★ " if known.is_favourite(row) else ""
@@ -63,6 +65,15 @@ def _fetchable_lines(row: Fetchable) -> Iterator[Line]:
         yield "Takes", row.terms
     if row.good_at:
         yield "Good at", row.good_at
+
+
+def _remote_lines(row: Remote) -> Iterator[Line]:
+    if row.problem is not None:
+        yield "!", row.problem
+    yield "Runs at", f"{row.endpoint.name}, {row.endpoint.url}"
+    yield "Context", f"{row.context_length:,} tokens" if row.context_length else "the server does not say"
+    if row.endpoint.api_key_env:
+        yield "Key", f"of the environment variable {row.endpoint.api_key_env}"
 
 
 def _model_lines(model: ModelFile, known: Known, now: float) -> Iterator[Line]:

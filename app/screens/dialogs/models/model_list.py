@@ -3,16 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from app.endpoints.service import Listing
+from app.models.endpoint_keys import endpoint_key
 from app.models.listed.listing import ModelFile
 from app.models.listed.order import Known, sort_models
-from app.screens.dialogs.models.model_rows import Heading, Row, title_of
+from app.screens.dialogs.models.model_rows import Heading, Remote, Row, title_of
 from app.screens.fetching import Fetchable
 from app.settings.fuzzy import fit_score
 
 if TYPE_CHECKING:
     from app.fetch.fetch import Fetch
 
-_Row = TypeVar("_Row", ModelFile, Fetchable)
+_Row = TypeVar("_Row", ModelFile, Fetchable, Remote)
 
 
 class ModelList:
@@ -24,6 +26,8 @@ class ModelList:
         self.searched = False
         """Whether files have been looked for."""
         self.known = Known()
+        self.endpoints: dict[str, Listing | None] = {}
+        """By its name what each endpoint lists; None until it has answered."""
         self._jobs = jobs
 
     def rows(self, query: str) -> list[Row]:
@@ -34,7 +38,18 @@ class ModelList:
             query, self._all_fetchable(), lambda row: f"{row.title} {row.what} {row.good_at}"
         )
         heading = [Heading("Can be fetched")] if fetchable else []
-        return [*found, *heading, *fetchable]
+        return [*found, *self._remote(query), *heading, *fetchable]
+
+    def _remote(self, query: str) -> list[Row]:
+        """The models of each endpoint under its name; one that does not answer says why."""
+        rows: list[Row] = []
+        for name, listing in self.endpoints.items():
+            if listing is None:
+                rows += [] if query else [Heading(f"{name} is asked for its models…")]
+                continue
+            matching = _matching(query, _remote_rows(listing), lambda row: f"{row.title} {row.endpoint.name}")
+            rows += [Heading(f"At {name}"), *matching] if matching else []
+        return rows
 
     def _all_fetchable(self) -> list[Fetchable]:
         from app.fetch.fetch import State
@@ -47,6 +62,17 @@ class ModelList:
         over = (State.DONE, State.CANCELLED)
         typed = [Fetchable(job.plan.what, job.plan.title) for job in jobs if job.progress.state not in over]
         return [*typed, *self.fetchable]
+
+
+def _remote_rows(listing: Listing) -> list[Remote]:
+    endpoint = listing.endpoint
+    rows = [
+        Remote(endpoint_key(endpoint.name, model.id), model.id, endpoint, model.context_length)
+        for model in listing.models
+    ]
+    if listing.problem is not None:
+        rows.append(Remote(endpoint_key(endpoint.name, ""), endpoint.url, endpoint, problem=listing.problem))
+    return rows
 
 
 def _text_of_model(model: ModelFile) -> str:

@@ -14,6 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from app.endpoints.service import Endpoints
 from app.fetch.fetch import State
 from app.models.found import ModelSearch
 from app.models.listed.listing import ModelFile, read_model
@@ -23,8 +24,9 @@ from app.screens.dialogs.models.fetch_desk import FetchDesk
 from app.screens.dialogs.models.model_card import card
 from app.screens.dialogs.models.model_keeper import ModelKeeper
 from app.screens.dialogs.models.model_list import ModelList
-from app.screens.dialogs.models.model_rows import Heading, Row, RowPainter, key_of
+from app.screens.dialogs.models.model_rows import Heading, Remote, Row, RowPainter, key_of
 from app.screens.fetching import Fetchable, Fetching
+from app.settings.endpoints import Endpoint
 from app.widgets.pick_list import PickList
 from app.widgets.words import words
 
@@ -35,6 +37,7 @@ _OVER = (State.DONE, State.CANCELLED)
 _BESIDE_FROM, _BELOW_FROM, _SHORT_UNDER = 110, 34, 24
 """Columns from which the card stands beside the list, rows from which it stands below, rows of a small
 terminal."""
+_OPENED = (ModelFile, Remote)
 _OF_MODELS = ("favourite", "delete", "show_folder")
 
 
@@ -71,6 +74,7 @@ class ModelPicker(ModalScreen[Path | None]):
         finder: Finder,
         fetching: Fetching,
         keeper: ModelKeeper,
+        endpoints: Endpoints,
         wanted: str = "",
     ) -> None:
         """wanted: the word of a model that can be fetched, to begin with."""
@@ -80,6 +84,7 @@ class ModelPicker(ModalScreen[Path | None]):
         self._finder = finder
         self._fetching = fetching
         self._keeper = keeper
+        self._endpoints = endpoints
         self._at = str(current or "")
         self._wanted = wanted
         """What is highlighted once it is in the list; "" once it was."""
@@ -110,6 +115,9 @@ class ModelPicker(ModalScreen[Path | None]):
         self._states = self._job_states()
         self.set_interval(_BEAT, self._follow)
         self._scan_again()
+        self._list.endpoints = dict.fromkeys(self._endpoints.known)
+        for endpoint in self._endpoints.known.values():
+            self.run_worker(self._ask(endpoint), group="endpoints")
 
     def on_unmount(self) -> None:
         """What servers were asked is wanted no more."""
@@ -137,6 +145,11 @@ class ModelPicker(ModalScreen[Path | None]):
             self.notify(warning, severity="warning")
         self._desk.stock = stock
         self._list.fetchable = stock.fetchable(model.path.stem for model in self._list.found)
+        self._fill()
+
+    async def _ask(self, endpoint: Endpoint) -> None:
+        """Add the models of an endpoint as soon as it answers."""
+        self._list.endpoints[endpoint.name] = await asyncio.to_thread(self._endpoints.listing, endpoint)
         self._fill()
 
     def _job_states(self) -> dict[str, State]:
@@ -219,14 +232,14 @@ class ModelPicker(ModalScreen[Path | None]):
 
     def _say_foot(self) -> None:
         row = self._row
-        if isinstance(row, ModelFile) and row.problem is not None and key_of(row) == self._refused:
+        if isinstance(row, _OPENED) and row.problem is not None and key_of(row) == self._refused:
             said = row.problem
         elif isinstance(row, Fetchable):
             said = " · ".join((self._desk.foot(row), *self._card_keys))
         elif not self._list.searched:
             said = "Looking for models…"
         else:
-            opens = ("Enter opens",) if isinstance(row, ModelFile) and row.problem is None else ()
+            opens = ("Enter opens",) if isinstance(row, _OPENED) and row.problem is None else ()
             of_model = ("Ctrl+F ★", "Ctrl+R folder", "Del deletes") if isinstance(row, ModelFile) else ()
             said = " · ".join((*opens, "Ctrl+S sorts", *of_model, *self._card_keys, "Esc leaves"))
         self.query_one("#foot", Static).update(words(said))
@@ -333,11 +346,11 @@ class ModelPicker(ModalScreen[Path | None]):
             if self._wanted:
                 self.query_one(Input).value = ""
                 self._fill()
-        elif isinstance(row, ModelFile) and row.problem is not None:
+        elif isinstance(row, _OPENED) and row.problem is not None:
             self._refused = key_of(row)
             self._say_foot()
             self.app.bell()
-        elif isinstance(row, ModelFile):
+        elif isinstance(row, _OPENED):
             self.dismiss(row.path)
 
 

@@ -11,6 +11,7 @@ from app.models.builtin import BUILTIN_TITLE, is_builtin
 from app.models.listed.listing import ModelFile
 from app.models.listed.order import Known, Order
 from app.screens.fetching import Fetchable
+from app.settings.endpoints import Endpoint
 from app.settings.words import age_text, size_text
 from app.terminal.controls import clean
 from app.widgets.lines import bar, fit
@@ -28,7 +29,18 @@ class Heading:
     title: str
 
 
-Row = ModelFile | Fetchable | Heading
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A model of an endpoint, or an endpoint that lists none."""
+
+    path: Path
+    title: str
+    endpoint: Endpoint
+    context_length: int | None = None
+    problem: str | None = None
+
+
+Row = ModelFile | Fetchable | Heading | Remote
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +68,7 @@ def title_of(model: ModelFile) -> str:
 
 def key_of(row: Row) -> str:
     """What a row is found by when the list is filled again."""
-    if isinstance(row, ModelFile):
+    if isinstance(row, ModelFile | Remote):
         return str(row.path)
     return row.what if isinstance(row, Fetchable) else row.title
 
@@ -85,7 +97,23 @@ class RowPainter:
         """Draw one row."""
         if isinstance(row, Heading):
             return Content.assemble(f"\n{'':{_MARKS}}", (row.title, "$foreground 50%"))
+        if isinstance(row, Remote):
+            return self._remote(row)
         return self._model(row) if isinstance(row, ModelFile) else self._fetchable(row)
+
+    def _remote(self, row: Remote) -> Content:
+        grey = "$foreground 50%"
+        parts = [("●  " if row.path == self._current else "   ", "$accent")]
+        if row.problem is not None:
+            title = fit(clean(row.title), self._width - _MARKS).rstrip()
+            return Content.assemble(*parts, (title, grey), self._below(row.problem, "$error"))
+        context = f"{row.context_length:,}" if row.context_length else "?"
+        cells = {"Type": "remote", "Context": context}
+        parts.append((fit(clean(row.title), self._name), "bold"))
+        for column in self._columns:
+            text = fit(cells.get(column.title, "–"), column.width, right=column.right)
+            parts.append(("  " + text, "$foreground 70%"))
+        return Content.assemble(*parts)
 
     def _model(self, model: ModelFile) -> Content:
         usable = model.problem is None
