@@ -219,9 +219,13 @@ class Talk:
         if node.role is not Role.TOOL or node.status is Status.STREAMING or session is not self.active:
             return
         name = node.calls[0].name if node.calls else "a tool"
-        end = _ENDS.get(node.status, f"gave {len(node.text):,} characters")
-        why = f": {node.error or node.text}" if node.status is Status.ERROR else ""
-        self.say(f"({name} {end}{why})")
+        if node.status is Status.COMPLETE:
+            end = f"{len(node.text):,} characters"
+        elif node.status is Status.ERROR:
+            end = f"failed, {node.error or node.text}"
+        else:
+            end = node.error or "stopped"
+        self.say(f"({name}: {end})")
 
     def _begin_line(self) -> None:
         if not self._at_line_start:

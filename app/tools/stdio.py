@@ -116,10 +116,10 @@ async def _start(server: ToolServer) -> asyncio.subprocess.Process:
             start_new_session=True,
         )
     except FileNotFoundError as error:
-        raise ServerEndedError(f"there is no program {server.command}") from error
+        raise ServerEndedError(f"cannot be started: there is no program {server.command}") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ServerEndedError(f"{server.command} cannot be started ({reason})") from error
+        raise ServerEndedError(f"cannot be started: {server.command}: {reason}") from error
 
 
 class _Reader:

@@ -104,10 +104,13 @@ async def test_a_server_that_does_not_start_is_one_line(mode, why):
 
 async def test_a_program_that_is_missing_is_named(tmp_path):
     _, state = await server_of(ToolServer("no-such-program"))
-    assert (state.state, state.why) == (State.FAILED, "there is no program no-such-program")
+    assert (state.state, state.why) == (
+        State.FAILED,
+        "cannot be started: there is no program no-such-program",
+    )
     (tmp_path / "text").write_text("x")
     _, state = await server_of(ToolServer(str(tmp_path / "text")))
-    assert state.why == f"{tmp_path / 'text'} cannot be started (Permission denied)"
+    assert state.why == f"cannot be started: {tmp_path / 'text'}: Permission denied"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """Tools on the screen: calls are asked about with what they are to do, and fold in the transcript."""
 
 import json
+import sys
+from dataclasses import replace
+from pathlib import Path
 
 from textual.widgets import OptionList, Static
 
@@ -8,7 +11,10 @@ from app.chat.conversation import Status
 from app.chat.events import TabState
 from app.screens.dialogs.tools.ask_call import AskCallScreen
 from app.screens.dialogs.tools.servers import ToolServersScreen
+from app.settings.file import Settings
+from app.settings.tool_servers import ToolServer
 from app.tools.results import ToolResult
+from app.tools.state import State
 from tests.app.driving import bar_text, chat, ready, say, wait_until
 from tests.app.tools.scripted import HERMES, ScriptedServers, call_text
 
@@ -184,3 +190,33 @@ async def test_tools_are_listed_and_switched(make_app, engine):
         await wait_until(pilot, lambda: screen.active.conversation.tools == ("files",))
         await say(pilot, "/tools gone")
         await wait_until(pilot, lambda: any("no server 'gone'" in n.message for n in app._notifications))
+
+
+RAW = str(Path(__file__).parents[2] / "tools" / "raw_server.py")
+
+
+async def test_a_server_of_the_settings_is_started_called_and_ended_with_the_app(make_app, engine):
+    server = ToolServer(sys.executable, ("-S", RAW), allow=("echo",))
+    gone = ToolServer("no-such-program")
+    app = make_app(replace(Settings(), tools={"raw": replace(server, on=True), "gone": gone}))
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await ready(pilot)
+        servers = screen.context.services.tools
+        # Nothing is started before it is needed.
+        assert [state.state for state in servers.states()] == [State.OFF, State.OFF]
+        assert screen.active.conversation.tools == ("raw",)
+        screen.active.model.local.template.tool_format = HERMES
+        await say(pilot, "/tools gone")
+        said = "Tools: gone cannot be started: there is no program no-such-program."
+        await wait_until(pilot, lambda: any(said in n.message for n in app._notifications))
+        await say(pilot, "say it again")
+        await wait_until(pilot, lambda: engine.generations and screen.active.sequence_id is not None)
+        call = '{"name": "echo", "arguments": {"text": "again"}}'
+        engine.generations[-1].feed(f"<tool_call>{call}</tool_call>")
+        engine.generations[-1].finish()
+        await wait_until(pilot, lambda: len(engine.generations) == 2)
+        assert screen.active.conversation.path()[2].text == "again"
+        assert servers.state("raw").state is State.READY
+        screen.active.stop()
+    assert app.end_services()
+    assert servers._thread is not None and not servers._thread.is_alive()
