@@ -32,9 +32,9 @@ from app.models.listed.notes import ModelNotes
 from app.models.make import make_engine
 from app.models.mention import is_due, remember
 from app.models.port import EnginePort
-from app.settings.endpoints import ENDPOINT_HELP
 from app.settings.file import Settings
 from app.settings.paths import locations
+from app.settings.servers.endpoints import ENDPOINT_HELP
 from app.terminal.controls import for_stream
 from engine import Finished, FinishReason, RequestError, SamplingParams, Thinking
 

@@ -10,9 +10,9 @@ from app.models.builtin import model_title
 from app.models.choice import resolve_model
 from app.models.endpoint_keys import endpoint_model
 from app.models.found import search_of
-from app.settings.endpoints import given_endpoint
 from app.settings.file import EngineSettings, Settings, load_settings, parse_layers
 from app.settings.paths import locations
+from app.settings.servers.endpoints import given_endpoint
 from app.terminal.controls import for_stream
 
 

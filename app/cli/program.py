@@ -126,7 +126,7 @@ def _layers(text: str) -> str:
 
 def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Build the parser; only the commands that `argv` names are imported for their options."""
-    from app.settings.endpoints import ENDPOINT_HELP
+    from app.settings.servers.endpoints import ENDPOINT_HELP
 
     parser = _Parser(
         prog=PROGRAM,
@@ -135,10 +135,7 @@ def build_parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--model",
-        dest="chat_model",
-        metavar="MODEL",
-        help="path of a .gguf file, a name, builtin or ENDPOINT/MODEL",
+        "--model", dest="chat_model", metavar="MODEL", help="a .gguf file's path, a name, or ENDPOINT/MODEL"
     )
     parser.add_argument("--endpoint", dest="chat_endpoint", metavar="URL", help=ENDPOINT_HELP)
     parser.add_argument(

@@ -15,6 +15,8 @@ FORMAT: AnswerFormat = _TAGS
 _THOUGHTS = ("reasoning_content", "reasoning")
 _REASONS = {"length": FinishReason.LENGTH}
 DONE = "[DONE]"
+_MOST = 1 << 40
+"""No figure of an answer is larger."""
 
 
 def prompt_of() -> Prompt:
@@ -115,7 +117,7 @@ class AnswerReader:
             completion_tokens=written,
             queue_ms=0.0,
             ttft_ms=1000 * (self._first - self._asked) if self.begun else None,
-            tok_s=float(told) if isinstance(told, int | float) and told > 0 else speed,
+            tok_s=float(told) if isinstance(told, int | float) and 0 < told < _MOST else speed,
         )
 
 
@@ -124,8 +126,11 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    """A string without halves of characters, which no file could hold."""
+    if not isinstance(value, str) or not value:
+        return ""
+    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
+    return value if type(value) is int and 0 < value < _MOST else 0

@@ -16,7 +16,7 @@ from app.endpoints.events import EventReader, EventTooLongError
 from app.endpoints.generation import RemoteGeneration
 from app.endpoints.listed import Listed, listed_models
 from app.endpoints.transport import transport_error
-from app.settings.endpoints import Endpoint
+from app.settings.servers.endpoints import Endpoint
 from app.transfer.errors import retry_after
 
 _CONNECT_SECONDS, _LIST_SECONDS, _SILENT_SECONDS = 10.0, 10.0, 900.0

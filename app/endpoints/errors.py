@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app.settings.endpoints import Endpoint
+from app.settings.servers.endpoints import Endpoint
 from engine import EngineError
 
 _LONGEST = 300

@@ -14,6 +14,8 @@ class RemoteGeneration:
         """stop: asks for its end, from any thread."""
         self.sequence_id = None
         self.finished: Finished | None = None
+        self.waits = ""
+        """What it waits for before it is asked for again, in a few words."""
         self._stop = stop
         self._events: deque[Event] = deque()
         self._there = threading.Condition()

@@ -16,7 +16,7 @@ _META = ("n_ctx", "n_ctx_train")
 """llama-server's, under `meta`."""
 _CONTINUE = frozenset(("vllm", "sglang", "llamacpp"))
 """Owners by which servers give themselves away that go on with a message of the assistant."""
-_MOST = 10_000
+_MOST, _LONGEST_NAME, _LONGEST_CONTEXT = 10_000, 300, 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def listed_models(body: Any) -> list[Listed] | None:
     if not isinstance(rows, list):
         return None
     found = [_listed(row) for row in rows[:_MOST] if isinstance(row, Mapping)]
-    return [model for model in found if model.id]
+    return [model for model in found if model.id.isprintable() and 0 < len(model.id) <= _LONGEST_NAME]
 
 
 def _listed(row: Mapping[str, Any]) -> Listed:
@@ -48,5 +48,5 @@ def _listed(row: Mapping[str, Any]) -> Listed:
     said = [row.get(key) for key in _CONTEXT]
     if isinstance(meta, Mapping):
         said += [meta.get(key) for key in _META]
-    context = next((value for value in said if type(value) is int and value > 0), None)
+    context = next((value for value in said if type(value) is int and 0 < value < _LONGEST_CONTEXT), None)
     return Listed(name if isinstance(name, str) else "", context, owner if isinstance(owner, str) else "")

@@ -12,7 +12,7 @@ from app.endpoints.payload import SUPPORT, body_of
 from app.models.backends.port import Asked, ChatRequest
 from app.models.endpoint_keys import endpoint_key
 from app.models.recommended import Recommended
-from app.settings.endpoints import Endpoint
+from app.settings.servers.endpoints import Endpoint
 from engine import RequestError, SamplingParams, ThinkingSupport
 
 

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from app.models.backends.port import ChatRequest
 from app.models.backends.tool_texts import without_tools
-from app.settings.endpoints import Endpoint
+from app.settings.servers.endpoints import Endpoint
 from engine import ThinkingSupport
 
 SUPPORT = ThinkingSupport(can_switch=True, efforts=("low", "medium", "high"))

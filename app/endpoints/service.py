@@ -17,7 +17,7 @@ from app.endpoints.generation import RemoteGeneration
 from app.endpoints.listed import Listed
 from app.endpoints.model import RemoteModel
 from app.models.endpoint_keys import endpoint_model
-from app.settings.endpoints import Endpoint
+from app.settings.servers.endpoints import Endpoint
 
 if TYPE_CHECKING:
     from app.endpoints.client import EndpointClient
@@ -209,8 +209,11 @@ class Endpoints:
                 wait = next(waits, None)
                 if reader.begun or not error.again or wait is None or (error.wait or 0.0) > _LONGEST_WAIT:
                     raise
+                wait = wait if error.wait is None else error.wait
                 log.info("%s is asked again: %s", model.endpoint.name, error)
-                await self._sleep(wait if error.wait is None else error.wait)
+                generation.waits = f"asks again in {max(1, round(wait))} s"
+                await self._sleep(wait)
+                generation.waits = ""
 
     async def _look_again(self, model: RemoteModel) -> None:
         """Read what the server says of a model that was opened before it answered."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 
 from app.endpoints.errors import EndpointError, one_line
-from app.settings.endpoints import Endpoint
+from app.settings.servers.endpoints import Endpoint
 
 
 def transport_error(endpoint: Endpoint, error: Exception) -> EndpointError:

@@ -11,9 +11,9 @@ from app.models.index import SummaryIndex
 from app.models.stores.store import Store, StoredModel, files_below
 from app.models.stores.surroundings import Surroundings, surroundings
 from app.models.stores.table import STORES
-from app.settings.endpoints import Endpoint
 from app.settings.file import EngineSettings, Settings
 from app.settings.paths import Locations
+from app.settings.servers.endpoints import Endpoint
 
 if TYPE_CHECKING:
     from engine import ModelSummary

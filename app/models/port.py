@@ -101,6 +101,15 @@ class Steerable(Protocol):
         """Change how it shares the device with others."""
 
 
+@runtime_checkable
+class Waits(Protocol):
+    """A running answer that may wait for a server."""
+
+    @property
+    def waits(self) -> str:
+        """For what, in a few words; "" where it does not."""
+
+
 class SequencePort(GenerationPort, Steerable, Protocol):
     """A running answer of the engine's."""
 

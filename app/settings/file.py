@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 from app.settings.actions import key_label
-from app.settings.endpoints import Endpoint, read_endpoints
 from app.settings.options import checked, kind_of, option, parse_layers, parse_size, shown
 from app.settings.paths import write_atomically
-from app.settings.tool_servers import ToolServer, read_servers
+from app.settings.servers.endpoints import Endpoint, read_endpoints
+from app.settings.servers.tool_servers import ToolServer, read_servers
 from engine import SamplingParams, Thinking
 
 DEFAULT_THEME = "ink"

@@ -4,8 +4,8 @@ import textwrap
 from dataclasses import Field, fields
 from typing import TYPE_CHECKING, Any
 
+from app.settings.servers.tool_servers import ToolServer
 from app.settings.toml_text import toml_entry
-from app.settings.tool_servers import ToolServer
 
 if TYPE_CHECKING:
     from app.settings.file import Settings

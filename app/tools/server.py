@@ -11,7 +11,7 @@ from mcp import ClientSession
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from app.settings.tool_servers import ToolServer
+from app.settings.servers.tool_servers import ToolServer
 from app.tools.arguments import problem_with
 from app.tools.offered import LONGEST_DESCRIPTION, LONGEST_SCHEMA, Tool, fits
 from app.tools.results import ToolResult, result_of

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from app.settings.tool_servers import ToolServer
+from app.settings.servers.tool_servers import ToolServer
 from app.tools.offered import NO_TOOLS, Offered, Tool, offered
 from app.tools.results import ToolResult
 from app.tools.state import ServerState, State

@@ -18,7 +18,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 
-from app.settings.tool_servers import ToolServer
+from app.settings.servers.tool_servers import ToolServer
 
 LONGEST_MESSAGE = 8 << 20
 MOST_UNASKED = 4 << 20

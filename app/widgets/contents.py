@@ -107,7 +107,7 @@ def status_note(session: ChatSession) -> str:
     if session.state is TabState.PAUSED:
         return "paused"
     if session.state is TabState.READING and _elsewhere(session):
-        return "waiting"
+        return session.waits or "waiting"
     if session.state is TabState.READING:
         return f"reading {session.reading_fraction:.0%}"
     if session.state is TabState.QUEUED and stats is not None:

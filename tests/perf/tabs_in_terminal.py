@@ -127,7 +127,7 @@ def child(args: argparse.Namespace) -> None:
             if number:
                 await pilot.press("ctrl+t")
                 await ready(pilot)
-            screen.active.conversation.sampling = endless(screen.active.model)
+            screen.active.conversation.sampling = endless(screen.active.model.local)
             await say(pilot, STORY)
         await asyncio.to_thread(until, lambda: len(arrivals.times) == args.tabs)
         screen.composer.focus()

@@ -35,7 +35,7 @@ async def measure(factory, tabs: int, seconds: float, size: tuple[int, int] = (1
             if number:
                 await pilot.press("ctrl+t")
                 await ready(pilot)
-            screen.active.conversation.sampling = _endless(screen.active.model)
+            screen.active.conversation.sampling = _endless(screen.active.model.local)
             await say(pilot, "Tell me a very long story about a fox.")
         await wait_until(pilot, lambda: all(session.sequence_id for session in screen.tabs.sessions), 30)
         streaming_cpu = await _share(seconds / 2)

@@ -17,7 +17,7 @@ from app.chat.tool_use.use import ToolUse
 from app.chat.turn import Turn, own_fault
 from app.models.backends.port import NO_BEGINNING, Asked, ChatModel, ChatRequest, ContextFullError
 from app.models.builtin import model_title
-from app.models.port import GenerationPort, Steerable
+from app.models.port import GenerationPort, Steerable, Waits
 from app.settings.actions import label_of
 from app.tools.offered import Offered
 from engine import EngineError, Event, Finished, SequenceStats, TextDelta
@@ -67,6 +67,12 @@ class Answering(ABC):
     def sequence_id(self) -> int | None:
         """The engine's id of the running answer; of several the one that the chat shows."""
         return self._shown.generation.sequence_id if self._shown is not None else None
+
+    @property
+    def waits(self) -> str:
+        """What the running answer waits for at a server, in a few words; "" where it does not."""
+        generation = self._shown.generation if self._shown is not None else None
+        return generation.waits if isinstance(generation, Waits) else ""
 
     def is_writing(self, sequence_id: int) -> bool:
         """Whether a sequence of the engine's is an answer of this chat."""

@@ -80,7 +80,8 @@ async def summarise(
 
 def _submit(conversation: Conversation, path: Sequence[MessageNode], model: ChatModel) -> Asked:
     messages, kept = prompt_messages(conversation.system_prompt, path, _INSTRUCTION, str(model.path))
-    off = _OFF if model.thinking_support.can_switch else Thinking()
+    # Some servers refuse what they have no word for.
+    off = _OFF if model.local is not None and model.thinking_support.can_switch else Thinking()
     request = ChatRequest(
         *(messages, kept, conversation.sampling, summary_room(model)),
         chosen=conversation.chosen,

@@ -312,7 +312,7 @@ def test_the_default_model_of_the_settings_is_found_like_one_of_the_command_line
 
     def default(name):
         settings = Settings(models=ModelSettings(folders=(str(tmp_path),), default=name))
-        return AppContext(settings, locations(), *[mock.Mock()] * 4).default_model()
+        return AppContext(settings, locations(), *[mock.Mock()] * 5).default_model()
 
     assert default("builtin") == builtin_model_path()
     assert default("alpha") == default("alpha-q4") == tmp_path / "alpha-q4.gguf"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from app.settings.endpoints import Endpoint
+from app.settings.servers.endpoints import Endpoint
 
 WAIT = 30.0
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"

@@ -1,21 +1,33 @@
 """A remote model against a scripted server: what is sent, what is read, and every fault in one clear line."""
 
+import asyncio
+import json
 import os
 import socket
+import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from app.chat.conversation import Conversation
 from app.chat.reasoning import splitter_for
-from app.endpoints.answer import FORMAT
+from app.endpoints.answer import FORMAT, AnswerReader
+from app.endpoints.errors import EndpointError
 from app.endpoints.events import MOST_LINE, EventReader, EventTooLongError
+from app.endpoints.listed import listed_models
 from app.endpoints.service import Endpoints
 from app.models.backends.port import Beginning, ChatRequest
 from app.models.endpoint_keys import endpoint_key
-from app.settings.endpoints import Endpoint
+from app.settings.servers.endpoints import Endpoint
 from engine import FinishReason, Message, RequestError, SamplingParams, Thinking
 from tests.app.endpoints.scripted import HEAD, WAIT, chunk, event, joined
 
+WORDS = (
+    *("choices", "delta", "content", "reasoning", "finish_reason", "usage", "prompt_tokens", "error"),
+    *("timings", "predicted_per_second", "completion_tokens", "message", "id", "meta", "n_ctx"),
+)
 QUESTION = (Message("system", "Be brief."), Message("user", "What is a tern?"))
 
 
@@ -258,3 +270,51 @@ def test_no_proxy_is_asked_for_a_server_of_this_computer(server, opened, monkeyp
     server.answers("a")
     assert ask(opened())[0] == "a"
     assert server.asked[-1].path == "/v1/chat/completions"
+
+
+def test_slow_bytes_are_an_answer_like_any_other(server, opened):
+    def slowly(connection):
+        for byte in HEAD + event(delta={"content": "ä bird"}) + event(delta={}, finish_reason="stop"):
+            connection.sendall(bytes([byte]))
+
+    server.scripts.append(slowly)
+    assert ask(opened())[0] == "ä bird"
+
+
+def test_a_wait_for_another_try_is_told_and_ends_with_a_cancel(server):
+    waits = threading.Event()
+
+    async def sleep(_seconds):
+        waits.set()
+        await asyncio.Event().wait()
+
+    endpoints = Endpoints({"cluster": server.endpoint()}, sleep=sleep)
+    server.refuses(429, retry_after="7")
+    generation = endpoints.opened(endpoint_key("cluster", "m")).chat(request()).generation
+    assert waits.wait(WAIT) and generation.waits == "asks again in 7 s"
+    generation.cancel()
+    assert joined(generation.events())[1].reason is FinishReason.CANCELLED
+    endpoints.close()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@hypothesis_settings(max_examples=100, deadline=None)
+@given(st.lists(JSON, max_size=4))
+def test_whatever_a_server_sends_is_an_answer_or_a_fault_in_one_line(events):
+    reader, last = AnswerReader("cluster"), None
+    try:
+        for one in events:
+            for delta in reader.take(json.dumps(one)):
+                delta.text.encode()
+        last = reader.finished()
+    except EndpointError as error:
+        last = reader.broken_off(str(error))
+    assert "\n" not in (last.error or "") and last.tok_s < 1 << 40
+    assert last.prompt_tokens >= last.cached_tokens >= 0
+    listed_models({"data": events})

@@ -11,7 +11,7 @@ from app.models.backends.port import ChatRequest
 from app.models.endpoint_keys import endpoint_key
 from app.serve.program import ServeOptions, make_application
 from app.serve.requests.served import Served, ServedModels
-from app.settings.endpoints import Endpoint
+from app.settings.servers.endpoints import Endpoint
 from engine import Engine, FinishReason, Message, SamplingParams
 from tests.app.endpoints.scripted import joined
 

@@ -8,8 +8,8 @@ from app.chat.conversation import Status
 from app.chat.events import TabState
 from app.models.endpoint_keys import endpoint_key
 from app.screens.dialogs.models.model_picker import ModelPicker
-from app.settings.endpoints import Endpoint
 from app.settings.file import Settings
+from app.settings.servers.endpoints import Endpoint
 from app.widgets.contents import context_use, status_item
 from app.writing.fan import read_wish
 from tests.app.driving import ready, say, wait_until

@@ -52,7 +52,7 @@ async def test_a_model_with_a_hostile_name_is_shown_as_it_is_called(make_app, en
         await wait_until(pilot, lambda: screen.active.model.path == path)
         assert "[red]x" in plain(screen.query_one("#status"))
         assert "[red]x" in check(app)
-        screen.active.model.template.warning = NASTY
+        screen.active.model.local.template.warning = NASTY
         screen.active.models.warnings = [NASTY]
         await ask(pilot, engine, f"question {NASTY}", "answer")
         screen.beat.draw()

@@ -3,8 +3,8 @@
 import pytest
 
 from app.models.endpoint_keys import absolute, endpoint_key, endpoint_model
-from app.settings.endpoints import GIVEN_KEY, Endpoint, checked_url, given_endpoint
 from app.settings.file import load_settings
+from app.settings.servers.endpoints import GIVEN_KEY, Endpoint, checked_url, given_endpoint
 
 
 @pytest.mark.parametrize(

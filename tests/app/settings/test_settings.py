@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from app.settings.endpoints import Endpoint
 from app.settings.file import Settings, SettingsError, load_settings, parse_size, save_setting
 from app.settings.reference import commented
+from app.settings.servers.endpoints import Endpoint
 from app.settings.toml_text import edit_toml, toml_value
 
 APP = Path(__file__).parents[3] / "app"

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from app.settings.tool_servers import ToolServer
+from app.settings.servers.tool_servers import ToolServer
 from app.tools.arguments import problem_with
 from app.tools.offered import Tool, offered
 from app.tools.results import ToolResult

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.settings.tool_servers import ToolServer
+from app.settings.servers.tool_servers import ToolServer
 from app.tools import stdio
 from app.tools.server import Server
 from app.tools.servers import ToolServers

@@ -26,7 +26,7 @@ from app.screens.dialogs.models.model_keeper import ModelKeeper
 from app.screens.dialogs.models.model_list import ModelList
 from app.screens.dialogs.models.model_rows import Heading, Remote, Row, RowPainter, key_of
 from app.screens.fetching import Fetchable, Fetching
-from app.settings.endpoints import Endpoint
+from app.settings.servers.endpoints import Endpoint
 from app.widgets.pick_list import PickList
 from app.widgets.words import words
 

@@ -11,7 +11,7 @@ from app.models.builtin import BUILTIN_TITLE, is_builtin
 from app.models.listed.listing import ModelFile
 from app.models.listed.order import Known, Order
 from app.screens.fetching import Fetchable
-from app.settings.endpoints import Endpoint
+from app.settings.servers.endpoints import Endpoint
 from app.settings.words import age_text, size_text
 from app.terminal.controls import clean
 from app.widgets.lines import bar, fit

@@ -12,7 +12,7 @@ from app.chat.events import TabState
 from app.screens.dialogs.tools.ask_call import AskCallScreen
 from app.screens.dialogs.tools.servers import ToolServersScreen
 from app.settings.file import Settings
-from app.settings.tool_servers import ToolServer
+from app.settings.servers.tool_servers import ToolServer
 from app.tools.results import ToolResult
 from app.tools.state import State
 from tests.app.driving import bar_text, chat, ready, say, wait_until

@@ -43,7 +43,7 @@ async def test_a_fork_opens_right_after_its_chat_with_everything_up_to_the_messa
         assert len(engine.generations) == 2
         await wait_until(pilot, lambda: shown_answer(screen.deck.transcript) == "first answer")
         await ask(pilot, engine, "another way", "third answer")
-        messages, kept = fork.model.template.calls[-1]
+        messages, kept = fork.model.local.template.calls[-1]
         assert messages[1:] == [
             ("user", "first question"),
             ("assistant", "first answer"),

@@ -85,10 +85,10 @@ async def test_switching_keeps_the_conversation_and_others_go_on(make_app, engin
         gate.set()
         await wait_until(pilot, lambda: screen.active.model is not old)
         assert [n.text for n in screen.active.conversation.path()] == ["question", "answer"]
-        assert not old.unloaded
+        assert not old.local.unloaded
         await say(pilot, "again")
         await wait_until(pilot, lambda: len(engine.generations) == 3)
-        _, kept = screen.active.model.template.calls[-1]
+        _, kept = screen.active.model.local.template.calls[-1]
         assert kept == {}
 
 
@@ -154,8 +154,8 @@ async def test_models_no_tab_uses_are_unloaded_but_for_the_last(make_app, engine
         await wait_until(pilot, lambda: screen.active.model.path == SMALL.path)
         second = screen.active.model
         screen.active.open_model(LARGE.path)
-        await wait_until(pilot, lambda: screen.active.model.path == LARGE.path and first.unloaded)
-        assert not second.unloaded
+        await wait_until(pilot, lambda: screen.active.model.path == LARGE.path and first.local.unloaded)
+        assert not second.local.unloaded
 
 
 async def test_template_warnings_are_shown(make_app, engine):
@@ -180,12 +180,12 @@ async def test_a_template_that_fails_for_a_prompt_is_said_for_as_long_as_it_does
     async with app.run_test(size=(100, 30)) as pilot:
         screen = await ready(pilot)
         notices = screen.query_one("#notices")
-        screen.active.model.template.failed = "The chat template failed; ChatML was used."
+        screen.active.model.local.template.failed = "The chat template failed; ChatML was used."
         for number in (1, 2):
             await ask(pilot, engine, f"question {number}")
             await wait_until(pilot, lambda: "ChatML was used" in plain(notices))
         assert sum("ChatML was used" in n.message for n in app._notifications) == 1
-        screen.active.model.template.failed = None
+        screen.active.model.local.template.failed = None
         await ask(pilot, engine, "question 3")
         await wait_until(pilot, lambda: "ChatML" not in plain(notices))
 
