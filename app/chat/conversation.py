@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain, islice
 
-from app.chat.reasoning import Part, Pieces, Splitter, joined, splitter_for
+from app.chat.reasoning import AnswerSplitter, Part, Pieces, joined, splitter_for
+from app.tools.noted import NotedCall
 from app.writing.blocks import blocks_in
 from engine import Finished, Priority, SamplingParams, TextDelta, Thinking
 
@@ -27,6 +28,7 @@ class Role(StrEnum):
     SYSTEM = "system"
     USER = "user"
     ASSISTANT = "assistant"
+    TOOL = "tool"
 
 
 class Status(StrEnum):
@@ -89,6 +91,8 @@ class MessageNode:
     above: str | None = None
     """Set where the model reads nothing of what stands above this message any more: what it reads
     instead, a summary or nothing."""
+    calls: tuple[NotedCall, ...] = ()
+    """Of an answer the tools that it asked for; of a tool's message the call that it is the result of."""
 
 
 class Conversation:
@@ -106,8 +110,11 @@ class Conversation:
         priority: Priority = Priority.NORMAL,
         chosen: Iterable[str] = (),
         thinking: Thinking | None = None,
+        tools: Iterable[str] = (),
     ) -> None:
-        """chosen: values of `sampling` in whose place nothing comes that a model's makers recommend."""
+        """chosen: values of `sampling` in whose place nothing comes that a model's makers recommend; tools:
+        names of the servers whose tools its models may call.
+        """
         self.id = conversation_id or new_id()
         self.title = title
         self.model_path = model_path
@@ -117,11 +124,12 @@ class Conversation:
         self.priority = priority
         self.chosen = frozenset(chosen)
         self.thinking = thinking or Thinking()
+        self.tools = tuple(tools)
         self.nodes: dict[str, MessageNode] = {}
         self.leaf: str | None = None
         self.draft = ""
         self.created = self.updated = time.time()
-        self._splitters: dict[str, Splitter] = {}
+        self._splitters: dict[str, AnswerSplitter] = {}
         self._children: dict[str | None, list[MessageNode]] = {}
         """Of the first `_sorted` messages, those that follow each."""
         self._sorted = 0
@@ -144,7 +152,7 @@ class Conversation:
             self.title = title_from(text)
         return self._add(Role.USER, self.leaf, text=text)
 
-    def resume(self, node_id: str, splitter: Splitter, deltas: Iterable[TextDelta]) -> None:
+    def resume(self, node_id: str, splitter: AnswerSplitter, deltas: Iterable[TextDelta]) -> None:
         """Let an answer go on behind `deltas`, the stream that it was so far."""
         node = self.nodes[node_id]
         node.text = node.reasoning = ""
@@ -158,13 +166,13 @@ class Conversation:
         splitter = self._splitters.get(node_id)
         return splitter is not None and splitter.thinking
 
-    def begin_answer(self, model: str | None, splitter: Splitter | None = None) -> MessageNode:
+    def begin_answer(self, model: str | None, splitter: AnswerSplitter | None = None) -> MessageNode:
         """Start an answer after the leaf; `splitter` knows how the model sets reasoning apart."""
         node = self._add(Role.ASSISTANT, self.leaf, model=model, status=Status.STREAMING)
         self._splitters[node.id] = splitter or splitter_for()
         return node
 
-    def begin_again(self, node_id: str, splitter: Splitter, answered: int) -> None:
+    def begin_again(self, node_id: str, splitter: AnswerSplitter, answered: int) -> None:
         """Go on with an answer whose first `answered` ids come again in front of the new ones.
 
         Until they have all come the message stays as it is: nothing of it is lost at any moment.
@@ -226,9 +234,23 @@ class Conversation:
         unchanged = self._again.pop(node_id, None) is not None
         pieces = splitter.flush() if splitter and not unchanged else []
         _store(node, pieces)
+        if splitter is not None and not unchanged:
+            node.calls = tuple(NotedCall.of(call) for call in splitter.calls)
         node.status, node.error, node.stats = Status(status), error, stats
         self.updated = time.time()
         return pieces
+
+    def add_call(self, call: NotedCall) -> MessageNode:
+        """Add the message of a call's result after the leaf; it is to come."""
+        node = self._add(Role.TOOL, self.leaf, status=Status.STREAMING)
+        node.calls = (call,)
+        return node
+
+    def end_call(self, node_id: str, status: Status, text: str, error: str | None = None) -> None:
+        """Put down what came of a call, as models read it; `error` says why there is no result."""
+        node = self.nodes[node_id]
+        node.text, node.status, node.error = text, status, error
+        self.updated = time.time()
 
     def siblings(self, node_id: str) -> list[MessageNode]:
         """Return the alternatives at this place of the tree, oldest first, itself included."""
@@ -257,7 +279,7 @@ class Conversation:
         return False
 
     def regenerate(
-        self, node_id: str, model: str | None = None, splitter: Splitter | None = None
+        self, node_id: str, model: str | None = None, splitter: AnswerSplitter | None = None
     ) -> MessageNode:
         """Start another answer beside this one."""
         node = self.nodes[node_id]
@@ -277,6 +299,7 @@ class Conversation:
             priority=self.priority,
             chosen=self.chosen,
             thinking=self.thinking,
+            tools=self.tools,
         )
         for node in self.path(node_id):
             status = Status.STOPPED if node.status is Status.STREAMING else node.status

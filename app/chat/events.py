@@ -15,6 +15,8 @@ class TabState(StrEnum):
     QUEUED = "queued"
     READING = "reading"
     GENERATING = "generating"
+    ASKING = "asking"
+    CALLING = "calling"
     PAUSED = "paused"
     ERROR = "error"
 
@@ -79,10 +81,23 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class CallAsked:
+    """A model wants to have a tool run, as `ToolUse.asking` says; it waits for the reader's word."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlanAsked:
     """Models of tabs would make room for the model of this one, as `ModelSlot.asked` says."""
 
 
 SessionEvent = (
-    Changed | PathChanged | TextStreamed | AnswerFinished | ContextFilled | TextReturned | Notice | PlanAsked
+    Changed
+    | PathChanged
+    | TextStreamed
+    | AnswerFinished
+    | ContextFilled
+    | TextReturned
+    | Notice
+    | CallAsked
+    | PlanAsked
 )

@@ -4,15 +4,18 @@ import asyncio
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from app.chat.conversation import AnswerStats, Conversation, MessageNode, Role, Status
 from app.models.backends.limits import limit_text, remedy_text
 from app.models.backends.port import Asked, Beginning, ChatModel
 from app.settings.words import duration_text
+from app.tools.noted import NotedCall
 from engine import Finished, FinishReason
 
 SUMMARY_HEAD = "Summary of the conversation so far:"
+NO_RESULT = "(The call was stopped; there is no result.)"
 NO_ROOM = "cut off, no room is left in the context"
 
 if TYPE_CHECKING:
@@ -49,20 +52,33 @@ def prompt_messages(
     above: what is read in place of the whole path. Some templates know one system message alone, so a
     summary stands there.
     """
-    from engine import KeptAnswer, Message
+    from engine import KeptAnswer, Message, ToolCall
 
     summary, path = read_part(path, above)
     if summary:
         system = f"{system.rstrip()}\n\n{SUMMARY_HEAD}\n{summary}".lstrip()
     messages = [Message("system", system)] if system.strip() else []
     kept: dict[int, KeptAnswer] = {}
-    for node in path:
+    for at, node in enumerate(path):
         if node.role is Role.ASSISTANT and node.model == model and node.token_ids:
             kept[len(messages)] = KeptAnswer(tuple(node.token_ids), node.reasoning_tokens)
-        messages.append(Message(str(node.role), node.text, node.reasoning or None))
+        if node.role is Role.TOOL:
+            call = node.calls[0].told if node.calls else ToolCall("", "")
+            message = Message("tool", node.text or NO_RESULT, tool_call_id=call.id, tool_name=call.name)
+        else:
+            calls = tuple(call.told for call in _answered_calls(path, at))
+            message = Message(str(node.role), node.text, node.reasoning or None, calls)
+        messages.append(message)
     if text is not None:
         messages.append(Message("user", text))
     return messages, kept
+
+
+def _answered_calls(path: Sequence[MessageNode], at: int) -> list[NotedCall]:
+    """Return the calls of an answer that have a message with their result: templates want one for each."""
+    behind = takewhile(lambda node: node.role is Role.TOOL, islice(path, at + 1, None))
+    answered = {call.id for node in behind for call in node.calls}
+    return [call for call in path[at].calls if call.id in answered]
 
 
 async def submitted(encoders: Executor, submit: Callable[[], Asked]) -> Asked:

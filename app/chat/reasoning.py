@@ -6,12 +6,13 @@ neither part and is dropped.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import groupby
 from operator import itemgetter
+from typing import Protocol
 
-from engine import THINK, AnswerFormat, MessageFormat, TagFormat
+from engine import THINK, AnswerFormat, MessageFormat, TagFormat, ToolCall
 
 _LONGEST_HEADER = 200
 
@@ -39,10 +40,42 @@ def joined(pieces: Iterable[tuple[Part, str]]) -> Pieces:
     return [(part, "".join(text for _, text in run)) for part, run in groupby(pieces, itemgetter(0))]
 
 
+class AnswerSplitter(Protocol):
+    """What parts one answer's stream."""
+
+    @property
+    def entered(self) -> bool:
+        """Whether anything but plain text has come at any time."""
+
+    @property
+    def answer_begun(self) -> bool:
+        """Whether a mark has begun the answer proper; thoughts may still follow."""
+
+    @property
+    def answering(self) -> bool:
+        """Whether text of the answer proper has come."""
+
+    @property
+    def thinking(self) -> bool:
+        """Whether what comes belongs to the thoughts."""
+
+    @property
+    def calls(self) -> Sequence[ToolCall]:
+        """The calls of tools that have come."""
+
+    def push(self, text: str, marker: str = "") -> Pieces:
+        """Take the next delta of the stream; return what is decided, in order."""
+
+    def flush(self) -> Pieces:
+        """End the stream; return what was held back."""
+
+
 class Splitter(ABC):
     """Splits one answer's stream."""
 
     def __init__(self) -> None:
+        self.calls: Sequence[ToolCall] = ()
+        """None: who looks for them wraps this."""
         self.entered = False
         """Whether anything but plain text has come at any time."""
         self.answer_begun = False

@@ -72,6 +72,8 @@ class ChatSession(RoomMaker):
                 return NOT_WRITING[self.stats.state]
             begins = all(answer.begins for answer in self.running)
             return TabState.READING if begins else TabState.GENERATING
+        if (uses := self.tools.state) is not None:
+            return uses
         if self._task is not None and not self.models.waking:
             return TabState.READING
         if self.models.loading:
@@ -121,7 +123,9 @@ class ChatSession(RoomMaker):
             return
         leaf = self.conversation.nodes.get(self.conversation.leaf or "")
         answer = leaf if leaf is not None and leaf.role is Role.ASSISTANT else None
-        if answer is None or (answer.status is Status.COMPLETE and not answer.error):
+        if leaf is not None and leaf.role is Role.TOOL:
+            self._launch(Turn(leaf.id, None))
+        elif answer is None or (answer.status is Status.COMPLETE and not answer.error):
             self._tell(Notice("There is no answer here that was stopped or cut off.", "information"))
         elif answer.token_ids and self.model is not None and answer.model != str(self.model.path):
             opens = f"open it with {self.key('choose_model')} to go on with it"
@@ -156,7 +160,7 @@ class ChatSession(RoomMaker):
         leaf = self.conversation.nodes.get(self.conversation.leaf or "")
         if leaf is None or self._refuse_while_busy(None):
             return
-        if leaf.role is Role.USER:
+        if leaf.role is not Role.ASSISTANT:
             self._launch(Turn(leaf.id, None))
         else:
             self._launch(Turn(leaf.parent, None, again=leaf.id))
@@ -242,6 +246,7 @@ class ChatSession(RoomMaker):
         for answer in self.running:
             answer.abandon(self.stats.tok_s if self.stats is not None else 0.0)
         self.running = []
+        self.tools.give_up()
         self._keep_unsent()
         self._save()
 

@@ -8,6 +8,7 @@ from app.chat.conversation import Conversation
 from app.chat.measured import Measured
 from app.chat.pump import Pump
 from app.models.loader import EngineService
+from app.tools.servers import ToolServers
 
 
 class HistoryPort(Protocol):
@@ -40,5 +41,7 @@ class Services:
     """Where prompts are made. A model's template may take seconds; who leaves does not wait for it."""
     stop_repeats: bool = True
     """Whether an answer that repeats itself is ended; it may change while the app runs."""
+    tools: ToolServers | None = None
+    """The servers whose tools models may call; None: there are no tools."""
     measured: Measured | None = None
     """Who remembers how fast answers were; None: nobody."""

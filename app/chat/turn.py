@@ -12,7 +12,7 @@ class Turn:
 
     `replaces` is the message that `text` is another wording of; of an answer it is the beginning of
     another one. `resumes` is an answer that is to go on where it stopped; `above` what is read in the
-    place of all that stands above `text`.
+    place of all that stands above `text`; `step` how many times tools have run in it before.
     """
 
     parent: str | None
@@ -21,6 +21,7 @@ class Turn:
     replaces: str | None = None
     resumes: str | None = None
     above: str | None = None
+    step: int = 0
 
     @property
     def question(self) -> str | None:

@@ -4,6 +4,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from app.models.backends.port import ChatRequest
+from app.models.backends.tool_texts import without_tools
 from app.settings.servers.endpoints import Endpoint
 from engine import ThinkingSupport
 
@@ -23,7 +24,7 @@ _SAMPLING = (
 
 def body_of(endpoint: Endpoint, model: str, request: ChatRequest) -> dict[str, Any]:
     """Return the body. Token ids mean nothing to a server that is not the engine: biases stay out of it."""
-    messages = [{"role": one.role, "content": one.content} for one in request.messages]
+    messages = [{"role": one.role, "content": one.content} for one in without_tools(request.messages)]
     body: dict[str, Any] = {
         "model": model,
         "messages": messages,

@@ -47,6 +47,8 @@ def _section(node: MessageNode) -> str:
     # No HTML, no link to a script, and no picture, which would be fetched from elsewhere.
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
     body = markdown.render(node.text) if answer else f'<div class="plain">{escape(node.text)}</div>'
+    for call in node.calls if node.role is Role.TOOL else ():
+        body = f"<details><summary>Result</summary><pre>{escape(call.text)}</pre>{body}</details>"
     thoughts = ""
     if node.reasoning.strip():
         inside = escape(node.reasoning.strip())

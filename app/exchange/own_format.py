@@ -4,13 +4,15 @@
 
 CHAT has `id`, `title`, `model_path`, `system_prompt`, `sampling` (by the names of the settings file, and
 `logit_bias` by token id), `max_tokens`, `priority`, `chosen` (names of sampling values that were set by
-hand), `thinking` (such as "auto", "off" or "high 2048"), `leaf` (id of the last message that is shown),
-`draft`, `created`, `updated` (seconds since 1970), `pinned`, `archived`, `tags`, and `messages`: the
-whole tree, a message after the one that it answers, which `parent` names. A message has `id`, `parent`,
-`role` (user, assistant, system), `text`, `reasoning`, `token_ids`, `reasoning_tokens` (how many of them
-come before the answer proper), `status` (complete, stopped, error), `error`, `model`, `created`, `above`
-(what is read in place of all that stands above it; null where that is read), and `stats` of an answer
-(`tokens`, `tok_s`, `ttft_ms`, `cached_tokens`, `prompt_tokens`, `saved_ms`).
+hand), `thinking` (such as "auto", "off" or "high 2048"), `tools` (names of servers), `leaf` (id of the
+last message that is shown), `draft`, `created`, `updated` (seconds since 1970), `pinned`, `archived`,
+`tags`, and `messages`: the whole tree, a message after the one that it answers, which `parent` names. A
+message has `id`, `parent`, `role` (user, assistant, system, tool), `text`, `reasoning`, `token_ids`,
+`reasoning_tokens` (how many of them come before the answer proper), `status` (complete, stopped, error),
+`error`, `model`, `created`, `above` (what is read in place of all that stands above it; null where that
+is read), and `stats` of an answer (`tokens`, `tok_s`, `ttft_ms`, `cached_tokens`, `prompt_tokens`,
+`saved_ms`). Where tools are used, `calls` are those that an answer asks for, each with `id`, `name`,
+`arguments` and `server`; the one that a message of a tool is the result of is its only one.
 
 Only `id`, `parent` and `role` of a message have to be there. What a later version 1 adds is passed over;
 another version is refused.
@@ -23,7 +25,8 @@ from typing import Any
 from app.chat.conversation import NEW_TITLE, AnswerStats, Conversation, MessageNode, Role, Status
 from app.chat.marks import Marks, tags_from
 from app.exchange.kept import ChatFileError, KeptChat
-from app.exchange.values import Fields
+from app.exchange.values import Fields, clean_text
+from app.tools.noted import NotedCall
 from engine import Priority, RequestError, SamplingParams, Thinking
 
 FORMAT, VERSION = "tui-chat", 1
@@ -51,6 +54,7 @@ def chat_record(kept: KeptChat) -> dict[str, Any]:
         "priority": str(chat.priority),
         "chosen": sorted(chat.chosen),
         "thinking": str(chat.thinking),
+        "tools": list(chat.tools),
         "leaf": chat.leaf,
         "draft": chat.draft,
         "created": chat.created,
@@ -64,7 +68,8 @@ def chat_record(kept: KeptChat) -> dict[str, Any]:
 
 def _message_record(node: MessageNode) -> dict[str, Any]:
     status = Status.STOPPED if node.status is Status.STREAMING else node.status
-    return asdict(node) | {"role": str(node.role), "status": str(status)}
+    calls = [call.record for call in node.calls]
+    return asdict(node) | {"role": str(node.role), "status": str(status), "calls": calls}
 
 
 def read_record(chat: Fields) -> KeptChat:
@@ -79,6 +84,7 @@ def read_record(chat: Fields) -> KeptChat:
         priority=Priority(chat.one_of("priority", Priority, Priority.NORMAL)),
         chosen=chat.texts("chosen"),
         thinking=_thinking(chat),
+        tools=chat.texts("tools"),
     )
     conversation.draft = chat.text("draft")
     conversation.created = chat.time("created")
@@ -118,7 +124,18 @@ def _message(message: Fields, conversation: Conversation) -> MessageNode:
         created=message.time("created"),
         stats=_stats(message),
         above=message.text_or_none("above"),
+        calls=_calls(message),
     )
+
+
+def _calls(message: Fields) -> tuple[NotedCall, ...]:
+    found = []
+    for record in message.list_of_fields("calls"):
+        call = NotedCall.read(record.values)
+        if call is None:
+            record.refuse("name", "and arguments are those of no call")
+        found.append(NotedCall.of(call.told, clean_text(call.server)))
+    return tuple(found)
 
 
 def _status(message: Fields) -> Status:

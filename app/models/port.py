@@ -18,6 +18,7 @@ from engine import (
     Thinking,
     ThinkingSupport,
     TickRecord,
+    ToolFormat,
 )
 
 Progress = Callable[[float, str], None]
@@ -35,8 +36,19 @@ class TemplatePort(Protocol):
     def thinking_support(self) -> ThinkingSupport:
         """What it understands of a choice how much to think; not for the UI's thread."""
 
-    def prompt(self, messages: Sequence[Any], *, kept: Mapping[int, Any], thinking: Thinking) -> Prompt:
-        """Return the conversation as the model reads it."""
+    @property
+    def tool_format(self) -> ToolFormat | None:
+        """How its model calls tools; None where it cannot be told of any."""
+
+    def prompt(
+        self,
+        messages: Sequence[Any],
+        *,
+        kept: Mapping[int, Any],
+        thinking: Thinking,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> Prompt:
+        """Return the conversation as the model reads it; tools: in OpenAI's form."""
 
 
 class TokenizerPort(Protocol):

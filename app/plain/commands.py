@@ -16,6 +16,7 @@ from app.history.naming import chats_named
 from app.history.statements import ConversationSummary
 from app.models.choice import ModelChoiceError, resolve_model
 from app.plain.talk import Talk, chat_line
+from app.plain.tool_commands import ToolCommands
 from app.settings.actions import ACTIONS
 from app.settings.table import all_settings
 from app.terminal.editor import EditorError, edited, editor_command
@@ -38,7 +39,7 @@ SHORT = {
 _MOST_LISTED = 20
 
 
-class Commands:
+class Commands(ToolCommands):
     """Carries out what begins with a slash."""
 
     def __init__(self, talk: Talk, leave: Callable[[], None]) -> None:
@@ -220,12 +221,6 @@ class Commands:
                 self._say(f"{error}.")
             else:
                 self._talk.active.open_model(path)
-
-    async def do_yes(self, _: str) -> None:
-        """Let other models make room, where that was asked"""
-        if self._talk.active.models.asked is None:
-            self._say("Nothing was asked.")
-        self._talk.active.models.agree()
 
     async def do_stop(self, _: str) -> None:
         """Stop the answer, or the opening of a model"""

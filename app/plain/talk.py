@@ -8,10 +8,13 @@ from typing import TextIO
 from app.chat.conversation import Conversation, MessageNode, Role, Status
 from app.chat.events import (
     AnswerFinished,
+    CallAsked,
     Changed,
     Notice,
+    PathChanged,
     PlanAsked,
     SessionEvent,
+    TabState,
     TextReturned,
     TextStreamed,
 )
@@ -24,7 +27,7 @@ from app.screens.context import AppContext
 from app.settings.words import count_text
 from app.terminal.controls import for_stream
 
-_ROLES = {Role.USER: "You", Role.ASSISTANT: "Answer", Role.SYSTEM: "System"}
+_ROLES = {Role.USER: "You", Role.ASSISTANT: "Answer", Role.SYSTEM: "System", Role.TOOL: "Tool"}
 _ENDS = {Status.STOPPED: "stopped", Status.ERROR: "failed"}
 
 
@@ -52,14 +55,13 @@ class Talk:
 
     @property
     def busy(self) -> bool:
-        """Whether the chat in front is answering, or will once its model is there."""
-        session = self.active
-        return session.busy or bool(session.queued and session.models.loading)
+        """Whether the chat in front is answering, or will once its model is there, and asks nothing."""
+        return _is_busy(self.active)
 
     @property
     def any_busy(self) -> bool:
-        """Whether any chat is answering or about to."""
-        return any(s.busy or (s.queued and s.models.loading) for s in self.tabs.sessions)
+        """Whether any chat is answering or about to, and asks nothing."""
+        return any(map(_is_busy, self.tabs.sessions))
 
     def say(self, text: str) -> None:
         """Write a line of its own."""
@@ -152,6 +154,10 @@ class Talk:
             self.say(event.text if visible else f"{session.conversation.title}: {event.text}")
         elif isinstance(event, PlanAsked):
             self._say_plan(session)
+        elif isinstance(event, CallAsked):
+            self._say_call(session)
+        elif isinstance(event, PathChanged) and event.since is not None:
+            self._say_result(session, session.conversation.nodes[event.since])
         elif isinstance(event, Changed):
             self._say_model(session)
         if not isinstance(event, TextStreamed):
@@ -201,6 +207,26 @@ class Talk:
             title = model_title(session.models.loading_path or Path())
             self.say(f"To open {title}: {plan_text(plan)}. /yes goes on, /stop leaves everything as it is.")
 
+    def _say_call(self, session: ChatSession) -> None:
+        """Write out what a model asks for, with all of its arguments."""
+        asked = session.tools.asking
+        if asked is not None:
+            what = f"{asked.tool.name} of {asked.tool.server} with {' '.join(asked.call.text.split())}"
+            self.say(f"The model asks for {what}. /yes lets it run, /always in this chat, /no refuses.")
+
+    def _say_result(self, session: ChatSession, node: MessageNode) -> None:
+        """Say what came of a call once it has ended."""
+        if node.role is not Role.TOOL or node.status is Status.STREAMING or session is not self.active:
+            return
+        name = node.calls[0].name if node.calls else "a tool"
+        if node.status is Status.COMPLETE:
+            end = f"{len(node.text):,} characters"
+        elif node.status is Status.ERROR:
+            end = f"failed, {node.error or node.text}"
+        else:
+            end = node.error or "stopped"
+        self.say(f"({name}: {end})")
+
     def _begin_line(self) -> None:
         if not self._at_line_start:
             self._write("\n")
@@ -210,6 +236,11 @@ class Talk:
             self._at_line_start = text.endswith("\n")
             self._out.write(for_stream(text, self._out))
             self._out.flush()
+
+
+def _is_busy(session: ChatSession) -> bool:
+    asks = session.tools.state is TabState.ASKING
+    return (session.busy and not asks) or bool(session.queued and session.models.loading)
 
 
 def chat_line(number: int, session: ChatSession) -> str:

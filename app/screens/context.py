@@ -114,6 +114,7 @@ class AppContext:
             max_tokens=sampling.token_limit,
             chosen=sampling.chosen,
             thinking=sampling.think,
+            tools=[name for name, server in self.settings.tools.items() if server.on],
         )
 
     def restored(self) -> tuple[list[Conversation], int]:

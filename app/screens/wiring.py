@@ -22,6 +22,7 @@ from app.screens.preferences import Preferences
 from app.settings.file import Settings
 from app.settings.paths import Locations
 from app.settings.writer import SettingsWriter
+from app.tools.servers import ToolServers
 
 if TYPE_CHECKING:
     from app.fetch.fetch import Fetch
@@ -83,6 +84,7 @@ def wire(
     services = Services(
         *(engine, Pump(loop, ears.flushed), kept, dict(settings.keys)),
         stop_repeats=settings.general.stop_repeats,
+        tools=ToolServers(lambda: settings.tools),
         measured=measured,
     )
     context = AppContext(
@@ -102,6 +104,8 @@ def end_services(context: AppContext) -> bool:
 
     Tells whether everything that was written is saved.
     """
+    if context.services.tools is not None:
+        context.services.tools.close(EXIT_SECONDS)
     context.fetching.close(EXIT_SECONDS)
     context.endpoints.close(EXIT_SECONDS)
     context.engine.close(EXIT_SECONDS)

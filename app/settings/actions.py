@@ -48,6 +48,7 @@ FIND_FORMS = (("WORD", "Everything that is written behind it is looked for"),)
 CODE_FORMS = (("2", "The second code block of the answer in view"),)
 SAVE_FORMS = (("2 FILE", "The second code block; without a name into a file named by its language"),)
 OPEN_FORMS = (("2", "The second code block; what is changed in the editor is copied"),)
+TOOL_FORMS = (("NAME", "Switch the server of this name on or off in this chat"),)
 LINK_FORMS = (("2", "Open the second link of the answer in view"),)
 
 ACTIONS: tuple[Action, ...] = (
@@ -76,6 +77,14 @@ ACTIONS: tuple[Action, ...] = (
         "Model",
         "How much is thought before answers",
         takes=THINK_FORMS,
+    ),
+    Action(
+        "tools",
+        "Tools",
+        "",
+        "Model",
+        "Which servers' tools the model may call in this chat",
+        takes=TOOL_FORMS,
     ),
     Action(
         "engine_view",

@@ -13,9 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 from app.settings.actions import key_label
-from app.settings.options import checked, kind_of, option, parse_layers, parse_size
+from app.settings.options import checked, kind_of, option, parse_layers, parse_size, shown
 from app.settings.paths import write_atomically
 from app.settings.servers.endpoints import Endpoint, read_endpoints
+from app.settings.servers.tool_servers import ToolServer, read_servers
 from engine import SamplingParams, Thinking
 
 DEFAULT_THEME = "ink"
@@ -243,13 +244,17 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings. `keys` maps an action's name to its keys, e.g. `new_tab = "ctrl+t"`."""
+    """All settings.
+
+    `keys` maps an action's name to its keys, e.g. `new_tab = "ctrl+t"`; `tools` has servers by name.
+    """
 
     general: GeneralSettings = field(default_factory=GeneralSettings)
     terminal: TerminalSettings = field(default_factory=TerminalSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     models: ModelSettings = field(default_factory=ModelSettings)
+    tools: Mapping[str, ToolServer] = field(default_factory=lambda: MappingProxyType({}))
     endpoints: Mapping[str, Endpoint] = field(default_factory=lambda: MappingProxyType({}))
     """Servers that answer chats too, by their names."""
     keys: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -322,11 +327,17 @@ def _read_sections(data: dict[str, Any], path: Path, warnings: list[str]) -> Set
     values: dict[str, Any] = {}
     for name, content in data.items():
         if name not in sections:
-            warnings.append(_unknown(path, name, sections, "section"))
+            warnings.append(f"{path}: {_unknown(name, sections, 'section')}")
         elif not isinstance(content, dict):
             warnings.append(f"{path}: {name} must be a section [{name}], not {kind_of(content)}; ignored")
         elif name == "keys":
             values[name] = _read_keys(content, path, warnings)
+        elif name == "tools":
+            values[name] = read_servers(
+                content,
+                lambda problem: warnings.append(f"{path}: {problem}"),
+                lambda key, known, section: _unknown(key, known, "key", section),
+            )
         elif name == "endpoints":
             values[name] = read_endpoints(content, f"{path}: endpoints", warnings)
         else:
@@ -340,14 +351,13 @@ def _read_section(name: str, content: dict[str, Any], path: Path, warnings: list
     values: dict[str, Any] = {}
     for key, value in content.items():
         if key not in options:
-            warnings.append(_unknown(path, key, options, "key", f"{name}."))
+            warnings.append(f"{path}: {_unknown(key, options, 'key', f'{name}.')}")
             continue
         fallback = getattr(default, key)
         try:
             values[key] = checked(value, fallback, options[key].metadata)
         except ValueError as error:
-            shown = _shown(fallback)
-            warnings.append(f"{path}: {name}.{key} must be {error}; the default {shown} is used")
+            warnings.append(f"{path}: {name}.{key} must be {error}; the default {shown(fallback)} is used")
     if isinstance(default, SamplingSettings):
         values["chosen"] = frozenset(values)
     return type(default)(**values)
@@ -366,14 +376,10 @@ def _read_keys(content: dict[str, Any], path: Path, warnings: list[str]) -> Mapp
     return MappingProxyType(keys)
 
 
-def _unknown(path: Path, name: str, known: Any, what: str, section: str = "") -> str:
+def _unknown(name: str, known: Any, what: str, section: str = "") -> str:
     near = get_close_matches(name, list(known), n=1, cutoff=0.5)
     hint = f"; did you mean {section}{near[0]}?" if near else ""
-    return f"{path}: unknown {what} {section}{name}{hint}"
-
-
-def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(value)
+    return f"unknown {what} {section}{name}{hint}"
 
 
 def _reason(error: Exception) -> str:

@@ -70,3 +70,8 @@ def kind_of(value: Any) -> str:
     """Return what a value is, as people say it."""
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text in quotes"}
     return names.get(type(value), "a list" if isinstance(value, list) else f"a {type(value).__name__}")
+
+
+def shown(value: Any) -> str:
+    """Return a value as messages name it."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)

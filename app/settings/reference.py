@@ -4,6 +4,7 @@ import textwrap
 from dataclasses import Field, fields
 from typing import TYPE_CHECKING, Any
 
+from app.settings.servers.tool_servers import ToolServer
 from app.settings.toml_text import toml_entry
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ _WORTH_SAYING = 1024
 _HEAD = "# Settings of tui-chat. Take away the # of a setting to change it; behind it stands the default."
 _KEYS = "# other keys for an action, by its name\n"
 _EXAMPLE = ("new_tab", "ctrl+n")
+_TOOLS = """# programs whose functions models may call, a section each; needs pip install 'tui-chat[tools]'
+#[tools.NAME]
+"""
 _ENDPOINTS = (
     "# servers that speak OpenAI's protocol, under names of your own; the model picker lists their models.\n"
     "# api_key_env names the environment variable with the key, which stands in no file\n"
@@ -29,6 +33,10 @@ def commented(settings: "Settings") -> str:
         values = getattr(settings, section.name)
         if section.name == "keys":
             lines = f"{_KEYS}#{toml_entry(*_EXAMPLE)}"
+        elif section.name == "tools":
+            options = fields(ToolServer)
+            parts.append(_TOOLS + "\n".join(_option(option, option.default, "#  ") for option in options))
+            continue
         elif section.name == "endpoints":
             fields_of_one = ", ".join(toml_entry(name, value) for name, value in _ENDPOINT.items())
             lines = f"{_ENDPOINTS}#cluster = {{ {fields_of_one} }}"
@@ -40,7 +48,8 @@ def commented(settings: "Settings") -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _option(option: "Field[Any]", value: Any) -> str:
+def _option(option: "Field[Any]", value: Any, usual: str = "#") -> str:
+    """usual: what stands before a setting that has its default."""
     limits = option.metadata
     text = limits["help"]
     if "choices" in limits:
@@ -48,5 +57,6 @@ def _option(option: "Field[Any]", value: Any) -> str:
     elif "low" in limits and limits["high"] <= _WORTH_SAYING:
         text += f" ({limits['low']:g} to {limits['high']:g})"
     lines = [f"# {line}" for line in textwrap.wrap(text, _WIDTH)]
-    mark = "#" if value == option.default else ""
-    return "\n".join([*lines, f"{mark}{toml_entry(option.name, value)}"])
+    mark = usual if value == option.default else ""
+    entry = f"{option.name} = {limits['written']}" if "written" in limits else toml_entry(option.name, value)
+    return "\n".join([*lines, f"{mark}{entry}"])

@@ -73,13 +73,15 @@ class Setting:
 
 
 def all_settings(themes: Sequence[str]) -> list[Setting]:
-    """Return every setting, those of a section together; `themes` are the names of those that are there."""
+    """Return every setting but servers of tools, those of a section together; `themes` are the names of
+    those that are there.
+    """
     found = []
     for section in fields(Settings):
         if section.name == "keys":
             found += [_key(action.id) for action in ACTIONS]
             continue
-        if section.name == "endpoints":
+        if section.name in ("endpoints", "tools"):
             # Each is a section of its own, which the file alone can hold.
             continue
         options = fields(getattr(Settings(), section.name))

@@ -29,7 +29,7 @@ _FOOTERS = {
 class MessageView:
     """One message of a conversation path, as the transcript shows it.
 
-    `role` is "user", "assistant" or "system"; `status` is "complete", "streaming", "stopped",
+    `role` is "user", "assistant", "system" or "tool"; `status` is "complete", "streaming", "stopped",
     "limited" (cut off at a limit) or "error";
     `title` stands in the header (a model's name) and `footer` below the text (tok/s, tokens, a cause);
     what the reasoning cost is 0 where that is not known.
@@ -46,6 +46,10 @@ class MessageView:
     """What the folded text is called."""
     reasoning_tokens: int = 0
     reasoning_seconds: float = 0.0
+    head: tuple[str, str] | None = None
+    """What stands over the folded text in place of its name and size, and the look of that."""
+    goes_on: bool = False
+    """Whether it belongs to the message before it and has no header of its own."""
 
 
 class MessageRows:
@@ -57,7 +61,8 @@ class MessageRows:
         self.title = view.title
         self.status = view.status
         self.footer = view.footer
-        self.reasoning = ReasoningRows(view.reasoning, view.folded)
+        self._goes_on = view.goes_on
+        self.reasoning = ReasoningRows(view.reasoning, view.folded, view.head)
         self.reasoning.cost = view.reasoning_tokens, view.reasoning_seconds
         self.rows: list[Line] = []
         self._parts = [view.text]
@@ -96,7 +101,7 @@ class MessageRows:
         """Rows at `width` cells: counted where laid out at that width, else estimated."""
         if self._width == width:
             return len(self.rows)
-        return 3 + self.reasoning.present + self._breaks + self._length // max(8, width)
+        return 3 - self._goes_on + self.reasoning.present + self._breaks + self._length // max(8, width)
 
     def layout(self, width: int) -> None:
         """Make the rows at `width` cells, from what came since the last time."""
@@ -110,7 +115,7 @@ class MessageRows:
         reasoning = self.reasoning.rows(width, self.streaming and not self._length)
         if reasoning and body:
             reasoning.append(Line((), REASONING_END))
-        rows = [self._header(), *reasoning, *body]
+        rows = [*reasoning, *body] if self._goes_on else [self._header(), *reasoning, *body]
         if self.streaming:
             last = rows.pop() if body else Line((), (0, 0))
             cursor = Run("▌", Look("cursor"))

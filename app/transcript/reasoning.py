@@ -1,4 +1,4 @@
-"""A model's reasoning in the transcript: one live line, or all of it in a quiet style."""
+"""What is folded in the transcript, such as reasoning: one live line, or all of it in a quiet style."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _LAST_LINE = 400
 class ReasoningRows:
     """The reasoning of one message: text, word count and rows. Paragraphs are wrapped once."""
 
-    def __init__(self, text: str = "", name: str = "thought") -> None:
-        """name: what stands before the number of words."""
+    def __init__(self, text: str = "", name: str = "thought", head: tuple[str, str] | None = None) -> None:
+        """name: what stands before the number of words; head: what stands in place of both, and its look."""
         self._name = name
+        self._head = head
         self._parts: list[str] = []
         self._words = 0
         self._in_word = False
@@ -101,11 +102,18 @@ class ReasoningRows:
 
     def _ticker(self, width: int, thinking: bool) -> Line:
         arrow = "▾" if self.expanded else "▸"
+        if self._head is not None:
+            head, kind = self._head
+            return Line(
+                (Run(_cut(f"{arrow} {clean(head)}", width), Look(kind)),), (REASONING, 0), action="reasoning"
+            )
         text = f"{arrow} {'thinking…' if thinking else self._name} {self._size()}"
         last = next((line.strip() for line in reversed(self._tail.split("\n")) if line.strip()), "")
         if thinking and last and not self.expanded:
             text += f" · {clean(last)}"
-        rows = break_text(text.replace(" ", "\xa0"), max(4, width - 1))
-        if len(rows) > 1:
-            text = text[: rows[0][1]] + "…"
-        return Line((Run(text, _LOOK),), (REASONING, 0), action="reasoning")
+        return Line((Run(_cut(text, width), _LOOK),), (REASONING, 0), action="reasoning")
+
+
+def _cut(text: str, width: int) -> str:
+    rows = break_text(text.replace(" ", "\xa0"), max(4, width - 1))
+    return text[: rows[0][1]] + "…" if len(rows) > 1 else text

@@ -20,6 +20,8 @@ LOOKS = {
     TabState.QUEUED: StateLook("waiting", "◌", "queued"),
     TabState.READING: StateLook("reading", "◔", "reading"),
     TabState.GENERATING: StateLook("writing", "⠿", "streaming"),
+    TabState.ASKING: StateLook("asking", "?", "accent"),
+    TabState.CALLING: StateLook("calling", "◆", "streaming"),
     TabState.PAUSED: StateLook("paused", "‖", "queued"),
     TabState.ERROR: StateLook("failed", "!", "error"),
 }

@@ -178,6 +178,13 @@ class ChatTemplate:
             return self._render_kept(self._source, turns, kept, options), None
         except TemplateError as error:
             cause = error
+        # Some templates check calls against results: those of an answer that is kept as ids they do not see.
+        silent = {index: answer for index, answer in kept.items() if not messages[index].tool_calls}
+        if silent != kept and not isinstance(cause, TemplateLimitError):
+            try:
+                return self._render_kept(self._source, turns, silent, options), None
+            except TemplateError as error:
+                cause = error
         merged = merge_neighbours(turns, kept)
         if merged != turns and not isinstance(cause, TemplateLimitError):
             try:

@@ -16,6 +16,7 @@ from engine.api.load_plan import LoadPlan, PlannedRelease, Release
 from engine.api.request import Event, Finished, FinishReason, Priority, Request, TextDelta
 from engine.api.stats import EngineStats, ModelState, ModelStats, SequenceState, SequenceStats
 from engine.api.thinking import Thinking, ThinkingSupport
+from engine.api.tool_format import ToolFormat
 from engine.templates.turns import Prompt
 
 ENDING = (TextDelta("</think>", (900_000,), "</think>"),)
@@ -84,7 +85,22 @@ class FakeTemplate:
     calls: list[tuple[list[tuple[str, str]], Mapping[int, object]]] = field(default_factory=list)
     gate: threading.Event | None = None
 
-    def prompt(self, messages: Sequence[object], *, kept: Mapping[int, object], thinking: Thinking) -> Prompt:
+    tool_format: ToolFormat | None = None
+    offered: list[Sequence[Mapping[str, object]]] = field(default_factory=list)
+    """The tools that came with each prompt."""
+    messages: Sequence[object] = ()
+    """The last prompt's."""
+
+    def prompt(
+        self,
+        messages: Sequence[object],
+        *,
+        kept: Mapping[int, object],
+        thinking: Thinking,
+        tools: Sequence[Mapping[str, object]] | None = None,
+    ) -> Prompt:
+        self.messages = messages
+        self.offered.append(tools or ())
         if self.gate is not None:
             self.gate.wait(60)
         self.thought.append(thinking)

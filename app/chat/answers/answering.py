@@ -10,14 +10,17 @@ from app.chat.answers.running import Interruption, RunningAnswer, Said
 from app.chat.conversation import Conversation, MessageNode, Status
 from app.chat.events import AnswerFinished, Changed, Notice, PathChanged, SessionEvent, TextStreamed
 from app.chat.prompt import beginning_of, prompt_messages, submitted
-from app.chat.reasoning import Pieces, splitter_for
+from app.chat.reasoning import AnswerSplitter, Pieces, splitter_for
 from app.chat.shared import Services
+from app.chat.tool_use.splitter import CallSplitter
+from app.chat.tool_use.use import ToolUse
 from app.chat.turn import Turn, own_fault
 from app.models.backends.port import NO_BEGINNING, Asked, ChatModel, ChatRequest, ContextFullError
 from app.models.builtin import model_title
 from app.models.port import GenerationPort, Steerable, Waits
 from app.settings.actions import label_of
-from engine import EngineError, Event, Finished, Prompt, SequenceStats, TextDelta
+from app.tools.offered import Offered
+from engine import EngineError, Event, Finished, SequenceStats, TextDelta
 
 
 class Answering(ABC):
@@ -38,13 +41,17 @@ class Answering(ABC):
         """The answers that are being written."""
         self.fan: FanOut | None = None
         """The message that was last answered several times at once."""
+        self.tools = ToolUse(conversation, services.tools, tell, self._save)
+        """The calls of its answers."""
         self._services = services
         self._tell = tell
         self._task: asyncio.Task[None] | None = None
         self._asking: str | None = None
         """The new message that `_task` asks with."""
+        self._step = 0
+        """How many times tools have run in the turn of the answer that is written."""
         self._closed = False
-        self._told_lack: tuple[str, str] | None = None
+        self._told_lacks: set[tuple[str, str]] = set()
         """What the reader knows already that a model's template has no words for."""
 
     def key(self, action: str) -> str:
@@ -147,8 +154,9 @@ class Answering(ABC):
             self._break_off(error, turn)
 
     async def _run_turn(self, turn: Turn, model: ChatModel) -> None:
-        submit = self._submission(turn, model)
         try:
+            offered = await self.tools.ready()
+            submit = self._submission(turn, model, offered)
             asked = await submitted(self._services.encoders, submit)
         except asyncio.CancelledError:
             self._turn_failed(turn.question, turn, None)
@@ -159,7 +167,7 @@ class Answering(ABC):
         else:
             self._begin(turn, model, asked)
 
-    def _submission(self, turn: Turn, model: ChatModel) -> Callable[[], Asked]:
+    def _submission(self, turn: Turn, model: ChatModel, offered: Offered) -> Callable[[], Asked]:
         conversation, path = self.conversation, str(model.path)
         before = conversation.path(turn.parent) if turn.parent is not None else []
         messages, kept = prompt_messages(conversation.system_prompt, before, turn.question, path, turn.above)
@@ -173,28 +181,32 @@ class Answering(ABC):
             priority=conversation.priority,
             label=conversation.title,
             owner=conversation.id,
+            tools=offered.definitions,
         )
         return partial(model.chat, request)
 
     def _begin(self, turn: Turn, model: ChatModel, asked: Asked) -> None:
-        self._task = None
-        node = self._place(turn, model, asked.answered, asked.prompt)
+        self._task, self._step = None, turn.step
+        node = self._place(turn, model, asked)
         self._follow(node, model, asked)
         self._tell(PathChanged(since=turn.resumes))
         self._prompt_made(asked.prompt.warning)
         self._tell_lack(asked.lacks, model)
+        if self.tools.offered and asked.tool_format is None:
+            lacks = "takes no tools" if model.local is not None else "is offered no tools"
+            self._tell_lack(f"{lacks}: it answers without them", model)
 
     def _tell_lack(self, lacks: str | None, model: ChatModel) -> None:
         """Say once a model what of the chat's choice how much to think its template has no words for."""
-        if lacks is not None and self._told_lack != (lacks, str(model.path)):
-            self._told_lack = (lacks, str(model.path))
+        if lacks is not None and (lacks, str(model.path)) not in self._told_lacks:
+            self._told_lacks.add((lacks, str(model.path)))
             who = "chat template" if model.local is not None else "endpoint"
             self._tell(Notice(f"The {who} of {model_title(model.path)} {lacks}.", "information"))
 
-    def _place(self, turn: Turn, model: ChatModel, answered: int, prompt: Prompt) -> MessageNode:
+    def _place(self, turn: Turn, model: ChatModel, asked: Asked) -> MessageNode:
         """Put the answer's message into the conversation."""
-        conversation = self.conversation
-        splitter = splitter_for(prompt.answer_format, prompt.starts_in_reasoning)
+        conversation, answered = self.conversation, asked.answered
+        splitter = self._splitter(asked)
         if turn.resumes is not None:
             node = conversation.nodes[turn.resumes]
             node.model = str(model.path)
@@ -209,6 +221,13 @@ class Answering(ABC):
         if turn.resumes is not None or turn.text is not None:
             conversation.begin_again(node.id, splitter, answered)
         return node
+
+    def _splitter(self, asked: Asked) -> AnswerSplitter:
+        """Return what parts the answer's stream; it takes calls out of it where tools were offered."""
+        prompt = asked.prompt
+        plain = splitter_for(prompt.answer_format, prompt.starts_in_reasoning)
+        row = asked.tool_format
+        return plain if row is None else CallSplitter(plain, row, self.tools.offered.schemas)
 
     def _launch_fan(self, fan: FanOut) -> None:
         self.fan, self._asking = fan, fan.text
@@ -238,7 +257,7 @@ class Answering(ABC):
                 self._all_over(Status.COMPLETE)
 
     def _begin_column(self, fan: FanOut, column: FanColumn, model: ChatModel, asked: Asked) -> RunningAnswer:
-        conversation, prompt = self.conversation, asked.prompt
+        conversation = self.conversation
         first = not any(other.node_id for other in fan.columns)
         shown = conversation.leaf
         if fan.asked is None and fan.text is not None:
@@ -246,8 +265,7 @@ class Answering(ABC):
             fan.asked = conversation.add_user(fan.text).id
             self._asking = None
         conversation.leaf = fan.asked
-        splitter = splitter_for(prompt.answer_format, prompt.starts_in_reasoning)
-        node = conversation.begin_answer(str(model.path), splitter)
+        node = conversation.begin_answer(str(model.path), self._splitter(asked))
         column.node_id = node.id
         if not first:
             conversation.leaf = shown
@@ -331,7 +349,12 @@ class Answering(ABC):
             self._tell(TextStreamed(answer.node_id, tuple(pieces)))
         self._tell(AnswerFinished(answer.node_id))
         if not self.busy:
-            self._all_over(status)
+            self._ended(answer.node, status)
+
+    def _ended(self, node: MessageNode, status: Status) -> None:
+        """Nothing is written any more; this answer was the last."""
+        del node
+        self._all_over(status)
 
     def _leave(self, answer: RunningAnswer) -> None:
         self.running.remove(answer)

@@ -46,6 +46,7 @@ _MESSAGE: Mapping[str, Any] = {
     "created": 0.0,
     "stats": None,
     "above": None,
+    "calls": None,
     "window": 0,
 }
 _TAB: Mapping[str, Any] = {
@@ -189,7 +190,7 @@ def _copy_message(target: sqlite3.Connection, row: _Row, *, searchable: bool) ->
             ON CONFLICT (id) DO UPDATE SET text = excluded.text, reasoning = excluded.reasoning,
                 token_ids = excluded.token_ids, reasoning_tokens = excluded.reasoning_tokens,
                 status = excluded.status, error = excluded.error, model = excluded.model,
-                stats = excluded.stats, above = excluded.above
+                stats = excluded.stats, above = excluded.above, calls = excluded.calls
             WHERE length(excluded.text) + length(excluded.reasoning)
                   > length(messages.text) + length(messages.reasoning)""",
         row,

@@ -15,13 +15,14 @@ from typing import Any
 
 from app.chat.conversation import NEW_TITLE, AnswerStats, Conversation, MessageNode, Role, Status
 from app.history.file.rows import SAMPLING_FIELDS, ConversationRow, conversation_row
+from app.tools.noted import NotedCall
 from engine import Priority, RequestError, SamplingParams, Thinking
 
 _AUTO = str(Thinking())
 _log = logging.getLogger(__name__)
 _MESSAGE = (
     "id, parent, role, text, reasoning, token_ids, reasoning_tokens, status, error, model, created, stats, "
-    "above"
+    "above, calls"
 )
 
 
@@ -56,6 +57,7 @@ def read_conversation(
         priority=priority,
         chosen=chosen,
         thinking=_read_thinking(row),
+        tools=_read_tools(row),
     )
     conversation.created, conversation.updated = row.created, row.updated
     conversation.draft = row.draft
@@ -199,6 +201,7 @@ def _node(raw: Mapping[str, Any]) -> MessageNode | None:
         created=number_of(raw["created"]),
         stats=_stats(raw["stats"], odd),
         above=text_or_none(raw["above"]),
+        calls=_calls(raw["calls"], odd),
     )
     if odd:
         _log.warning("message %s: left out what is not understood: %s", node_id, ", ".join(odd))
@@ -213,6 +216,19 @@ def _token_ids(blob: Any, odd: list[str]) -> list[int]:
         odd.append("token_ids")
         return []
     return ids.tolist()
+
+
+def _calls(text: Any, odd: list[str]) -> tuple[NotedCall, ...]:
+    if text is None:
+        return ()
+    try:
+        records = json.loads(text)
+        found = [NotedCall.read(record) for record in records] if isinstance(records, list) else [None]
+    except (ValueError, TypeError, RecursionError):
+        found = [None]
+    if None in found:
+        odd.append("calls")
+    return tuple(call for call in found if call is not None)
 
 
 def _stats(text: Any, odd: list[str]) -> AnswerStats | None:
@@ -259,6 +275,15 @@ def _read_thinking(row: ConversationRow) -> Thinking:
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         _log.warning("chat %s: its choice of thinking is not understood (%s)", row.id, error)
         return Thinking()
+
+
+def _read_tools(row: ConversationRow) -> tuple[str, ...]:
+    """Read whose tools may be called; a chat that does not say it clearly has none."""
+    try:
+        found = json.loads(row.sampling).get("tools", [])
+    except (ValueError, AttributeError, RecursionError):
+        return ()
+    return tuple(found) if isinstance(found, list) and all(isinstance(name, str) for name in found) else ()
 
 
 def _chosen(values: Mapping[str, Any], sampling: SamplingParams) -> frozenset[str]:

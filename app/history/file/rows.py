@@ -88,12 +88,13 @@ def write_message(
     """Insert or update one message as it stands now (it may be growing on another thread)."""
     connection.execute(
         """INSERT INTO messages (id, conversation, position, parent, role, text, reasoning, token_ids,
-               reasoning_tokens, status, error, model, created, stats, above, window)
-           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+               reasoning_tokens, status, error, model, created, stats, above, calls, window)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
            ON CONFLICT (id) DO UPDATE SET text = excluded.text, reasoning = excluded.reasoning,
                token_ids = excluded.token_ids, reasoning_tokens = excluded.reasoning_tokens,
                status = excluded.status, error = excluded.error, model = excluded.model,
-               stats = excluded.stats, above = excluded.above, window = excluded.window""",
+               stats = excluded.stats, above = excluded.above, calls = excluded.calls,
+               window = excluded.window""",
         (
             node.id,
             conversation,
@@ -110,6 +111,7 @@ def write_message(
             node.created,
             json.dumps(asdict(node.stats)) if node.stats else None,
             _clean(node.above),
+            _calls_text(node),
             window,
         ),
     )
@@ -127,7 +129,13 @@ def _sampling_text(conversation: Conversation) -> str:
     values["logit_bias"] = {str(k): v for k, v in conversation.sampling.logit_bias.items()}
     values |= {"max_tokens": conversation.max_tokens, "priority": str(conversation.priority)}
     values |= {"chosen": sorted(conversation.chosen), "thinking": str(conversation.thinking)}
+    values |= {"tools": list(conversation.tools)}
     return json.dumps(values)
+
+
+def _calls_text(node: MessageNode) -> str | None:
+    # JSON as it is, with escapes: whatever a model writes can be stored.
+    return json.dumps([call.record for call in node.calls]) if node.calls else None
 
 
 def _clean(value: Any) -> Any:

@@ -84,7 +84,9 @@ _STEP_3 = (
 """Chats in order, deleted ones that can still be brought back, and which window writes a chat."""
 _STEP_4 = ("ALTER TABLE messages ADD COLUMN above TEXT",)
 """What is read in place of all that stands above a message."""
-STEPS: Sequence[Sequence[str]] = (_STEP_1, _STEP_2, _STEP_3, _STEP_4)
+_STEP_5 = ("ALTER TABLE messages ADD COLUMN calls TEXT",)
+"""Tools that an answer asked for, and the call that a message is the result of."""
+STEPS: Sequence[Sequence[str]] = (_STEP_1, _STEP_2, _STEP_3, _STEP_4, _STEP_5)
 
 
 def migrate(connection: sqlite3.Connection) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from app.models.backends.limits import answer_limit, prompt_too_long
 from app.models.backends.port import Asked, Beginning, ChatRequest, ContextFullError
 from app.models.backends.thoughts import going_on
+from app.models.backends.tool_texts import without_tools
 from app.models.port import Counting, ModelPort
 from app.models.recommended import Recommended, recommended_for
 from engine import Constraint, Prompt, Request, RequestError, SamplingParams, Thinking, ThinkingSupport
@@ -73,7 +74,10 @@ class LocalModel:
         """Encode a chat and ask for its next answer."""
         support = self.thinking_support
         fitted = support.fitted(request.thinking)
-        prompt = self.local.template.prompt(request.messages, kept=request.kept, thinking=fitted)
+        row = self.local.template.tool_format
+        messages = request.messages if row is not None else without_tools(request.messages)
+        tools = request.tools if row is not None and request.tools else None
+        prompt = self.local.template.prompt(messages, kept=request.kept, thinking=fitted, tools=tools)
         answered = self._encoded(request.beginning, prompt)
         ids = (*prompt.ids, *answered)
         limit = request.max_tokens
@@ -89,7 +93,8 @@ class LocalModel:
             answered=len(answered),
             constraint=self._constraint(request.constraint, prompt),
         )
-        return self._submit(submitted, prompt, fitted, support.lacks(request.thinking))
+        asked = self._submit(submitted, prompt, fitted, support.lacks(request.thinking))
+        return replace(asked, tool_format=row if tools is not None else None)
 
     def _constraint(self, constraint: Constraint | None, prompt: Prompt) -> Constraint | None:
         """What the answer is held to, its thoughts left free."""

@@ -3,11 +3,20 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from app.models.port import Counting, GenerationPort, ModelPort
 from app.models.recommended import Recommended
-from engine import Constraint, Priority, Prompt, RequestError, SamplingParams, Thinking, ThinkingSupport
+from engine import (
+    Constraint,
+    Priority,
+    Prompt,
+    RequestError,
+    SamplingParams,
+    Thinking,
+    ThinkingSupport,
+    ToolFormat,
+)
 
 if TYPE_CHECKING:
     from engine import KeptAnswer, Message
@@ -51,6 +60,8 @@ class ChatRequest:
     """What the answer is held to, by its kind and text alone; checked before."""
     in_chat: bool = True
     """Whether it is a chat's question, not a single one."""
+    tools: Sequence[Mapping[str, Any]] = ()
+    """What the model may call, in OpenAI's form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,8 @@ class Asked:
     """Ids of the answer's beginning that come again, first in the stream."""
     go_on: "Callable[[Sequence[int]], Asked] | None" = None
     """Goes on behind these ids of the answer; None where answers have no ids."""
+    tool_format: ToolFormat | None = None
+    """How calls of tools stand in its stream; None where the model was told of none, offered or not."""
 
 
 class ChatModel(Protocol):

@@ -13,6 +13,7 @@ from textual.widgets import TextArea
 
 from app.chat.events import (
     AnswerFinished,
+    CallAsked,
     ContextFilled,
     Notice,
     PathChanged,
@@ -23,6 +24,7 @@ from app.chat.events import (
 )
 from app.chat.session import ChatSession
 from app.screens.chat.answering.context_actions import ContextActions
+from app.screens.chat.answering.tool_actions import ToolActions
 from app.screens.chat.bindings import bindings
 from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.kept_chats import KeptChats
@@ -49,7 +51,9 @@ _AIRY_FROM = 32
 """Rows of the terminal from which one below the tabs is empty."""
 
 
-class ChatScreen(KeptChats, SteerActions, ReadingActions, WritingActions, ContextActions, AppActions):
+class ChatScreen(
+    KeptChats, SteerActions, ReadingActions, WritingActions, ContextActions, ToolActions, AppActions
+):
     """Owns the tabs. Sessions report here; nobody else touches the widgets."""
 
     BINDINGS: ClassVar = [*bindings()]
@@ -147,6 +151,8 @@ class ChatScreen(KeptChats, SteerActions, ReadingActions, WritingActions, Contex
             self.say(event.text, event.severity, title)
         elif isinstance(event, PlanAsked) and visible:
             self.ask_plan()
+        elif isinstance(event, CallAsked) and visible:
+            self.ask_call()
         elif isinstance(event, ContextFilled) and visible:
             self.action_make_room()
         elif isinstance(event, PathChanged) and visible:
@@ -155,8 +161,8 @@ class ChatScreen(KeptChats, SteerActions, ReadingActions, WritingActions, Contex
                 self.call_later(self._show_transcript)
         elif isinstance(event, TextStreamed | AnswerFinished) and not visible:
             session.unread = True
-        if isinstance(event, AnswerFinished):
-            self._telling.finished(session, event.node_id)
+        if isinstance(event, AnswerFinished | CallAsked):
+            self._telling.heard(session, event)
         if not isinstance(event, TextStreamed):
             self.tabs.refocus()
             self.beat.draw()

@@ -155,7 +155,9 @@ class SteerActions(TabActions):
         session = self.active
         if not self.may_write():
             return
-        path = [node for node in session.conversation.path() if node.status is not Status.STREAMING]
+        shown = session.conversation.path()
+        # What a tool has given back is nobody's wording.
+        path = [n for n in shown if n.status is not Status.STREAMING and n.role is not Role.TOOL]
         if not path or session.busy:
             stop = f"Press {session.key('stop')} to stop the answer first."
             self.say(stop if session.busy else "There is no message to edit yet.")

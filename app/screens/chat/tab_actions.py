@@ -61,6 +61,7 @@ class TabActions(ChatBase):
     def cover(self, view: Screen[_Answer], closed: Callable[[_Answer | None], int]) -> None:
         """Show a screen that hides all of this one; `closed` takes its answer and returns the next tab."""
         self.deck.covered = self.beat.covered = True
+        self.tabs.cover(True)
 
         def end(answer: _Answer | None) -> None:
             self.over, self.deck.covered, self.beat.covered = None, False, False
@@ -73,6 +74,7 @@ class TabActions(ChatBase):
         await self.activate(index)
         await self.deck.show(self.active)
         self.beat.fit_panel()
+        self.tabs.cover(False)
 
     async def open_in_tab(self, conversation: Conversation, index: int, *, read_only: bool = False) -> None:
         """Give a chat a tab at a place, with its model, and go there.

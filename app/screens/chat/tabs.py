@@ -15,6 +15,7 @@ class Tabs:
         self.sessions: list[ChatSession] = []
         self.position = 0
         """Which one is in front."""
+        self._covered = False
         self._context = context
         self._report = report
         self._focused: int | None = None
@@ -70,8 +71,18 @@ class Tabs:
         read_only = [session.conversation.id for session in self.sessions if session.read_only]
         self._context.history.save_tabs(ids, self.active.conversation.id, read_only)
 
+    def cover(self, covered: bool) -> None:
+        """Say whether another screen hides the chats."""
+        self._covered = covered
+        self.refocus()
+
     def refocus(self) -> None:
-        """Have the engine serve the answer that is looked at first; asked only when that changes."""
+        """Have the engine serve the answer that is looked at first; asked only when that changes.
+
+        Calls of tools wait for their chat to be looked at.
+        """
+        for session in self.sessions:
+            session.tools.look(session is self.active and not self._covered)
         focused = self.active.sequence_id
         if focused != self._focused:
             self._focused = focused

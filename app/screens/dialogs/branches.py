@@ -19,7 +19,7 @@ from app.settings.words import age_text
 from app.widgets.lines import fit
 from app.widgets.pick_list import PickList
 
-_NAMES = {Role.USER: "You", Role.ASSISTANT: "Answer", Role.SYSTEM: "System"}
+_NAMES = {Role.USER: "You", Role.ASSISTANT: "Answer", Role.SYSTEM: "System", Role.TOOL: "Tool"}
 _EXCERPT = 400
 _LEAST_TEXT = 12
 _RIGHT, _AGE = 26, 10

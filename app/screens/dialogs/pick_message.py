@@ -19,7 +19,7 @@ from app.widgets.words import words
 _EXCERPT = 400
 _WIDTH = 56
 """Cells of a message's beginning: one line also where the terminal has 80 columns."""
-_NAMES = {Role.USER: "You", Role.ASSISTANT: "Answer", Role.SYSTEM: "System"}
+_NAMES = {Role.USER: "You", Role.ASSISTANT: "Answer", Role.SYSTEM: "System", Role.TOOL: "Tool"}
 
 
 class PickMessage(ModalScreen[str | None]):

@@ -24,7 +24,7 @@ from app.serve.requests.answer import Ended, Ending, Piece, Said, Scores, Though
 from app.serve.requests.answers import Answers, Whole
 from app.serve.requests.desk import Asked, Chat, Desk
 from app.serve.requests.sampling import read_sampling
-from app.serve.requests.tool_calls import arguments_text
+from app.tools.calls import arguments_text
 from engine import ToolCall
 
 _LIMITS = ("max_completion_tokens", "max_tokens")

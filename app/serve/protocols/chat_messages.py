@@ -2,7 +2,7 @@
 
 from app.serve.http.fields import Fields
 from app.serve.protocols.shared import text_of_parts
-from app.serve.requests.tool_calls import arguments_object
+from app.tools.calls import arguments_object
 from engine import Message, ToolCall
 
 _ROLES = {

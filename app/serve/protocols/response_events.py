@@ -4,7 +4,7 @@ from typing import Any
 
 from app.serve.http.streams import event
 from app.serve.protocols.shared import new_id
-from app.serve.requests.tool_calls import arguments_text
+from app.tools.calls import arguments_text
 from engine import ToolCall
 
 Item = dict[str, Any]

@@ -5,7 +5,7 @@ from typing import Any
 
 from app.serve.http.fields import Fields
 from app.serve.protocols.shared import make_tool, text_of_parts
-from app.serve.requests.tool_calls import arguments_object
+from app.tools.calls import arguments_object
 from engine import Message, ToolCall
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}

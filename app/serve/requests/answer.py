@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.chat.reasoning import Part, splitter_for
-from app.serve.requests.tool_calls import CallReader, Tools
+from app.tools.calls import CallReader, Tools
 from engine import (
     ARGUMENTS_MARK,
     CALL_ID_MARK,

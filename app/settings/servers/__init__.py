@@ -1,1 +1,1 @@
-"""Servers that the settings name, a section each."""
+"""Servers that the settings name: endpoints that answer chats, and programs whose tools models may call."""

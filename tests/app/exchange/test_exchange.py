@@ -13,7 +13,7 @@ from app.exchange import reading
 from app.exchange.formats import Format, file_stem, free_path, json_text, text_of
 from app.exchange.kept import ChatFileError, KeptChat
 from app.exchange.reading import read_chats
-from tests.app.history.talks import same, talk
+from tests.app.history.talks import same, talk, tool_talk
 
 
 def branched() -> Conversation:
@@ -41,6 +41,13 @@ def test_the_own_format_loses_nothing(tmp_path):
     assert found.marks == kept.marks
 
 
+def test_the_own_format_keeps_calls_of_tools(tmp_path):
+    chat = tool_talk()
+    [found] = read(tmp_path, json_text([KeptChat(chat)]))
+    same(found.conversation, chat)
+    assert found.conversation.tools == ("files",)
+
+
 def own(tmp_path, **changes):
     """A file of two chats, the first of which has something changed."""
     record = json.loads(json_text([KeptChat(branched()), KeptChat(talk("Whole"))]))
@@ -55,6 +62,12 @@ def own(tmp_path, **changes):
     ("changes", "said"),
     [
         ({"message": {"role": "robot"}}, "messages[1]: role is none of"),
+        (
+            {"message": {"calls": [{"name": 3}]}},
+            "messages[1]: calls[0]: name and arguments are those",
+        ),
+        ({"message": {"calls": 3}}, "messages[1]: calls is no list"),
+        ({"tools": [3]}, "tools is no list of texts"),
         ({"message": {"parent": "x"}}, "messages[1]: parent names no message before it"),
         ({"message": {"token_ids": [-1]}}, "token_ids is no list of whole numbers"),
         ({"message": {"text": 5}}, "text is no text"),
@@ -311,3 +324,13 @@ def test_files_are_named_by_day_and_title_and_none_is_written_over(tmp_path):
     first = free_path(tmp_path, stem, Format.HTML)
     first.write_text("x")
     assert free_path(tmp_path, stem, Format.HTML).name == f"{stem} (2).html"
+
+
+def test_files_for_readers_show_what_was_called_with_what_and_what_came_back():
+    chat = tool_talk()
+    chat.nodes[chat.nodes[chat.leaf].parent].text = "```\n<b>hello</b>\n```"
+    text = text_of(KeptChat(chat), Format.MARKDOWN)
+    assert '## Tool read (files)\n\n```json\n{\n  "path": "a.txt"\n}\n```\n\n````\n```\n<b>' in text
+    page = text_of(KeptChat(chat), Format.HTML)
+    assert "Tool read (files)" in page and "&quot;path&quot;: &quot;a.txt&quot;" in page
+    assert "<b>" not in page and "&lt;b&gt;hello" in page

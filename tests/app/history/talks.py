@@ -1,6 +1,7 @@
 """Conversations to keep, and how they compare."""
 
-from app.chat.conversation import AnswerStats, Conversation
+from app.chat.conversation import AnswerStats, Conversation, Status
+from app.tools.noted import NotedCall
 from engine import Priority, SamplingParams, Thinking
 
 
@@ -29,8 +30,25 @@ def same(one, other):
         "priority",
         "chosen",
         "thinking",
+        "tools",
         "leaf",
         "draft",
     )
     for name in names:
         assert getattr(one, name) == getattr(other, name), name
+
+
+def tool_talk():
+    """A chat in which a tool was used."""
+    conversation = Conversation(tools=("files",))
+    conversation.add_user("what is in a.txt")
+    answer = conversation.begin_answer("m")
+    conversation.append(answer.id, "I look.", [1, 2])
+    conversation.finish(answer.id)
+    answer.calls = (NotedCall("c1", "read", {"path": "a.txt"}, "files"),)
+    result = conversation.add_call(answer.calls[0])
+    conversation.end_call(result.id, Status.COMPLETE, "hello")
+    last = conversation.begin_answer("m")
+    conversation.append(last.id, "It says hello.", [3])
+    conversation.finish(last.id)
+    return conversation

@@ -15,7 +15,8 @@ from app.history.file import opening
 from app.history.file.schema import STEPS
 from app.history.file.search_index import create_search_index
 from app.history.pending import OpenTabs
-from tests.app.history.talks import same, talk
+from app.tools.noted import NotedCall
+from tests.app.history.talks import same, talk, tool_talk
 
 ROOT = Path(__file__).parents[3]
 
@@ -338,7 +339,7 @@ def test_a_file_of_the_first_version_opens_with_its_chats(open_store, path):
     store.close()
     with sqlite3.connect(path) as connection:
         connection.executescript(
-            """ALTER TABLE messages DROP COLUMN above;
+            """ALTER TABLE messages DROP COLUMN above; ALTER TABLE messages DROP COLUMN calls;
             DROP TABLE drafts; DROP TABLE tags; DROP TABLE takeovers; DROP INDEX conversations_listed;
             ALTER TABLE conversations DROP COLUMN pinned; ALTER TABLE conversations DROP COLUMN archived;
             ALTER TABLE conversations DROP COLUMN deleted; ALTER TABLE open_tabs DROP COLUMN read_only"""
@@ -391,3 +392,47 @@ def test_a_kill_loses_at_most_a_second(open_store, path):
     assert node.token_ids == list(range(len(lines)))
     assert killed_at - float(lines[-1].split()[1]) <= 1.0
     assert store.search(f"{len(lines) - 1}"), "the recovered text must be found"
+
+
+def test_calls_of_tools_come_back_and_one_that_ran_when_the_app_ended_is_stopped(open_store):
+    conversation = tool_talk()
+    running = conversation.add_call(NotedCall("c2", "read", "{", "files"))
+    store = open_store()
+    store.save(conversation)
+    store.close()
+    found = open_store().load(conversation.id)
+    assert found.nodes[running.id].status is Status.STOPPED
+    conversation.end_call(running.id, Status.STOPPED, "")
+    same(found, conversation)
+    assert [node.calls for node in found.path()] == [node.calls for node in conversation.path()]
+    assert found.tools == ("files",)
+
+
+def test_a_call_that_ends_is_saved(open_store):
+    conversation = tool_talk()
+    running = conversation.add_call(NotedCall("c2", "read", {}, "files"))
+    store = open_store()
+    store.save(conversation)
+    store.flush()
+    conversation.end_call(running.id, Status.ERROR, "", "no such file")
+    store.save(conversation)
+    store.close()
+    same(open_store().load(conversation.id), conversation)
+
+
+def test_a_file_from_before_there_were_tools_opens(open_store, path):
+    conversation = talk()
+    store = open_store()
+    store.save(conversation)
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE messages DROP COLUMN calls")
+        connection.execute("PRAGMA user_version = 4")
+    store = open_store()
+    assert not store.standing and not store.notices
+    same(store.load(conversation.id), conversation)
+    assert store.load(conversation.id).tools == ()
+    later = tool_talk()
+    store.save(later)
+    store.close()
+    same(open_store().load(later.id), later)

@@ -8,7 +8,7 @@ import pytest
 from tests.app.history.talks import same, talk
 
 ODD = [
-    ("messages", "role = 'tool'", "role"),
+    ("messages", "role = 'robot'", "role"),
     ("messages", "role = 7", "role"),
     ("messages", "status = 'thinking'", "status"),
     ("messages", "status = x'00ff'", "status"),
@@ -26,6 +26,10 @@ ODD = [
     ("messages", "parent = 'nowhere'", "nowhere"),
     ("messages", "parent = id", ""),
     ("messages", "error = 5, model = 6", ""),
+    ("messages", "calls = 'none'", "calls"),
+    ("messages", """calls = '[{"name": 5}]'""", "calls"),
+    ("messages", "calls = x'ff'", "calls"),
+    ("conversations", """sampling = '{"tools": 5}'""", ""),
     ("conversations", "leaf = 'nowhere'", ""),
     ("conversations", "sampling = 'warm'", "sampling"),
     ("conversations", """sampling = '{"max_tokens": "all"}'""", "sampling"),
@@ -118,10 +122,10 @@ def test_odd_tabs_are_passed_over(open_store, path, kept):
 def test_a_chat_of_which_nothing_is_understood_is_not_discarded(open_store, path, kept):
     odd, *_ = kept
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE messages SET role = 'tool' WHERE conversation = ?", (odd.id,))
+        connection.execute("UPDATE messages SET role = 'robot' WHERE conversation = ?", (odd.id,))
     store = open_store()
     assert store.load(odd.id).nodes == {}
     store.discard(odd.id)
     assert store.flush()
     with sqlite3.connect(path) as connection:
-        assert connection.execute("SELECT count(*) FROM messages WHERE role = 'tool'").fetchone() == (3,)
+        assert connection.execute("SELECT count(*) FROM messages WHERE role = 'robot'").fetchone() == (3,)

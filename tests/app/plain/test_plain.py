@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from app.chat.conversation import Status
 from app.history.store import HistoryStore
 from app.plain.commands import SHORT
 from app.plain.program import Plain
@@ -14,6 +15,7 @@ from app.screens.wiring import Asked
 from app.settings.actions import ACTIONS
 from app.settings.file import Settings, load_settings
 from app.settings.paths import locations
+from tests.app.tools.scripted import HERMES, ScriptedServers, call_text
 
 
 class Keyboard:
@@ -188,3 +190,56 @@ async def test_a_pipe_is_read_to_its_end_and_answered(home, engine, nothing_to_f
     ]
     places = [person.read.index(part) for part in order]
     assert places == sorted(places)
+
+
+def with_tools(person, **settings):
+    servers = ScriptedServers(**settings)
+    context = person.plain.talk.context
+    object.__setattr__(context.services, "tools", servers)
+    session = person.plain.talk.active
+    session.tools._servers = servers
+    session.model.local.template.tool_format = HERMES
+    return servers
+
+
+async def calls(person, text=None):
+    count = len(person.engine.generations)
+    person.keyboard.type("what is in a.txt")
+    await person.until(lambda: len(person.engine.generations) == count + 1)
+    person.engine.generations[-1].feed(text or call_text())
+    person.engine.generations[-1].finish()
+    await person.until(lambda: person.plain.talk.active.tools.asking is not None)
+
+
+async def test_a_call_of_a_tool_is_asked_about_by_a_line(person):
+    servers = with_tools(person)
+    await person.does("/tools", "files is off (ready, 2 tools): read, list")
+    await person.does("/tools files", "files is on")
+    await calls(person)
+    assert (
+        'The model asks for read of files with { "path": "a.txt" }. /yes lets it run, /always in this chat, '
+        "/no refuses.\n"
+    ) in person.read
+    await person.does("/yes", "(read: 5 characters)")
+    assert servers.calls == [("read", {"path": "a.txt"})]
+    await person.until(lambda: len(person.engine.generations) == 2)
+    person.engine.generations[-1].feed(call_text(path='"b.txt"'))
+    person.engine.generations[-1].finish()
+    await person.until(lambda: person.plain.talk.active.tools.asking is not None)
+    await person.does("/no", "(read: refused)")
+    await person.until(lambda: len(person.engine.generations) == 3)
+    person.engine.generations[-1].feed("I cannot.")
+    person.engine.generations[-1].finish()
+    await person.until(lambda: "I cannot." in person.read and not person.plain.talk.busy)
+    await person.does("/no", "No tool was asked for.")
+
+
+async def test_lines_that_end_while_a_tool_is_asked_for_leave_and_keep_it_as_stopped(person):
+    with_tools(person)
+    person.plain.talk.active.tools.switch("files", on=True)
+    await calls(person)
+    node = person.plain.talk.active.conversation.path()[-1]
+    person.plain._by_hand = False
+    person.keyboard.leave()
+    assert await person.running == 0
+    assert (node.status, node.error) == (Status.STOPPED, "stopped")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from app.serve.requests.tool_calls import CallReader, arguments_text
+from app.tools.calls import CallReader, arguments_text
 from engine import ToolCall
 from engine.api.tool_format import tool_format_of
 from tests.app.serve.scripted import events_of, said

@@ -193,3 +193,61 @@ def test_edits_read_back(edits):
         text = edit_toml(text, section, key, value)
         expected.setdefault(section, {})[key] = value
     assert tomllib.loads(text) == expected
+
+
+def test_servers_of_tools_are_sections_of_their_own(tmp_path):
+    path = write(
+        tmp_path,
+        '[tools.files]\ncommand = "npx"\nargs = ["-y", "files"]\nenv = { TOKEN = "t" }\ntimeout = 5\n'
+        'allow = ["read"]\nhidden = true\non = true\n',
+    )
+    settings, warnings = load_settings(path)
+    server = settings.tools["files"]
+    assert warnings == [] and (server.command, server.args, server.timeout) == ("npx", ("-y", "files"), 5.0)
+    assert server.env == (("TOKEN", "t"),) and server.hidden and server.on
+    assert server.allows("read") and not server.allows("write")
+    assert server.most_bytes == 32 << 10
+
+
+@pytest.mark.parametrize(
+    ("text", "warning", "names"),
+    [
+        (
+            "[tools.a]\nargs = []",
+            "tools.a.command must name the program to start; the server is left out",
+            [],
+        ),
+        (
+            "[tools.a]\ncommand = 3",
+            "tools.a.command must be text in quotes, not a whole number; ",
+            [],
+        ),
+        ('[tools.a]\ncommand = "x"\nargs = "b"', "tools.a.args must be a list of strings", []),
+        ('[tools.a]\ncommand = "x"\nenv = { A = 1 }', "tools.a.env must be a table of texts", []),
+        ('[tools.a]\ncommand = "x"\ntimeout = 0', "tools.a.timeout must be between 0.1 and", ["a"]),
+        (
+            '[tools.a]\ncommand = "x"\nhidden = 1',
+            "true or false, not a whole number; the default fals",
+            ["a"],
+        ),
+        (
+            '[tools.a]\ncommand = "x"\nalow = []',
+            "key tools.a.alow; did you mean tools.a.allow?",
+            ["a"],
+        ),
+        ('[tools."a b"]\ncommand = "x"', "tools.a b: a server's name is 1 to 32 letters", []),
+        ('[tools]\ncommand = "x"', "tools.command must be a section [tools.command]", []),
+    ],
+)
+def test_what_is_wrong_with_a_server_is_named(tmp_path, text, warning, names):
+    path = write(tmp_path, text)
+    settings, warnings = load_settings(path)
+    assert len(warnings) == 1 and warnings[0].startswith(f"{path}: ") and warning in warnings[0]
+    assert list(settings.tools) == names
+
+
+def test_another_setting_is_saved_beside_servers_of_tools(tmp_path):
+    path = write(tmp_path, '[tools.files]\ncommand = "npx"  # mine\n')
+    save_setting(path, "general", "theme", "frost")
+    assert '[tools.files]\ncommand = "npx"  # mine\n' in path.read_text()
+    assert load_settings(path)[0].tools["files"].command == "npx"

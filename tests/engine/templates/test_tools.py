@@ -5,7 +5,7 @@ import pytest
 from engine.api.errors import TemplateError
 from engine.api.tool_format import CallStyle, ToolCall, tool_format_of
 from engine.gguf.file import open_gguf
-from engine.templates.chat_template import ChatTemplate, Message
+from engine.templates.chat_template import ChatTemplate, KeptAnswer, Message
 from engine.tokenizer.tokenizer import Tokenizer
 from tests.support.text_samples import write_bpe
 
@@ -99,3 +99,30 @@ def test_marks_of_calls_come_through_the_stream(tmp_path):
     path = write_bpe(tmp_path / "v.gguf", "qwen2", controls=("[TOOL_CALLS]", "<tool_call>"))
     markers = Tokenizer.from_gguf(open_gguf(path)).markers.values()
     assert {"[TOOL_CALLS]", "<tool_call>"} <= set(markers)
+
+
+def answered(tokenizer):
+    """A question, an answer that calls a tool, as the model wrote it, and the result."""
+    ids = tuple(tokenizer.encode('I  look.<tool_call>{"name":  "f"}</tool_call>', special=True))
+    said = Message("assistant", "I look.", None, (ToolCall("id", "f", {}),))
+    return [Message("user", "a"), said, Message("tool", "done", tool_call_id="id", tool_name="f")], ids
+
+
+def test_what_was_read_before_a_call_is_found_again_behind_its_result(tokenizer):
+    template = ChatTemplate(TOOLS_TEMPLATE, tokenizer)
+    messages, ids = answered(tokenizer)
+    before = template.prompt(messages[:1], tools=[tool("f")]).ids
+    after = template.prompt(messages, kept={1: KeptAnswer(ids)}, tools=[tool("f")])
+    assert after.ids[: len(before) + len(ids)] == [*before, *ids] and after.warning is None
+    assert "done" in tokenizer.decode(after.ids[len(before) + len(ids) :], special=True)
+
+
+def test_a_template_that_checks_calls_gets_them_instead_of_kept_ids(tokenizer):
+    strict = (
+        "{% for m in messages %}{% if m.role == 'tool' and not messages[loop.index0 - 1].tool_calls %}"
+        "{{ raise_exception('a result without a call') }}{% endif %}{% endfor %}" + TOOLS_TEMPLATE
+    )
+    messages, ids = answered(tokenizer)
+    prompt = ChatTemplate(strict, tokenizer).prompt(messages, kept={1: KeptAnswer(ids)}, tools=[tool("f")])
+    text = tokenizer.decode(prompt.ids, special=True)
+    assert prompt.warning is None and "<tool_call>id f {}</tool_call>" in text and "done" in text

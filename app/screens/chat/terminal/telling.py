@@ -7,6 +7,7 @@ from textual.app import App
 from textual.screen import Screen
 
 from app.chat.conversation import Status
+from app.chat.events import AnswerFinished, CallAsked
 from app.chat.session import ChatSession
 from app.screens.context import AppContext
 from app.terminal import osc
@@ -40,13 +41,13 @@ class Telling:
             self._title = title
             self._write(osc.title(title))
 
-    def finished(self, session: ChatSession, node_id: str) -> None:
-        """Tell of an answer that has ended, where the terminal has said that nobody looks."""
+    def heard(self, session: ChatSession, event: AnswerFinished | CallAsked) -> None:
+        """Tell of an answer that has ended or asks for a tool, where the terminal says that nobody looks."""
         how = self._context.settings.terminal.notify
-        node = session.conversation.nodes[node_id]
-        if self._app.app_focus or node.status not in _ENDS:
+        what = _end(session, event.node_id) if isinstance(event, AnswerFinished) else "asks for a tool"
+        if self._app.app_focus or not what:
             return
-        text = f"{session.conversation.title} {_ENDS[node.status]}"
+        text = f"{session.conversation.title} {what}"
         if said := osc.notification(how, "tui-chat", text, os.environ):
             self._write(said)
 
@@ -55,3 +56,10 @@ class Telling:
         if self._title:
             self._title = ""
             self._write(osc.BRING_TITLE_BACK)
+
+
+def _end(session: ChatSession, node_id: str) -> str:
+    """How an answer has ended; nothing for one that goes on behind a tool."""
+    node = session.conversation.nodes[node_id]
+    goes_on = bool(node.calls) and node.status is Status.COMPLETE
+    return "" if goes_on else _ENDS.get(node.status, "")

@@ -170,7 +170,7 @@ class WritingActions(ChatBase):
 
 def chat_attachment(conversation: Conversation) -> Attachment:
     """Return the messages that a chat shows, to be put into another one."""
-    names = {Role.USER: "User", Role.ASSISTANT: "Assistant", Role.SYSTEM: "System"}
+    names = {Role.USER: "User", Role.ASSISTANT: "Assistant", Role.SYSTEM: "System", Role.TOOL: "Tool"}
     told: Sequence[str] = [f"{names[node.role]}: {node.text}" for node in conversation.path() if node.text]
     if not told:
         raise AttachError(f"The chat “{conversation.title}” has no messages.")

@@ -1,0 +1,1 @@
+"""Dialogs about tools: whether a call may run, and which servers a chat has switched on."""
