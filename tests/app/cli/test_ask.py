@@ -39,6 +39,7 @@ ROOT = Path(__file__).parents[3]
 class FakeTemplate:
     warning = None
     answer_format = THINK
+    tool_format = None
     thinking_support = ThinkingSupport()
 
     def __init__(self, opened=False):
