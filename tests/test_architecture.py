@@ -83,6 +83,12 @@ def test_the_command_line_reaches_nothing_heavy():
     assert not foreign & {"torch", "textual", "numpy", "gguf", "tokenizers", "sqlite3"}
 
 
+def test_the_app_starts_without_what_only_tools_need():
+    ours, foreign = reached("app.window.app")
+    assert "app.tools.servers" in ours
+    assert not foreign & {"mcp", "anyio", "jsonschema", "pydantic"}
+
+
 @pytest.mark.parametrize("name", EMPTY)
 def test_package_roots_import_nothing(name):
     assert list(imports(ROOT / name)) == []

@@ -23,7 +23,7 @@ def paint(item: MessageRows, line: Line, palette: Palette, width: int, margin: i
     """
     if line.strip is not None and line.painted == palette.generation:
         return line.strip
-    bare = item.role == "assistant" or line.mark[0] > FOOTER
+    bare = item.role in ("assistant", "tool") or line.mark[0] > FOOTER
     kind = item.role if item.role in ("user", "system") else "assistant"
     segments = [Segment("  " if bare else "▌ ", palette.style(Look(f"gutter-{kind}")))]
     if margin:

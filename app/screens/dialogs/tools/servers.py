@@ -18,7 +18,9 @@ from app.widgets.lines import fit
 from app.widgets.pick_list import PickList
 from app.widgets.words import words
 
-_NAME, _DESCRIPTION = 34, 200
+_NAME, _STATE = 18, 24
+"""Cells of a name and of a state: one line also where the terminal has 60 columns."""
+_DESCRIPTION = 200
 
 
 class ToolServersScreen(ModalScreen[None]):
@@ -45,7 +47,7 @@ class ToolServersScreen(ModalScreen[None]):
             yield PickList(id="servers")
             with VerticalScroll(id="offered", can_focus=False):
                 yield Static(id="tools")
-            yield Static(words("Enter switches a server on or off in this chat · Esc leaves"), classes="foot")
+            yield Static(words("Enter switches one on or off · Esc leaves"), classes="foot")
 
     def on_mount(self) -> None:
         """List them."""
@@ -80,7 +82,7 @@ def _row(state: ServerState, *, on: bool) -> Content:
         ("● " if on else "○ ", "$accent" if on else "$foreground 40%"),
         f"{fit(state.name, _NAME)}",
         ("on   " if on else "off  ", "$foreground" if on else "$foreground 50%"),
-        (clean(state_text(state)), "$error" if wrong else "$foreground 62%"),
+        (fit(clean(state_text(state)), _STATE), "$error" if wrong else "$foreground 62%"),
     )
 
 
@@ -88,6 +90,8 @@ def _offered(state: ServerState) -> str:
     lines = [
         f"{tool.name}  {' '.join(tool.description.split())[:_DESCRIPTION]}".rstrip() for tool in state.tools
     ]
+    if state.why:
+        lines.append(f"{state.name} {state_text(state)}")
     if state.left_out:
         lines.append(f"Left out, their names or schemas do not fit: {', '.join(state.left_out)}")
     return "\n".join(lines)

@@ -1,6 +1,7 @@
 """Tools as they look: the dialog that asks, the list of servers, and calls in the transcript."""
 
 import pytest
+from textual.content import Content
 
 from app.screens.dialogs.tools.servers import ToolServersScreen
 from app.settings.file import GeneralSettings, Settings
@@ -17,10 +18,18 @@ def made(make_app, theme):
     return make_app(Settings(general=GeneralSettings(theme=theme, panel="off")))
 
 
+async def still(pilot, engine, **settings):
+    """Nothing blinks, and no folder of this run is named."""
+    screen, servers = await staged(pilot, engine, **settings)
+    screen.composer.cursor_blink = False
+    screen.deck.greet(Content(""))
+    return screen, servers
+
+
 @pytest.mark.parametrize(("theme", "size"), LOOKS)
 def test_the_dialog_that_asks(snap_compare, make_app, engine, theme, size):
     async def run(pilot):
-        await staged(pilot, engine)
+        await still(pilot, engine)
         await called(pilot, engine)
         await asked(pilot)
         await pilot.press("down")
@@ -31,7 +40,7 @@ def test_the_dialog_that_asks(snap_compare, make_app, engine, theme, size):
 @pytest.mark.parametrize(("theme", "size"), LOOKS)
 def test_the_list_of_servers(snap_compare, make_app, engine, theme, size):
     async def run(pilot):
-        _, servers = await staged(pilot, engine)
+        _, servers = await still(pilot, engine)
         servers.states = lambda: [
             servers.state("files"),
             ServerState("web", State.FAILED, why="cannot be started: there is no program npx"),
@@ -46,7 +55,7 @@ def test_the_list_of_servers(snap_compare, make_app, engine, theme, size):
 @pytest.mark.parametrize(("theme", "size"), LOOKS)
 def test_calls_in_the_transcript(snap_compare, make_app, engine, theme, size):
     async def run(pilot):
-        screen, servers = await staged(pilot, engine, allow=("read",))
+        screen, servers = await still(pilot, engine, allow=("read",))
         servers.result = ToolResult("the disk is full", failed=True)
         await called(pilot, engine)
         await wait_until(pilot, lambda: len(engine.generations) == 2 and screen.active.sequence_id)
@@ -59,6 +68,7 @@ def test_calls_in_the_transcript(snap_compare, make_app, engine, theme, size):
         engine.generations[-1].feed("The file says **one** and two.")
         engine.generations[-1].finish()
         await wait_until(pilot, lambda: not screen.active.busy)
+        await wait_until(pilot, lambda: len(screen.active.conversation.path()) == 7)
         screen.active.conversation.path()[-1].stats = None
         screen.deck.transcript.toggle_reasoning(screen.active.conversation.path()[4].id)
 

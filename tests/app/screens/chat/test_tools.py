@@ -53,8 +53,7 @@ def head_of(screen):
 
 async def asked(pilot):
     await wait_until(pilot, lambda: isinstance(pilot.app.screen, AskCallScreen))
-    # Heading, arguments, what the tool says of itself, and keys.
-    await wait_until(pilot, lambda: len(pilot.app.screen.query(Static)) == 4)
+    await wait_until(pilot, lambda: pilot.app.screen.query("#arguments Static"))
     return pilot.app.screen
 
 
