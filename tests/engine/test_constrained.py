@@ -11,6 +11,7 @@ from engine.api.constraint import Constraint, ConstraintError, ConstraintKind
 from engine.api.errors import RequestError
 from engine.api.request import FinishReason, Request, SamplingParams, TextDelta
 from engine.engine import Engine, Model
+from tests.support.small_model import KV_BYTES
 
 PROMPT = tuple(range(20, 50))
 SCHEMA = {
@@ -20,12 +21,15 @@ SCHEMA = {
     "additionalProperties": False,
 }
 CONSTRAINT = Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(SCHEMA))
+EXACT = {"weight_dtype": "float32", "kv_dtype": "float32", "debug": True}
 WILD = SamplingParams(temperature=3.0, top_k=0, top_p=1.0, min_p=0.0, seed=3)
 
 
 @pytest.fixture(scope="module")
 def model(small_model):
-    with Engine("cpu", weight_dtype="float32", kv_budget_bytes=64 << 20, debug=True) as engine:
+    with Engine(
+        "cpu", weight_dtype="float32", kv_dtype="float32", kv_budget_bytes=64 << 20, debug=True
+    ) as engine:
         yield engine.load(small_model)
 
 
@@ -86,6 +90,26 @@ def test_a_mask_that_is_late_holds_its_own_row_alone(model, monkeypatch):
     assert held.finished is None and not held.poll()
     gate.set()
     assert written(held) == usual
+
+
+def test_who_waits_for_memory_and_who_loses_the_device_goes_on_where_it_was(model, small_model):
+    """Not all rows have room at once, and the device is lost in between: the texts stay what they are."""
+    texts = [written(asked(model, seed)) for seed in range(3)]
+    with Engine("cpu", kv_budget_bytes=264 * KV_BYTES, host_kv_bytes=0, **EXACT) as small:
+        again = small.load(small_model)
+        generations = [asked(again, seed) for seed in range(3)]
+        runner = small._loop.models.get(again.id).runner
+        run, passes = runner.run, []
+
+        def lost_once(batch):
+            passes.append(batch)
+            if len(passes) == 9:
+                raise RuntimeError("CUDA error: an illegal memory access was encountered")
+            return run(batch)
+
+        runner.run = lost_once
+        assert [written(generation) for generation in generations] == texts
+        assert len(passes) == 9
 
 
 def test_an_answer_that_nothing_can_go_on_ends_alone(model):

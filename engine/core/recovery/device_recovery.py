@@ -59,6 +59,7 @@ def rewind(output: OutputProcessor) -> None:
     """Make the answer's sequence one that waits and knows what its consumer has got, nothing else."""
     sequence = output.sequence
     del sequence.token_ids[sequence.prompt_len + output.delivered :]
+    sequence.follow()
     sequence.block_table, sequence.windows = [], []
     sequence.reloads = []
     sequence.num_computed = 0

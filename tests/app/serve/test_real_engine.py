@@ -92,3 +92,44 @@ async def test_after_refusals_nothing_stays(client, engine):
     assert (await client.post(CHAT, json=body("hello " * 5000))).status_code == 400
     assert (await client.post(CHAT, json=body("hello"))).status_code == 200
     await all_ended(engine)
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["tern", "gull"]}, "count": {"type": "integer", "maximum": 9}},
+    "required": ["kind", "count"],
+    "additionalProperties": False,
+}
+
+
+async def test_an_answer_follows_its_schema_at_any_temperature(client, engine):
+    wanted = {"type": "json_schema", "json_schema": {"name": "bird", "schema": SCHEMA, "strict": True}}
+    asked = body("a bird", response_format=wanted, temperature=5.0, top_k=0, max_tokens=200, n=4, seed=1)
+    answer = (await client.post(CHAT, json=asked)).json()
+    for choice in answer["choices"]:
+        assert choice["finish_reason"] == "stop"
+        assert set(json.loads(choice["message"]["content"])) == {"kind", "count"}
+    await all_ended(engine)
+
+
+async def test_a_schema_that_is_none_is_refused_with_its_place(client, engine):
+    wanted = {"type": "json_schema", "json_schema": {"schema": {"properties": {"a": {"type": "text"}}}}}
+    response = await client.post(CHAT, json=body("a", response_format=wanted))
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "response_format.json_schema.schema.properties.a"
+    for field, value in (("guided_regex", "(a"), ("guided_grammar", 'start: "a" other')):
+        response = await client.post(CHAT, json=body("a", **{field: value}))
+        assert response.status_code == 400 and response.json()["error"]["param"] == field
+    await all_ended(engine)
+
+
+async def test_logprobs_are_there_for_every_token(client):
+    asked = body("hello", logprobs=True, top_logprobs=3)
+    choice = (await client.post(CHAT, json=asked)).json()["choices"][0]
+    told = choice["logprobs"]["content"]
+    assert b"".join(bytes(one["bytes"]) for one in told).decode("utf-8", "replace").strip() == (
+        choice["message"]["content"].strip()
+    )
+    for one in told:
+        # The answer is greedy.
+        assert one["logprob"] == one["top_logprobs"][0]["logprob"] < 0 and len(one["top_logprobs"]) == 3
