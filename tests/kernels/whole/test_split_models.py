@@ -109,7 +109,7 @@ def test_the_runner_is_one_that_waits(engines, path):
         runner = engine._loop.models.by_key[model.id].runner
         assert isinstance(runner, SplitRunner)
         assert not runner.max_ahead and not runner.rest()
-        assert engine._loop.scheduler._slow[model.id].most_tokens <= 512
+        assert model.id in engine._loop.scheduler._slow
         assert model.info.host_bytes > 0
     finally:
         model.unload()
