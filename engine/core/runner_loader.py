@@ -7,9 +7,9 @@ from engine.core.split_loader import load_split_decoder, split_sizes
 from engine.device.memory import check_block_fits, free_bytes, kv_room
 from engine.device.weight_memory import WeightMemory
 from engine.footprint.device import rules_of
-from engine.footprint.scratch import longest_pass
+from engine.footprint.scratch import PASS_SHARE, longest_pass
 from engine.footprint.shape import Footprint
-from engine.footprint.split import LONGEST_PASS, LONGEST_STREAMED, split_rules
+from engine.footprint.split import LONGEST_PASS, LONGEST_STREAMED, STREAMED_SHARE, split_rules
 from engine.gguf.file import GGUFFile
 from engine.model.decoder import Decoder
 from engine.model.placement import Placement
@@ -108,7 +108,8 @@ def _load_split(order: Order, progress: Progress) -> Loaded:
     ops, placement = order.ops, order.placement
     decoder, held, host_bytes = load_split_decoder(order.file, order.config, ops, placement, progress)
     pages = split_sizes(ops, order.config, placement).capped(order.name, order.pages(), ops.block_size)
-    rules = split_rules(rules_of(ops), LONGEST_STREAMED if decoder.streams else LONGEST_PASS)
-    longest = longest_pass(order.footprint, rules, free_bytes(ops.device)) or LONGEST_PASS
+    most, share = (LONGEST_STREAMED, STREAMED_SHARE) if decoder.streams else (LONGEST_PASS, PASS_SHARE)
+    rules = split_rules(rules_of(ops), most)
+    longest = longest_pass(order.footprint, rules, free_bytes(ops.device), share) or LONGEST_PASS
     # Chunks of other models are as long as memory allows: those of this one have a limit of their own.
     return Loaded(SplitRunner(decoder, pages, longest), pages, 0, held, host_bytes)

@@ -39,10 +39,10 @@ def scratch_bytes(footprint: Footprint, rules: DeviceRules, tokens: int) -> int:
     return int(_GAPS * max(layer, ending)) + WORKSPACE
 
 
-def longest_pass(footprint: Footprint, rules: DeviceRules, left: int) -> int:
+def longest_pass(footprint: Footprint, rules: DeviceRules, left: int, share: float = PASS_SHARE) -> int:
     """Tokens of a pass that takes no more than its share of what weights leave, halved as often as needed."""
     tokens = rules.pass_tokens
-    while tokens > LEAST_PASS and scratch_bytes(footprint, rules, tokens) > PASS_SHARE * left:
+    while tokens > LEAST_PASS and scratch_bytes(footprint, rules, tokens) > share * left:
         tokens //= 2
     return tokens
 

@@ -21,6 +21,7 @@ from engine.footprint.rules import (
     read_bytes,
     weight_bytes,
 )
+from engine.footprint.scratch import scratch_bytes
 from engine.footprint.shape import Footprint, KVLayers, LayerParts, Part, add_parts
 from engine.model.placement import Placement
 
@@ -28,6 +29,8 @@ LONGEST_PASS = 512
 """Prompt tokens of a pass at most: longer ones would be no quicker a token on the processor."""
 LONGEST_STREAMED = 2048
 """The same where the processor's weights cross over to the GPU, if it has the memory."""
+STREAMED_SHARE = 0.5
+"""Most of what weights leave that such a pass may take: each costs a crossing of all of them."""
 LEAST_WHOLE = 512
 """Tokens of KV for which a model that is not divided must leave room."""
 LEAST_CHAT = 8192
@@ -76,7 +79,8 @@ def split_rules(rules: DeviceRules, longest: int = LONGEST_PASS) -> DeviceRules:
 def streaming_bytes(footprint: Footprint, rules: DeviceRules, placement: Placement) -> int:
     """Memory of the GPU in which the processor's weights and KV take turns, layer by layer.
 
-    What is on its way there has room in the margin that every load keeps.
+    What is on its way there has room in the margin that every load keeps. Experts take long to cross and few
+    layers' are as much as the scratch of the longest pass, so that is counted where they alone do.
     """
     if rules.holding is not Holding.PLANES:
         return 0
@@ -87,7 +91,14 @@ def streaming_bytes(footprint: Footprint, rules: DeviceRules, placement: Placeme
     largest = sum(max((_part_bytes(part, rules) for part in parts), default=0) for parts in (whole, experts))
     tokens = min(LEAST_CHAT, footprint.context_length)
     kv = max((kv_bytes(_layer_kv(footprint, kind), rules, tokens) for kind in kinds[:first]), default=0)
-    return largest + kv
+    if first:
+        return largest + kv
+    device = parts_of(footprint, placement)[0]
+    short, long = (
+        scratch_bytes(device, split_rules(rules, most), min(most, rules.pass_tokens))
+        for most in (LONGEST_PASS, LONGEST_STREAMED)
+    )
+    return largest + kv + long - short
 
 
 def _part_bytes(part: Part, rules: DeviceRules) -> int:

@@ -6,11 +6,12 @@ whose attention and shared expert stay on the GPU: a pass crosses there and back
 carries one vector a token. Of experts a token reads few, so they are what host memory can hold best: whole
 layers go there when no experts are left to go.
 
-What crosses over goes through pinned memory (`kernels.cuda.crossing`). Passes of such a model are launched
-kernel by kernel: the processor's part waits for numbers of the GPU's, so no CUDA graph holds them, and no
-tick is queued ahead. All else holds: prefixes are shared, prompts read in chunks, drafts verified; contexts
-are put aside, restored and kept in files with what both sides have of a block. To pause such a model is to
-unload it.
+What crosses over goes through pinned memory (`kernels.cuda.crossing`). For chunks of many tokens it is the
+weights that cross over, to a GPU that computes everything (`engine.model.streamed_pass`). Passes of such a
+model are launched kernel by kernel: the processor's part waits for numbers of the GPU's, so no CUDA graph
+holds them, and no tick is queued ahead. All else holds: prefixes are shared, prompts read in chunks, drafts
+verified; contexts are put aside, restored and kept in files with what both sides have of a block. To pause
+such a model is to unload it.
 """
 
 from collections.abc import Sequence

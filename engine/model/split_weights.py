@@ -119,7 +119,8 @@ class _SplitLoader:
         offered = [*whole, *(("experts", experts.handle) for experts in _host_experts(made.device))]
         taken = [stream.offer(name, handle) for name, handle in offered]
         if not all(taken):
-            self.device.ops.fallbacks.append(NOT_STREAMED)
+            if NOT_STREAMED not in self.device.ops.fallbacks:
+                self.device.ops.fallbacks.append(NOT_STREAMED)
             return None
         stream.open()
         layers = [self._moved(stream, index, layer) for index, layer in enumerate(made.host.layers)]

@@ -22,7 +22,7 @@ from tests.support.family_goldens import FamilyGolden
 from tests.support.small_model import KV_BYTES
 from tests.support.tiny_gguf import make_tiny
 
-NEW = 32
+NEW = 16
 SENTENCES = "The river runs past the old mill and the town. People come in spring to see the water rise. "
 
 
@@ -85,10 +85,10 @@ def test_answers_are_those_of_the_whole_model(path, plain):
 @pytest.mark.parametrize("offload", ["never", "always"])
 def test_answers_that_were_preempted(offload, small_model, plain):
     whole = plain.load(small_model)
-    asked, new = prompts(whole, 90, 90, 90, 90), 100
+    asked, new = prompts(whole, 90, 90, 90), 40
     expected = [ids for ids, _ in answers(whole, asked, new)]
     # The device has one layer of two: half of a token's KV.
-    budget = 480 * KV_BYTES // 2
+    budget = 300 * KV_BYTES // 2
     with divided(kv_budget_bytes=budget, kv_offload=offload, host_kv_bytes=1 << 24) as engine:
         model = engine.load(small_model)
         assert model.info.kv_bytes_per_token == KV_BYTES // 2
@@ -97,10 +97,10 @@ def test_answers_that_were_preempted(offload, small_model, plain):
 
 
 def test_drafts_are_verified(small_model, plain):
-    ids = tuple(plain.load(small_model).tokenizer.encode(SENTENCES * 4))
+    ids = tuple(plain.load(small_model).tokenizer.encode(SENTENCES * 2))
     with divided(speculation="off") as engine, divided() as drafting:
-        plain_text = answers(engine.load(small_model), [ids], 120)
-        drafted = answers(drafting.load(small_model), [ids], 120)
+        plain_text = answers(engine.load(small_model), [ids], 40)
+        drafted = answers(drafting.load(small_model), [ids], 40)
     assert drafted[0][0] == plain_text[0][0]
 
 
@@ -118,9 +118,9 @@ def test_kv_is_kept_in_files_and_found_again(small_model, tmp_path):
         assert engine.stats().kv_disk.restores == 1
 
 
-def test_a_model_that_is_put_aside_comes_back(path):
+def test_a_model_that_is_put_aside_comes_back(small_model):
     with divided() as engine:
-        model = engine.load(path)
+        model = engine.load(small_model)
         asked = prompts(model, 40)
         expected = answers(model, asked)[0][0]
         engine.pause_model(model.id)
@@ -145,7 +145,7 @@ def quantised(request, tmp_path: Path) -> Path:
     if request.param == "experts":
         return FamilyGolden.load("qwen3moe-q8_0").write_model(tmp_path)
     sizes = {"width": 64, "ffn": 128, "heads": 2, "kv_heads": 1, "head_dim": 32}
-    return make_tiny(tmp_path / "tiny.gguf", "qwen3", layers=6, quant="Q8_0", **sizes)
+    return make_tiny(tmp_path / "tiny.gguf", "qwen3", layers=4, quant="Q8_0", **sizes)
 
 
 def needed(path: Path) -> int:

@@ -14,7 +14,6 @@ from app.models.builtin import builtin_model_path
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine, Model
 from engine.runner.split_runner import SplitRunner
-from kernels import triton_operations
 from kernels.triton_operations import TritonOperations
 from tests.support.family_goldens import FamilyGolden
 from tests.support.goldens import nmse
@@ -61,7 +60,9 @@ def test_logits(engines, path, full):
     ids = np.random.default_rng(2).integers(10, 270, 100 if full else 6).tolist()
     whole, split = (engine.load(path) for engine in engines)
     try:
-        assert split.info.placement and not whole.info.placement
+        assert split.info.placement and split.info.host_bytes and not whole.info.placement
+        runner = engines[1]._loop.models.by_key[split.id].runner
+        assert isinstance(runner, SplitRunner) and not runner.max_ahead and not runner.rest()
         pairs = zip(split.logits(ids).numpy(), whole.logits(ids).numpy(), strict=True)
         errors = sorted(nmse(ours, expected) for ours, expected in pairs)
         assert errors[len(errors) // 2] <= NMSE_LIMIT and errors[-1] <= ROUTE_LIMIT, errors
@@ -77,7 +78,7 @@ LONG = "The river runs past the old mill and the town. People come in spring to 
 def prompts_of(model: Model, trained: bool) -> list[tuple[int, ...]]:
     """Texts for a trained model, else a few ids: random weights have near ties everywhere."""
     if not trained:
-        return [(20, 21, 22, 23, 24), (40, 41, 42), (30, 50, 70, 90, 31, 51, 71)]
+        return [(20, 21, 22), (30, 50, 70, 90, 31)]
     long = model.tokenizer.encode(LONG * 20)[:150]
     return [*(tuple(model.tokenizer.encode(text)) for text in TEXTS), tuple(long)]
 
@@ -94,23 +95,12 @@ def test_answers_in_one_batch_and_after_a_prefix_hit(engines, path):
             for model in (whole, split)
         ]
         assert texts[0] == texts[1]
+        if not trained:
+            # No prompt fills a block.
+            return
         again, end = split.submit(requests[-1]).result(600)
         assert again == texts[0][-1]
-        assert end.cached_tokens == (128 if trained else 0)
+        assert end.cached_tokens == 128
     finally:
         whole.unload()
         split.unload()
-
-
-def test_the_runner_is_one_that_waits(engines, path):
-    _, engine = engines
-    model = engine.load(path)
-    try:
-        runner = engine._loop.models.by_key[model.id].runner
-        assert isinstance(runner, SplitRunner)
-        assert not runner.max_ahead and not runner.rest()
-        assert engine._loop.scheduler._slow[model.id].most_tokens <= 512
-        assert model.info.host_bytes > 0
-    finally:
-        model.unload()
-    assert triton_operations.BLOCK_SIZE == 64

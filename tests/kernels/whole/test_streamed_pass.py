@@ -38,18 +38,18 @@ class Streamed(Passes):
     @torch.inference_mode()
     def leave(self) -> None:
         """A pass over scratch pages, of which one layer is computed."""
-        layout = PassLayout([4], [4], [[0]], 0, torch.arange(4), torch.arange(4))
+        layout = PassLayout([2], [2], [[0]], 0, torch.arange(2), torch.arange(2))
         layouts = [layout] * len(self.kv.groups)
-        next(self.decoder.read(torch.arange(20, 24), layouts, self.kv.groups, torch.zeros(1)))
+        next(self.decoder.read(torch.arange(20, 22), layouts, self.kv.groups, torch.zeros(1)))
 
 
 @pytest.fixture(scope="module", params=["dense", "experts"])
 def decoders(request, tmp_path_factory, device):
     folder = tmp_path_factory.mktemp("models")
     if request.param == "dense":
-        sizes = {"width": 64, "ffn": 128, "heads": 2, "kv_heads": 1, "head_dim": 32}
-        path = make_tiny(folder / "tiny.gguf", "qwen3", layers=3, quant="Q8_0", seed=5, **sizes)
-        placement = Placement(layers=2)
+        sizes = {"width": 64, "ffn": 64, "heads": 2, "kv_heads": 1, "head_dim": 32}
+        path = make_tiny(folder / "tiny.gguf", "qwen3", layers=2, quant="Q8_0", seed=5, **sizes)
+        placement = Placement(layers=1)
     else:
         path = FamilyGolden.load("qwen3moe-q8_0").write_model(folder)
         placement = Placement(experts=99)
@@ -61,31 +61,18 @@ def decoders(request, tmp_path_factory, device):
 def test_chunks_behind_one_another_and_what_follows(decoders):
     whole, split = decoders
     assert split.streams
-    generator = torch.Generator().manual_seed(3)
-    ids = {
-        name: torch.randint(10, whole.config.vocab_size - 20, (count,), generator=generator).tolist()
-        for name, count in (("a", 40), ("b", 9))
-    }
-    passes = [Passes(whole, dict(ids)), Passes(split, dict(ids)), Streamed(split, dict(ids))]
-    passes[2].open()
-    for one in passes:
-        one.run(("a", 33))
-        one.run(("a", 7), ("b", 8))
+    ids = {"a": list(range(20, 29)), "b": [40, 70, 41, 90, 42]}
+    one, other = Passes(whole, dict(ids)), Streamed(split, dict(ids))
+    other.open()
+    for passes in (one, other):
+        passes.run(("a", 5))
+    # One that is given up half-way leaves nothing behind.
+    other.leave()
+    for passes in (one, other):
+        passes.run(("a", 4), ("b", 4))
     for name in ("a", "b"):
-        expected, computed, streamed = (one.logits[name].cpu() for one in passes)
-        assert nmse(computed.numpy(), expected.numpy()) <= LIMIT
-        assert nmse(streamed.numpy(), expected.numpy()) <= LIMIT
-    for one in passes:
+        assert nmse(other.logits[name].cpu().numpy(), one.logits[name].numpy()) <= LIMIT
+    for passes in (one, other):
         # The processor reads what the GPU has written of its layers' KV.
-        one.run(("b", 1))
-    assert nmse(passes[2].logits["b"].cpu().numpy(), passes[0].logits["b"].numpy()) <= LIMIT
-
-
-def test_a_pass_that_was_left_begins_anew(decoders):
-    _, split = decoders
-    passes = Streamed(split, {"a": list(range(20, 32)), "b": list(range(20, 32))})
-    passes.open()
-    passes.run(("a", 12))
-    passes.leave()
-    passes.run(("b", 12))
-    assert torch.equal(passes.logits["a"], passes.logits["b"])
+        passes.run(("b", 1))
+    assert nmse(other.logits["b"].cpu().numpy(), one.logits["b"].numpy()) <= LIMIT
