@@ -7,6 +7,7 @@ from textual.content import Content
 from textual.style import Style
 
 from app.models.builtin import is_builtin, model_title
+from app.models.endpoint_keys import endpoint_model
 from app.screens.fetching import Fetchable
 from app.settings.actions import label_of
 from app.terminal.controls import clean
@@ -41,10 +42,9 @@ def welcome_text(
     """
     send, newline = writing
     builtin, choose = is_builtin(model), label_of("choose_model", overrides)
-    inviting = "It is small and answers at once." if builtin else "What you write stays on this computer."
     parts: list[_Part] = [
         (clean(model_title(model)), "bold $foreground"),
-        f"\n{inviting} Ask it something:\n",
+        f"\n{_inviting(model)} Ask it something:\n",
     ]
     for number, prompt in enumerate(PROMPTS):
         click = Style.from_meta({"@click": f"screen.begin_with({number})"})
@@ -58,6 +58,15 @@ def welcome_text(
     for key, what in keys:
         parts += [(f"\n{key:<{indent}}", "$accent"), what]
     return Content.assemble(*parts)
+
+
+def _inviting(model: Path) -> str:
+    if is_builtin(model):
+        return "It is small and answers at once."
+    elsewhere = endpoint_model(model)
+    if elsewhere is not None:
+        return f"What you write goes to the endpoint {clean(elsewhere[0])}."
+    return "What you write stays on this computer."
 
 
 def _larger(folder: Path, key: str, offered: Sequence[Fetchable]) -> list[_Part]:
