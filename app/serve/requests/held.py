@@ -34,7 +34,8 @@ def held_to_calls(
         if not chosen:
             wanted = f"there is no tool {name!r} among the tools" if name else "there are no tools"
             raise refused(field, wanted)
-        return Held(ConstraintKind.CALLS, json.dumps(chosen), "tools")
+        where = "tools" if name is None else f"tools[{tools.index(chosen[0])}]"
+        return Held(ConstraintKind.CALLS, json.dumps(chosen), where)
     if any(tool["function"].get("strict") for tool in tools):
         return Held(ConstraintKind.TOOLS, json.dumps(list(tools)), "tools")
     return None
@@ -54,8 +55,7 @@ def checked_constraint(held: Held, served: Served, prompt: Prompt | None) -> Con
     try:
         served.model.check_constraint(constraint)
     except ConstraintError as error:
-        dot = "." if error.place and error.place[0] not in "[l" else ""
-        raise _wrong(held, f"{dot}{error.place}", error.why) from error
+        raise _wrong(held, error.place, error.why) from error
     except RequestError as error:
         raise refused(held.field, str(error).removeprefix("constraint: ")) from error
     return constraint
@@ -63,5 +63,9 @@ def checked_constraint(held: Held, served: Served, prompt: Prompt | None) -> Con
 
 def _wrong(held: Held, place: str, why: str) -> ApiError:
     if held.kind in (ConstraintKind.GRAMMAR, ConstraintKind.REGEX):
-        return refused(held.field, f"{place.lstrip('.')}: {why}" if place.strip(".") else why)
-    return refused(f"{held.field}{place}", why)
+        return refused(held.field, f"{place}: {why}" if place else why)
+    if held.field.endswith("]"):
+        # One tool of several: its list has no other.
+        place = place.removeprefix("[0]").removeprefix(".")
+    joint = "." if place and not place.startswith("[") else ""
+    return refused(f"{held.field}{joint}{place}", why)
