@@ -18,12 +18,14 @@ class ClientGone(Exception):
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_ENDS_OF_LINES = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}
+"""JSON leaves them as they are, and clients that split lines as Python does would cut an event there."""
 
 
 def event(data: object, name: str | None = None) -> bytes:
     """One server-sent event."""
     head = f"event: {name}\n" if name else ""
-    return f"{head}data: {_encode(data)}\n\n".encode("utf-8", "replace")
+    return f"{head}data: {_encode(data).translate(_ENDS_OF_LINES)}\n\n".encode("utf-8", "replace")
 
 
 async def unless_gone(

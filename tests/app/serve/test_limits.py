@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.serve.http.limits import Access, HttpLimits, is_loopback
-from app.serve.http.streams import EventStream
+from app.serve.http.streams import EventStream, event
 from tests.app.serve.scripted import ScriptedServer, said
 
 CHAT = "/v1/chat/completions"
@@ -222,3 +222,11 @@ async def test_a_client_that_takes_nothing_is_given_up():
 
     await EventStream(events(), closed.set, 0.001)({}, receive, send)
     assert closed.is_set()
+
+
+def test_an_event_is_one_line_whatever_a_client_takes_for_one():
+    text = "a\x85b\u2028c\u2029d\x1ce\x0bf\r\ng é"
+    sent = event({"text": text}, "delta").decode()
+    name, data, rest = sent.splitlines()
+    assert name == "event: delta" and rest == "" and "é" in data
+    assert json.loads(data.removeprefix("data: ")) == {"text": text}
