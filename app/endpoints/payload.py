@@ -6,9 +6,16 @@ from urllib.parse import urlsplit
 from app.models.backends.port import ChatRequest
 from app.models.backends.tool_texts import without_tools
 from app.settings.servers.endpoints import Endpoint
-from engine import ThinkingSupport
+from engine import Thinking, ThinkingSupport
 
-SUPPORT = ThinkingSupport(can_switch=True, efforts=("low", "medium", "high"))
+
+class _Support(ThinkingSupport):
+    def lacks(self, wanted: Thinking) -> str | None:
+        """Say that no server is told of a budget."""
+        return "takes no budget of tokens for thoughts" if wanted.budget is not None else None
+
+
+SUPPORT = _Support(can_switch=True, efforts=("low", "medium", "high"))
 """What can be asked of a server; whether its model understands it, only the model knows."""
 _SAMPLING = (
     "temperature",

@@ -188,6 +188,7 @@ class Endpoints:
             generation.put(reader.finished())
         except asyncio.CancelledError:
             generation.put(reader.cancelled())
+            return
         except EndpointError as error:
             generation.put(reader.broken_off(str(error)))
         except Exception as error:

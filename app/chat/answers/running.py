@@ -81,7 +81,8 @@ class RunningAnswer:
     @property
     def begins(self) -> bool:
         """Whether nothing of it has come."""
-        return not (self.node.token_ids or self.node.text or self.node.reasoning)
+        come = self.node.token_ids if self._question else self.node.text or self.node.reasoning
+        return not come
 
     @property
     def can_pause(self) -> bool:

@@ -77,6 +77,15 @@ def test_what_was_chosen_is_sent_under_the_names_that_servers_know(server, opene
     assert body["reasoning_effort"] == "high" and "logit_bias" not in body
 
 
+def test_a_budget_of_thoughts_is_said_to_change_nothing(server, opened):
+    model = opened()
+    for wanted, said in (("high 50", "takes no budget of tokens for thoughts"), ("off", None)):
+        server.answers("a")
+        asked = model.chat(request(thinking=Thinking.parse(wanted)))
+        assert asked.lacks == said and joined(asked.generation.events())[0] == "a"
+    assert server.asked[-1].body["chat_template_kwargs"] == {"enable_thinking": False}
+
+
 def pieces(deltas) -> list[tuple[str, str]]:
     chat = Conversation()
     node = chat.begin_answer("m", splitter_for(FORMAT))

@@ -20,7 +20,12 @@ class ContextActions(ModelActions):
 
     def action_answer_now(self) -> None:
         """End the thoughts of the running answer."""
-        if self.may_write() and not self.active.answer_now():
+        if not self.may_write() or self.active.answer_now():
+            return
+        model = self.active.model
+        if model is not None and model.local is None:
+            self.say("What an endpoint thinks cannot be ended from here; what it writes can be stopped.")
+        else:
             self.say("There are no thoughts to end: they can be ended while they are written.")
 
     async def action_think(self, words: str = "") -> bool:
