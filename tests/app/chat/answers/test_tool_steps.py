@@ -322,3 +322,26 @@ async def test_a_fault_in_the_middle_ends_this_turn_alone(monkeypatch):
     assert stage.results[0].status is Status.STOPPED
     assert any("The app failed here (ValueError: wet)" in text for text in stage.said())
     await ask(stage.fakes, stage.tab, "again")
+
+
+async def test_calls_between_marks_that_are_tokens_are_found_behind_thoughts():
+    stage = Stage(allow=("*",))
+    await ask(stage.fakes, stage.tab, "a")
+    generation = stage.generations[-1]
+    generation.feed("<think>I should look</think>I look.")
+    generation.feed("", "<tool_call>")
+    generation.feed('{"name": "read", "arguments": {"path": "a.txt"}}')
+    generation.feed("", "</tool_call>")
+    generation.finish()
+    await stage.next_prompt(2)
+    answer = stage.path[1]
+    assert (answer.reasoning, answer.text) == ("I should look", "I look.")
+    assert stage.servers.calls == [("read", {"path": "a.txt"})]
+
+
+async def test_what_looks_like_a_call_and_is_none_stays_text():
+    stage = Stage(allow=("*",))
+    await ask(stage.fakes, stage.tab, "a")
+    await stage.answered('So: <tool_call>{"name": broken')
+    await stage.idle()
+    assert stage.path[-1].text == 'So:<tool_call>{"name": broken' and stage.results == []

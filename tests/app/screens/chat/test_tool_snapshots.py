@@ -69,7 +69,10 @@ def test_calls_in_the_transcript(snap_compare, make_app, engine, theme, size):
         engine.generations[-1].finish()
         await wait_until(pilot, lambda: not screen.active.busy)
         await wait_until(pilot, lambda: len(screen.active.conversation.path()) == 7)
-        screen.active.conversation.path()[-1].stats = None
-        screen.deck.transcript.toggle_reasoning(screen.active.conversation.path()[4].id)
+        transcript = screen.deck.transcript
+        await wait_until(pilot, lambda: transcript._column.items[-1].footer and not transcript._dirty)
+        transcript.toggle_reasoning(screen.active.conversation.path()[4].id)
+        transcript.jump_to_end()
+        await pilot.pause()
 
     assert snap_compare(made(make_app, theme), run_before=run, terminal_size=size)
