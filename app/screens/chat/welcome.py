@@ -40,8 +40,8 @@ def welcome_text(
         folder = str(models_folder).replace(str(Path.home()), "~", 1)
         parts += [
             ("This is only a tiny demo model.\n\n", "bold $foreground"),
-            "Pocket 44M ships with the program to show how chats run side by side. It is quick, and ",
-            "usually wrong.\n\nFor real answers press ",
+            "Pocket 46M ships with the program to show how chats run side by side. It is quick, and ",
+            "often wrong.\n\nFor real answers press ",
             (label_of("choose_model", overrides), "$accent"),
             " and fetch or open a real one. ",
             "Put .gguf files here and they are listed:\n",
