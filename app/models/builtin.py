@@ -9,8 +9,8 @@ from app.models.stores.ollama import name_of_blob
 
 BUILTIN_NAME = "builtin"
 """What a person writes to mean the built-in model: `-m builtin`."""
-BUILTIN_FILE = "pocket-44m-q5_k_m.gguf"
-BUILTIN_TITLE = "Pocket 44M"
+BUILTIN_FILE = "pocket-46m-q5_k_s.gguf"
+BUILTIN_TITLE = "Pocket 46M"
 _NAMELESS = "model"
 
 

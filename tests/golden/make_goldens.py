@@ -25,7 +25,7 @@ import numpy as np
 from tests.support.tiny_gguf import dequantised_f32_copy, make_from_recipe, weights_hash
 
 FOLDER = Path(__file__).parent
-BUILTIN = FOLDER.parents[1] / "app" / "builtin" / "pocket-44m-q5_k_m.gguf"
+BUILTIN = FOLDER.parents[1] / "app" / "builtin" / "pocket-46m-q5_k_s.gguf"
 BUILTIN_PROMPT = (
     "<|im_start|>user\nOnce upon a time there was a little fox. What is the capital of France, "
     "dear friend, please?<|im_end|>\n<|im_start|>assistant\n"
@@ -133,7 +133,7 @@ def write_builtin(folder: Path) -> None:
     best_ids = np.argsort(-logits, axis=1)[:, :BEST]
     rows = [row for row in FULL_ROWS if row < len(prompt)]
     np.savez_compressed(
-        FOLDER / "builtin_44m.npz", weights_sha256=weights_hash(BUILTIN), source=source_name(),
+        FOLDER / "builtin_46m.npz", weights_sha256=weights_hash(BUILTIN), source=source_name(),
         tokens=np.array(prompt, np.int32), best_ids=best_ids.astype(np.int32),
         best_logits=np.take_along_axis(logits, best_ids, 1), rows=np.array(rows), full=logits[rows],
         greedy=np.array(greedy, np.int32), greedy_margins=np.array(margins, np.float32),

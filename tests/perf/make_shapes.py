@@ -23,7 +23,7 @@ from tests.support.tiny_blocks import random_tensor, set_scales
 from tests.support.tiny_gguf import FILE_TYPES, write_vocabulary
 from tests.support.tiny_vocab import CONTROL, NORMAL, UNUSED, Vocabulary, byte_alphabet
 
-BUILTIN = Path(__file__).parents[2] / "app" / "builtin" / "pocket-44m-q5_k_m.gguf"
+BUILTIN = Path(__file__).parents[2] / "app" / "builtin" / "pocket-46m-q5_k_s.gguf"
 POOL = 1 << 25
 """Values of one pool of blocks."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from tests.support.tiny_gguf import make_from_recipe, weights_hash
 
 FOLDER = Path(__file__).parents[1] / "golden"
-BUILTIN_NAME = "builtin_44m"
+BUILTIN_NAME = "builtin_46m"
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def test_names_that_lists_show_are_served_names():
     for listed in (found, None):
         served = served_model(model, SamplingSettings(), listed, ["Mine"])
         assert served.id == "builtin" and served.aliases == ("Mine",)
-        assert {"pocket-44m-q5_k_m", "pocket-44m-q5_k_m.gguf", "builtin", "engine's"} <= served.names
+        assert {"pocket-46m-q5_k_s", "pocket-46m-q5_k_s.gguf", "builtin", "engine's"} <= served.names
     other = served_model(SimpleNamespace(path=Path("/a/B.gguf"), name="B"), SamplingSettings())
     assert (other.id, other.names) == ("B", {"b", "b.gguf"})
 

@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from app.transcript.view import MessageView, Transcript
 from tests.app.transcript.test_transcript import RICH, TranscriptApp
 
-NAME = "pocket-44m"
+NAME = "pocket-46m"
 QUESTION = 'How does batching work?\n```json\n{"rows": 8}\n```'
 
 

@@ -433,4 +433,4 @@ async def test_a_prompt_that_context_memory_cannot_hold_says_so(make_app, engine
         await say(pilot, "word " * 20)
         await wait_until(pilot, lambda: app._notifications)
         [notice] = [notification.message for notification in app._notifications]
-        assert "the context memory holds at most 16 of Pocket 44M" in notice and "kv_budget" in notice
+        assert "the context memory holds at most 16 of Pocket 46M" in notice and "kv_budget" in notice

@@ -113,7 +113,7 @@ async def closed_and_reopened(app, pilot) -> None:
 
 
 async def test_what_waits_for_a_model_comes_back_as_the_draft_of_a_closed_tab(make_app, engine):
-    gate = engine.load_gates["pocket-44m-q5_k_m.gguf"] = threading.Event()
+    gate = engine.load_gates["pocket-46m-q5_k_s.gguf"] = threading.Event()
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
         await wait_until(pilot, lambda: app.chat_screen and app.chat_screen.tabs.sessions)

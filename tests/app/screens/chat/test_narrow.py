@@ -84,7 +84,7 @@ async def test_what_is_opened_and_what_stays_fit_in_one_line(make_app, engine):
         bar = screen.query_one(NoticeBar)
         await wait_until(pilot, lambda: "50%" in plain(bar))
         assert plain(bar).startswith(f"Opening {LARGE.path.stem} ")
-        assert plain(bar).endswith("Esc keeps Pocket 44M")
+        assert plain(bar).endswith("Esc keeps Pocket 46M")
         assert cell_len(plain(bar)) <= bar.content_size.width
         gate.set()
         await ready(pilot)

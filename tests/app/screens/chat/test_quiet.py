@@ -46,7 +46,7 @@ async def test_one_warning_that_fits_needs_no_help_and_goes_with_the_first_messa
 
 async def test_a_model_that_cannot_be_opened_is_said_once_and_whole(make_app, engine):
     reason = "pocket.gguf: " + "the tensor lies outside of the file, " * 3 + "download it again"
-    engine.failures["pocket-44m-q5_k_m.gguf"] = reason
+    engine.failures["pocket-46m-q5_k_s.gguf"] = reason
     app = make_app()
     async with app.run_test(size=(80, 24)) as pilot:
         await wait_until(pilot, lambda: app.chat_screen and app.chat_screen.tabs.sessions)
@@ -66,7 +66,7 @@ async def test_toasts_stand_over_the_chat(make_app, engine):
         assert toast.region.bottom <= screen.composer.region.y
 
 
-@pytest.mark.parametrize("model", ["Pocket 44M", "a-model-with-a-long-name-" * 4])
+@pytest.mark.parametrize("model", ["Pocket 46M", "a-model-with-a-long-name-" * 4])
 async def test_a_narrow_status_line_keeps_what_stops_an_answer(make_app, engine, model):
     item = StatusItem(model, "Q5_K_M", (12_345, 131_072), 123.4, 0.5, "2 in line, about 4 s")
     app = make_app()

@@ -33,7 +33,7 @@ async def test_any_size_is_lived_through(make_app, engine, size, key):
         await pilot.press("b")
         await wait_until(pilot, lambda: screen.composer.text.endswith("b"))
         assert shown_answer(screen.deck.transcript) == RICH
-        assert plain(screen.query_one("#status")).startswith(" Pocket 44M")
+        assert plain(screen.query_one("#status")).startswith(" Pocket 46M")
     assert app.crash is None
 
 
@@ -42,7 +42,7 @@ async def test_the_app_starts_in_a_terminal_of_one_cell(make_app, engine):
     async with app.run_test(size=(1, 1)) as pilot:
         screen = await ready(pilot)
         await pilot.resize_terminal(80, 24)
-        await wait_until(pilot, lambda: plain(screen.query_one("#status")).startswith(" Pocket 44M"))
+        await wait_until(pilot, lambda: plain(screen.query_one("#status")).startswith(" Pocket 46M"))
 
 
 @pytest.mark.parametrize(("key", "dialog"), [("ctrl+p", CommandPalette)])

@@ -19,7 +19,7 @@ from tests.app.screens.dialogs.test_fetching import ENTRIES, HandFetch
 from tests.app.screens.dialogs.test_model_card import TERN
 
 MODELS = [
-    ModelFile(Path("/m/pocket-44m-q5_k_m.gguf"), "pocket-44m-q5_k_m", 32_000_000, "Q5_K_M", 2048),
+    ModelFile(Path("/m/pocket-46m-q5_k_s.gguf"), "pocket-46m-q5_k_s", 32_000_000, "Q5_K_M", 2048),
     ModelFile(Path("/m/Qwen3-0.6B-Q4_K_M.gguf"), "Qwen3-0.6B-Q4_K_M", 484_000_000, "Q4_K_M", 40960),
     ModelFile(Path("/m/large.gguf"), "Llama-70B", 42_000_000_000, "Q4_K_M", 131072, caution="needs 140 GB"),
     ModelFile(Path("/m/odd.gguf"), "gemma-3-4b", 2_500_000_000, "Q4_0", 131072, problem="not supported"),

@@ -30,7 +30,7 @@ async def test_the_plan_is_one_sentence_and_enter_follows_it(make_app, engine):
         screen = await switch_when_short(pilot, engine)
         before = screen.active.model
         shown = str(app.screen.query_one("#plan").content)
-        assert shown == "Pocket 44M pauses (88 MB), about 2 s."
+        assert shown == "Pocket 46M pauses (88 MB), about 2 s."
         assert not engine.aside and screen.active.model is before
         await pilot.press("enter")
         await wait_until(pilot, lambda: screen.active.model.path == SMALL.path)

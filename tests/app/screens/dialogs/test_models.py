@@ -94,7 +94,7 @@ async def test_switching_keeps_the_conversation_and_others_go_on(make_app, engin
 
 async def test_a_message_sent_while_loading_is_sent_when_it_is_there(make_app, engine):
     gate = threading.Event()
-    engine.load_gates["pocket-44m-q5_k_m.gguf"] = gate
+    engine.load_gates["pocket-46m-q5_k_s.gguf"] = gate
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
         await wait_until(pilot, lambda: app.chat_screen and app.chat_screen.tabs.sessions)
@@ -134,7 +134,7 @@ async def test_a_failed_load_keeps_the_old_model_and_says_why(make_app, engine):
 
 
 async def test_without_any_model_the_message_stays_with_its_writer(make_app, engine):
-    engine.failures["pocket-44m-q5_k_m.gguf"] = "the file is broken"
+    engine.failures["pocket-46m-q5_k_s.gguf"] = "the file is broken"
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
         await wait_until(pilot, lambda: app.chat_screen and app.chat_screen.tabs.sessions)
@@ -159,7 +159,7 @@ async def test_models_no_tab_uses_are_unloaded_but_for_the_last(make_app, engine
 
 
 async def test_template_warnings_are_shown(make_app, engine):
-    engine.warnings["pocket-44m-q5_k_m.gguf"] = "The chat template fails; a default is used."
+    engine.warnings["pocket-46m-q5_k_s.gguf"] = "The chat template fails; a default is used."
     app = make_app()
     async with app.run_test(size=(100, 30)) as pilot:
         screen = await ready(pilot)

@@ -137,7 +137,7 @@ async def test_keys_select_across_messages_and_copy(copying_app, engine, copied)
         transcript = screen.deck.transcript
         await wait_until(pilot, lambda: transcript.has_focus)
         await pilot.press("ctrl+home", "down", *["shift+down"] * 3, "shift+end", "enter")
-        await wait_until(pilot, lambda: copied == ["the question\n\nPocket 44M\nAn answer"])
+        await wait_until(pilot, lambda: copied == ["the question\n\nPocket 46M\nAn answer"])
         await wait_until(pilot, lambda: screen.composer.has_focus)
         assert "Selection. Copied it." in told(app)
         await pilot.press("alt+j", "up", "b")

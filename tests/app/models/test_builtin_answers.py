@@ -1,0 +1,38 @@
+"""What the built-in model's card says of it, by a few greedy answers."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from app.models.builtin import builtin_model_path
+from engine import Engine
+from engine.engine import Model
+from tests.perf.first_questions import GREEDY, talk
+
+
+@pytest.fixture(scope="module")
+def pocket() -> Iterator[Model]:
+    with Engine() as engine:
+        yield engine.load(builtin_model_path())
+
+
+@pytest.mark.parametrize(
+    ("turns", "words"),
+    [
+        (("Hi",), ("help",)),
+        (("Who are you?",), ("Pocket", "tui-chat")),
+        (("How do I open a new tab here?",), ("Ctrl+T",)),
+        (("How do I stop an answer?",), ("Esc",)),
+        (("How do I use another model?",), ("Ctrl+O",)),
+        (("Where are the settings?",), ("Alt+L",)),
+        (("How do I quit the program?",), ("Ctrl+Q",)),
+        (("My name is Anna.", "What is my name?"), ("Anna",)),
+    ],
+    ids=lambda turns: turns[-1],
+)
+def test_first_questions_are_answered_and_end_by_themselves(
+    pocket: Model, turns: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    answer = talk(pocket, turns, GREEDY)
+    assert answer.ended and not answer.looped
+    assert all(word in answer.text for word in words), answer.text

@@ -1,0 +1,227 @@
+"""First questions to the built-in model, or to another: all answers, and whether they end by themselves.
+
+python -m tests.perf.first_questions                        # greedy, all lists
+python -m tests.perf.first_questions --times 3              # sampled as the app does by default
+
+What was answered and how a reader judged it stands in `results/first_questions.md`.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.chat.answers.repetition import RepetitionWatch
+from app.models.builtin import builtin_model_path
+from app.models.recommended import recommended_for
+from engine import Engine, Finished, Message, Request, SamplingParams, TextDelta
+from engine.engine import Model
+
+MOST_TOKENS = 400
+GREEDY = SamplingParams(temperature=0.0)
+KNOWN: Sequence[Sequence[str]] = (
+    ("Hi",),
+    ("How are you?",),
+    ("Who are you?",),
+    ("What can you do?",),
+    ("What is the capital of Italy?",),
+    ("What is the capital of Mongolia?",),
+    ("Write a haiku about rain",),
+    ("Write a short poem about a lighthouse",),
+    ("Explain photosynthesis",),
+    ("Explain gravity to a child",),
+    ("Give me three fruits",),
+    ("List five animals",),
+    ("How do I open a new tab here?",),
+    ("How do I stop an answer?",),
+    ("How do I use another model?",),
+    ("2+2",),
+    ("What is 17 + 25?",),
+    ("7 times 8",),
+    ("Write a python function that reverses a string",),
+    ("Write a python function that returns the largest of three numbers",),
+    ("Why is the sky blue?",),
+    ("How many planets are there?",),
+    ("Who wrote Romeo and Juliet?",),
+    ("Who was Albert Einstein?",),
+    ("What is a computer?",),
+    ("Tell me a joke",),
+    ("Tell me a short story about a dragon",),
+    ("Give me tips for sleeping better",),
+    ("How do I cook rice?",),
+    ("What should I cook tonight?",),
+    ("I'm sad",),
+    ("Thank you",),
+    ("What is the opposite of cold?",),
+    ("Translate 'good morning' to French",),
+    ("What's the weather today?",),
+    ("Recommend a book",),
+    ("Write a short email to my boss that I am sick",),
+    ("What is the meaning of life?",),
+    (
+        "My name is Anna.",
+        "What is my name?",
+    ),
+    (
+        "What is the capital of France?",
+        "And of Spain?",
+    ),
+)
+"""Many of them, or variants, are among what the built-in model was trained on."""
+OTHERS: Sequence[Sequence[str]] = (
+    ("Hey, what's happening?",),
+    ("Which company built you?",),
+    ("Can you explain what this program does?",),
+    ("What can I do with you?",),
+    ("What's the capital of Portugal?",),
+    ("Which city is the capital of Kenya?",),
+    ("Write a haiku about a mountain lake",),
+    ("Write a poem about my old bicycle",),
+    ("Explain how vaccines work",),
+    ("What is inflation, in simple words?",),
+    ("Name four vegetables",),
+    ("List three musical instruments",),
+    ("How can I get rid of the current tab?",),
+    ("Which keyboard shortcut shows me all my conversations?",),
+    ("I want darker colors, how?",),
+    ("How can I copy what you just said?",),
+    ("What's 45 minus 18?",),
+    ("Write a python function that checks whether a year is a leap year",),
+    ("Tell me something funny",),
+    ("Tell me a story about a lost kitten",),
+    ("Give me some advice for a job interview",),
+    ("What could I eat for breakfast?",),
+    ("I feel stressed",),
+    ("What is another word for happy?",),
+    ("What's the date today?",),
+    ("Which film should I watch?",),
+    ("Write a message to my landlord that the heating is broken",),
+    ("Is there life after death?",),
+    ("How far away is the moon?",),
+    ("What's the largest ocean?",),
+    ("What should I give my mother for her birthday?",),
+    ("What's the fastest animal?",),
+    ("How long should I cook pasta?",),
+    ("Explain what a black hole is to me",),
+    ("What is 144 divided by 12?",),
+    ("What do you get when you add 34 and 9?",),
+    ("Python code that counts how often each word occurs in a text",),
+    ("How many strings has a violin got?",),
+    ("Who was Cleopatra, briefly?",),
+    (
+        "I have a cat called Milo.",
+        "What is my cat's name?",
+    ),
+)
+"""Written after the training; none of them stands in its data word for word."""
+KEYS: Sequence[Sequence[str]] = (
+    ("How do I open a new tab here?",),
+    ("What do I press for a new tab?",),
+    ("i need a second tab, how",),
+    ("How do I stop an answer?",),
+    ("Which key makes you stop writing?",),
+    ("how to stop the answer now",),
+    ("How do I use another model?",),
+    ("How can I change to a different model?",),
+    ("where can I choose the model",),
+    ("How do I quit the program?",),
+    ("what key do I press to leave",),
+    ("how do I exit tui-chat",),
+    ("Where can I find my old chats?",),
+    ("how do I get back to a chat from yesterday",),
+    ("How can I list all my chats?",),
+    ("How do I find a word in this chat?",),
+    ("search inside the chat",),
+    ("Which key searches this chat?",),
+    ("How do I copy the last answer?",),
+    ("what is the key to copy your answer",),
+    ("copying an answer, how?",),
+    ("How do I close this tab?",),
+    ("Which key closes the tab?",),
+    ("how can i close the tab i am in",),
+    ("Where are the settings?",),
+    ("How do I open the settings?",),
+    ("which key opens settings",),
+    ("How do I get another answer to my question?",),
+    ("How can I regenerate your answer?",),
+    ("key to regenerate",),
+    ("How do I open another tab?",),
+    ("key to stop you while you are writing",),
+    ("where do i pick a different model",),
+    ("How can I see all my old chats?",),
+    ("which key quits this program",),
+    ("How do I search for a word in this conversation?",),
+    ("I'd like to change a setting, how?",),
+    ("copy your last answer to the clipboard: which key?",),
+    ("how to start over with a new answer to the same question",),
+    ("How do I put two chats next to each other to compare them?",),
+    ("how can i download a model",),
+    ("How do I give another program access to the model over HTTP?",),
+)
+"""Ten things that the program does, in three wordings each, and twelve more wordings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer; `ended`: by itself; `looped`: it repeated itself."""
+
+    turns: Sequence[str]
+    text: str
+    ended: bool
+    looped: bool
+
+
+def talk(model: Model, turns: Sequence[str], sampling: SamplingParams) -> Answer:
+    """Ask the turns one after the other; return the last answer."""
+    messages: list[Message] = []
+    answer = Answer(turns, "", False, False)
+    for turn in turns:
+        messages.append(Message("user", turn))
+        answer = _answer(model, turns, messages, sampling)
+        messages.append(Message("assistant", answer.text))
+    return answer
+
+
+def _answer(
+    model: Model, turns: Sequence[str], messages: Sequence[Message], sampling: SamplingParams
+) -> Answer:
+    prompt = tuple(model.template.encode(messages))
+    watch, text, looped, ended = RepetitionWatch(), "", False, False
+    for event in model.submit(Request(prompt, sampling, max_tokens=MOST_TOKENS)).events():
+        if isinstance(event, TextDelta):
+            text += event.text
+            looped = watch.take(event.token_ids, event.text) or looped
+        elif isinstance(event, Finished):
+            ended = event.reason == "stop"
+    return Answer(turns, text, ended, looped)
+
+
+def asked(
+    model: Model, lists: Sequence[Sequence[Sequence[str]]], sampling: SamplingParams
+) -> Iterator[Answer]:
+    """The answers to all questions of some lists."""
+    for questions in lists:
+        for turns in questions:
+            yield talk(model, turns, sampling)
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--model", type=Path, default=builtin_model_path())
+    parser.add_argument("--times", type=int, default=0, help="sampled as the app does, so often; 0: greedy")
+    args = parser.parse_args()
+    default = recommended_for(args.model).applied(SamplingParams(), ())
+    lists, answers = (KNOWN, OTHERS, KEYS), []
+    with Engine() as engine:
+        model = engine.load(args.model)
+        for _ in range(max(1, args.times)):
+            for answer in asked(model, lists, default if args.times else GREEDY):
+                print(f"- {' / '.join(answer.turns)}\n  {answer.text!r}", flush=True)
+                answers.append(answer)
+    ended, looped = sum(a.ended for a in answers), sum(a.looped for a in answers)
+    print(f"{len(answers)} answers, {ended} ended by themselves, {looped} repeated themselves")
+
+
+if __name__ == "__main__":
+    main()
