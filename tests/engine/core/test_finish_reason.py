@@ -41,7 +41,7 @@ def test_the_limit(model: Model):
 
 
 def test_an_error_with_its_cause(model: Model, monkeypatch):
-    def broken(self, token_id: int, now: float):
+    def broken(*_):
         raise ValueError("wet")
 
     generation, sequence = begin(model, 400)
