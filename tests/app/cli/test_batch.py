@@ -28,13 +28,13 @@ ROOT = Path(__file__).parents[3]
 
 
 class Template:
-    warning = None
+    warning = tool_format = None
     thinking_support = ThinkingSupport(can_switch=True, has_thoughts=True)
 
     def __init__(self):
         self.thought = []
 
-    def prompt(self, messages, *, kept, thinking):
+    def prompt(self, messages, *, kept, thinking, tools):
         self.thought.append(thinking)
         return Prompt(list(range(len(messages) + 2)), False, None)
 

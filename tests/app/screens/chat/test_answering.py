@@ -92,6 +92,7 @@ async def test_answer_now_ends_the_thoughts(make_app, engine):
         await wait_until(pilot, lambda: screen.active.can_answer_now)
         await slash(pilot, "/answer-now")
         await wait_until(pilot, lambda: len(engine.generations) == 2)
+        engine.generations[1].again()
         engine.generations[1].feed("Because.")
         engine.generations[1].finish()
         await wait_until(pilot, lambda: not screen.active.busy)
