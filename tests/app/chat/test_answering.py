@@ -176,7 +176,7 @@ def asked(model, thinking: str = "auto") -> Asked:
     messages = [Message("user", "Tell me a story about a lighthouse and the ship that it saved.")]
     return submit_prompt(
         *(model, messages, {}, GREEDY, 60),
-        chosen={"temperature"},
+        chosen={"temperature", "repetition_penalty"},
         priority=Priority.NORMAL,
         label="test",
         owner="",
