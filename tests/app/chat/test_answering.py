@@ -179,7 +179,8 @@ def thinker():
 def asked(model, thinking: str = "auto") -> Asked:
     messages = [Message("user", "Tell me a story about a lighthouse and the ship that it saved.")]
     thought = Thinking.parse(thinking)
-    return LocalModel(model).chat(ChatRequest(messages, {}, GREEDY, 60, {"temperature"}, thought))
+    chosen = {"temperature", "repetition_penalty"}
+    return LocalModel(model).chat(ChatRequest(messages, {}, GREEDY, 60, chosen, thought))
 
 
 def read(model, one: Asked) -> tuple[RunningAnswer, Conversation, list]:
