@@ -143,9 +143,10 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=SCENES)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
+    os.environ.pop(HOME_VARIABLE, None)
     for name in args.only or SCENES:
         with tempfile.TemporaryDirectory() as home:
-            os.environ[HOME_VARIABLE] = home
+            os.environ["HOME"] = home
             asyncio.run(take(name, args.model, args.out))
 
 

@@ -44,8 +44,7 @@ async def test_sending_the_other_wording_brings_the_draft_back(make_app, engine)
         screen = await edit_over_a_draft(pilot, engine)
         screen.composer.post_message(Key("enter", None))
         screen.composer.post_message(Key("x", "x"))
-        await wait_until(pilot, lambda: len(engine.generations) == 2)
-        assert texts(screen)[0] == "question again"
+        await wait_until(pilot, lambda: texts(screen)[0] == "question again")
         assert screen.composer.text == screen.active.conversation.draft == "half a message\n\nx"
 
 

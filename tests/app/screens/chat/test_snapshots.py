@@ -216,6 +216,8 @@ def test_dialogs(snap_compare, make_app, key):
         await screen.show_active()
         await pilot.press(key)
         await wait_until(pilot, lambda: app.screen is not screen and app.screen.focused is not None)
+        # Some of what a dialog says is looked up beside it.
+        await wait_until(pilot, lambda: all(one.is_finished for one in app.workers if one.node is app.screen))
         for field in app.screen.query("Input, TextArea"):
             field.cursor_blink = False
         await pilot.pause()
