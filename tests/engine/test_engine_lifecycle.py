@@ -121,7 +121,7 @@ def test_a_submit_that_loses_against_unload_ends_with_a_sentence(engine: Engine,
     unloading = in_thread(model.unload)
     while engine._loop._inbox.qsize() < 1:
         pass
-    late = engine._submit(model._key, model._vocab_size, request())
+    late = engine._submit(model._key, model._vocab_size, request(), None)
     go.set()
     unloading.join(60)
     end = late.result(60)[1]

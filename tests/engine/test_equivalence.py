@@ -11,7 +11,8 @@ from engine.model.decoder import Decoder
 from kernels.contract import Operations
 from kernels.cpu.operations import CPUOperations
 from kernels.reference.operations import TorchOperations
-from tests.support.passes import BLOCK_SIZE, Passes, assert_same_logits, load_decoder
+from kernels.select import CPU_BLOCK_SIZE as BLOCK_SIZE
+from tests.support.passes import Passes, assert_same_logits, load_decoder
 from tests.support.tiny_gguf import make_tiny
 
 GREEDY = SamplingParams(temperature=0.0)

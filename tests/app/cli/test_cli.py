@@ -356,8 +356,10 @@ def test_the_name_of_a_file_does_not_steer_a_terminal(tmp_path, monkeypatch, cap
 
 
 def test_tokenize_needs_the_tokenizer_only_and_keeps_bytes():
-    plain = json.loads(tui_chat("tokenize", "-m", "builtin", "--json", text="Hello <|im_end|>\n").stdout)
-    without_end = json.loads(tui_chat("tokenize", "-m", "builtin", "--json", text="Hello <|im_end|>").stdout)
+    plain = json.loads(tui_chat("tokenize", "-m", "builtin", "--json", text="Hello <|im_end|> a\n").stdout)
+    without_end = json.loads(
+        tui_chat("tokenize", "-m", "builtin", "--json", text="Hello <|im_end|> a").stdout
+    )
     special = json.loads(
         tui_chat("tokenize", "-m", "builtin", "--json", "--special", text="Hello <|im_end|>").stdout
     )

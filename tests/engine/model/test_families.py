@@ -16,11 +16,12 @@ from engine.model.families import FAMILIES as ARCHITECTURES
 from kernels.contract import Operations
 from kernels.cpu.operations import CPUOperations
 from kernels.reference.operations import TorchOperations
+from kernels.select import CPU_BLOCK_SIZE as BLOCK_SIZE
 from tests.engine.test_moving_budget import ids_of, pause_at
 from tests.support.family_goldens import REFUSED as VARIANTS
 from tests.support.family_goldens import FamilyGolden, all_families, changed_copy
 from tests.support.goldens import nmse
-from tests.support.passes import BLOCK_SIZE, Passes, load_decoder
+from tests.support.passes import Passes, load_decoder
 
 NMSE_LIMIT = 1e-8
 COVERED_ELSEWHERE = {"llama", "qwen2", "qwen3"}

@@ -16,7 +16,8 @@ from engine.scheduler.sequence import Sequence
 from engine.speculation.speculator import Speculator
 from kernels.cpu.operations import CPUOperations
 from kernels.reference.operations import TorchOperations
-from tests.support.passes import BLOCK_SIZE, load_decoder
+from kernels.select import CPU_BLOCK_SIZE as BLOCK_SIZE
+from tests.support.passes import load_decoder
 
 GREEDY = SamplingParams(temperature=0.0)
 SUMS = "What is 14 + 19?\nassistant\nThe answer is 33.\nuser\n" * 3

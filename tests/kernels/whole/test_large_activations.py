@@ -16,12 +16,13 @@ from kernels.linear import tile_plan
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import GGMLType
 from kernels.reference.operations import TorchOperations
+from kernels.select import CPU_BLOCK_SIZE as BLOCK_SIZE
 from kernels.triton_operations import TritonOperations
 from tests.kernels.quant_cases import plausible_bytes, relative_error
 from tests.kernels.whole.test_families import Reader
 from tests.support.family_goldens import FamilyGolden
 from tests.support.goldens import nmse
-from tests.support.passes import BLOCK_SIZE, Passes, load_decoder
+from tests.support.passes import Passes, load_decoder
 
 LARGEST = 65504.0
 HIDDEN, FFN = 256, 96

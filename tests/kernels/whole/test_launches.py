@@ -11,7 +11,7 @@ from engine.gguf.file import open_gguf
 from engine.model.config import read_config
 from engine.model.decoder import Decoder
 from engine.model.weights import load_weights
-from engine.runner import graph_runner, warmup
+from engine.runner import warmup
 from engine.runner.cuda_graph import FIRST_SIZES, CUDAGraphPass, PassSize
 from engine.runner.graph_runner import GraphRunner
 from engine.runner.warmup import launch_sampler
@@ -104,7 +104,7 @@ def test_the_sampler_is_compiled_ahead_for_what_first_passes_launch(runner, monk
         return original(logits, state, slots, lengths)
 
     monkeypatch.setattr(warmup, "sample", spied)
-    monkeypatch.setattr(graph_runner, "sample", spied)
+    monkeypatch.setattr(apart, "sample", spied)
     launch_sampler(runner.decoder.config.vocab_size, runner._ops.device)
     queue = open_stream(runner._ops.device)
     with torch.inference_mode(), queue.current():
