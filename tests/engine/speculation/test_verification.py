@@ -110,7 +110,7 @@ def test_what_pays_is_drafted_without_being_forced(plain: Model):
         (sequence,) = engine._loop.call(lambda: list(engine._loop.scheduler.sequences.values()))
         generation.resume()
         assert ids_of(generation) == ids_from(plain, (SUMS, GREEDY, 120))[0]
-    assert sequence.drafted >= sequence.accepted > 20
+    assert sequence.drafted >= sequence.accepted > 8
 
 
 def test_a_limit_inside_a_draft_ends_there(plain: Model, eager: Model):
@@ -133,7 +133,7 @@ def test_stop_strings_across_accepted_tokens(plain: Model, eager: Model):
         assert (end.reason, end.stop_string) == (FinishReason.STOP_STRING, stop)
         read = plain.tokenizer.decode(expected[: end.completion_tokens])
         assert stop in read and end.completion_tokens <= len(expected)
-    assert Eager.accepted > 20
+    assert Eager.accepted > 10
 
 
 def test_the_end_of_text_inside_a_draft_ends_the_answer(plain: Model, eager: Model, monkeypatch):

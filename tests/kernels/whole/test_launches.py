@@ -11,7 +11,7 @@ from engine.gguf.file import open_gguf
 from engine.model.config import read_config
 from engine.model.decoder import Decoder
 from engine.model.weights import load_weights
-from engine.runner import warmup
+from engine.runner import apart, warmup
 from engine.runner.cuda_graph import FIRST_SIZES, CUDAGraphPass, PassSize
 from engine.runner.graph_runner import GraphRunner
 from engine.runner.warmup import launch_sampler
