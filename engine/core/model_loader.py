@@ -29,8 +29,8 @@ from engine.footprint.split import Split, parts_of, split_rules
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.gguf.labels import quantization_label
 from engine.model.config import read_config
-from engine.model.placement import Placement
 from engine.model.spec import ModelConfig
+from engine.model.split.placement import Placement
 from engine.model.tensors import check_tensors
 from engine.model.weights import Progress
 from engine.runner.base import Runner

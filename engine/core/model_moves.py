@@ -38,7 +38,7 @@ from engine.footprint.shape import Footprint, read_footprint
 from engine.footprint.split import parts_of
 from engine.gguf.file import GGUFFile, open_gguf
 from engine.model.config import read_config
-from engine.model.placement import Placement
+from engine.model.split.placement import Placement
 from engine.model.tensors import check_tensors
 from engine.model.weights import Progress
 

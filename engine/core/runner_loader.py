@@ -12,8 +12,8 @@ from engine.footprint.shape import Footprint
 from engine.footprint.split import LONGEST_PASS, LONGEST_STREAMED, STREAMED_SHARE, split_rules
 from engine.gguf.file import GGUFFile
 from engine.model.decoder import Decoder
-from engine.model.placement import Placement
 from engine.model.spec import ModelConfig
+from engine.model.split.placement import Placement
 from engine.model.weights import Progress, load_weights
 from engine.runner.base import Runner
 from engine.runner.eager_runner import EagerRunner
@@ -103,7 +103,7 @@ def _load_whole(order: Order, tokenizer: Tokenizer, progress: Progress) -> Loade
 
 
 def _load_split(order: Order, progress: Progress) -> Loaded:
-    from engine.runner.split_runner import SplitRunner
+    from engine.runner.split.split_runner import SplitRunner
 
     ops, placement = order.ops, order.placement
     decoder, held, host_bytes = load_split_decoder(order.file, order.config, ops, placement, progress)

@@ -1,6 +1,6 @@
 """Deciding that the processor computes a part of a model, and loading that model.
 
-`engine.model.placement` says what parts there are.
+`engine.model.split.placement` says what parts there are.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from engine.footprint.rules import DeviceRules
 from engine.footprint.shape import Footprint
 from engine.footprint.split import Split, choose_split, host_needs, make_split
 from engine.gguf.file import GGUFFile
-from engine.model.placement import Placement
 from engine.model.spec import ModelConfig
-from engine.model.split_decoder import SplitDecoder
-from engine.model.split_weights import load_split_weights
+from engine.model.split.placement import Placement
+from engine.model.split.split_decoder import SplitDecoder
+from engine.model.split.split_weights import load_split_weights
 from engine.model.weights import Progress
-from engine.runner.split_kv import split_pool_bytes
+from engine.runner.split.split_kv import split_pool_bytes
 from kernels.contract import Operations
 from kernels.select import host_operations
 

@@ -1,8 +1,8 @@
 """How a model that a GPU does not hold is divided between it and the processor, by exact numbers.
 
-`engine.model.placement` says what the two kinds of division are. As little as possible goes to the processor:
-what stays leaves the GPU room for a chat of `LEAST_CHAT` tokens, the scratch of a pass and the margin that
-every load keeps. Experts go first, layer by layer; whole layers only where no experts are left.
+`engine.model.split.placement` says what the two kinds of division are. As little as possible goes to the
+processor: what stays leaves the GPU room for a chat of `LEAST_CHAT` tokens, the scratch of a pass and the
+margin that every load keeps. Experts go first, layer by layer; whole layers only where no experts are left.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from engine.footprint.rules import (
 )
 from engine.footprint.scratch import scratch_bytes
 from engine.footprint.shape import Footprint, KVLayers, LayerParts, Part, add_parts
-from engine.model.placement import Placement
+from engine.model.split.placement import Placement
 
 LONGEST_PASS = 512
 """Prompt tokens of a pass at most: longer ones would be no quicker a token on the processor."""

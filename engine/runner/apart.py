@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.device.stream import DeviceStream, Mark
 from engine.runner.cuda_graph import CUDAGraphPass
 from engine.runner.in_flight import ChosenApart, sampled_rows
-from engine.runner.logprobs import logprobs_of
+from engine.runner.logits.logprobs import logprobs_of
 from engine.runner.persistent_batch import PersistentBatch
 from engine.runner.sampler import mask_words, wait_for_masks
 from engine.scheduler.plan import ModelBatch

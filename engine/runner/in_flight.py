@@ -6,7 +6,7 @@ from torch import Tensor
 
 from engine.device.stream import Mark
 from engine.runner.cuda_graph import PassSize
-from engine.runner.logprobs import read_logprobs
+from engine.runner.logits.logprobs import read_logprobs
 from engine.runner.sampler import Sampled, not_finite_cause, verify
 from engine.scheduler.plan import ModelBatch
 from engine.scheduler.sequence import Sequence

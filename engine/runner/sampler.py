@@ -14,7 +14,7 @@ from torch import Tensor
 
 from engine.api.request import SamplingParams, TokenLogprobs
 from engine.device.faults import belongs_to_device, describe
-from engine.runner.logprobs import logprobs_of, read_logprobs
+from engine.runner.logits.logprobs import logprobs_of, read_logprobs
 from engine.scheduler.sequence import Sequence
 from kernels.reference.sampler import LogitEdits, SamplingBatch, TokenMasks, sample, uniform
 

@@ -8,13 +8,13 @@ from torch import Tensor
 from engine.gguf.file import open_gguf
 from engine.model.config import read_config
 from engine.model.decoder import Decoder
-from engine.model.placement import Placement
 from engine.model.spec import ModelConfig
-from engine.model.split_decoder import GroupKV, SplitDecoder
-from engine.model.split_weights import load_split_weights
+from engine.model.split.placement import Placement
+from engine.model.split.split_decoder import GroupKV, SplitDecoder
+from engine.model.split.split_weights import load_split_weights
 from engine.model.weights import load_weights
 from engine.runner.model_kv import ModelKV, pool_bytes
-from engine.runner.split_kv import SplitKV
+from engine.runner.split.split_kv import SplitKV
 from kernels.contract import Operations, PassLayout
 from kernels.cpu.operations import CPUOperations
 from kernels.reference.paged_kv import PagedKV

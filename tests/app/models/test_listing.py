@@ -17,7 +17,7 @@ from app.settings.paths import HOME_VARIABLE
 from app.settings.words import count_text, tokens_text
 from engine import Advice, AdviceKind, Fit, Room, Verdict, fit, summarize
 from engine.footprint.split import Split
-from engine.model.placement import Placement
+from engine.model.split.placement import Placement
 from tests.support.tiny_gguf import make_tiny
 
 CPU = EngineSettings(device="cpu", weight_dtype="float32")

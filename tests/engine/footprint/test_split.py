@@ -16,10 +16,10 @@ from engine.footprint.split import LEAST_CHAT, choose_split, make_split, parts_o
 from engine.gguf.file import open_gguf
 from engine.model.config import read_config
 from engine.model.families import FAMILIES
-from engine.model.placement import Placement
-from engine.model.split_weights import load_split_weights
+from engine.model.split.placement import Placement
+from engine.model.split.split_weights import load_split_weights
 from engine.model.tensors import check_tensors
-from engine.runner.split_kv import split_pool_bytes
+from engine.runner.split.split_kv import split_pool_bytes
 from kernels.select import host_operations
 from kernels.triton_operations import TritonOperations
 from tests.support.family_goldens import REFUSED, all_families

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from engine.model.placement import Placement
+from engine.model.split.placement import Placement
 from tests.support.family_goldens import FamilyGolden
 from tests.support.passes import Passes, load_decoder, load_split
 

@@ -13,7 +13,7 @@ import engine.core.device_choice as facade
 from app.models.builtin import builtin_model_path
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine, Model
-from engine.runner.split_runner import SplitRunner
+from engine.runner.split.split_runner import SplitRunner
 from kernels.triton_operations import TritonOperations
 from tests.support.family_goldens import FamilyGolden
 from tests.support.goldens import nmse

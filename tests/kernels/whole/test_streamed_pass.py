@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from engine.model.decoder import finish
-from engine.model.placement import Placement
-from engine.model.split_decoder import SplitDecoder
+from engine.model.split.placement import Placement
+from engine.model.split.split_decoder import SplitDecoder
 from kernels.contract import PassLayout
 from kernels.triton_operations import TritonOperations
 from tests.support.family_goldens import FamilyGolden

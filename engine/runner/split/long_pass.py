@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from engine.device.stream import DeviceStream
-from engine.model.split_decoder import SplitDecoder
+from engine.model.split.split_decoder import SplitDecoder
 from engine.runner.input_batch import InputBatch, pack
 from engine.runner.sampler import Sampled, sample_rows
-from engine.runner.split_kv import SplitKV
+from engine.runner.split.split_kv import SplitKV
 from engine.scheduler.plan import ModelBatch, PrefillChunk
 from kernels.contract import Operations
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from engine.model.spec import ModelConfig
-from engine.model.split_decoder import GroupKV
+from engine.model.split.split_decoder import GroupKV
 from engine.runner.model_kv import ModelKV, pool_bytes
 from kernels.contract import Operations
 

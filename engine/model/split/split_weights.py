@@ -13,8 +13,8 @@ from engine.model.layer_weights import (
     ModelWeights,
     handles,
 )
-from engine.model.placement import Placement
 from engine.model.spec import ModelConfig
+from engine.model.split.placement import Placement
 from engine.model.tensors import check_tensors
 from engine.model.weights import Progress, WeightLoader
 from kernels.contract import Operations

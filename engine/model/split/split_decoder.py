@@ -1,4 +1,4 @@
-"""A decoder of which the processor computes a part, as `engine.model.placement` says.
+"""A decoder of which the processor computes a part, as `engine.model.split.placement` says.
 
 Both parts are decoders of their own operations. The stream of residuals crosses over between them, and so do
 the inputs of experts that are the processor's and what these give.
@@ -15,10 +15,10 @@ from torch import Tensor
 
 from engine.model.decoder import Decoder, finish
 from engine.model.layer_weights import HostExperts, ModelWeights
-from engine.model.placement import Placement
 from engine.model.spec import ModelConfig
-from engine.model.split_weights import SplitWeights
-from engine.model.streamed_pass import StreamedPart, VisitingLayers
+from engine.model.split.placement import Placement
+from engine.model.split.split_weights import SplitWeights
+from engine.model.split.streamed_pass import StreamedPart, VisitingLayers
 from kernels.contract import Branch, Operations, PassLayout, Rotation
 from kernels.cuda.crossing import Crossing
 

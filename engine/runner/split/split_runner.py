@@ -1,10 +1,10 @@
-"""Runs batches of a model of which the processor computes a part (`engine.model.placement`).
+"""Runs batches of a model of which the processor computes a part (`engine.model.split.placement`).
 
 A pass at a time, launched kernel by kernel in a stream of its own and waited for: its time is what the cost
 model learns from, and nothing that it reads or writes is in use when the next tick begins.
 
 Chunks of many tokens are read by the GPU alone, to which the processor's weights cross over layer by layer
-(`engine.model.streamed_pass`). Between two layers such a pass may be left for other models' ticks; only
+(`engine.model.split.streamed_pass`). Between two layers such a pass may be left for other models' ticks; only
 copies of weights go on meanwhile.
 """
 
@@ -20,15 +20,15 @@ from torch import Tensor
 from engine.device.host_pool import HostPool
 from engine.device.memory import scratch_of
 from engine.device.stream import Mark, open_stream
-from engine.model.split_decoder import SplitDecoder
+from engine.model.split.split_decoder import SplitDecoder
 from engine.runner.base import PassNotes
 from engine.runner.block_copies import BlockCopies
 from engine.runner.eager_runner import EagerRunner
 from engine.runner.in_flight import InFlightStep
 from engine.runner.input_batch import pack, whole_prompt
-from engine.runner.long_pass import LongPass, fewest_long
 from engine.runner.sampler import Sampled, sample_rows
-from engine.runner.split_kv import SplitKV, split_pool_bytes
+from engine.runner.split.long_pass import LongPass, fewest_long
+from engine.runner.split.split_kv import SplitKV, split_pool_bytes
 from engine.scheduler.config import SlowPasses
 from engine.scheduler.plan import ModelBatch
 from kernels.cuda.compile import compile_together

@@ -1,0 +1,1 @@
+"""A model of which the processor computes a part: where its layers are, its weights and its passes."""

@@ -1,0 +1,1 @@
+"""Logits themselves: log-probabilities of what was chosen, and those of a whole prompt."""
