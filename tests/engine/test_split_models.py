@@ -85,9 +85,9 @@ def test_answers_are_those_of_the_whole_model(path, plain):
 @pytest.mark.parametrize("offload", ["never", "always"])
 def test_answers_that_were_preempted(offload, small_model, plain):
     whole = plain.load(small_model)
-    asked, new = prompts(whole, 90, 90, 90), 40
+    asked, new = prompts(whole, 90, 90, 90), 90
     expected = [ids for ids, _ in answers(whole, asked, new)]
-    # The device has one layer of two: half of a token's KV.
+    # Room for any one of them, and not for two. The device has one layer of two: half of a token's KV.
     budget = 300 * KV_BYTES // 2
     with divided(kv_budget_bytes=budget, kv_offload=offload, host_kv_bytes=1 << 24) as engine:
         model = engine.load(small_model)
