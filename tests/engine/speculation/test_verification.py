@@ -22,7 +22,9 @@ from tests.support.passes import load_decoder
 GREEDY = SamplingParams(temperature=0.0)
 SUMS = "What is 14 + 19?\nassistant\nThe answer is 33.\nuser\n" * 3
 STORY = "The little fox found a red ball near the river. She took it home to her mother. "
-PROMPTS = (SUMS, STORY * 4, "one two three four " * 12, "1, 2, 3, 4, 5,")
+WORDS = "one two three four " * 12
+NUMBERS = "1, 2, 3, 4, 5, " * 16
+PROMPTS = (SUMS, STORY * 4, WORDS, NUMBERS)
 PENALISED = SamplingParams(temperature=0.0, repetition_penalty=1.02, frequency_penalty=0.01)
 DRAWN = SamplingParams(temperature=0.6, top_k=10, seed=11)
 
@@ -92,25 +94,25 @@ def test_texts_are_the_same_alone_and_together(plain: Model, eager: Model, sampl
     assert [ids_from(eager, one)[0] for one in asked] == expected
     alone = Eager.proposed
     assert ids_from(eager, *asked) == expected
-    assert Eager.proposed > alone > Eager.accepted / 2 > 4
+    assert Eager.proposed > alone > Eager.accepted / 2 > 10
 
 
 def test_quoting_oneself_is_the_same(plain: Model, eager: Model):
-    (answer,) = ids_from(plain, (STORY * 4,))
-    prompt = STORY * 4 + plain.tokenizer.decode(answer) + "\n" + STORY * 4
+    (answer,) = ids_from(plain, (WORDS,))
+    prompt = WORDS + plain.tokenizer.decode(answer) + "\n" + WORDS
     assert ids_from(eager, (prompt,), (STORY,)) == ids_from(plain, (prompt,), (STORY,))
-    assert Eager.accepted > 0
+    assert Eager.accepted > 10
 
 
 def test_what_pays_is_drafted_without_being_forced(plain: Model):
     with new_engine("auto") as engine:
         model = engine.load(builtin_model_path())
-        generation = submit(model, SUMS, tokens=120)
+        generation = submit(model, WORDS, tokens=120)
         generation.pause()
         (sequence,) = engine._loop.call(lambda: list(engine._loop.scheduler.sequences.values()))
         generation.resume()
-        assert ids_of(generation) == ids_from(plain, (SUMS, GREEDY, 120))[0]
-    assert sequence.drafted >= sequence.accepted > 8
+        assert ids_of(generation) == ids_from(plain, (WORDS, GREEDY, 120))[0]
+    assert sequence.drafted >= sequence.accepted > 20
 
 
 def test_a_limit_inside_a_draft_ends_there(plain: Model, eager: Model):
@@ -124,16 +126,16 @@ def test_a_limit_inside_a_draft_ends_there(plain: Model, eager: Model):
 
 
 def test_stop_strings_across_accepted_tokens(plain: Model, eager: Model):
-    (expected,) = ids_from(plain, (SUMS,))
+    (expected,) = ids_from(plain, (NUMBERS,))
     text = plain.tokenizer.decode(expected)
     for start in range(len(text) // 2, len(text) // 2 + 20, 4):
         stop = text[start : start + 7]
-        got, end = submit(eager, SUMS, stop=(stop,)).result(60)
+        got, end = submit(eager, NUMBERS, stop=(stop,)).result(60)
         assert got == text[: text.index(stop)]
         assert (end.reason, end.stop_string) == (FinishReason.STOP_STRING, stop)
         read = plain.tokenizer.decode(expected[: end.completion_tokens])
         assert stop in read and end.completion_tokens <= len(expected)
-    assert Eager.accepted > 10
+    assert Eager.accepted > 20
 
 
 def test_the_end_of_text_inside_a_draft_ends_the_answer(plain: Model, eager: Model, monkeypatch):
