@@ -229,6 +229,7 @@ def _attention_decode(
     is the projections' partial sums, and who has the newest block starts from the new token's own values.
     """
     wait_for_inputs(EARLY)
+    let_next_start(EARLY)
     split, head = tl.program_id(0), tl.program_id(1)
     fields = splits + split * SPLIT_FIELDS
     seq = tl.load(fields)
@@ -262,7 +263,6 @@ def _attention_decode(
         queries, row_max, row_sum, acc, values, scales, table, block, first, end, context, written, head,
         block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, TILE, WINDOW, CAP, QUANTIZED, FAST,
     )  # fmt: skip
-    let_next_start(EARLY)
     if count == 1:
         write_unsplit(row_max, row_sum, acc, sinks, out, sums, head, place, GROUPS, HEAD_DIM, SINKS, WIDTH)
     else:

@@ -16,7 +16,7 @@ from kernels.cuda.early import early
 from kernels.linear.rows_float import float_kernel
 from kernels.linear.rows_kernels import gated_kernel, planes_kernel
 from kernels.linear.rows_pair import planes_pair_kernel
-from kernels.linear.rows_plan import MAX_ROWS, RowsPlan, multiprocessors, rows_plan
+from kernels.linear.rows_plan import MAX_ROWS, RowsPlan, held_plan, multiprocessors, rows_plan
 from kernels.planes.layout import COLUMNS, PlanesMatrix
 
 __all__ = [
@@ -63,11 +63,11 @@ def linear_rows_parts(
         return out
     column = 0
     for w, bias in parts:
-        own = plan or rows_plan(w.type, rows, w.shape, multiprocessors(device))
+        (own,) = _plans([w], rows, splits) if plan is None else [plan]
         planes_kernel[(triton.cdiv(w.shape[0], own.weights), splits)](
             w.quants, w.high, w.meta, x.values, x.sums, x.sums if bias is None else bias, out[:, :, column:],
             width, w.shape[0], w.quants.shape[1], w.shape[1], rows, splits, w.quants.shape[0],
-            BIAS=bias is not None, **_constants(w, own),
+            BIAS=bias is not None, AHEAD=own.ahead, **_constants(w, own),
         )  # fmt: skip
         column += w.shape[0]
     return out
@@ -81,9 +81,8 @@ def _launch_pair(
 ) -> None:
     (first, first_bias), (second, second_bias) = parts
     splits, rows, width = out.shape
-    device = first.quants.device
-    one, other = (plan or rows_plan(w.type, rows, w.shape, multiprocessors(device)) for w, _ in parts)
-    assert (one.weights, one.tokens, one.warps) == (other.weights, other.tokens, other.warps)
+    one, other = _plans([w for w, _ in parts], rows, splits) if plan is None else (plan, plan)
+    assert (one.weights, one.warps, one.ahead) == (other.weights, other.warps, other.ahead)
     planes_pair_kernel[(sum(triton.cdiv(w.shape[0], one.weights) for w, _ in parts), splits)](
         first.quants, first.high, first.meta, x.sums if first_bias is None else first_bias,
         second.quants, second.high, second.meta, x.sums if second_bias is None else second_bias,
@@ -92,9 +91,19 @@ def _launch_pair(
         FORM1=first.format, FORM2=second.format, STAGES1=one.stages, STAGES2=other.stages,
         BEFORE1=one.before, BEFORE2=other.before, BIAS1=first_bias is not None,
         BIAS2=second_bias is not None, BN=one.weights, BM=one.tokens,
-        RAGGED=first.shape[1] % COLUMNS != 0, FAST=has_ptx(out), WARPS=one.warps, num_warps=one.warps,
-        **early(out),
+        RAGGED=first.shape[1] % COLUMNS != 0, FAST=has_ptx(out), WARPS=one.warps,
+        AHEAD=one.ahead, num_warps=one.warps, **early(out),
     )  # fmt: skip
+
+
+def _plans(weights: list[PlanesMatrix], rows: int, splits: int) -> list[RowsPlan]:
+    """Of matrices in one launch, which hold their weights or not together."""
+    processors = multiprocessors(weights[0].quants.device)
+    held = [held_plan(w.type, rows, w.shape, processors, splits) for w in weights]
+    plans = [plan for plan in held if plan is not None]
+    if len(plans) == len(weights):
+        return plans
+    return [rows_plan(w.type, rows, w.shape, processors) for w in weights]
 
 
 def gated_rows(

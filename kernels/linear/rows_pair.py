@@ -45,27 +45,31 @@ def planes_pair_kernel(
     RAGGED: tl.constexpr,
     FAST: tl.constexpr,
     WARPS: tl.constexpr,
+    AHEAD: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
     """What `planes_kernel` gives for each matrix, the second's columns behind the first's.
 
     grid: (⌈N1 / BN⌉ + ⌈N2 / BN⌉, SPLITS).
     """
-    wait_for_inputs(EARLY)
+    if AHEAD == 0:
+        wait_for_inputs(EARLY)
     block, share, blocks = tl.program_id(0), tl.program_id(1), tl.cdiv(N1, BN)
     token = tl.arange(0, BM)
     row, live = tl.minimum(token, M - 1), token < M
     if block < blocks:
         acc = products(
             quants1, high1, meta1, x, sums, S, K, row, live, block, 0, share, SPLITS,
-            FORM1, BN, BM, STAGES1, RAGGED, BEFORE1, FAST, TILES1, WARPS,
+            FORM1, BN, BM, STAGES1, RAGGED, BEFORE1, FAST, TILES1, WARPS, AHEAD, EARLY,
         )  # fmt: skip
-        let_next_start(EARLY)
+        if AHEAD == 0:
+            let_next_start(EARLY)
         store_share(acc, bias1, out, STRIDE, N1, M, block, share, BN, BM, BIAS1)
     else:
         acc = products(
             quants2, high2, meta2, x, sums, S, K, row, live, block - blocks, 0, share, SPLITS,
-            FORM2, BN, BM, STAGES2, RAGGED, BEFORE2, FAST, TILES2, WARPS,
+            FORM2, BN, BM, STAGES2, RAGGED, BEFORE2, FAST, TILES2, WARPS, AHEAD, EARLY,
         )  # fmt: skip
-        let_next_start(EARLY)
+        if AHEAD == 0:
+            let_next_start(EARLY)
         store_share(acc, bias2, out + N1, STRIDE, N2, M, block - blocks, share, BN, BM, BIAS2)

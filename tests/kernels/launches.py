@@ -82,6 +82,11 @@ def _linears() -> Iterator[Launch]:
             yield Launch(f"{type.name} linear, {tokens} tokens", run, weights=True, sibling=alike)
         yield Launch(f"{type.name} to float16", partial(_dequantize, type), sibling=other)
         yield Launch(f"{type.name} embedding", partial(_embed, type), sibling=other)
+    for type in (GGMLType.Q4_K, GGMLType.Q6_K):
+        held = partial(linear_rows, _activations(8, 2048), _planes(type, 2048, 2048))
+        yield Launch(
+            f"{type.name} linear, weights before inputs", held, slow=True, sibling=type != GGMLType.Q4_K
+        )
     for tokens in (8, 256):
         yield Launch(f"Q4_K linear with a gate, {tokens} tokens", partial(_gated, GGMLType.Q4_K, tokens))
     yield Launch("Q4_K linear, any tokens", partial(_batch_invariant, GGMLType.Q4_K), sibling=True)
@@ -99,6 +104,7 @@ def _pairs() -> Iterator[Launch]:
         yield Launch(
             f"q, k beside v of two types, {tokens} tokens", partial(_pair, tokens), sibling=tokens == 16
         )
+    yield Launch("q, k beside v, weights before inputs", partial(_pair, 8, 2048), slow=True, sibling=True)
 
 
 def _experts() -> Iterator[Launch]:
@@ -171,9 +177,9 @@ def _batch_invariant(type: GGMLType) -> object:
     return linear_batch_invariant_parts(_activations(3), [(_planes(type, HIDDEN, HIDDEN), None)])
 
 
-def _pair(tokens: int) -> object:
-    first, second = _planes(GGMLType.Q4_K, 5120, HIDDEN), _planes(GGMLType.Q6_K, 1024, HIDDEN)
-    return linear_rows_parts(_activations(tokens), [(first, None), (second, None)])
+def _pair(tokens: int, hidden: int = HIDDEN) -> object:
+    first, second = _planes(GGMLType.Q4_K, hidden + 1024, hidden), _planes(GGMLType.Q6_K, 1024, hidden)
+    return linear_rows_parts(_activations(tokens, hidden), [(first, None), (second, None)])
 
 
 def _rows(type: GGMLType, tokens: int) -> object:

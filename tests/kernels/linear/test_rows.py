@@ -11,7 +11,7 @@ from kernels.linear.rows import (
     linear_rows,
     linear_rows_parts,
 )
-from kernels.linear.rows_plan import multiprocessors, rows_plan
+from kernels.linear.rows_plan import held_plan, multiprocessors, rows_plan
 from kernels.planes.layout import LAYOUTS, gate_up_order, repack
 from kernels.quant.formats import GGMLType
 from tests.kernels.linear.twins import gated_rows_torch, linear_rows_torch
@@ -50,6 +50,32 @@ def test_equals_float64(type: GGMLType, rows: int, device: str, full: bool) -> N
     expected = x.values.double() @ weights.T + bias
     assert relative_error(out.sum(0), expected) < LIMIT
     assert relative_error(linear_rows_torch(x, matrix, bias).sum(0), expected) < LIMIT
+
+
+@pytest.mark.parametrize("type", [GGMLType.Q4_K, GGMLType.Q6_K, GGMLType.Q8_0], ids=lambda type: type.name)
+def test_weights_may_be_loaded_before_activations_or_one_by_one(type: GGMLType, device: str) -> None:
+    matrix, weights = quantized(type, (70, 512), device)
+    x = activations(3, 512, device)
+    processors = multiprocessors(matrix.quants.device)
+    held = held_plan(type, 3, matrix.shape, processors, splits=1)
+    assert held is not None and held.ahead == 2
+    expected = x.values.double() @ weights.T
+    for plan in (held, rows_plan(type, 3, matrix.shape, processors)):
+        assert relative_error(linear_rows(x, matrix, plan=plan).sum(0), expected) < LIMIT
+
+
+def test_registers_hold_the_weights_of_small_shares_alone() -> None:
+    def ahead(type: GGMLType, rows: int, shape: tuple[int, int], splits: int) -> int | None:
+        plan = held_plan(type, rows, shape, 132, splits)
+        return None if plan is None else plan.ahead
+
+    assert ahead(GGMLType.Q4_K, 8, (2048, 4096), 8) == 2
+    assert ahead(GGMLType.Q4_K, 8, (2048, 2048), 8) == 1
+    assert ahead(GGMLType.Q4_K, 8, (2048, 4096), 5) is None
+    assert ahead(GGMLType.Q4_K, 8, (2048, 4096), 4) is None
+    assert ahead(GGMLType.Q4_K, 9, (2048, 4096), 8) is None
+    assert ahead(GGMLType.Q4_K, 8, (4096, 4096), 8) is None
+    assert ahead(GGMLType.Q4_1, 8, (2048, 4096), 8) is None
 
 
 @pytest.mark.parametrize("rows", [3, 20])
