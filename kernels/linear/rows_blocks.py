@@ -53,12 +53,12 @@ def load_block(
     pq: tl.tensor, ph: tl.tensor, pm: tl.tensor, pn: tl.tensor, FORM: tl.constexpr, BM: tl.constexpr
 ) -> tl.tuple:
     """All that is held of a super-block of weights: words of quants, upper bits, words of scales, minima."""
-    quants = ()
+    quants: tl.tuple = ()
     for number in tl.static_range(word_count(FORM)):
         quants = quants + (tl.load(pq + number * _WORD),)
     upper = tl.load(ph) if FORM.high_bits > 0 else 0
     words: tl.constexpr = FORM.words
-    meta = ()
+    meta: tl.tuple = ()
     for number in tl.static_range(words):
         meta = meta + (tl.load(pm + number * _ROWS),)
     minima = 0
@@ -84,7 +84,7 @@ def from_here(held: tl.tuple, FORM: tl.constexpr, FAST: tl.constexpr) -> tl.tupl
     quants, upper, meta, minima = held
     if FAST:
         words: tl.constexpr = FORM.words
-        late = ()
+        late: tl.tuple = ()
         for number in tl.static_range(words):
             late = late + (_unknown(meta[number], 1),)
         meta = late
@@ -249,7 +249,7 @@ def load_activations(
 ) -> tl.tuple:
     """The columns of all planes of super-block s where they are loaded at once, or APART; their means."""
     at = s * (8 * _WIDTH)
-    xs = ()
+    xs: tl.tuple = ()
     if APART:
         for plane in tl.static_range(8):
             xs = xs + (_columns(px, at + plane * _WIDTH, K, RAGGED),)
@@ -290,7 +290,7 @@ def add_block(
     if FORM.high_bits > 0:
         upper = upper.to(tl.int16)
     count: tl.constexpr = FORM.words
-    meta = ()
+    meta: tl.tuple = ()
     for number in tl.static_range(count):
         meta = meta + (_ordered(words[number], WARPS, BN),)
     d, factor_d = 0, 0.0

@@ -88,7 +88,7 @@ def products(
     if AHEAD > 0:
         tl.static_assert(WARPS == 1)
         WIDE: tl.constexpr = FORM.scale_width == _WIDTH
-        held = ()
+        held: tl.tuple = ()
         for number in tl.static_range(AHEAD):
             s = start + number
             loaded = load_block(
@@ -98,7 +98,7 @@ def products(
             held = held + (loaded,)
         wait_for_inputs(EARLY)
         let_next_start(EARLY)
-        inputs = ()
+        inputs: tl.tuple = ()
         for number in tl.static_range(AHEAD):
             own = load_activations(px, pxs, ps, start + number, live, K, counts, FORM, BM, RAGGED, WIDE)
             inputs = inputs + (own,)
