@@ -106,6 +106,8 @@ class LayerAttention:
     temperature: float = 0.0
     """Queries are multiplied by 1 + temperature · ln(1 + ⌊position / temperature_length⌋)."""
     temperature_length: int = 1
+    output: Any | None = None
+    """The handle of the linear that reads the result, where nothing comes between."""
 
 
 @dataclass(frozen=True, slots=True)

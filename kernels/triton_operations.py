@@ -8,7 +8,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -42,6 +42,7 @@ from kernels.linear.gate import sigmoid_gate
 from kernels.linear.linear import LinearMaker, TritonLinear, Weight, apply_gated, apply_linear
 from kernels.linear.norm import add_norm
 from kernels.linear.norm_columns import norm_columns
+from kernels.linear.rows import loads_early
 from kernels.planes.embedding import embed_rows
 from kernels.quant.formats import KVFormat
 
@@ -309,7 +310,8 @@ class TritonOperations:
         out = make_output(tables.num_tokens, shape, qkv.device)
         if tables.num_tokens == tables.num_decode and not tables.shares_kv and not self._batch_invariant:
             plan = own.plan(shape, attention.rotation)
-            attend_decode(qkv, tables, kv, shape, plan, out, weight, eps, attention.sinks)
+            overlaps = _loads_early(attention.output, tables.num_tokens)
+            attend_decode(qkv, tables, kv, shape, plan, out, weight, eps, attention.sinks, overlaps)
             add_sums(out, shape)
             return out
         rotation = own.rotations[attention.rotation]
@@ -350,6 +352,13 @@ class TritonOperations:
         if self._maker is None:
             raise RuntimeError("weights are made inside `loading`")
         return self._maker
+
+
+def _loads_early(output: Any | None, rows: int) -> bool:
+    """Whether the linear behind attention has work before it needs the result: none that crosses over has."""
+    if not isinstance(output, TritonLinear):
+        return False
+    return all(loads_early(part.weight, rows) for part in output.segments)
 
 
 def _tables(layout: PassLayout, device: torch.device) -> PassTables:

@@ -164,7 +164,7 @@ class WeightLoader:
             attn_norm=self._norm_before(prefix, layer.attn_norm),
             qkv=own.qkv,
             all_heads_norms=self._all_heads_norms(prefix, attention, orders),
-            attention=self._attention(prefix, attention, orders),
+            attention=self._attention(prefix, attention, orders, own),
             attn_gate=own.attn_gate,
             attn_output=own.attn_output,
             attn_branch=self._branch(prefix, layer, layer.attn_post_norm, 1.0),
@@ -182,7 +182,7 @@ class WeightLoader:
         )
 
     def _attention(
-        self, prefix: str, attention: AttentionSpec, orders: list[Tensor | None]
+        self, prefix: str, attention: AttentionSpec, orders: list[Tensor | None], own: LayerMatrices
     ) -> LayerAttention:
         return LayerAttention(
             rotation=self.config.ropes.index(attention.rope),
@@ -198,6 +198,7 @@ class WeightLoader:
             norm_rotated=attention.qk_norm is QKNorm.ROTATED_HEADS,
             temperature=attention.temperature,
             temperature_length=attention.temperature_length,
+            output=own.attn_output if own.attn_gate is None else None,
         )
 
     def _qk_norm(self, prefix: str, attention: AttentionSpec, orders: list[Tensor | None]) -> Any:

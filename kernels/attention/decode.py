@@ -60,7 +60,7 @@ def attention_decode(
     weight and give no value. Keys and values of the tokens are already in their pages. Rows with a
     context of 0 give zeros.
     """
-    _launch(q, None, None, 0.0, tables, layer, shape, plan, out, sinks)
+    _launch(q, None, None, 0.0, tables, layer, shape, plan, out, sinks, False)
 
 
 def attend_decode(
@@ -73,16 +73,17 @@ def attend_decode(
     qk_norm: Tensor | None = None,
     eps: float = 0.0,
     sinks: Tensor | None = None,
+    overlaps: bool = False,
 ) -> None:
     """`rope_append` and `attention_decode` of a pass's first `num_decode` tokens, in one kernel.
 
     qkv float32 or float16 [S, T, (q_heads + 2 kv_heads) * head_dim], added up over S in index order;
     qk_norm as of `rope_append`; plan made with the rotation. Rows with a context of 0 give zeros and
-    write nothing.
+    write nothing. overlaps: whether the next kernel has work before it needs the result, and starts at once.
     """
     if plan.rotation is None:
         raise ValueError("the plan holds no rotation")
-    _launch(None, qkv, qk_norm, eps, tables, layer, shape, plan, out, sinks)
+    _launch(None, qkv, qk_norm, eps, tables, layer, shape, plan, out, sinks, overlaps)
 
 
 def _launch(
@@ -96,6 +97,7 @@ def _launch(
     plan: DecodePlan,
     out: Activations,
     sinks: Tensor | None,
+    overlaps: bool,
 ) -> None:
     if tables.num_decode == 0:
         return
@@ -136,6 +138,7 @@ def _launch(
         STEP=max(1, min(COMBINED, COMBINED_VALUES // (padded * padded_dim(shape.head_dim)))),
         FAST=has_ptx(layer.values),
         WIDTH=SUM_WIDTH,
+        OVERLAPS=overlaps,
         num_warps=WARPS if shape.head_dim <= LONG_HEAD else 2 * WARPS,
         num_stages=_stages(shape, tables.num_decode, gpu_of(out.values).shared, _wide(layer)),
         **early(layer.values),
@@ -220,6 +223,7 @@ def _attention_decode(
     TEMPERATURE_LENGTH: tl.constexpr,
     FAST: tl.constexpr,
     WIDTH: tl.constexpr,
+    OVERLAPS: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
     """Grid (W, KV heads): one split's blocks of one KV head for its GROUPS query heads.
@@ -229,7 +233,8 @@ def _attention_decode(
     is the projections' partial sums, and who has the newest block starts from the new token's own values.
     """
     wait_for_inputs(EARLY)
-    let_next_start(EARLY)
+    if OVERLAPS:
+        let_next_start(EARLY)
     split, head = tl.program_id(0), tl.program_id(1)
     fields = splits + split * SPLIT_FIELDS
     seq = tl.load(fields)
@@ -263,6 +268,8 @@ def _attention_decode(
         queries, row_max, row_sum, acc, values, scales, table, block, first, end, context, written, head,
         block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, TILE, WINDOW, CAP, QUANTIZED, FAST,
     )  # fmt: skip
+    if not OVERLAPS:
+        let_next_start(EARLY)
     if count == 1:
         write_unsplit(row_max, row_sum, acc, sinks, out, sums, head, place, GROUPS, HEAD_DIM, SINKS, WIDTH)
     else:

@@ -46,7 +46,8 @@ def experts_both_kernel(
     BN: tl.constexpr,
     BM: tl.constexpr,
     ROWS: tl.constexpr,
-    STAGES: tl.constexpr,
+    STAGES1: tl.constexpr,
+    STAGES2: tl.constexpr,
     RAGGED1: tl.constexpr,
     RAGGED2: tl.constexpr,
     GATE: tl.constexpr,
@@ -74,7 +75,7 @@ def experts_both_kernel(
         if begins:
             acc = products(
                 quants1, high1, meta1, x, sums, S1, K1, pair // USED, live, block,
-                expert * tl.cdiv(N1, ROWS), 0, 1, FORM1, BN, BM, STAGES, RAGGED1, False, FAST, TILES1, WARPS,
+                expert * tl.cdiv(N1, ROWS), 0, 1, FORM1, BN, BM, STAGES1, RAGGED1, False, FAST, TILES1, WARPS,
             )  # fmt: skip
             store_pairs(
                 acc, bias1, weights, opened, opened_sums, block, expert, pair, live, N1, tokens,
@@ -93,7 +94,7 @@ def experts_both_kernel(
                 pass
             acc = products(
                 quants2, high2, meta2, opened, opened_sums, S2, K2, pair, live, block,
-                expert * tl.cdiv(N2, ROWS), 0, 1, FORM2, BN, BM, STAGES, RAGGED2, False, FAST, TILES2, WARPS,
+                expert * tl.cdiv(N2, ROWS), 0, 1, FORM2, BN, BM, STAGES2, RAGGED2, False, FAST, TILES2, WARPS,
             )  # fmt: skip
             store_pairs(
                 acc, bias2, weights, out, out, block, expert, pair, live, N2, tokens,

@@ -31,6 +31,9 @@ ROWS_REGISTERS = 128
 """Of a thread of that kernel: with a few more, which its compiler would take, fewer programs run at once."""
 RESIDENT = 8
 """Its programs on one multiprocessor."""
+LARGER_STAGES = 2
+"""Stages of a second product that shares a launch and whose weights have more bits than those of the first:
+with 3 its tiles fill so much shared memory that 6 programs run on a multiprocessor."""
 TILES = (Tile(128, 16, 4, 3, 4), Tile(128, 32, 4, 3, 4), Tile(128, 64, 4, 3, 3))
 """For more tokens: the more pairs an expert has, the larger. Measured on an H200 with 128 experts of 768."""
 SPARE = Tile(64, 32, 4, 2, 4)
@@ -244,9 +247,10 @@ class _Products:
             rows[0], first.shape[1], first.quants.shape[1], first.quants.shape[0],
             rows[1], second.shape[1], second.quants.shape[1], second.quants.shape[0],
             USED=experts.routing.used, FORM1=first.format, FORM2=second.format, BN=plan.weights,
-            BM=plan.tokens, ROWS=ROWS, STAGES=plan.stages, RAGGED1=first.shape[1] % COLUMNS != 0,
-            RAGGED2=second.shape[1] % COLUMNS != 0, GATE=experts.activation,
-            SCALE=experts.activation_scale, BIAS1=biases[0] is not None,
+            BM=plan.tokens, ROWS=ROWS, STAGES1=plan.stages,
+            STAGES2=LARGER_STAGES if _bits(second) > _bits(first) else plan.stages,
+            RAGGED1=first.shape[1] % COLUMNS != 0, RAGGED2=second.shape[1] % COLUMNS != 0,
+            GATE=experts.activation, SCALE=experts.activation_scale, BIAS1=biases[0] is not None,
             BIAS2=biases[1] is not None, FAST=has_ptx(out), WARPS=plan.warps, num_warps=plan.warps,
             **_registers(out), **early(out),
         )  # fmt: skip
@@ -299,6 +303,12 @@ class _Products:
             PADDED=triton.next_power_of_2(self.experts.count), BN=FLOAT_ROWS, BM=tile, BK=64, STAGES=2,
             PRECISION=fast if fast == "none" or has_ptx(weight) else "ieee", **options, num_warps=4,
         )  # fmt: skip
+
+
+def _bits(weight: PlanesMatrix) -> float:
+    """Of one weight."""
+    rows, columns = weight.padded
+    return 8 * weight.nbytes / (rows * columns)
 
 
 def _registers(tensor: Tensor) -> dict[str, int]:

@@ -25,6 +25,7 @@ __all__ = [
     "linear_batch_invariant",
     "linear_rows",
     "linear_rows_parts",
+    "loads_early",
 ]
 
 
@@ -104,6 +105,14 @@ def _plans(weights: list[PlanesMatrix], rows: int, splits: int) -> list[RowsPlan
     if len(plans) == len(weights):
         return plans
     return [rows_plan(w.type, rows, w.shape, processors) for w in weights]
+
+
+def loads_early(w: PlanesMatrix | Tensor, rows: int) -> bool:
+    """Whether `linear_rows` of w alone has its weights in registers before its inputs are there."""
+    if isinstance(w, Tensor) or rows > MAX_ROWS:
+        return False
+    splits = rows_plan(w.type, rows, w.shape, multiprocessors(w.quants.device)).splits
+    return _plans([w], rows, splits)[0].ahead > 0
 
 
 def gated_rows(

@@ -111,12 +111,16 @@ def _experts() -> Iterator[Launch]:
     for tokens in (4, 8, 16, 256):
         run = partial(_apply_experts, GGMLType.Q4_K, tokens)
         yield Launch(f"Q4_K experts, {tokens} tokens", run, slow=tokens == 8, sibling=tokens == 16)
+    mixed = partial(_apply_experts, GGMLType.Q4_K, 8, GGMLType.Q6_K)
+    yield Launch("Q4_K and Q6_K experts, 8 tokens", mixed, slow=True, sibling=True)
     small = partial(_apply_experts, GGMLType.IQ2_XXS, 8)
     yield Launch("IQ2_XXS experts, 8 tokens", small, slow=True, sibling=True)
     yield Launch("float16 experts", partial(_apply_experts, None, 4))
 
 
 def _attention() -> Iterator[Launch]:
+    overlapping = partial(_decode, "float16", overlaps=True)
+    yield Launch("decode attention beside the next kernel", overlapping, slow=True, sibling=True)
     for kv_format in ("float16", "bfloat16", "q8_0", "float32"):
         other = kv_format != "float16"
         yield Launch(f"rope {kv_format}", partial(_rope, kv_format))
@@ -197,11 +201,11 @@ def _gated(type: GGMLType, tokens: int) -> object:
     return gated_wide(_activations(tokens), weights, None)
 
 
-def _apply_experts(type: GGMLType | None, tokens: int) -> object:
-    """Of Qwen3-30B-A3B's shapes."""
+def _apply_experts(first: GGMLType | None, tokens: int, second: GGMLType | None = None) -> object:
+    """Of Qwen3-30B-A3B's shapes; second: the type of down where it is not that of gate and up."""
     count, hidden, size = 128, 2048, 768
 
-    def weight(rows: int, columns: int) -> PlanesMatrix | torch.Tensor:
+    def weight(type: GGMLType | None, rows: int, columns: int) -> PlanesMatrix | torch.Tensor:
         if type is None:
             return _empty(count * rows, columns, dtype=torch.float16)
         return _planes(type, count * rows, columns)
@@ -209,7 +213,8 @@ def _apply_experts(type: GGMLType | None, tokens: int) -> object:
     router = TritonLinear([Segment(_empty(count, hidden), None)])
     routing = Routing(8, "softmax", normalised=True, scale=1.0)
     experts = TritonExperts(
-        count, router, None, weight(2 * size, hidden), None, weight(hidden, size), None, size, hidden,
+        count, router, None, weight(first, 2 * size, hidden), None, weight(second or first, hidden, size),
+        None, size, hidden,
         routing, "silu", _empty(9, dtype=torch.int32), _empty(65, dtype=torch.int32),
     )  # fmt: skip
     return apply_experts(_activations(tokens, hidden), experts)
@@ -271,11 +276,12 @@ def _queries(kv_format: str, tokens: int, shape: AttentionShape = SHAPE) -> torc
     return _empty(tokens, shape.q_heads, shape.head_dim, dtype=kind)
 
 
-def _decode(kv_format: str, rows: int = 32, shape: AttentionShape = SHAPE) -> None:
+def _decode(kv_format: str, rows: int = 32, shape: AttentionShape = SHAPE, overlaps: bool = False) -> None:
     tables, layer = _tables(rows, rows), _kv(kv_format, shape).layer(1)
     plan = plan_decode(tables, shape, rotation=_rotation(shape))
     qkv, norm = _qkv(rows, shape)
-    attend_decode(qkv, tables, layer, shape, plan, make_output(rows, shape, META), norm, 1e-6)
+    out = make_output(rows, shape, META)
+    attend_decode(qkv, tables, layer, shape, plan, out, norm, 1e-6, overlaps=overlaps)
 
 
 def _mixed(kv_format: str, rows: int = 7) -> None:

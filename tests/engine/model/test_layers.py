@@ -9,7 +9,8 @@ from engine.gguf.file import open_gguf
 from engine.model.config import read_config
 from engine.model.tensors import check_tensors
 from tests.app.computer import CPU
-from tests.support.family_goldens import changed_copy
+from tests.support.family_goldens import FamilyGolden, changed_copy
+from tests.support.passes import load_decoder
 from tests.support.tiny_gguf import make_tiny
 
 
@@ -36,3 +37,11 @@ def test_the_one_layer_that_is_wrong_is_found(tmp_path, change, said):
     name = "blk.2.attn_output.weight"
     bad = changed_copy(GGUFReader(str(good)), tmp_path / "bad.gguf", **{change: name})
     assert name in summarize(bad).problem and said in summarize(bad).problem
+
+
+@pytest.mark.parametrize(("family", "gated"), [("qwen3moe", False), ("muse-glimmer", True)])
+def test_attention_knows_the_linear_behind_it_where_nothing_comes_between(tmp_path, family, gated):
+    decoder = load_decoder(FamilyGolden.load(family).write_model(tmp_path))
+    for layer in decoder.weights.layers:
+        assert (layer.attn_gate is not None) == gated
+        assert layer.attention.output is (None if gated else layer.attn_output)

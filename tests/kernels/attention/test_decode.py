@@ -123,7 +123,7 @@ def test_unused_table_entries_are_never_read(device):
 
 
 def check_fused(shape, contexts, device, kv_format="float16", pairing="halves", norm=True, splits=2,
-                pairs=None, sinks=None, dtype=torch.float32):  # fmt: skip
+                pairs=None, sinks=None, dtype=torch.float32, overlaps=False):  # fmt: skip
     tables, kv, _ = prepare(shape, contexts, device, kv_format)
     rows = len(contexts)
     generator = torch.Generator().manual_seed(5)
@@ -142,7 +142,7 @@ def check_fused(shape, contexts, device, kv_format="float16", pairing="halves", 
     out = poisoned_output(rows, shape, device)
     plan = plan_decode(tables, shape, rotation)
     plan.partials.fill_(float("nan"))
-    attend_decode(qkv, tables, kv.layer(1), shape, plan, out, weight, 1e-6, sinks)
+    attend_decode(qkv, tables, kv.layer(1), shape, plan, out, weight, 1e-6, sinks, overlaps)
     q = rope_append(qkv, tables, twin.layer(1), shape, rotation, weight, 1e-6)
     expected = attention_torch(q, tables, twin.layer(1), shape, sinks, torch.float64)
     assert torch.isfinite(out.values).all()
@@ -161,6 +161,10 @@ def check_fused(shape, contexts, device, kv_format="float16", pairing="halves", 
 
 def kv_poison(values):
     return torch.full_like(values[1, 0], 127 if values.dtype == torch.int8 else 7)
+
+
+def test_fused_beside_the_next_kernel(device):
+    check_fused(SMALL, [17, 0, 300, 64], device, overlaps=True)
 
 
 @pytest.mark.parametrize("kv_format", ["float16", "bfloat16", "q8_0", "float32"])

@@ -104,12 +104,12 @@ def matrix(kind: str, rows: int, columns: int) -> QuantizedMatrix:
     return QuantizedMatrix(raw, GGMLType[kind], (rows, columns))
 
 
-def made(kind: str, count: int, hidden: int, size: int, fused: bool) -> ExpertMatrices:
+def made(kind: str, count: int, hidden: int, size: int, fused: bool, down: str = "") -> ExpertMatrices:
     parts = [matrix(kind, count * size, hidden) for _ in range(2)]
     if fused:
         parts = [matrix(kind, count * 2 * size, hidden)]
     return ExpertMatrices(
-        count, matrix("F32", count, hidden), None, parts, matrix(kind, count * hidden, size)
+        count, matrix("F32", count, hidden), None, parts, matrix(down or kind, count * hidden, size)
     )
 
 
@@ -175,11 +175,14 @@ def test_a_router_may_read_something_else_and_experts_have_factors(device):
     assert relative_error(others, expected) > 0.1
 
 
-@pytest.mark.parametrize(("kind", "size", "tokens"), [("Q4_K", 256, 3), ("MXFP4", 160, 8)])
-def test_both_products_at_once_give_the_bits_of_two_launches(kind, size, tokens, device, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "down", "size", "tokens"),
+    [("Q4_K", "Q4_K", 256, 3), ("Q4_K", "Q6_K", 256, 3), ("MXFP4", "MXFP4", 160, 8)],
+)
+def test_both_products_at_once_give_the_bits_of_two_launches(kind, down, size, tokens, device, monkeypatch):
     torch.manual_seed(6)
     hidden, results = 256, []
-    matrices = with_biases(made(kind, 5, hidden, size, False), hidden, size)
+    matrices = with_biases(made(kind, 5, hidden, size, False, down), hidden, size)
     experts = on_device(matrices, Routing(2, "softmax_selected", False, 1.0), "swiglu_oai", device)
     given = activations(tokens, hidden, device)
     for both in (False, True):

@@ -10,9 +10,10 @@ from kernels.linear.rows import (
     gated_rows,
     linear_rows,
     linear_rows_parts,
+    loads_early,
 )
 from kernels.linear.rows_plan import held_plan, multiprocessors, rows_plan
-from kernels.planes.layout import LAYOUTS, gate_up_order, repack
+from kernels.planes.layout import LAYOUTS, empty_planes, gate_up_order, repack
 from kernels.quant.formats import GGMLType
 from tests.kernels.linear.twins import gated_rows_torch, linear_rows_torch
 from tests.kernels.quant_cases import activations, plausible_bytes, quantized, relative_error
@@ -76,6 +77,14 @@ def test_registers_hold_the_weights_of_small_shares_alone() -> None:
     assert ahead(GGMLType.Q4_K, 9, (2048, 4096), 8) is None
     assert ahead(GGMLType.Q4_K, 8, (4096, 4096), 8) is None
     assert ahead(GGMLType.Q4_1, 8, (2048, 4096), 8) is None
+
+
+def test_a_small_matrix_alone_has_work_before_its_inputs_are_there() -> None:
+    small, large = (empty_planes(GGMLType.Q4_K, (rows, 4096), torch.device("meta")) for rows in (2048, 4096))
+    assert loads_early(small, 1) and loads_early(small, 8)
+    assert not loads_early(small, 9) and not loads_early(small, 4096)
+    assert not loads_early(large, 1)
+    assert not loads_early(torch.empty(2048, 4096), 8)
 
 
 @pytest.mark.parametrize("rows", [3, 20])
