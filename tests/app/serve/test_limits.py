@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.serve.http.limits import Access, HttpLimits, is_loopback
-from app.serve.http.streams import EventStream, event
+from app.serve.http.streams import EventStream, TextEvents, event
 from tests.app.serve.scripted import ScriptedServer, said
 
 CHAT = "/v1/chat/completions"
@@ -230,3 +230,11 @@ def test_an_event_is_one_line_whatever_a_client_takes_for_one():
     name, data, rest = sent.splitlines()
     assert name == "event: delta" and rest == "" and "é" in data
     assert json.loads(data.removeprefix("data: ")) == {"text": text}
+
+
+@given(st.text())
+def test_an_event_of_a_text_is_as_if_all_of_it_was_encoded(text):
+    def whole(text):
+        return event({"id": 'a"b', "choices": [{"delta": {"content": text}, "logprobs": None}]})
+
+    assert TextEvents(whole).of(text) == whole(text)
