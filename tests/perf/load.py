@@ -29,6 +29,8 @@ SENTENCE = "the tern flew over a cold sea and came to an island where nobody had
 SAMPLING = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "ignore_eos": True}
 CLIENTS_A_PROCESS = 16
 LONG_ANSWER = 16
+COLUMNS = ("first p50", "p99", "most", "gap p50", "p99", "most")
+HEAD = f"{'server':<14} clients kind  answers     tok/s " + " ".join(f"{name:>9}" for name in COLUMNS)
 
 
 @dataclass
@@ -262,9 +264,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.warm:
         measure(options, max(options.clients), options.warm)
-    print(
-        "server         clients kind  answers     tok/s  first p50       p99      most   gap p50       p99      most"
-    )
+    print(HEAD)
     for clients in options.clients:
         result = measure(options, clients, options.seconds)
         print(
