@@ -37,7 +37,7 @@ MOST_GROWTH = 10 * MIB
 ROUND_S = 20.0
 PATIENCE_S = 120.0
 SCHEMA = {"type": "object", "properties": {"a": {"enum": ["b", "c"]}}, "required": ["a"]}
-WORDS = "the tern flew over a cold sea and came to an island where nobody had read a book".split()
+WORDS = ("tern", "flew", "over", "a", "cold", "sea", "island", "where", "nobody", "had", "read", "books")
 ALLOWED = {"whole": {200, 429}, "malformed": {400, 404}, "look": {200}}
 
 
@@ -210,11 +210,10 @@ def report(outcomes: Counter[str], rows: Counter[str], memory: list[tuple[float,
     for name, count in outcomes.most_common():
         print(f"  {count:7} {name}")
     quarter = memory[len(memory) // 4]
-    grown, hours = memory[-1][1] - quarter[1], max(1 / 60, (memory[-1][0] - quarter[0]) / 3600)
-    print(
-        f"rows in the log: {dict(rows)}; blocks leaked: 0; resident memory {memory[0][1] / MIB:.1f} MiB after "
-        f"the first round, {quarter[1] / MIB:.1f} after a quarter, {memory[-1][1] / MIB:.1f} at the end"
-    )
+    grown, hours = memory[-1][1] - quarter[1], (memory[-1][0] - quarter[0]) / 3600
+    sizes = [f"{size / MIB:.1f}" for size in (memory[0][1], quarter[1], memory[-1][1])]
+    print(f"rows in the log: {dict(rows)}; blocks leaked: 0")
+    print("resident memory: {} MiB after the first round, {} after a quarter, {} at the end".format(*sizes))
     return int(grown > MOST_GROWTH * max(1.0, hours))
 
 
