@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,6 +13,7 @@ from app.endpoints.answer import AnswerReader
 from app.endpoints.errors import EndpointError, one_line, redirect_error, status_error, words_of
 from app.endpoints.events import EventReader, EventTooLongError
 from app.endpoints.generation import RemoteGeneration
+from app.endpoints.keys import KeySource
 from app.endpoints.listed import Listed, listed_models
 from app.endpoints.transport import transport_error
 from app.settings.servers.endpoints import Endpoint
@@ -31,6 +31,7 @@ class EndpointClient:
     def __init__(self, endpoint: Endpoint, transport: httpx.AsyncBaseTransport | None = None) -> None:
         """transport: another way to the server than the network."""
         self.endpoint = endpoint
+        self._keys = KeySource(endpoint)
         here = urlsplit(endpoint.url).hostname in _HERE
         self._http = httpx.AsyncClient(
             transport=transport,
@@ -47,6 +48,8 @@ class EndpointClient:
 
     async def models(self) -> list[Listed]:
         """Ask which models there are; raises `EndpointError`."""
+        # Before the clock runs: somebody may be asked for the keyring's password.
+        await self._keys.key()
         try:
             async with asyncio.timeout(_LIST_SECONDS), self._asked("GET", "/models") as response:
                 found = listed_models(_json(await _read(response, _MOST_LIST)))
@@ -90,7 +93,7 @@ class EndpointClient:
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> AsyncIterator[httpx.Response]:
         """The answer to a request, its status checked; its body is still to be read."""
-        key = key_of(self.endpoint)
+        key = await self._keys.key()
         request = self._http.build_request(
             method,
             self.endpoint.url + path,
@@ -111,6 +114,8 @@ class EndpointClient:
             await response.aclose()
 
     async def _refused(self, response: httpx.Response, key: str, model: str) -> EndpointError:
+        if response.status_code in (401, 403):
+            self._keys.refused()
         try:
             content = await _read(response, _MOST_ERROR)
         except (EndpointError, httpx.HTTPError):
@@ -118,17 +123,6 @@ class EndpointClient:
         said = one_line(words_of(_json(content)), key)
         wait = retry_after(response.headers.get("retry-after"))
         return status_error(self.endpoint, response.status_code, said, model, wait)
-
-
-def key_of(endpoint: Endpoint) -> str:
-    """Return an endpoint's key, "" where none is wanted; raises `EndpointError` where there is none."""
-    variable = endpoint.api_key_env
-    key = os.environ.get(variable, "").strip() if variable else ""
-    if variable and not key and not endpoint.optional_key:
-        raise EndpointError(f"{endpoint.name} needs a key: the environment variable {variable} is not set")
-    if not (key.isascii() and key.isprintable()):
-        raise EndpointError(f"the environment variable {variable} holds no key that could be sent")
-    return key
 
 
 async def _read(response: httpx.Response, most: int) -> bytes:

@@ -36,6 +36,8 @@ def status_error(
 
 
 def _refusal(endpoint: Endpoint) -> str:
+    if endpoint.api_key_keyring:
+        return f"refuses the key {endpoint.api_key_keyring} of the system's keyring"
     if endpoint.api_key_env:
         return f"refuses the key of the environment variable {endpoint.api_key_env}"
     return f"wants a key: name its environment variable in endpoints.{endpoint.name}.api_key_env"

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from app.serve.http.errors import ApiError, JsonResponse, error_response
 from app.serve.http.fields import Fields
-from app.serve.http.limits import Access, HttpLimits, read_object
+from app.serve.http.limits import Access, BodyRoom, HttpLimits, read_object
 from app.serve.http.streams import ClientGone, EventStream, unless_gone
 from app.serve.metrics import CONTENT_TYPE
 from app.serve.protocols import tokens
@@ -49,6 +49,7 @@ class Routes:
 
     def __init__(self, desk: Desk, limits: HttpLimits, access: Access) -> None:
         self._desk, self._limits, self._access = desk, limits, access
+        self._room = BodyRoom(limits)
 
     def application(self) -> Starlette:
         """The ASGI application."""
@@ -114,7 +115,7 @@ class Routes:
 
     async def _read(self, request: Request) -> Fields:
         """A request's fields, its model being loaded where that is allowed."""
-        fields = await read_object(request, self._limits)
+        fields = await read_object(request, self._limits, self._room)
         await self._desk.models.prepare(fields)
         return fields
 

@@ -21,7 +21,8 @@ _TOOLS = """# programs whose functions models may call, a section each; needs pi
 """
 _ENDPOINTS = (
     "# servers that speak OpenAI's protocol, under names of your own; the model picker lists their models.\n"
-    "# api_key_env names the environment variable with the key, which stands in no file\n"
+    "# api_key_env names the environment variable with the key, which stands in no file; api_key_keyring\n"
+    "# names its entry in the system's keyring instead, as SERVICE/USER\n"
 )
 _ENDPOINT = {"url": "http://127.0.0.1:8000/v1", "api_key_env": "CLUSTER_KEY", "models": ("qwen3-32b",)}
 

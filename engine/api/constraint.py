@@ -32,7 +32,9 @@ class Constraint:
     in_thoughts: bool = False
     """Whether the prompt has begun them."""
     tool_format: ToolFormat | None = None
-    """How the model calls tools, for the kinds that are about these."""
+    """How the model calls tools, where the answer may call some."""
+    calls: str = ""
+    """A list of tools as `CALLS` has it: the answer is calls of them, or as the text says; "" for none."""
 
 
 class ConstraintError(RequestError):

@@ -14,11 +14,7 @@ _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 def add_calls(rules: Rules, constraint: Constraint) -> None:
     """Add `answer`: calls alone, or text with calls in it."""
-    row = constraint.tool_format
-    tools = _tools(constraint.text)
-    if row is None or not tools:
-        raise ConstraintError("", "calls are held to the tools of a request, in the model's own form")
-    calls = _calls(rules, row, tools)
+    row, calls = _row(constraint), held_calls(rules, constraint, constraint.text)
     if constraint.kind is ConstraintKind.CALLS:
         rules.add("answer", calls)
         return
@@ -26,6 +22,20 @@ def add_calls(rules: Rules, constraint: Constraint) -> None:
     rules.add("calls", calls)
     # A call that no mark begins could not be told from text.
     rules.add("answer", f"free? (({calls}) free?)*" if not row.bare else "free? | calls")
+
+
+def held_calls(rules: Rules, constraint: Constraint, text: str) -> str:
+    """Calls of the tools of a list; returns what rules call them."""
+    tools = _tools(text)
+    if not tools:
+        raise ConstraintError("", "there are no tools to call")
+    return _calls(rules, _row(constraint), tools)
+
+
+def _row(constraint: Constraint) -> ToolFormat:
+    if constraint.tool_format is None:
+        raise ConstraintError("", "calls are held to the tools of a request, in the model's own form")
+    return constraint.tool_format
 
 
 def _tools(text: str) -> list[Mapping[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.api.answer_format import AnswerFormat, MessageFormat, TagFormat
 from engine.api.constraint import Constraint, ConstraintError, ConstraintKind
-from engine.constraints.calls import add_calls
+from engine.constraints.calls import add_calls, held_calls
 from engine.constraints.rules import Rules, bounded
 from engine.tokenizer.tokenizer import Tokenizer
 
@@ -21,10 +21,18 @@ def grammar_of(constraint: Constraint, tokenizer: Tokenizer) -> str:
     if constraint.kind in (ConstraintKind.CALLS, ConstraintKind.TOOLS):
         add_calls(rules, constraint)
     else:
-        rules.add("answer", rules.grammar(_BODY, **_sub_grammar(constraint)))
+        rules.add("answer", _text_or_calls(rules, constraint))
     row = constraint.answer_format
     rules.add("start", "answer" if row is None else _with_thoughts(rules, row, constraint.in_thoughts))
     return rules.text()
+
+
+def _text_or_calls(rules: Rules, constraint: Constraint) -> str:
+    text = rules.grammar(_BODY, **_sub_grammar(constraint))
+    if not constraint.calls:
+        return text
+    rules.add("calls", held_calls(rules, constraint, constraint.calls))
+    return f"{text} | calls"
 
 
 def _sub_grammar(constraint: Constraint) -> dict[str, Any]:

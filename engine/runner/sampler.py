@@ -19,7 +19,8 @@ from engine.scheduler.sequence import Sequence
 from kernels.reference.sampler import LogitEdits, SamplingBatch, TokenMasks, sample, uniform
 
 PATIENCE_S = 0.002
-_MASK_WAIT_S = 0.0005
+"""All rows together wait as long for a mask; a row that is held loses one pass, by itself."""
+_MASK_WAIT_S = 0.0002
 """Between two looks at whether the device is still busy."""
 NO_DRAFTS: Mapping[int, list[int]] = {}
 
@@ -110,10 +111,10 @@ def wait_for_masks(sequences: Seq[Sequence], busy: Callable[[], bool]) -> set[in
     """Sequences, by id, that what they are held to has given no mask yet.
 
     Waits while the device is `busy` anyway, while there is nobody who has one and could go on, and once for
-    each mask as long as `PATIENCE_S`: a pass more for a row that was nearly ready would cost others as much.
+    each mask that may be nearly ready: the shorter, the more rows wait for it.
     """
     waiting = {one.sequence_id: one.matcher for one in sequences if one.matcher is not None}
-    patient = time.perf_counter() + PATIENCE_S
+    patient = time.perf_counter() + PATIENCE_S / max(1, len(sequences))
     while waiting := {key: matcher for key, matcher in waiting.items() if not matcher.ready.is_set()}:
         late = time.perf_counter() > patient or all(matcher.late for matcher in waiting.values())
         if late and len(waiting) < len(sequences) and not busy():

@@ -7,6 +7,7 @@ Needs the packages `openai` and `anthropic`. Ends with an error at the first ans
 be.
 """
 
+import json
 import sys
 from collections.abc import Callable
 
@@ -14,13 +15,20 @@ import anthropic
 import openai
 
 QUESTION = "Say hello in one short sentence."
+BIRD = {
+    "type": "object",
+    "properties": {"bird": {"enum": ["tern", "gull"]}},
+    "required": ["bird"],
+    "additionalProperties": False,
+}
 TOOL = {"name": "get_weather", "description": "The weather of a city", "parameters": {"type": "object"}}
 
 
 def chat(client: openai.OpenAI, model: str) -> str:
     messages = [{"role": "user", "content": QUESTION}]
-    whole = client.chat.completions.create(model=model, messages=messages, max_tokens=24, seed=1, n=2)
-    assert len(whole.choices) == 2 and whole.choices[0].message.content
+    both = client.chat.completions.create(model=model, messages=messages, max_tokens=24, seed=1, n=2)
+    assert len(both.choices) == 2 and all(choice.message.content for choice in both.choices)
+    whole = client.chat.completions.create(model=model, messages=messages, max_tokens=24, seed=1)
     assert whole.usage.completion_tokens > 0
     stream = client.chat.completions.create(
         model=model,
@@ -87,13 +95,47 @@ def refusals(client: openai.OpenAI, other: anthropic.Anthropic, model: str) -> s
     """What is not served raises the clients' own errors, which name the field."""
     messages = [{"role": "user", "content": QUESTION}]
     said = []
-    for options in ({"logprobs": True}, {"response_format": {"type": "json_object"}}, {"temperature": -1}):
+    for options in ({"top_logprobs": 2}, {"response_format": {"type": "xml"}}, {"temperature": -1}):
         said.append(_refused(openai.BadRequestError, client.chat.completions.create,
                              model=model, messages=messages, **options))  # fmt: skip
     _refused(openai.NotFoundError, client.chat.completions.create, model="no-such", messages=messages)
     _refused(openai.BadRequestError, client.embeddings.create, model=model, input="a")
     _refused(anthropic.NotFoundError, other.messages.create, model="no-such", messages=messages, max_tokens=1)
     return "; ".join(said)
+
+
+def held(client: openai.OpenAI, other: anthropic.Anthropic, model: str) -> str:
+    """Answers of a schema, in each protocol's words."""
+    messages = [{"role": "user", "content": QUESTION}]
+    wanted = {"name": "bird", "schema": BIRD, "strict": True}
+    chat = client.chat.completions.create(
+        model=model, messages=messages, response_format={"type": "json_schema", "json_schema": wanted}
+    )
+    answer = client.responses.create(
+        model=model, input=QUESTION, text={"format": {"type": "json_schema", **wanted}}
+    )
+    form = {"type": "json_schema", "schema": BIRD}
+    said = other.messages.create(
+        model=model, messages=messages, max_tokens=64, extra_body={"output_config": {"format": form}}
+    )
+    texts = (chat.choices[0].message.content, answer.output_text, said.content[0].text)
+    assert all(json.loads(text)["bird"] in ("tern", "gull") for text in texts), texts
+    return " ".join(texts)
+
+
+def logprobs(client: openai.OpenAI, model: str) -> str:
+    """Of chats and of responses, whole and streamed: the same tokens."""
+    options = {"model": model, "temperature": 0, "top_logprobs": 2}
+    messages = [{"role": "user", "content": QUESTION}]
+    chat = client.chat.completions.create(messages=messages, max_tokens=8, logprobs=True, **options)
+    told = [(one.token, len(one.top_logprobs)) for one in chat.choices[0].logprobs.content]
+    asked = {"input": QUESTION, "max_output_tokens": 8, "include": ["message.output_text.logprobs"]}
+    whole = client.responses.create(**asked, **options).output[-1].content[0].logprobs
+    events = client.responses.create(**asked, **options, stream=True)
+    deltas = [one for event in events if event.type == "response.output_text.delta" for one in event.logprobs]
+    assert told == [(one.token, len(one.top_logprobs)) for one in whole]
+    assert [token for token, _ in told] == [one.token for one in deltas] and {2} == {top for _, top in told}
+    return f"{len(told)} tokens"
 
 
 def tools(client: openai.OpenAI, model: str) -> str:
@@ -125,6 +167,8 @@ def main() -> None:
     print("completion: ", repr(completion(theirs, model)))
     print("responses:  ", repr(response(theirs, model)))
     print("messages:   ", repr(message(other, model)))
+    print("held:       ", held(theirs, other, model))
+    print("logprobs:   ", logprobs(theirs, model))
     print("refusals:   ", refusals(theirs, other, model))
     print("tools:      ", tools(theirs, model))
 

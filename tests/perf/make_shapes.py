@@ -204,12 +204,16 @@ def make_shapes(path: str | Path, name: str, quant: str, seed: int = 0) -> Path:
 
 
 def wide_vocabulary(size: int) -> Vocabulary:
-    """A byte-level vocabulary of `size` tokens: bytes, all pairs, then triples; specials at the end."""
+    """A byte-level vocabulary of `size` tokens: bytes, pairs, then triples; specials at the end.
+
+    Pairs and triples are of what ASCII prints: of a random answer nearly every token is text at once.
+    """
     letters = list("Ġetaoinshrdlucmfwypvbgkjxqz")
-    alphabet = letters + [symbol for symbol in byte_alphabet() if symbol not in letters]
+    printed = letters + [symbol for symbol in byte_alphabet() if symbol.isascii() and symbol not in letters]
+    alphabet = printed + [symbol for symbol in byte_alphabet() if symbol not in printed]
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
-    pairs = list(product(alphabet, alphabet))
-    triples = ((left + right, third) for (left, right), third in product(pairs, alphabet))
+    pairs = list(product(printed, printed))
+    triples = ((left + right, third) for (left, right), third in product(pairs, printed))
     merges = list(islice((*pairs, *islice(triples, size)), size - 256 - 293))
     tokens = alphabet + [left + right for left, right in merges] + special
     types = [NORMAL] * (len(tokens) - len(special)) + [CONTROL] * len(special)

@@ -21,6 +21,8 @@ class HttpLimits:
     """How much, and how long, one client may take."""
 
     body_bytes: int = 16 << 20
+    all_bodies_bytes: int = 256 << 20
+    """Of all bodies together that are on their way; at least one of the longest."""
     body_seconds: float = 30.0
     """For all of a body to come."""
     header_seconds: float = 10.0
@@ -70,34 +72,57 @@ def _token_of(request: Request) -> str:
     return token.strip() if kind.casefold() == "bearer" else request.headers.get("x-api-key", "")
 
 
-async def read_object(request: Request, limits: HttpLimits) -> Fields:
+class BodyRoom:
+    """What is left for bodies that have not come to their end: many long ones would fill all memory."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self._left = max(limits.all_bodies_bytes, limits.body_bytes)
+
+    def take(self, count: int) -> None:
+        """Take room; raises `ApiError` where there is too little."""
+        if count > self._left:
+            headers = {"retry-after": "1", "connection": "close"}
+            words = "other requests are being read; try again later"
+            raise ApiError(words, 429, code="too_many_requests", headers=headers)
+        self._left -= count
+
+    def give_back(self, count: int) -> None:
+        """Give room back."""
+        self._left += count
+
+
+async def read_object(request: Request, limits: HttpLimits, room: BodyRoom) -> Fields:
     """The request's JSON; raises `ApiError` for one that is too long, too slow or no JSON object."""
     length = request.headers.get("content-length", "")
     if length.isdecimal() and len(length) < 20 and int(length) > limits.body_bytes:
         raise _too_long(limits)
+    body = bytearray()
     try:
         async with asyncio.timeout(limits.body_seconds):
-            body = await _body(request.receive, limits)
+            await _fill(body, request.receive, limits, room)
+        return parse_object(bytes(body))
     except TimeoutError as error:
         # What comes of it yet would be taken for the next request.
         close = {"connection": "close"}
         raise ApiError(
             f"the body did not come within {limits.body_seconds:g} s", 408, headers=close
         ) from error
-    return parse_object(body)
+    finally:
+        room.give_back(len(body))
 
 
-async def _body(receive: Receive, limits: HttpLimits) -> bytes:
-    body = bytearray()
+async def _fill(body: bytearray, receive: Receive, limits: HttpLimits, room: BodyRoom) -> None:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ApiError("the client has gone", 499)
-        body += message.get("body", b"")
-        if len(body) > limits.body_bytes:
+        piece = message.get("body", b"")
+        if len(body) + len(piece) > limits.body_bytes:
             raise _too_long(limits)
+        room.take(len(piece))
+        body += piece
         if not message.get("more_body", False):
-            return bytes(body)
+            return
 
 
 def _too_long(limits: HttpLimits) -> ApiError:

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+
+from app.serve.http.connection import WRITE
 
 T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"
@@ -25,7 +27,26 @@ _ENDS_OF_LINES = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029
 def event(data: object, name: str | None = None) -> bytes:
     """One server-sent event."""
     head = f"event: {name}\n" if name else ""
-    return f"{head}data: {_encode(data).translate(_ENDS_OF_LINES)}\n\n".encode("utf-8", "replace")
+    return f"{head}data: {_line(data)}\n\n".encode("utf-8", "replace")
+
+
+def _line(data: object) -> str:
+    text = _encode(data)
+    return text if text.isascii() else text.translate(_ENDS_OF_LINES)
+
+
+class TextEvents:
+    """Events that differ in one text alone: the rest of them is encoded once."""
+
+    _PLACE = "\0text\0"
+
+    def __init__(self, sample: Callable[[str], bytes]) -> None:
+        """sample: makes the whole event of a text."""
+        self._before, self._after = sample(self._PLACE).split(_encode(self._PLACE).encode())
+
+    def of(self, text: str) -> bytes:
+        """The event of this text."""
+        return b"%b%b%b" % (self._before, _line(text).encode("utf-8", "replace"), self._after)
 
 
 async def unless_gone(
@@ -67,21 +88,26 @@ class EventStream(Response):
         self._sent = 0
         self._sending = False
 
-    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
+        write = scope.get("extensions", {}).get(WRITE)
+
+        async def write_by_asgi(data: bytes) -> None:
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
         try:
-            await unless_gone(receive, self._write(send), self._stuck())
+            await unless_gone(receive, self._write(send, write or write_by_asgi), self._stuck())
         except (ClientGone, OSError):
             return
         finally:
             self._close()
 
-    async def _write(self, send: Send) -> None:
+    async def _write(self, send: Send, write: Callable[[bytes], Awaitable[None]]) -> None:
         head = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         await send(head)
         async for data in self._events:
             self._sending = True
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+            await write(data)
             self._sending = False
             self._sent += 1
         await send({"type": "http.response.body", "body": b""})

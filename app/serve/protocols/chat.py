@@ -6,7 +6,7 @@ from typing import Any
 
 from app.serve.http.errors import openai_error
 from app.serve.http.fields import Fields
-from app.serve.http.streams import DONE, event
+from app.serve.http.streams import DONE, TextEvents, event
 from app.serve.protocols.chat_messages import read_messages
 from app.serve.protocols.formats import held_answer, read_choice, read_held
 from app.serve.protocols.logprobs import chat_logprobs, read_chat_logprobs
@@ -20,7 +20,7 @@ from app.serve.protocols.shared import (
     usage_of,
 )
 from app.serve.protocols.thinking import read_thinking
-from app.serve.requests.answer import Ended, Ending, Piece, Said, Scores, Thought
+from app.serve.requests.answer import Ended, Ending, Said, Scores, Thought
 from app.serve.requests.answers import Answers, Whole
 from app.serve.requests.desk import Asked, Chat, Desk
 from app.serve.requests.sampling import read_sampling
@@ -50,6 +50,7 @@ class ChatCompletions:
         self.stream = bool(fields.flag("stream"))
         options = fields.inner("stream_options")
         self._usage = options is not None and bool(options.flag("include_usage"))
+        self._texts: dict[tuple[int, str], TextEvents] = {}
         self._head = {"id": new_id("chatcmpl-"), "created": int(time.time()), "model": served.id}
 
     def body(self, answers: Answers, found: list[Whole]) -> dict[str, Any]:
@@ -72,10 +73,11 @@ class ChatCompletions:
                         yield event(openai_error(failure(piece, self.asked.served)))
                         return
                     yield self._chunk(index, {}, finish_reason(piece.ending))
+                elif isinstance(piece, ToolCall):
+                    yield self._chunk(index, _call_delta(piece, calls[index]))
+                    calls[index] += 1
                 else:
-                    scores = piece.scores if isinstance(piece, Said) else ()
-                    yield self._chunk(index, _delta(piece, calls[index]), scores=scores)
-                    calls[index] += isinstance(piece, ToolCall)
+                    yield self._text(index, piece)
         if self._usage:
             usage = usage_of(answers.prompt_tokens, ended)
             yield event({**self._head, "object": "chat.completion.chunk", "choices": [], "usage": usage})
@@ -102,6 +104,16 @@ class ChatCompletions:
         chunk = {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
         return event({**chunk, "usage": None} if self._usage else chunk)
 
+    def _text(self, index: int, piece: Thought | Said) -> bytes:
+        name = "reasoning_content" if isinstance(piece, Thought) else "content"
+        if isinstance(piece, Said) and piece.scores:
+            return self._chunk(index, {name: piece.text}, scores=piece.scores)
+        events = self._texts.get((index, name))
+        if events is None:
+            events = TextEvents(lambda text: self._chunk(index, {name: text}))
+            self._texts[index, name] = events
+        return events.of(piece.text)
+
 
 def call_object(call: ToolCall) -> dict[str, Any]:
     """A call as OpenAI's chats write it."""
@@ -109,10 +121,5 @@ def call_object(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _delta(piece: Piece, calls: int) -> dict[str, Any]:
-    if isinstance(piece, Thought):
-        return {"reasoning_content": piece.text}
-    if isinstance(piece, Said):
-        return {"content": piece.text}
-    assert isinstance(piece, ToolCall)
-    return {"tool_calls": [{"index": calls, **call_object(piece)}]}
+def _call_delta(call: ToolCall, index: int) -> dict[str, Any]:
+    return {"tool_calls": [{"index": index, **call_object(call)}]}

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.serve.http.errors import openai_error
 from app.serve.http.fields import Fields
-from app.serve.http.streams import DONE, event
+from app.serve.http.streams import DONE, TextEvents, event
 from app.serve.protocols.formats import read_held
 from app.serve.protocols.logprobs import completion_logprobs, read_completion_logprobs
 from app.serve.protocols.shared import failure, finish_reason, new_id, refuse_unserved, usage_of
@@ -33,6 +33,7 @@ class Completions:
         self.stream = bool(fields.flag("stream"))
         options = fields.inner("stream_options")
         self._usage = options is not None and bool(options.flag("include_usage"))
+        self._texts: dict[int, TextEvents] = {}
         self._head = {
             "id": new_id("cmpl-"),
             "object": "text_completion",
@@ -64,9 +65,8 @@ class Completions:
         async for index, pieces in answers:
             for piece in pieces:
                 if isinstance(piece, Said):
-                    told = completion_logprobs(piece.scores, self._tokenizer, letters[index])
+                    yield self._said(index, piece, letters[index])
                     letters[index] += len(piece.text)
-                    yield self._chunk(_choice(index, piece.text, None, told))
                 elif isinstance(piece, Ended):
                     ended.append(piece)
                     if piece.ending is Ending.FAILED:
@@ -77,6 +77,16 @@ class Completions:
             usage = usage_of(answers.prompt_tokens, ended)
             yield event({**self._head, "choices": [], "usage": usage})
         yield DONE
+
+    def _said(self, index: int, piece: Said, offset: int) -> bytes:
+        if piece.scores:
+            told = completion_logprobs(piece.scores, self._tokenizer, offset)
+            return self._chunk(_choice(index, piece.text, None, told))
+        events = self._texts.get(index)
+        if events is None:
+            events = TextEvents(lambda text: self._chunk(_choice(index, text, None)))
+            self._texts[index] = events
+        return events.of(piece.text)
 
     def _chunk(self, choice: dict[str, Any]) -> bytes:
         chunk = {**self._head, "choices": [choice]}

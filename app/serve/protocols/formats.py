@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from app.serve.http.fields import Fields
@@ -88,12 +89,11 @@ def _choice(fields: Fields, name: str) -> Held | None:
 
 
 def held_answer(held: Held | None, calls: Held | None, tools: Sequence[Mapping[str, Any]]) -> Held | None:
-    """The one thing that an answer is held to; raises `ApiError` where a format would forbid calls."""
-    if held is not None and (tools or calls is not None):
-        from app.serve.http.errors import refused
-
-        raise refused(held.field, "is not served together with tools; leave one of them out")
-    return held or calls
+    """What an answer is held to: a format, or calls of the tools that there are."""
+    if held is None or (calls is not None and calls.kind is ConstraintKind.CALLS):
+        # An answer that must be a call has no text that a format could be about.
+        return calls
+    return replace(held, calls=held_to_calls(tools, "tools", forced=True)) if tools else held
 
 
 def read_choice(fields: Fields, tools: Sequence[Mapping[str, Any]]) -> Held | None:

@@ -8,15 +8,23 @@ from app.serve.requests.answer import Scores
 from app.serve.requests.port import ServedTokenizer
 
 _MOST = 20
+_INCLUDED = "message.output_text.logprobs"
+"""What `include` of a response names."""
 
 
 def read_chat_logprobs(fields: Fields) -> int | None:
     """`logprobs` and `top_logprobs` of chats: how many tokens to tell beside each one; None: of none."""
-    wanted, top = fields.flag("logprobs"), fields.whole("top_logprobs")
-    if top is not None and not 0 <= top <= _MOST:
-        raise fields.refuse("top_logprobs", f"{top} is not between 0 and {_MOST}")
+    wanted, top = fields.flag("logprobs"), _top(fields)
     if top and not wanted:
         raise fields.refuse("top_logprobs", "needs logprobs to be true")
+    return (top or 0) if wanted else None
+
+
+def read_response_logprobs(fields: Fields) -> int | None:
+    """`top_logprobs` of responses, for who has them included."""
+    wanted, top = _INCLUDED in (fields.many("include") or ()), _top(fields)
+    if top and not wanted:
+        raise fields.refuse("top_logprobs", f"needs include to have {_INCLUDED}")
     return (top or 0) if wanted else None
 
 
@@ -25,6 +33,13 @@ def read_completion_logprobs(fields: Fields) -> int | None:
     top = fields.whole("logprobs")
     if top is not None and not 0 <= top <= _MOST:
         raise fields.refuse("logprobs", f"{top} is not between 0 and {_MOST}")
+    return top
+
+
+def _top(fields: Fields) -> int | None:
+    top = fields.whole("top_logprobs")
+    if top is not None and not 0 <= top <= _MOST:
+        raise fields.refuse("top_logprobs", f"{top} is not between 0 and {_MOST}")
     return top
 
 

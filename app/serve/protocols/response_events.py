@@ -1,5 +1,6 @@
 """The events of a streamed response, and the items that it is made of."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from app.serve.http.streams import event
@@ -16,9 +17,9 @@ def reasoning_item(item_id: str, text: str) -> Item:
     return {"id": item_id, "type": "reasoning", "summary": [], "content": content, "status": "completed"}
 
 
-def message_item(item_id: str, text: str) -> Item:
+def message_item(item_id: str, text: str, logprobs: Sequence[Item] = ()) -> Item:
     """What it answered."""
-    content = [_text_part(text)]
+    content = [{"type": "output_text", "text": text, "annotations": [], "logprobs": list(logprobs)}]
     return {
         "id": item_id,
         "type": "message",
@@ -60,9 +61,9 @@ class ResponseEvents:
         """A piece of a thought."""
         return self._piece(reasoning_item(new_id("rs_"), ""), "reasoning_text", text)
 
-    def text(self, text: str) -> list[bytes]:
+    def text(self, text: str, logprobs: Sequence[Item] = ()) -> list[bytes]:
         """A piece of the answer."""
-        return self._piece(message_item(new_id("msg_"), ""), "output_text", text)
+        return self._piece(message_item(new_id("msg_"), ""), "output_text", text, logprobs)
 
     def call(self, call: ToolCall) -> list[bytes]:
         """A whole call."""
@@ -88,19 +89,23 @@ class ResponseEvents:
             return events
         part = item["content"][0]
         place = {"item_id": item["id"], "output_index": len(self.items), "content_index": 0}
-        more: Item = {"logprobs": []} if self._kind == "output_text" else {}
+        more: Item = {"logprobs": part["logprobs"]} if self._kind == "output_text" else {}
         done = self.named(f"response.{self._kind}.done", **place, text=part["text"], **more)
         events += (done, self.named("response.content_part.done", **place, part=part), self._item_done(item))
         return events
 
-    def _piece(self, new: Item, kind: str, text: str) -> list[bytes]:
+    def _piece(self, new: Item, kind: str, text: str, logprobs: Sequence[Item] = ()) -> list[bytes]:
         events: list[bytes] = []
         if self._open is None or self._kind != kind:
             events = [*self.close(), *self._opened(new, kind)]
         assert self._open is not None
-        self._open["content"][0]["text"] += text
+        part = self._open["content"][0]
+        part["text"] += text
+        more: Item = {}
+        if kind == "output_text":
+            part["logprobs"] += logprobs
+            more = {"logprobs": list(logprobs)}
         place = {"item_id": self._open["id"], "output_index": len(self.items), "content_index": 0}
-        more: Item = {"logprobs": []} if kind == "output_text" else {}
         return [*events, self.named(f"response.{kind}.delta", **place, delta=text, **more)]
 
     def _opened(self, item: Item, kind: str) -> list[bytes]:
@@ -114,7 +119,3 @@ class ResponseEvents:
         done = self.named("response.output_item.done", output_index=len(self.items), item=item)
         self.items.append(item)
         return done
-
-
-def _text_part(text: str) -> Item:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}

@@ -6,14 +6,16 @@ from typing import Any
 
 from app.serve.http.fields import Fields
 from app.serve.protocols.formats import held_answer, read_choice, read_format
+from app.serve.protocols.logprobs import chat_logprobs, read_response_logprobs
 from app.serve.protocols.response_events import ResponseEvents, message_item, reasoning_item, tool_item
 from app.serve.protocols.response_items import read_input, read_response_tools
 from app.serve.protocols.shared import check_tools, failure, new_id, refuse_unserved
 from app.serve.protocols.thinking import read_reasoning
-from app.serve.requests.answer import Ended, Ending, Piece, Said, Thought
+from app.serve.requests.answer import Ended, Ending, Said, Scores, Thought
 from app.serve.requests.answers import Answers, Whole
 from app.serve.requests.desk import Asked, Chat, Desk
 from app.serve.requests.sampling import read_sampling
+from engine import ToolCall
 
 _NOT_KEPT = "no response is kept here; send the whole conversation in input"
 
@@ -34,8 +36,10 @@ class Responses:
         held = held_answer(read_format(wanted), read_choice(fields, tools), tools)
         one_call = fields.flag("parallel_tool_calls") is False
         chat = Chat(messages, tools, one_call, read_reasoning(fields, served))
-        sampling = read_sampling(fields, served.usual, ("max_output_tokens",))
+        self._top = read_response_logprobs(fields)
+        sampling = read_sampling(fields, served.usual, ("max_output_tokens",), top_logprobs=self._top)
         self.asked = Asked("responses", served, sampling, chat, held=held)
+        self._tokenizer = served.model.tokenizer
         self.stream = bool(fields.flag("stream"))
         self._shown = {
             "id": new_id("resp_"),
@@ -53,6 +57,7 @@ class Responses:
             "text": {"format": {"type": "text"} if wanted is None else wanted.values},
             "tool_choice": fields.get("tool_choice") or "auto",
             "tools": fields.get("tools") or [],
+            "top_logprobs": self._top or 0,
             "top_p": sampling.params.top_p,
             "truncation": "disabled",
         }
@@ -64,7 +69,7 @@ class Responses:
             raise failure(whole.ended, self.asked.served)
         output = [reasoning_item(new_id("rs_"), whole.thought)] if whole.thought else []
         if whole.text or not whole.calls:
-            output.append(message_item(new_id("msg_"), whole.text))
+            output.append(message_item(new_id("msg_"), whole.text, self._logprobs(whole.scores)))
         output += [tool_item(new_id("fc_"), call) for call in whole.calls]
         return self._response(output, whole.ended)
 
@@ -80,8 +85,19 @@ class Responses:
                         yield data
                     yield self._last(out, piece)
                 else:
-                    for data in _piece_events(out, piece):
+                    for data in self._piece_events(out, piece):
                         yield data
+
+    def _piece_events(self, out: ResponseEvents, piece: Thought | Said | ToolCall) -> list[bytes]:
+        if isinstance(piece, Thought):
+            return out.thought(piece.text)
+        if isinstance(piece, Said):
+            return out.text(piece.text, self._logprobs(piece.scores))
+        return out.call(piece)
+
+    def _logprobs(self, scores: Scores) -> list[dict[str, Any]]:
+        told = chat_logprobs(scores, self._tokenizer)
+        return [] if told is None else told["content"]
 
     def _last(self, out: ResponseEvents, ended: Ended) -> bytes:
         response = self._response(out.items, ended)
@@ -101,15 +117,6 @@ class Responses:
         return {**self._shown, **shown, "output": output}
 
 
-def _piece_events(out: ResponseEvents, piece: Piece) -> list[bytes]:
-    if isinstance(piece, Thought):
-        return out.thought(piece.text)
-    if isinstance(piece, Said):
-        return out.text(piece.text)
-    assert not isinstance(piece, Ended)
-    return out.call(piece)
-
-
 def _refuse(fields: Fields) -> None:
     refuse_unserved(fields)
     for name in ("previous_response_id", "conversation", "prompt"):
@@ -117,7 +124,6 @@ def _refuse(fields: Fields) -> None:
     fields.only("background", False, why="no response is kept here")
     fields.only("truncation", "disabled", why="only disabled is served")
     fields.only("n", 1, why="only one answer is served")
-    fields.only("top_logprobs", 0, why="is not served here; chat completions have it")
 
 
 def _usage(ended: Ended) -> dict[str, Any]:

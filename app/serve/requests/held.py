@@ -20,6 +20,8 @@ class Held:
     text: str
     field: str
     """Where it stands in the request."""
+    calls: "Held | None" = None
+    """Calls of tools that the answer may be instead."""
 
 
 def held_to_calls(
@@ -43,6 +45,9 @@ def held_to_calls(
 
 def checked_constraint(held: Held, served: Served, prompt: Prompt | None) -> Constraint:
     """The engine's, compiled; not for the event loop's thread. Raises `ApiError` with the place."""
+    if held.calls is not None:
+        # By itself first: what is wrong with a tool is then said with its place.
+        checked_constraint(held.calls, served, prompt)
     template = served.model.template
     thinks = prompt is not None and (template.thinking_support.has_thoughts or prompt.starts_in_reasoning)
     constraint = Constraint(
@@ -51,6 +56,7 @@ def checked_constraint(held: Held, served: Served, prompt: Prompt | None) -> Con
         prompt.answer_format if prompt is not None and thinks else None,
         prompt is not None and prompt.starts_in_reasoning,
         template.tool_format,
+        held.calls.text if held.calls is not None else "",
     )
     try:
         served.model.check_constraint(constraint)

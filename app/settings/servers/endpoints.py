@@ -1,6 +1,7 @@
 """Servers that answer chats over HTTP, as the settings name them: `[endpoints.NAME]`.
 
-Keys are never here: a setting says which environment variable holds one.
+Keys are never here: a setting says which environment variable holds one, or where in the system's keyring
+it is.
 """
 
 import re
@@ -18,7 +19,7 @@ ENDPOINT_HELP = (
     "chat with the models of a server that speaks OpenAI's protocol, such as http://127.0.0.1:8000/v1; its "
     f"key, if it wants one, is read from {GIVEN_KEY}"
 )
-FIELDS = ("url", "api_key_env", "models")
+FIELDS = ("url", "api_key_env", "api_key_keyring", "models")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
@@ -34,6 +35,8 @@ class Endpoint:
     """The environment variable that holds the key; "": no key is sent."""
     models: tuple[str, ...] = ()
     """The models to list; none: those that the server lists."""
+    api_key_keyring: str = ""
+    """Where the system's keyring holds the key instead, as SERVICE/USER."""
     optional_key: bool = False
     """Whether it is asked without a key where the variable is not set."""
 
@@ -83,7 +86,7 @@ def _read_endpoint(name: str, fields: Mapping[str, Any], place: str, warnings: l
     known = ", ".join(FIELDS)
     warnings += [f"{place}: unknown key {key}; there are {known}" for key in fields if key not in FIELDS]
     try:
-        return Endpoint(name, _url(fields), _variable(fields), _models(fields))
+        return Endpoint(name, _url(fields), _variable(fields), _models(fields), _entry(fields))
     except ValueError as error:
         warnings.append(f"{place}.{error}; the endpoint is ignored")
         return None
@@ -105,6 +108,19 @@ def _variable(fields: Mapping[str, Any]) -> str:
         # What stands there may be the key itself: it is not repeated.
         raise ValueError("api_key_env must be the name of an environment variable, and not the key itself")
     return value
+
+
+def _entry(fields: Mapping[str, Any]) -> str:
+    value = fields.get("api_key_keyring", "")
+    service, _, user = value.rpartition("/") if isinstance(value, str) else ("", "", "")
+    if value != "" and not (service and user and value.isprintable()):
+        raise ValueError(
+            "api_key_keyring must be the service and the user of the keyring's entry, such as "
+            "tui-chat/cluster, and not the key itself"
+        )
+    if value and fields.get("api_key_env"):
+        raise ValueError("api_key_keyring cannot stand beside api_key_env: leave one of them out")
+    return f"{service}/{user}" if value else ""
 
 
 def _models(fields: Mapping[str, Any]) -> tuple[str, ...]:

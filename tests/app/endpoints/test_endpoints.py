@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import socket
+import sys
 import threading
 
 import pytest
@@ -223,6 +224,57 @@ def test_a_key_is_in_no_message_and_one_that_lacks_is_named(server, opened, monk
     assert ask(opened(api_key_env="TERN_KEY"))[1].error == (
         "cluster needs a key: the environment variable TERN_KEY is not set"
     )
+
+
+class Ring:
+    """Stands in for the package `keyring`."""
+
+    def __init__(self) -> None:
+        self.keys = {("tui-chat", "me"): "sk-secret"}
+        self.asked = 0
+
+    def get_password(self, service: str, user: str) -> str | None:
+        self.asked += 1
+        return self.keys.get((service, user))
+
+
+@pytest.fixture
+def ring(monkeypatch):
+    ring = Ring()
+    monkeypatch.setitem(sys.modules, "keyring", ring)
+    return ring
+
+
+def test_a_key_of_the_keyring_is_read_once_and_again_when_it_was_refused(server, opened, ring, caplog):
+    caplog.set_level("DEBUG")
+    model = opened(api_key_keyring="tui-chat/me")
+    server.refuses(400, "you sent sk-secret")
+    assert "you sent …" in ask(model)[1].error
+    assert server.asked[-1].headers["authorization"] == "Bearer sk-secret" and ring.asked == 1
+    server.refuses(401, "")
+    assert "refuses the key tui-chat/me of the system's keyring (401)" in ask(model)[1].error
+    ring.keys["tui-chat", "me"] = "sk-other"
+    ask(model)
+    assert server.asked[-1].headers["authorization"] == "Bearer sk-other" and ring.asked == 2
+    assert "sk-secret" not in caplog.text and "sk-other" not in caplog.text
+
+
+def test_a_keyring_without_the_key_or_that_fails_is_told_with_the_field(opened, ring, monkeypatch):
+    ring.keys.clear()
+    model = opened(api_key_keyring="tui-chat/me")
+    field = "endpoints.cluster.api_key_keyring"
+    assert ask(model)[1].error == (
+        f"{field}: the system's keyring has no key tui-chat/me; run: keyring set tui-chat me"
+    )
+
+    def locked(_service, _user):
+        raise RuntimeError("it is\nlocked")
+
+    ring.get_password = locked
+    assert ask(model)[1].error == f"{field}: the system's keyring cannot be read: it is locked"
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    said = f"{field} needs the package keyring; run: pip install 'tui-chat[keyring]'"
+    assert ask(model)[1].error == said
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from engine.api.constraint import ConstraintKind
+from engine.api.constraint import ConstraintError, ConstraintKind
 from engine.api.request import TextDelta, TokenLogprobs
 from engine.api.thinking import Thinking, ThinkingSupport
 from engine.api.tool_format import tool_format_of
@@ -117,7 +117,6 @@ async def test_a_choice_of_tools_holds_the_answer_to_calls(server, path, more, k
         ),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [TOOL], "tool_choice": "maybe"}, "tool_choice"),
-        ({"tools": [TOOL], "response_format": {"type": "json_object"}}, "response_format.type"),
         ({"guided_regex": "a", "guided_json": {}}, "guided_regex"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
@@ -131,6 +130,57 @@ async def test_what_cannot_be_held_is_refused_by_its_name(server, more, field):
     response = await server.post(CHAT, said() | more)
     assert response.status_code == 400 and response.json()["error"]["param"] == field
     assert server.desk.taken == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        (CHAT, {"tools": [TOOL], "response_format": {"type": "json_object"}}),
+        (
+            "/v1/responses",
+            {"tools": [{"type": "function", **FUNCTION}], "text": {"format": {"type": "json_object"}}},
+        ),
+        (
+            "/v1/messages",
+            {
+                "tools": [{"name": "weather", "input_schema": SCHEMA}],
+                "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
+            },
+        ),
+    ],
+)
+async def test_a_format_beside_tools_leaves_calls_of_them(server, path, more):
+    server.template.tool_format = tool_format_of("<tool_call>")
+    response = await server.post(path, said(max_tokens=9, input="a") | more)
+    assert response.status_code == 200, response.text
+    constraint = server.generations[0].request.constraint
+    assert constraint.kind is ConstraintKind.JSON_SCHEMA and json.loads(constraint.text) == {"type": "object"}
+    assert json.loads(constraint.calls)[0]["function"]["name"] == "weather"
+    assert constraint.tool_format is server.template.tool_format
+
+
+@pytest.mark.parametrize("choice", ["required", "none"])
+async def test_a_choice_of_tools_decides_beside_a_format(server, choice):
+    server.template.tool_format = tool_format_of("<tool_call>")
+    more = {"tools": [TOOL], "tool_choice": choice, "response_format": {"type": "json_object"}}
+    assert (await server.post(CHAT, said() | more)).status_code == 200
+    constraint = server.generations[0].request.constraint
+    assert constraint.kind is (CALLS if choice == "required" else ConstraintKind.JSON_SCHEMA)
+    assert not constraint.calls
+
+
+async def test_what_is_wrong_with_a_tool_beside_a_format_has_its_place(server, monkeypatch):
+    server.template.tool_format = tool_format_of("<tool_call>")
+
+    def check(constraint):
+        if constraint.kind is CALLS:
+            raise ConstraintError("[0].function.parameters", "is none")
+
+    monkeypatch.setattr(server.model, "check_constraint", check, raising=False)
+    more = {"tools": [TOOL], "response_format": {"type": "json_object"}}
+    response = await server.post(CHAT, said() | more)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "tools[0].function.parameters"
 
 
 EFFORTS = ThinkingSupport(True, ("low", "medium", "high"), True)
@@ -237,3 +287,34 @@ async def test_logprobs_of_completions(server):
 async def test_who_does_not_ask_is_told_none(server):
     choice = (await server.post(CHAT, said())).json()["choices"][0]
     assert choice["logprobs"] is None and server.generations[0].request.top_logprobs is None
+
+
+INCLUDED = {"include": ["message.output_text.logprobs"]}
+
+
+async def test_logprobs_of_responses(server):
+    server.engine.on_submit = scored
+    response = await server.post("/v1/responses", {"input": "a", "top_logprobs": 2} | INCLUDED)
+    first, second = response.json()["output"][0]["content"][0]["logprobs"]
+    assert first["token"] == "H" and first["logprob"] == -0.5 and first["bytes"] == [72]
+    assert [one["token"] for one in first["top_logprobs"]] == ["H", "J"]
+    assert second["token"] == "i" and server.generations[0].request.top_logprobs == 2
+
+    events = events_of(await server.post("/v1/responses", {"input": "a", "stream": True} | INCLUDED))
+    deltas = [one for one in events if one["type"] == "response.output_text.delta"]
+    assert [entry["token"] for one in deltas for entry in one["logprobs"]] == ["H", "i"]
+    (done,) = [one for one in events if one["type"] == "response.output_text.done"]
+    last = events[-1]["response"]["output"][0]["content"][0]
+    assert (
+        [entry["token"] for entry in done["logprobs"]] == ["H", "i"] == [e["token"] for e in last["logprobs"]]
+    )
+    assert server.generations[1].request.top_logprobs == 0
+
+
+async def test_responses_without_them_are_told_none(server):
+    body = {"input": "a", "include": ["reasoning.encrypted_content"], "top_logprobs": 0}
+    response = await server.post("/v1/responses", body)
+    assert response.json()["output"][0]["content"][0]["logprobs"] == []
+    assert server.generations[0].request.top_logprobs is None
+    response = await server.post("/v1/responses", {"input": "a", "top_logprobs": 2})
+    assert response.status_code == 400 and response.json()["error"]["param"] == "top_logprobs"

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.serve.http.limits import Access, HttpLimits, is_loopback
-from app.serve.http.streams import EventStream, event
+from app.serve.http.streams import EventStream, TextEvents, event
 from tests.app.serve.scripted import ScriptedServer, said
 
 CHAT = "/v1/chat/completions"
@@ -67,6 +67,31 @@ async def test_a_body_that_does_not_come():
     async with server.client() as client:
         response = await client.post(CHAT, content=pieces())
     assert response.status_code == 408
+
+
+async def test_bodies_that_come_at_the_same_time_have_so_much_room_and_no_more():
+    server = ScriptedServer(limits=HttpLimits(body_bytes=200, all_bodies_bytes=300))
+    server.answer("ok")
+    body = json.dumps(said("a" * 90)).encode()
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def pieces():
+        yield b" " * (200 - len(body))
+        yield body[:-1]
+        begun.set()
+        await go_on.wait()
+        yield body[-1:]
+
+    async with server.client() as client:
+        first = asyncio.create_task(client.post(CHAT, content=pieces()))
+        await begun.wait()
+        refused = await client.post(CHAT, content=body)
+        assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
+        assert (await client.post("/tokenize", json={"content": "a"})).status_code == 200
+        go_on.set()
+        assert (await first).status_code == 200
+        for _ in range(3):
+            assert (await client.post(CHAT, content=body)).status_code == 200
 
 
 async def test_a_token_is_asked_for():
@@ -230,3 +255,11 @@ def test_an_event_is_one_line_whatever_a_client_takes_for_one():
     name, data, rest = sent.splitlines()
     assert name == "event: delta" and rest == "" and "é" in data
     assert json.loads(data.removeprefix("data: ")) == {"text": text}
+
+
+@given(st.text())
+def test_an_event_of_a_text_is_as_if_all_of_it_was_encoded(text):
+    def whole(text):
+        return event({"id": 'a"b', "choices": [{"delta": {"content": text}, "logprobs": None}]})
+
+    assert TextEvents(whole).of(text) == whole(text)

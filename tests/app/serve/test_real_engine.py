@@ -8,7 +8,7 @@ import pytest
 
 from app.serve.program import ServeOptions, make_application
 from app.serve.requests.served import Served, ServedModels
-from engine import Engine, SamplingParams
+from engine import Engine, SamplingParams, SequenceState
 
 CHAT = "/v1/chat/completions"
 
@@ -84,6 +84,25 @@ async def test_many_at_once_some_of_whom_go(client, engine):
     for answer in await asyncio.gather(*answers):
         assert answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] > 0
     await all_ended(engine)
+
+
+async def test_256_run_or_wait_64_of_them_at_once_and_no_more_come_in(client, engine):
+    """Two requests of 128 answers each, which nobody reads to their end."""
+    asked = body("hello", max_tokens=1500, ignore_eos=True, n=128, temperature=1.0)
+    both = [asyncio.create_task(client.post(CHAT, json=asked)) for _ in range(2)]
+
+    def running() -> int:
+        return sum(one.state in (SequenceState.PREFILL, SequenceState.DECODE) for one in stats.sequences)
+
+    while len((stats := engine.stats()).sequences) < 256 or running() < 64:
+        assert not any(task.done() for task in both)
+        await asyncio.sleep(0.001)
+    refused = await client.post(CHAT, json=body("hello"))
+    assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
+    for task in both:
+        task.cancel()
+    await all_ended(engine)
+    assert (await client.post(CHAT, json=body("hello"))).status_code == 200
 
 
 async def test_after_refusals_nothing_stays(client, engine):

@@ -116,3 +116,30 @@ def test_one_connection_asks_again_and_again(scripted):
             connection.request("POST", CHAT, json.dumps(said()))
         connection.getresponse().read()
         connection.close()
+
+
+def test_streams_of_one_connection_come_whole(scripted):
+    scripted.answer(*"A tern flew.")
+    with running(scripted) as (_, port):
+        connection = begun(port, stream=True)
+        for _ in range(2):
+            lines = connection.getresponse().read().decode().split("\n\n")
+            chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
+            assert lines[-2:] == ["data: [DONE]", ""]
+            assert (
+                "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "A tern flew."
+            )
+            connection.request("POST", CHAT, json.dumps(said(stream=True)))
+        connection.getresponse().read()
+        connection.close()
+
+
+def test_a_client_of_old_http_gets_a_stream_without_chunks(scripted):
+    scripted.answer("Good", " day.")
+    body = json.dumps(said(stream=True)).encode()
+    with running(scripted) as (_, port), socket.create_connection(("127.0.0.1", port), 60) as client:
+        head = b"POST %b HTTP/1.0\r\nhost: localhost\r\n" % CHAT.encode()
+        client.sendall(head + b"content-length: %d\r\n\r\n%b" % (len(body), body))
+        head, _, sent = b"".join(iter(lambda: client.recv(1 << 16), b"")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200") and sent.startswith(b"data: {")
+    assert sent.endswith(b"\n\ndata: [DONE]\n\n") and b"\r\n" not in sent

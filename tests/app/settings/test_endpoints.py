@@ -21,6 +21,12 @@ from app.settings.servers.endpoints import GIVEN_KEY, Endpoint, checked_url, giv
         ('[endpoints.a]\nurl = "http://[::1"', "endpoints.a.url must be an address such as"),
         ('[endpoints.a]\nurl = "http://x/?key=1"', "without anything behind ? or #"),
         ('[endpoints.a]\nurl = "http://x"\nmodels = "m"', "endpoints.a.models must be a list of names"),
+        ('[endpoints.a]\nurl = "http://x"\napi_key_keyring = 1', "endpoints.a.api_key_keyring must be the"),
+        ('[endpoints.a]\nurl = "http://x"\napi_key_keyring = "a/"', "such as tui-chat/cluster"),
+        (
+            '[endpoints.a]\nurl = "http://x"\napi_key_keyring = "a/b"\napi_key_env = "K"',
+            "endpoints.a.api_key_keyring cannot stand beside api_key_env",
+        ),
         (
             '[endpoints.a]\nurl = "http://x"\nkey = "m"',
             "endpoints.a: unknown key key; there are url",
@@ -35,12 +41,26 @@ def test_what_is_wrong_names_its_field(tmp_path, text, said):
     assert set(settings.endpoints) == ({"a"} if "unknown key" in said else set())
 
 
-@pytest.mark.parametrize("field", ['api_key_env = "sk-12-secret"', 'url = "http://me:sk-12-secret@x/v1"'])
+@pytest.mark.parametrize(
+    "field",
+    [
+        'api_key_env = "sk-12-secret"',
+        'api_key_keyring = "sk-12-secret"',
+        'url = "http://me:sk-12-secret@x/v1"',
+    ],
+)
 def test_a_key_in_the_file_is_refused_and_not_repeated(tmp_path, field):
     path = tmp_path / "settings.toml"
-    path.write_text(f"[endpoints.a]\nmodels = []\n{field}\n" + ('url = "http://x"' if "env" in field else ""))
+    path.write_text(f"[endpoints.a]\nmodels = []\n{field}\n" + ('url = "http://x"' if "api" in field else ""))
     settings, [warning] = load_settings(path)
     assert "secret" not in warning and "key" in warning and not settings.endpoints
+
+
+def test_an_entry_of_the_keyring_is_kept_as_it_is(tmp_path):
+    path = tmp_path / "settings.toml"
+    path.write_text('[endpoints.a]\nurl = "http://x"\napi_key_keyring = "https://x/v1/me"\n')
+    settings, warnings = load_settings(path)
+    assert not warnings and settings.endpoints["a"].api_key_keyring == "https://x/v1/me"
 
 
 def test_an_address_without_a_path_means_the_usual_one():

@@ -150,6 +150,20 @@ def test_calls_are_held_to_their_tools_in_each_form(tokenizer, constraints, temp
     assert ('"C"' not in written) or not takes(constraints, tokenizer, constraint, wrong)
 
 
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_an_answer_is_of_its_format_or_a_call(tokenizer, constraints, template):
+    row = tool_format_of(template)
+    constraint = Constraint(JSON, json.dumps(PERSON), tool_format=row, calls=json.dumps([TOOL]))
+    written = TEMPLATES[template]
+    assert takes(constraints, tokenizer, constraint, '{"name": "a", "age": 1}')
+    assert takes(constraints, tokenizer, constraint, written.format(name="weather"))
+    assert not takes(constraints, tokenizer, constraint, written.format(name="other"))
+    assert not takes(constraints, tokenizer, constraint, '{"name": "a"}')
+    assert not takes(constraints, tokenizer, constraint, "I do not know.")
+    both = '{"name": "a", "age": 1}' + written.format(name="weather")
+    assert not takes(constraints, tokenizer, constraint, both)
+
+
 @pytest.mark.parametrize(
     ("constraint", "words"),
     [

@@ -72,7 +72,9 @@ def _remote_lines(row: Remote) -> Iterator[Line]:
         yield "!", row.problem
     yield "Runs at", f"{row.endpoint.name}, {row.endpoint.url}"
     yield "Context", f"{row.context_length:,} tokens" if row.context_length else "the server does not say"
-    if row.endpoint.api_key_env:
+    if row.endpoint.api_key_keyring:
+        yield "Key", f"{row.endpoint.api_key_keyring} of the system's keyring"
+    elif row.endpoint.api_key_env:
         yield "Key", f"of the environment variable {row.endpoint.api_key_env}"
 
 
