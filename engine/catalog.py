@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import prod
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ _SAMPLING = {
     "penalty_repeat": "repetition_penalty",
 }
 """By its name behind `general.sampling.`: that of `SamplingParams`."""
+_shape = attrgetter("shape")
 _UNUSED_SAMPLING = ("penalty_last_n", "xtc_probability", "mirostat", "sequence")
 """Those that have none."""
 
@@ -157,7 +159,7 @@ def _describe(file: GGUFFile) -> ModelSummary:
         size_bytes=file.size_bytes,
         quantization=quantization_label(file),
         context_length=context if context is not None else _positive(file, "context_length"),
-        parameters=sum(prod(info.shape) for info in file.tensors.values()),
+        parameters=sum(map(prod, map(_shape, file.tensors.values()))),
         kv_bytes_per_token_f16=kv_bytes,
         supported=problem is None,
         problem=problem,

@@ -33,6 +33,7 @@ from app.models.listed.notes import ModelNotes
 from app.models.make import make_engine
 from app.models.mention import is_due, remember
 from app.models.port import EnginePort
+from app.models.stores.ollama import weights_of
 from app.settings.file import Settings
 from app.settings.paths import locations
 from app.settings.servers.endpoints import ENDPOINT_HELP
@@ -107,7 +108,7 @@ def _opened(
         return
     engine = make_engine(engine_settings(args, settings))
     try:
-        yield LocalModel(engine.load(path)), engine
+        yield LocalModel(engine.load(weights_of(path)), path), engine
     finally:
         engine.close()
 

@@ -26,6 +26,7 @@ from app.cli.common import (
     say,
 )
 from app.models.make import make_engine
+from app.models.stores.ollama import weights_of
 from app.settings.file import parse_size
 from app.terminal.controls import for_stream
 
@@ -98,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         say(f"loading {path.name}")
         before = time.perf_counter()
-        model = engine.load(path)
+        model = engine.load(weights_of(path))
         loaded = time.perf_counter()
         workload = _workload(args, engine.device, model.context_length)
         check_fits(workload, model.context_length)

@@ -11,6 +11,7 @@ from app.cli.common import CommandError, read_settings, say
 from app.models.choice import resolve_model
 from app.models.found import FoundModel, ModelSearch, find, search_of
 from app.models.make import make_engine
+from app.models.stores.ollama import weights_of
 from app.serve.listening import USUAL_PORT, address_of, listening_socket, missing_package
 from app.settings.file import Settings, parse_size
 from app.settings.paths import locations
@@ -156,7 +157,7 @@ def _loaded(
 
 
 def _load(engine: "Engine", path: Path) -> "Model":
-    model = engine.load(path)
+    model = engine.load(weights_of(path))
     for warning in (*model.warnings, model.tokenizer.warning, model.template.warning):
         if warning:
             say(f"warning: {warning}")

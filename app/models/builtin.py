@@ -5,7 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from app.models.endpoint_keys import endpoint_model
-from app.models.stores.ollama import name_of_blob
+from app.models.stores.ollama import name_of
 
 BUILTIN_NAME = "builtin"
 """What a person writes to mean the built-in model: `-m builtin`."""
@@ -54,4 +54,4 @@ def has_own_name(path: Path) -> bool:
 def _title(path: Path) -> str:
     if path.stem == _NAMELESS and path.parent.name:
         return path.parent.name
-    return name_of_blob(path) or path.stem
+    return name_of(path) or path.stem

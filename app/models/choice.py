@@ -10,6 +10,7 @@ from pathlib import Path
 from app.models.builtin import BUILTIN_NAME, builtin_model_path
 from app.models.endpoint_keys import endpoint_key
 from app.models.found import OWN, FoundModel, ModelSearch, find
+from app.models.stores.ollama import weights_of
 
 _SHOWN = 5
 _USUAL_TAG = ":latest"
@@ -82,7 +83,8 @@ def _stores_names(model: FoundModel) -> set[str]:
 
 
 def _files_names(model: FoundModel) -> set[str]:
-    return {model.path.name.casefold(), model.path.stem.casefold()}
+    file = weights_of(model.path)
+    return {file.name.casefold(), file.stem.casefold()}
 
 
 def _all_names(model: FoundModel) -> Iterable[str]:

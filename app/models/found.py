@@ -42,7 +42,10 @@ class ModelSearch:
 
 @dataclass(frozen=True, slots=True)
 class FoundModel:
-    """One model file, however many stores and names it has."""
+    """One model file, however many stores and names it has.
+
+    Ollama's names for one file whose parameters differ are one each.
+    """
 
     summary: "ModelSummary"
     store: str
@@ -56,7 +59,7 @@ class FoundModel:
 
     @property
     def path(self) -> Path:
-        """Its file, of a split one the first part."""
+        """Its file, of a split one the first part; of a further name of a file that name's own file."""
         return self.summary.path
 
     @property
@@ -80,18 +83,20 @@ def find(search: ModelSearch) -> list[FoundModel]:
     What is broken or not supported is there with its reason. Reads files: call off the UI.
     """
     found = list(_unique(_stored(search)))
-    files = [model.path for _, model, _ in found if model.problem is None]
+    files = list(dict.fromkeys(one.model.path for one in found if one.model.problem is None))
     index = SummaryIndex(search.cache and search.cache / "models.json")
     summaries = dict(zip(files, index.summaries(files), strict=True))
     return [
         FoundModel(
-            summaries[model.path] if model.problem is None else _unread(model),
-            store.key,
-            store.title,
-            tuple(names),
-            model.details,
+            replace(summaries[one.model.path], path=one.path)
+            if one.model.problem is None
+            else _unread(one.model),
+            one.store.key,
+            one.store.title,
+            tuple(one.names),
+            one.model.details,
         )
-        for store, model, names in found
+        for one in found
     ]
 
 
@@ -124,22 +129,41 @@ def _short_names(folder: Path) -> list[StoredModel]:
     return [replace(model, name=model.path.stem) for model in files_below(folder)]
 
 
-def _unique(
-    stored: Iterator[tuple[Store, StoredModel]],
-) -> Iterable[tuple[Store, StoredModel, list[str]]]:
-    """Each file once, with the names that all stores have for it; what cannot be opened hides no other."""
-    known: dict[object, tuple[Store, StoredModel, list[str]]] = {}
+@dataclass(slots=True)
+class _Entry:
+    """One line of a list."""
+
+    store: Store
+    model: StoredModel
+    names: list[str]
+    path: Path
+
+
+def _unique(stored: Iterator[tuple[Store, StoredModel]]) -> Iterable[_Entry]:
+    """Each file once, with the names that all stores have for it; what cannot be opened hides no other.
+
+    A name with other parameters than the file's first ones is an entry of its own.
+    """
+    known: dict[object, list[_Entry]] = {}
     for store, model in stored:
-        key = _file(model), model.problem
-        if key not in known:
-            known[key] = store, model, [model.name]
+        entries = known.setdefault((_file(model), model.problem), [])
+        same = next((entry for entry in entries if _alike(entry.model, model)), None)
+        if same is None:
+            path = model.entry if entries and model.entry is not None else model.path
+            entries.append(_Entry(store, model, [model.name], path))
             continue
-        first, kept, names = known[key]
-        if model.name not in names:
-            names.append(model.name)
-        if not kept.details:
-            known[key] = first, replace(kept, details=model.details), names
-    return known.values()
+        if model.name not in same.names:
+            same.names.append(model.name)
+        if not same.model.details:
+            same.model = replace(same.model, details=model.details)
+    return [entry for entries in known.values() for entry in entries]
+
+
+def _alike(one: StoredModel, other: StoredModel) -> bool:
+    """Whether two names of a file mean the same; only some programs keep parameters beside it."""
+    if other.entry is None or (one.entry is None and not one.details):
+        return True
+    return one.details.get("parameters", {}) == other.details.get("parameters", {})
 
 
 def _file(model: StoredModel) -> object:

@@ -19,6 +19,7 @@ from app.models.backends.port import ChatModel
 from app.models.endpoint_keys import endpoint_model
 from app.models.fit.plan_words import PAUSED, resident_states
 from app.models.port import EngineFactory, EnginePort, ModelPort
+from app.models.stores.ollama import weights_of
 from engine import DeviceUse, EngineDetail, EngineError, EngineStats, LoadPlan, TickRecord
 
 log = logging.getLogger(__name__)
@@ -129,7 +130,9 @@ class EngineService:
 
     def states(self) -> dict[Path, str]:
         """Where each model is that was loaded, in words: `loaded`, `idle 5 min` or `paused`."""
-        return resident_states(self.stats(), self._clock())
+        states = resident_states(self.stats(), self._clock())
+        files = {path: model.local.path for path, model in list(self._resident.items())}
+        return states | {path: states[file] for path, file in files.items() if file in states}
 
     def is_paused(self, model: ChatModel) -> bool:
         """Tell whether a model is aside."""
@@ -137,7 +140,7 @@ class EngineService:
 
     def resident(self) -> list[ModelPort]:
         """Return the models that are loaded or aside; any thread may ask."""
-        return [model.local for model in list(self._resident.values())]
+        return list({id(model.local): model.local for model in list(self._resident.values())}.values())
 
     def release(self, model: ChatModel) -> None:
         """Give up one use of a model; unused ones are unloaded, but for the last one used."""
@@ -220,10 +223,11 @@ class EngineService:
         engine = self._engine
         if engine is None:
             raise EngineError(self._failure or "The engine is closed.")
-        model = self._resident.get(job.path)
+        model = self._named(job.path)
         if model is not None and not self.is_paused(model):
             return model
-        plan = engine.plan_load(job.path) if model is None else engine.plan_wake(model.local.id)
+        file = weights_of(job.path)
+        plan = engine.plan_load(file) if model is None else engine.plan_wake(model.local.id)
         if plan.refusal is not None:
             raise EngineError(plan.refusal)
         if self._takes_consent(plan, job):
@@ -231,11 +235,21 @@ class EngineService:
             return None
         progress = self._progress(job)
         if model is None:
-            loaded = engine.load(job.path, progress=progress, pause=plan.model_ids)
-            model = self._resident[job.path] = LocalModel(loaded)
+            loaded = engine.load(file, progress=progress, pause=plan.model_ids)
+            model = self._resident[job.path] = LocalModel(loaded, job.path)
         else:
             engine.wake_model(model.local.id, progress)
         return model
+
+    def _named(self, path: Path) -> LocalModel | None:
+        """The resident model of a path, also where it was loaded under another name of its file."""
+        if path not in self._resident:
+            file = weights_of(path)
+            other = next((one for one in self._resident.values() if one.local.path == file), None)
+            if other is None:
+                return None
+            self._resident[path] = LocalModel(other.local, path)
+        return self._resident[path]
 
     def _takes_consent(self, plan: LoadPlan, job: LoadJob) -> bool:
         """Whether a model of some tab would make room that nobody has agreed to yet."""
@@ -279,7 +293,10 @@ class EngineService:
         for idle in [path for path in self._resident if not self._users.get(path)]:
             if idle == self._last_used:
                 continue
+            left = self._resident.pop(idle).local
+            if any(other.local is left for other in self._resident.values()):
+                continue
             try:
-                self._resident.pop(idle).local.unload()
+                left.unload()
             except EngineError as error:
                 log.warning("unloading %s: %s", idle, error)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from app.models.stores.ollama import parameters_of_blob
+from app.models.stores.ollama import parameters_of, weights_of
 from engine import SamplingParams
 
 FROM_FILE, FROM_OLLAMA = "the file", "Ollama"
@@ -56,15 +56,16 @@ def recommended(
 
 
 def recommended_for(path: Path) -> Recommended:
-    """Read what is recommended for a model file; nothing for one that is not there.
+    """Read what is recommended for a model file, or under a name of Ollama; nothing for what is not there.
 
     Reads the file's header the first time: call off the UI.
     """
     try:
-        status = path.stat()
+        file = weights_of(path)
+        status = file.stat()
     except (OSError, ValueError):
         return Recommended()
-    return recommended(*_of_file(path, status.st_mtime_ns, status.st_size), parameters_of_blob(path))
+    return recommended(*_of_file(file, status.st_mtime_ns, status.st_size), parameters_of(path))
 
 
 @lru_cache(maxsize=_MOST_FILES)

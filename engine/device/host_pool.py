@@ -42,6 +42,8 @@ class HostPool:
         self._pinned = pinned
         self._allocate = allocate or self._take
         self._slabs: list[Tensor] = []
+        self._views: dict[int, list[Tensor]] | None = None
+        """Of each slot, where it has few: making them takes longer than copying a block of a small model."""
         self._wanted = 0
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -79,11 +81,15 @@ class HostPool:
 
     def parts(self, slot: int, like: Sequence[Tensor]) -> list[Tensor]:
         """Views of a slot's memory with the types and shapes of a block's pieces, one after another."""
+        if self._views is not None and slot in self._views:
+            return self._views[slot]
         memory = self._memory(slot)
         result, offset = [], 0
         for piece in like:
             result.append(memory[offset : offset + piece.nbytes].view(piece.dtype).view(piece.shape))
             offset += piece.nbytes
+        if self._views is not None:
+            self._views[slot] = result
         return result
 
     def content(self, slot: int) -> memoryview:
@@ -93,6 +99,7 @@ class HostPool:
     def staging(self, slots: int) -> "HostPool":
         """A pool of the same pages with so many slots, taken at once: milliseconds if memory is pinned."""
         pool = HostPool(self.block_bytes, False, self._allocate, slots * self._stride)
+        pool._views = {}
         pool.grow_to(slots)
         return pool
 
@@ -101,6 +108,7 @@ class HostPool:
         with self._changed:
             self._closed = True
             self._slabs.clear()
+            self._views = None
 
     def _memory(self, slot: int) -> Tensor:
         if not 0 <= slot < self.capacity:

@@ -227,6 +227,8 @@ def _check_total(headers: list[Header]) -> None:
 
 
 def _merge(headers: list[Header]) -> dict[str, TensorInfo]:
+    if len(headers) == 1:
+        return headers[0].tensors
     merged: dict[str, TensorInfo] = {}
     for header in headers:
         for name, info in header.tensors.items():

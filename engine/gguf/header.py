@@ -14,23 +14,16 @@ from engine.api.errors import UnsupportedModelError
 from engine.gguf.foreign import refuse_foreign
 from engine.gguf.metadata import MAX_KEY_BYTES, Budget, Metadata, parse_value
 from engine.gguf.source import Source, open_source
+from engine.gguf.usual import MAX_DIMENSIONS, MOST_OF_TENSOR, PIECE, usual_entry, usual_tensor
 from kernels.quant.formats import FORMATS, GGMLType
 
 DEFAULT_ALIGNMENT = 32
-MAX_DIMENSIONS = 4
 MAX_ENTRIES = 1 << 16
 MAX_TENSORS = 1 << 18
 MAX_TENSOR_NAME_BYTES = 1024
 _SMALLEST_ENTRY = 8 + 1 + 4 + 1
 _SMALLEST_TENSOR = 8 + 1 + 4 + 4 + 8
 _FIXED = struct.Struct("<4sIQQ")
-_LENGTH = struct.Struct("<Q")
-_COUNT = struct.Struct("<I")
-_DESCRIPTIONS = {n_dims: struct.Struct(f"<{n_dims}QIQ") for n_dims in range(MAX_DIMENSIONS + 1)}
-"""By number of dimensions, what follows it."""
-_USUAL_NAME = 64
-_USUAL_DESCRIPTION = 8 + _USUAL_NAME + 4 + _DESCRIPTIONS[MAX_DIMENSIONS].size
-_PIECE = 1 << 14
 _KNOWN = {int(kind): (kind, FORMATS[kind].elements, FORMATS[kind].nbytes) for kind in GGMLType}
 """By the number of a type: itself, and elements and bytes of its blocks."""
 _OTHER_TYPES = {
@@ -109,13 +102,25 @@ def _check_count(source: Source, field: str, offset: int, count: int, limit: int
 def _parse_metadata(source: Source, count: int, budget: Budget) -> tuple[Metadata, int]:
     values: dict[str, object] = {}
     offsets: dict[str, int] = {}
+    piece, first = b"", 0
     offset = _FIXED.size
     for index in range(count):
-        key, behind = source.name(f"metadata key {index}", offset, MAX_KEY_BYTES)
+        at = offset - first
+        if not 0 <= at < len(piece):
+            piece, first, at = source.read(offset, PIECE), offset, 0
+        usual = usual_entry(piece, at)
+        if usual is None:
+            key, behind = source.name(f"metadata key {index}", offset, MAX_KEY_BYTES)
+        else:
+            key, value, behind, end = usual
+            behind += first
         if key in values:
             source.fail(f"metadata key {key!r}", offset, "occurs twice")
         offsets[key] = behind
-        values[key], offset = parse_value(source, key, behind, budget)
+        if usual is None:
+            values[key], offset = parse_value(source, key, behind, budget)
+        else:
+            values[key], offset = value, end + first
     return Metadata(source, values, offsets), offset
 
 
@@ -133,10 +138,10 @@ def _parse_tensors(
     described: dict[str, tuple[int, tuple[int, ...], int, int]] = {}
     piece, first = b"", offset
     for index in range(count):
-        if offset - first + _USUAL_DESCRIPTION > len(piece):
-            piece, first = source.read(offset, _PIECE), offset
-        usual = _usual_tensor(piece, offset - first)
-        if usual is None:
+        if offset - first + MOST_OF_TENSOR > len(piece):
+            piece, first = source.read(offset, PIECE), offset
+        usual = usual_tensor(piece, offset - first)
+        if usual is None or usual[2] not in _KNOWN:
             name, behind = source.name(f"name of tensor {index}", offset, MAX_TENSOR_NAME_BYTES)
             shape, number, start, end = _parse_tensor(source, name, behind)
         else:
@@ -153,27 +158,6 @@ def _parse_tensors(
         name: _place(source, name, at, shape, number, data_start + start, part)
         for name, (at, shape, number, start) in described.items()
     }
-
-
-def _usual_tensor(piece: bytes, at: int) -> tuple[str, tuple[int, ...], int, int, int] | None:
-    """The description at `at` of a piece of the file: name, shape, type's number, offset in the data, end.
-
-    None where anything about it is not as usual: then it has to be looked at closely.
-    """
-    try:
-        (length,) = _LENGTH.unpack_from(piece, at)
-        if not 0 < length <= _USUAL_NAME:
-            return None
-        behind = at + 8 + length
-        name = piece[at + 8 : behind].decode()
-        layout = _DESCRIPTIONS[_COUNT.unpack_from(piece, behind)[0]]
-        numbers = layout.unpack_from(piece, behind + 4)
-    except (struct.error, UnicodeDecodeError, KeyError):
-        return None
-    shape = numbers[-3::-1]
-    if 0 in shape or numbers[-2] not in _KNOWN:
-        return None
-    return name, shape, numbers[-2], numbers[-1], behind + 4 + layout.size
 
 
 def _place(
@@ -221,6 +205,13 @@ def _parse_tensor(source: Source, name: str, offset: int) -> tuple[tuple[int, ..
 
 def _find_overlaps(tensors: dict[str, TensorInfo]) -> dict[str, str]:
     overlaps: dict[str, str] = {}
+    end = 0
+    for *_, offset, nbytes, _ in tensors.values():
+        if offset < end:
+            break
+        end = offset + nbytes
+    else:
+        return overlaps
     ordered = sorted(tensors.values(), key=lambda info: info.offset)
     furthest = ordered[0] if ordered else None
     for info in ordered[1:]:

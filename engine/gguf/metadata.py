@@ -40,7 +40,7 @@ class ValueType(IntEnum):
 
 
 _TYPES = {int(member): member for member in ValueType}
-_SCALARS = {
+SCALARS = {
     ValueType.UINT8: struct.Struct("<B"),
     ValueType.INT8: struct.Struct("<b"),
     ValueType.UINT16: struct.Struct("<H"),
@@ -102,7 +102,7 @@ class LazyArray:
             if fields is None:
                 fields = string_fields(source, "array of strings", self.offset, self.count)
             return decode_strings(source, fields)
-        dtype = np.dtype(_SCALARS[self.type].format)
+        dtype = np.dtype(SCALARS[self.type].format)
         raw = np.frombuffer(source.read(self.offset, self.count * dtype.itemsize), dtype=dtype)
         array = raw != 0 if self.type is ValueType.BOOL else raw
         array.flags.writeable = False
@@ -226,7 +226,7 @@ def parse_value(source: Source, key: str, offset: int, budget: Budget) -> tuple[
         return array, array.end
     if value_type is ValueType.STRING:
         return _parse_text(source, key, offset)
-    layout = _SCALARS[value_type]
+    layout = SCALARS[value_type]
     source.need(key, offset, layout.size)
     value: object = layout.unpack(source.read(offset, layout.size))[0]
     if value_type is ValueType.BOOL:
@@ -260,7 +260,7 @@ def _parse_array(source: Source, key: str, offset: int, budget: Budget, depth: i
     count = source.u64(key, offset + 4)
     offset += 12
     smallest = 12 if item_type is ValueType.ARRAY else 8
-    smallest = _SCALARS[item_type].size if item_type in _SCALARS else smallest
+    smallest = SCALARS[item_type].size if item_type in SCALARS else smallest
     if count > (source.size - offset) // smallest:
         source.fail(key, offset - 8, f"an array of {count} elements cannot fit into the rest of the file")
     array = LazyArray(item_type, count, offset, offset + count * smallest)

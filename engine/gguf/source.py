@@ -8,6 +8,7 @@ import os
 import stat
 import struct
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -50,16 +51,22 @@ class Source:
 
     def read(self, offset: int, nbytes: int) -> bytes:
         """The bytes from `offset` on, fewer than `nbytes` at the file's end; by one thread at a time."""
-        nbytes = max(0, min(nbytes, self.size - offset))
-        if nbytes > _WINDOW:
-            return self._fetch(offset, nbytes)
         at = offset - self._start
-        if not 0 <= at <= len(self._window) - nbytes:
-            self._window = self._fetch(offset, min(_WINDOW, self.size - offset))
-            self._start, at = offset, 0
+        if not 0 <= at <= at + nbytes <= len(self._window):
+            left = max(0, self.size - offset)
+            nbytes = max(0, min(nbytes, left))
+            if nbytes > _WINDOW:
+                return self._fetch(offset, nbytes)
+            if not 0 <= at <= len(self._window) - nbytes:
+                self._window = self._fetch(offset, min(_WINDOW, left))
+                self._start, at = offset, 0
         return self._window[at : at + nbytes]
 
     def _fetch(self, offset: int, nbytes: int) -> bytes:
+        with suppress(OSError):
+            whole = os.pread(self._descriptor, nbytes, offset)
+            if len(whole) == nbytes:
+                return whole
         fetched = np.empty(nbytes, dtype=np.uint8)
         self.read_into(fetched, "header", offset)
         return fetched.tobytes()

@@ -18,9 +18,10 @@ _FEW = 64
 _U64 = struct.Struct("<Q")
 # The upper bytes of a key's length, and how the keys begin that writers put behind string arrays.
 _USUAL_KEYS = (b"tokenizer.", b"general.")
+_USUAL_END = ord(".")
 _SHORT = bytes(7)
 """Upper bytes of the length before them."""
-_GUESS_WINDOW = 1 << 14
+_GUESS_WINDOW = 1 << 16
 _GUESS_OVERLAP = 32
 _SURE_SHARE = 0.75
 _SAMPLE = 1 << 14
@@ -67,14 +68,10 @@ def guess_end(source: Source, offset: int, count: int) -> int | None:
     is near.
     """
     start = _near_end(source, offset, count)
-    for place in range(start, min(source.size, start + _GUESS_REACH), _GUESS_WINDOW):
-        window = source.read(place, _GUESS_WINDOW + _GUESS_OVERLAP)
-        found = -1
-        for key in _USUAL_KEYS:
-            at = _find_key(window, key, len(window) if found < 0 else found)
-            found = at if at > 0 else found
-        if found > 0:
-            return place + found - 1
+    for place in range(start, min(source.size, start + _GUESS_REACH), _GUESS_WINDOW - _GUESS_OVERLAP):
+        found = _find_key(source.read(place, _GUESS_WINDOW))
+        if found is not None:
+            return place + found
     return None
 
 
@@ -82,7 +79,8 @@ def _near_end(source: Source, offset: int, count: int) -> int:
     """A place before the end of `count` strings, by the lengths of some: later ones are hardly shorter."""
     while True:
         sample = source.read(offset, _SAMPLE)
-        seen = sample.count(_SHORT)
+        nonzero = int(np.count_nonzero(np.frombuffer(sample, dtype=np.uint8)))
+        seen = (len(sample) - nonzero) // len(_SHORT)
         if count <= 4 * seen or not seen:
             return offset
         skipped = int(_SURE_SHARE * count)
@@ -90,12 +88,20 @@ def _near_end(source: Source, offset: int, count: int) -> int:
         count -= skipped
 
 
-def _find_key(window: bytes, key: bytes, before: int) -> int:
-    """Where a key with its short length begins; -1: nowhere. Runs of zeros are slow to look for."""
-    at = window.find(key, 0, before)
-    while at >= 0 and window[max(0, at - 7) : at] != _SHORT:
-        at = window.find(key, at + 1, before)
-    return at - 7 if at >= 0 else -1
+def _find_key(window: bytes) -> int | None:
+    """Where the first key with its short length begins."""
+    raw = np.frombuffer(window, dtype=np.uint8)
+    # Few texts of a vocabulary have the byte that all these keys end in.
+    for behind in (np.flatnonzero(raw == _USUAL_END) + 1).tolist():
+        for key in _USUAL_KEYS:
+            at = behind - len(key)
+            if (
+                at > len(_SHORT)
+                and window.startswith(key, at)
+                and window.startswith(_SHORT, at - len(_SHORT))
+            ):
+                return at - len(_SHORT) - 1
+    return None
 
 
 def decode_strings(source: Source, fields: np.ndarray) -> list[str]:

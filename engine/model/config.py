@@ -46,13 +46,25 @@ def _plain(keys: Keys, family: Family, context_length: int | None) -> ModelConfi
     return ModelConfig(
         architecture=family.architecture,
         pairing=family.pairing,
-        layers=tuple(LayerSpec(one, size) for one, size in zip(attention, sizes, strict=True)),
+        layers=_layers(attention, sizes),
         hidden_size=hidden,
         vocab_size=_vocab_size(keys.file),
         norm_eps=eps,
         centred=family.centred,
         context_length=min(longest, context_length or longest),
     )
+
+
+def _layers(attention: list[AttentionSpec], sizes: tuple[int, ...]) -> tuple[LayerSpec, ...]:
+    """Those that are alike are one object, so that what is made of them is made once."""
+    made: dict[tuple[int, int], LayerSpec] = {}
+    layers = []
+    for one, size in zip(attention, sizes, strict=True):
+        known = id(one), size
+        if known not in made:
+            made[known] = LayerSpec(one, size)
+        layers.append(made[known])
+    return tuple(layers)
 
 
 def _attention(keys: Keys, family: Family, num_layers: int, hidden: int) -> list[AttentionSpec]:
@@ -73,9 +85,11 @@ def _attention(keys: Keys, family: Family, num_layers: int, hidden: int) -> list
         raise keys.error("attention.key_length", f"{head_dim} is odd and cannot be rotated in pairs")
     rope = read_rope(keys, head_dim, family.rope_scalings)
     scale = keys.number("attention.scale", 0.0) or head_dim**-0.5
-    return [
-        AttentionSpec(own, shared, head_dim, scale, rope) for own, shared in zip(heads, kv_heads, strict=True)
-    ]
+    made = {
+        sizes: AttentionSpec(*sizes, head_dim, scale, rope)
+        for sizes in set(zip(heads, kv_heads, strict=True))
+    }
+    return [made[sizes] for sizes in zip(heads, kv_heads, strict=True)]
 
 
 def _vocab_size(file: GGUFFile) -> int:

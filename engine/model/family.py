@@ -1,7 +1,8 @@
 """What sets one architecture apart from the plain decoder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from engine.model.keys import Keys
 from engine.model.spec import (
@@ -14,6 +15,9 @@ from engine.model.spec import (
     RopePairing,
     RopeScaling,
 )
+
+Mark = TypeVar("Mark", bound=Hashable)
+"""What tells layers of a model apart, such as whether they have a window."""
 
 COMMON_SCALINGS = (RopeScaling.NONE, RopeScaling.LINEAR, RopeScaling.YARN)
 
@@ -36,14 +40,37 @@ class Family:
     """LayerNorm in place of RMS."""
 
 
-def with_layers(config: ModelConfig, change: Callable[[int, LayerSpec], LayerSpec]) -> ModelConfig:
-    """Every layer changed by `change(index, layer)`."""
-    return replace(config, layers=tuple(change(index, one) for index, one in enumerate(config.layers)))
+def with_layers(config: ModelConfig, change: Callable[[LayerSpec], LayerSpec]) -> ModelConfig:
+    """Every layer changed."""
+    return with_marked_layers(config, (None,) * config.num_layers, lambda layer, _mark: change(layer))
 
 
-def with_attention(config: ModelConfig, change: Callable[[int, AttentionSpec], AttentionSpec]) -> ModelConfig:
+def with_attention(config: ModelConfig, change: Callable[[AttentionSpec], AttentionSpec]) -> ModelConfig:
+    """The attention of every layer changed."""
+    return with_layers(config, lambda layer: replace(layer, attention=change(layer.attention)))
+
+
+def with_marked_layers(
+    config: ModelConfig, marks: Sequence[Mark], change: Callable[[LayerSpec, Mark], LayerSpec]
+) -> ModelConfig:
+    """Every layer changed by what it is and by its mark; those that are one object stay one by each mark."""
+    made: dict[tuple[int, Mark], LayerSpec] = {}
+    layers = []
+    for layer, mark in zip(config.layers, marks, strict=True):
+        known = id(layer), mark
+        if known not in made:
+            made[known] = change(layer, mark)
+        layers.append(made[known])
+    return replace(config, layers=tuple(layers))
+
+
+def with_marked_attention(
+    config: ModelConfig, marks: Sequence[Mark], change: Callable[[AttentionSpec, Mark], AttentionSpec]
+) -> ModelConfig:
     """The same for the attention of every layer."""
-    return with_layers(config, lambda index, layer: replace(layer, attention=change(index, layer.attention)))
+    return with_marked_layers(
+        config, marks, lambda layer, mark: replace(layer, attention=change(layer.attention, mark))
+    )
 
 
 def without_guessing(keys: Keys, plain: ModelConfig) -> ModelConfig:
@@ -100,11 +127,11 @@ def with_experts(
     if experts.count % experts.groups or experts.groups_used > experts.groups:
         raise keys.error("expert_group_count", f"{experts.groups} for {experts.count} experts")
 
-    def change(index: int, layer: LayerSpec) -> LayerSpec:
-        dense = index < leading_dense or (index + 1) % step
+    def change(layer: LayerSpec, dense: bool) -> LayerSpec:
         if dense:
             return layer
         size = layer.ffn_size if norms else 0
         return replace(layer, ffn_size=size, experts=experts, expert_norms=norms)
 
-    return with_layers(config, change)
+    dense = [index < leading_dense or (index + 1) % step > 0 for index in range(config.num_layers)]
+    return with_marked_layers(config, dense, change)

@@ -6,7 +6,7 @@ torch, so that listing model files stays cheap.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.api.errors import ModelFileError, UnsupportedModelError
@@ -151,13 +151,24 @@ def _layers(config: ModelConfig, tensors: Mapping[str, TensorInfo]) -> Layers:
             others.append(name)
         else:
             names[index].append(name)
-            described[index] += (parts[2], info.shape, int(info.type))
+            described[index] += (parts[2], info.shape, info.type)
+    specs = _first_equal(config.layers)
     first: dict[object, int] = {}
-    alike = [first.setdefault((layer, *described[index]), index) for index, layer in enumerate(config.layers)]
+    alike = [first.setdefault((spec, *described[index]), index) for index, spec in enumerate(specs)]
     counts = Counter(alike)
     kinds = [LayerKind(index, config.layers[index], counts[index], names[index]) for index in counts]
     places = {kind.index: place for place, kind in enumerate(kinds)}
     return Layers(kinds, others, tuple(places[index] for index in alike))
+
+
+def _first_equal(layers: Sequence[LayerSpec]) -> list[int]:
+    """Of each layer the first that equals it; most are one object, whose fields need no look."""
+    first: dict[LayerSpec, int] = {}
+    known: dict[int, int] = {}
+    for index, layer in enumerate(layers):
+        if id(layer) not in known:
+            known[id(layer)] = first.setdefault(layer, index)
+    return [known[id(layer)] for layer in layers]
 
 
 def is_ignored(name: str, config: ModelConfig) -> bool:

@@ -128,6 +128,8 @@ def large_vocabulary(words, *, tail=()):
         [f"w{i}" for i in range(2000)],
         [f"w{i}" for i in range(2000)] + ["tokenizer.", "general.name", "x" * 400, "y" * 12],
         ["tokenizer.ggml.x\x04\0\0\0\1\0\0\0"] * 2000,
+        # By its beginning it would end far behind the file.
+        ["x" * 200] * 100 + ["y"] * 20_000,
     ],
 )
 @pytest.mark.parametrize("tail", [(), (entry("tokenizer.ggml.pre", 8, "x"),), (entry("zzz.key", 4, 1),)])

@@ -16,6 +16,7 @@ from app.cli.batch.worker import Answerer
 from app.cli.common import CommandError, add_model_arguments, chosen_model, read_settings, say
 from app.models.backends.local import LocalModel
 from app.models.make import make_engine
+from app.models.stores.ollama import weights_of
 from app.terminal.controls import for_stream
 
 _AT_ONCE_CPU, _AT_ONCE_GPU, _MOST_AT_ONCE = 8, 64, 1024
@@ -97,7 +98,7 @@ def _run_jobs(args: argparse.Namespace, jobs: Sequence[Job], out: TextIO) -> int
     path = chosen_model(args, settings)
     engine = make_engine(settings.engine)
     try:
-        model = LocalModel(engine.load(path))
+        model = LocalModel(engine.load(weights_of(path)), path)
         for warning in model.warnings:
             say(f"warning: {warning}")
         watched = settings.general.stop_repeats

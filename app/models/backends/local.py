@@ -16,13 +16,15 @@ from engine import Constraint, Prompt, Request, RequestError, SamplingParams, Th
 class LocalModel:
     """Renders chats by the model's own template and submits their ids."""
 
-    def __init__(self, local: ModelPort) -> None:
+    def __init__(self, local: ModelPort, path: Path | None = None) -> None:
+        """path: what was chosen, where that is a further name of its file."""
         self.local = local
+        self._path = path or local.path
 
     @property
     def path(self) -> Path:
-        """The file it came from."""
-        return self.local.path
+        """The file it came from, or the one that stands for the name that was chosen."""
+        return self._path
 
     @property
     def name(self) -> str:

@@ -1,6 +1,6 @@
 """The model files that the picker offers, with a word on whether each can be opened here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,6 +8,7 @@ from app.models.fit.device import Memory, memory_of
 from app.models.fit.fit_words import fit_text
 from app.models.found import FoundModel, ModelSearch, find
 from app.models.recommended import Recommended, recommended
+from app.models.stores.ollama import weights_of
 
 if TYPE_CHECKING:
     from engine import Fit, ModelSummary
@@ -62,7 +63,7 @@ def read_model(path: Path, search: ModelSearch) -> ModelFile:
     if not path.is_file():
         what = "is a folder; name a .gguf file in it" if path.is_dir() else "does not exist"
         return ModelFile(path, path.name, problem=f"{path} {what}")
-    return _described(summarize(path), memory_of(search), path.stem)
+    return _described(replace(summarize(weights_of(path)), path=path), memory_of(search), path.stem)
 
 
 def _described(

@@ -13,6 +13,7 @@ from typing import Any
 from app.models.stores.store import Store, StoredModel, read_object
 from app.models.stores.surroundings import Surroundings
 
+_MANIFESTS = "manifests"
 _LAYER = "application/vnd.ollama.image."
 _HOST, _NAMESPACE, _TAG = "registry.ollama.ai", "library", "latest"
 _DIGEST = re.compile(r"sha256[:-][0-9a-f]{64}")
@@ -30,22 +31,39 @@ def folders(around: Surroundings) -> list[Path]:
 
 def models(folder: Path) -> Iterator[StoredModel]:
     """The model of every manifest, and its vision projector."""
-    root = folder / "manifests"
+    root = folder / _MANIFESTS
     for manifest in sorted(path for path in root.rglob("*") if not path.name.startswith(".")):
         if manifest.is_file():
             yield from _model(folder, manifest, _name(manifest.relative_to(root).parts))
 
 
-def name_of_blob(blob: Path) -> str | None:
-    """What Ollama calls the model of a blob; None where no manifest names it."""
-    model = _model_of_blob(blob)
+def weights_of(path: Path) -> Path:
+    """The model file of a manifest; of any other path that path itself."""
+    model = _model_of_manifest(path)
+    return model.path if model is not None else path
+
+
+def name_of(path: Path) -> str | None:
+    """What Ollama calls the model of a manifest, or of a blob: its first name; None for other files."""
+    model = _stored(path)
     return model.name if model is not None else None
 
 
-def parameters_of_blob(blob: Path) -> dict[str, Any]:
-    """The parameters that Ollama keeps beside the model of a blob; empty where there are none."""
-    model = _model_of_blob(blob)
+def parameters_of(path: Path) -> dict[str, Any]:
+    """The parameters that Ollama keeps under that name; empty where there are none."""
+    model = _stored(path)
     return dict(model.details.get("parameters", {})) if model is not None else {}
+
+
+def _stored(path: Path) -> StoredModel | None:
+    return _model_of_manifest(path) or _model_of_blob(path)
+
+
+def _model_of_manifest(path: Path) -> StoredModel | None:
+    root = next((parent for parent in path.parents if parent.name == _MANIFESTS), None)
+    if root is None or path.suffix.casefold() == ".gguf" or not path.is_file():
+        return None
+    return next(iter(_model(root.parent, path, _name(path.relative_to(root).parts))), None)
 
 
 def _model_of_blob(blob: Path) -> StoredModel | None:
@@ -78,7 +96,7 @@ def _model(folder: Path, manifest: Path, name: str) -> Iterator[StoredModel]:
     details = _details(blobs)
     weights = blobs.get("model", [])
     problem = _problem(blobs, weights, name)
-    yield StoredModel(weights[0] if weights else manifest, name, problem, details)
+    yield StoredModel(weights[0] if weights else manifest, name, problem, details, entry=manifest)
     for projector in blobs.get("projector", []):
         yield StoredModel(projector, f"{name} projector")
 

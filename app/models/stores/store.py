@@ -23,6 +23,8 @@ class StoredModel:
     """What is wrong before its file is even looked at."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """What the program keeps beside the file: `template`, `parameters`, `system`."""
+    entry: Path | None = None
+    """A file that stands for this name alone, where the program may have several for one model file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from app.models.builtin import BUILTIN_NAME, is_builtin, model_name, model_title
 from app.models.found import FoundModel
 from app.models.recommended import recommended_for
+from app.models.stores.ollama import weights_of
 from app.serve.requests.served import Served
 from app.settings.file import SamplingSettings
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 def names_of(path: Path, found: FoundModel | None = None, also: str = "") -> frozenset[str]:
     """All names of a file's model, in small letters."""
     own = BUILTIN_NAME if is_builtin(path) else model_name(path)
-    names = {own, path.name, path.stem, model_title(path), also or own}
+    file = weights_of(path)
+    names = {own, file.name, file.stem, model_title(path), also or own}
     if found is not None:
         names |= {found.title, found.summary.name, *found.names}
     return frozenset(name.casefold() for name in names)
@@ -33,7 +35,7 @@ def served_model(
 
     found: where its file is listed, None where it is not. Reads the file's header.
     """
-    path = model.path
+    path = found.path if found is not None else model.path
     own = BUILTIN_NAME if is_builtin(path) else model_name(path)
     if found is not None:
         own = found.title

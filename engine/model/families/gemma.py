@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.model.family import Family, with_layers
+from engine.model.family import Family, with_layers, with_marked_attention
 from engine.model.keys import Keys
 from engine.model.spec import (
     WIDE_ACTIVATIONS,
@@ -18,13 +18,12 @@ _GEMMA2_27B_LAYERS = 46
 _GEMMA3_27B_LAYERS = 62
 
 
-def sandwiched(keys: Keys, plain: ModelConfig, attention: list[AttentionSpec], cap: float) -> ModelConfig:
+def sandwiched(keys: Keys, plain: ModelConfig, cap: float) -> ModelConfig:
     """What all of the series have in common; `cap` is that of logits where no key gives one."""
 
-    def changed(index: int, layer: LayerSpec) -> LayerSpec:
+    def changed(layer: LayerSpec) -> LayerSpec:
         return replace(
             layer,
-            attention=attention[index],
             activation=Activation.GELU,
             activation_scale=WIDE_ACTIVATIONS,
             attn_post_norm="post_attention_norm",
@@ -47,15 +46,12 @@ def _gemma2(keys: Keys, plain: ModelConfig) -> ModelConfig:
     window = keys.positive("attention.sliding_window", 4096)
     windowed = keys.windowed(plain.num_layers, period=2)
     softcap = keys.number("attn_logit_softcapping", 50.0)
-    attention = [
-        replace(
-            _scaled(plain, layer.attention, _GEMMA2_27B_LAYERS),
-            window=window if narrow else 0,
-            softcap=softcap,
-        )
-        for layer, narrow in zip(plain.layers, windowed, strict=True)
-    ]
-    return sandwiched(keys, plain, attention, cap=30.0)
+
+    def changed(attention: AttentionSpec, narrow: bool) -> AttentionSpec:
+        scaled = _scaled(plain, attention, _GEMMA2_27B_LAYERS)
+        return replace(scaled, window=window if narrow else 0, softcap=softcap)
+
+    return sandwiched(keys, with_marked_attention(plain, windowed, changed), cap=30.0)
 
 
 def _gemma3(keys: Keys, plain: ModelConfig) -> ModelConfig:
@@ -63,13 +59,14 @@ def _gemma3(keys: Keys, plain: ModelConfig) -> ModelConfig:
     window = keys.count("attention.sliding_window")
     base = keys.above_zero("rope.freq_base_swa", 10000.0)
     windowed = keys.windowed(plain.num_layers, period=6)
-    attention = []
-    for layer, narrow in zip(plain.layers, windowed, strict=True):
-        one = replace(_scaled(plain, layer.attention, _GEMMA3_27B_LAYERS), qk_norm=QKNorm.HEADS)
+
+    def changed(attention: AttentionSpec, narrow: bool) -> AttentionSpec:
+        one = replace(_scaled(plain, attention, _GEMMA3_27B_LAYERS), qk_norm=QKNorm.HEADS)
         if window and narrow and one.rope is not None:
-            one = replace(one, window=window, rope=one.rope.plain(base))
-        attention.append(one)
-    return sandwiched(keys, plain, attention, cap=0.0)
+            return replace(one, window=window, rope=one.rope.plain(base))
+        return one
+
+    return sandwiched(keys, with_marked_attention(plain, windowed, changed), cap=0.0)
 
 
 FAMILIES = (

@@ -3,7 +3,14 @@
 from dataclasses import replace
 
 from engine.model.families.gemma import sandwiched
-from engine.model.family import Family, read_experts, windowed_base, with_experts, with_layers
+from engine.model.family import (
+    Family,
+    read_experts,
+    windowed_base,
+    with_experts,
+    with_layers,
+    with_marked_attention,
+)
 from engine.model.keys import Keys
 from engine.model.spec import AttentionSpec, ExpertNorms, ModelConfig, QKNorm, RopeConfig, RopePairing
 
@@ -23,14 +30,14 @@ def _gemma4(keys: Keys, plain: ModelConfig) -> ModelConfig:
     windowed, window = keys.windowed(plain.num_layers), keys.positive("attention.sliding_window")
     size = _windowed_size(keys, plain.layers[0].attention.head_dim)
     rope = _windowed_rope(keys, plain.layers[0].attention.rope, size)
-    attention = [
-        replace(_common(layer.attention), head_dim=size, rope=rope, window=window)
-        if narrow
-        else _full(layer.attention)
-        for layer, narrow in zip(plain.layers, windowed, strict=True)
-    ]
-    made = sandwiched(keys, plain, attention, _SOFTCAP)
-    made = with_layers(made, lambda _index, layer: replace(layer, output_scaled=True))
+
+    def changed(attention: AttentionSpec, narrow: bool) -> AttentionSpec:
+        if not narrow:
+            return _full(attention)
+        return replace(_common(attention), head_dim=size, rope=rope, window=window)
+
+    made = sandwiched(keys, with_marked_attention(plain, windowed, changed), _SOFTCAP)
+    made = with_layers(made, lambda layer: replace(layer, output_scaled=True))
     if not keys.count("expert_count"):
         return made
     experts = replace(read_experts(keys, plain.layers[0].ffn_size), weighed=True, fused=True)

@@ -8,7 +8,7 @@ from engine.model.spec import WIDE_ACTIVATIONS, Gating, LayerSpec, ModelConfig, 
 
 
 def _glm4(_keys: Keys, plain: ModelConfig) -> ModelConfig:
-    def sandwiched(_index: int, layer: LayerSpec) -> LayerSpec:
+    def sandwiched(layer: LayerSpec) -> LayerSpec:
         return replace(
             layer,
             attn_post_norm="post_attention_norm",
@@ -22,7 +22,7 @@ def _glm4(_keys: Keys, plain: ModelConfig) -> ModelConfig:
 def _glm4moe(keys: Keys, plain: ModelConfig) -> ModelConfig:
     normed = any(f"blk.0.attn_{part}_norm.weight" in keys.file.tensors for part in "qk")
 
-    def changed(_index: int, layer: LayerSpec) -> LayerSpec:
+    def changed(layer: LayerSpec) -> LayerSpec:
         return replace(
             layer,
             attention=replace(layer.attention, qk_norm=QKNorm.HEADS if normed else None),

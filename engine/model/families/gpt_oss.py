@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.model.family import Family, read_experts, with_experts, with_layers
+from engine.model.family import Family, read_experts, with_experts, with_marked_layers
 from engine.model.keys import Keys
 from engine.model.spec import Activation, Gating, LayerSpec, ModelConfig, RopePairing
 
@@ -11,8 +11,8 @@ def _gpt_oss(keys: Keys, plain: ModelConfig) -> ModelConfig:
     window = keys.positive("attention.sliding_window")
     windowed = keys.windowed(plain.num_layers, period=2)
 
-    def changed(index: int, layer: LayerSpec) -> LayerSpec:
-        attention = replace(layer.attention, sinks=True, window=window if windowed[index] else 0)
+    def changed(layer: LayerSpec, narrow: bool) -> LayerSpec:
+        attention = replace(layer.attention, sinks=True, window=window if narrow else 0)
         return replace(
             layer,
             attention=attention,
@@ -21,7 +21,7 @@ def _gpt_oss(keys: Keys, plain: ModelConfig) -> ModelConfig:
         )
 
     experts = read_experts(keys, plain.layers[0].ffn_size, Gating.SOFTMAX_SELECTED)
-    return with_experts(keys, with_layers(plain, changed), experts)
+    return with_experts(keys, with_marked_layers(plain, windowed, changed), experts)
 
 
 FAMILIES = (Family("gpt-oss", RopePairing.HALVES, _gpt_oss),)

@@ -14,7 +14,7 @@ def _scaled(keys: Keys, plain: ModelConfig, embedding: float, branch: float, div
     scale = keys.number("residual_scale", branch) or 1.0
     rotates = keys.flag("rope.scaling.finetuned", True)
 
-    def changed(_index: int, layer: LayerSpec) -> LayerSpec:
+    def changed(layer: LayerSpec) -> LayerSpec:
         attention = layer.attention if rotates else replace(layer.attention, rope=None)
         return replace(layer, attention=attention, branch_scale=scale)
 

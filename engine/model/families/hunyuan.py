@@ -8,7 +8,7 @@ from engine.model.spec import ModelConfig, QKNorm, RopePairing
 
 
 def _hunyuan_dense(_keys: Keys, plain: ModelConfig) -> ModelConfig:
-    return with_attention(plain, lambda _index, one: replace(one, qk_norm=QKNorm.ROTATED_HEADS))
+    return with_attention(plain, lambda one: replace(one, qk_norm=QKNorm.ROTATED_HEADS))
 
 
 def _hunyuan_moe(keys: Keys, plain: ModelConfig) -> ModelConfig:

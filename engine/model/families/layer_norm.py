@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from engine.model.family import Family, with_attention, with_layers
+from engine.model.family import Family, with_layers, with_marked_attention
 from engine.model.keys import Keys
 from engine.model.spec import Activation, LayerSpec, ModelConfig, RopePairing
 
 
-def _parallel(_index: int, layer: LayerSpec) -> LayerSpec:
+def _parallel(layer: LayerSpec) -> LayerSpec:
     return replace(layer, ffn_norm=None, parallel=True)
 
 
@@ -20,17 +20,18 @@ def _cohere2(keys: Keys, plain: ModelConfig) -> ModelConfig:
     """Every fourth layer sees all and has no rotation, the others a window."""
     window = keys.positive("attention.sliding_window")
     windowed = keys.windowed(plain.num_layers, period=4)
-    made = with_attention(
+    made = with_marked_attention(
         plain,
-        lambda index, attention: (
-            replace(attention, window=window) if windowed[index] else replace(attention, rope=None)
+        windowed,
+        lambda attention, narrow: (
+            replace(attention, window=window) if narrow else replace(attention, rope=None)
         ),
     )
     return _command_r(keys, made)
 
 
 def _without_gate(plain: ModelConfig, activation: Activation) -> ModelConfig:
-    return with_layers(plain, lambda _index, layer: replace(layer, gated=False, activation=activation))
+    return with_layers(plain, lambda layer: replace(layer, gated=False, activation=activation))
 
 
 def _starcoder2(keys: Keys, plain: ModelConfig) -> ModelConfig:

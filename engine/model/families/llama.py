@@ -2,7 +2,14 @@
 
 from dataclasses import replace
 
-from engine.model.family import Family, read_experts, with_attention, with_experts, with_layers
+from engine.model.family import (
+    Family,
+    read_experts,
+    with_attention,
+    with_experts,
+    with_layers,
+    with_marked_attention,
+)
 from engine.model.keys import Keys
 from engine.model.spec import ModelConfig, RopePairing
 
@@ -14,7 +21,7 @@ def _llama(keys: Keys, plain: ModelConfig) -> ModelConfig:
     window = keys.count("attention.sliding_window")
     made = plain
     if window:
-        made = with_attention(plain, lambda _index, attention: replace(attention, window=window))
+        made = with_attention(plain, lambda attention: replace(attention, window=window))
     if not keys.count("expert_count"):
         return made
     return with_experts(keys, made, read_experts(keys, plain.layers[0].ffn_size))
@@ -22,15 +29,15 @@ def _llama(keys: Keys, plain: ModelConfig) -> ModelConfig:
 
 def _smollm3(_keys: Keys, plain: ModelConfig) -> ModelConfig:
     """Every fourth layer has no rotation; no key says so."""
-    return with_attention(
-        plain,
-        lambda index, attention: attention if (index + 1) % _NO_ROPE_STEP else replace(attention, rope=None),
+    rotates = [(index + 1) % _NO_ROPE_STEP > 0 for index in range(plain.num_layers)]
+    return with_marked_attention(
+        plain, rotates, lambda attention, mark: attention if mark else replace(attention, rope=None)
     )
 
 
 def _seed_oss(_keys: Keys, plain: ModelConfig) -> ModelConfig:
     """The second norm has another name."""
-    return with_layers(plain, lambda _index, layer: replace(layer, ffn_norm="post_attention_norm"))
+    return with_layers(plain, lambda layer: replace(layer, ffn_norm="post_attention_norm"))
 
 
 FAMILIES = (

@@ -10,7 +10,7 @@ from engine.model.spec import AttentionSpec, ModelConfig, RopePairing
 def _mistral3(keys: Keys, plain: ModelConfig) -> ModelConfig:
     temperature = keys.number("attention.temperature_scale", 0.0)
 
-    def grown(_index: int, attention: AttentionSpec) -> AttentionSpec:
+    def grown(attention: AttentionSpec) -> AttentionSpec:
         assert attention.rope is not None
         length = attention.rope.original_context
         return replace(attention, temperature=temperature, temperature_length=length)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.model.family import Family, windowed_base, with_layers
+from engine.model.family import Family, windowed_base, with_marked_layers
 from engine.model.keys import Keys
 from engine.model.spec import LayerSpec, ModelConfig, QKNorm, RopePairing
 
@@ -15,8 +15,8 @@ def _muse_glimmer(keys: Keys, plain: ModelConfig) -> ModelConfig:
     window = keys.positive("attention.sliding_window")
     windowed, base = keys.windowed(plain.num_layers, period=4), windowed_base(keys)
 
-    def changed(index: int, layer: LayerSpec) -> LayerSpec:
-        attention, narrow = layer.attention, windowed[index]
+    def changed(layer: LayerSpec, narrow: bool) -> LayerSpec:
+        attention = layer.attention
         rope = attention.rope.plain(base) if narrow and attention.rope is not None else None
         return replace(
             layer,
@@ -29,7 +29,7 @@ def _muse_glimmer(keys: Keys, plain: ModelConfig) -> ModelConfig:
         )
 
     return replace(
-        with_layers(plain, changed),
+        with_marked_layers(plain, windowed, changed),
         embedding_norm=True,
         logit_scale=keys.above_zero("logit_scale"),
         logit_softcap=keys.number("final_logit_softcapping", _SOFTCAP),

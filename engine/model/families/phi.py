@@ -14,7 +14,7 @@ def _phi3(keys: Keys, plain: ModelConfig) -> ModelConfig:
     """
     keys.count("attention.sliding_window")
 
-    def stretched(_index: int, attention: AttentionSpec) -> AttentionSpec:
+    def stretched(attention: AttentionSpec) -> AttentionSpec:
         assert attention.rope is not None
         used, other = "rope_factors_long.weight", "rope_factors_short.weight"
         if plain.context_length <= attention.rope.original_context:
@@ -22,7 +22,7 @@ def _phi3(keys: Keys, plain: ModelConfig) -> ModelConfig:
         return replace(attention, rope=replace(attention.rope, divisors=used, other_divisors=other))
 
     made = with_attention(plain, stretched)
-    return with_layers(made, lambda _index, layer: replace(layer, fused=True))
+    return with_layers(made, lambda layer: replace(layer, fused=True))
 
 
 FAMILIES = (

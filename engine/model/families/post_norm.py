@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.model.family import Family, windowed_base, with_attention, with_layers, without_guessing
+from engine.model.family import Family, windowed_base, with_layers, with_marked_attention, without_guessing
 from engine.model.keys import Keys
 from engine.model.spec import AttentionSpec, LayerSpec, ModelConfig, QKNorm, RopePairing
 
@@ -11,7 +11,7 @@ _EXAONE4_WINDOW = 4096
 
 
 def _behind(plain: ModelConfig) -> ModelConfig:
-    def changed(_index: int, layer: LayerSpec) -> LayerSpec:
+    def changed(layer: LayerSpec) -> LayerSpec:
         return replace(
             layer,
             attn_norm=None,
@@ -28,13 +28,13 @@ def _olmo2(keys: Keys, plain: ModelConfig) -> ModelConfig:
     window = keys.count("attention.sliding_window")
     windowed, base = keys.windowed(plain.num_layers, period=4), windowed_base(keys)
 
-    def changed(index: int, attention: AttentionSpec) -> AttentionSpec:
+    def changed(attention: AttentionSpec, narrow: bool) -> AttentionSpec:
         normed = replace(attention, qk_norm=QKNorm.ALL_HEADS)
-        if not window or not windowed[index] or normed.rope is None:
+        if not window or not narrow or normed.rope is None:
             return normed
         return replace(normed, window=window, rope=normed.rope.plain(base))
 
-    return with_attention(_behind(plain), changed)
+    return with_marked_attention(_behind(plain), windowed, changed)
 
 
 def _exaone4(keys: Keys, plain: ModelConfig) -> ModelConfig:
@@ -44,15 +44,15 @@ def _exaone4(keys: Keys, plain: ModelConfig) -> ModelConfig:
     windowed, base = keys.windowed(made.num_layers, period=4), windowed_base(keys)
     mixed = made.num_layers == _EXAONE4_WINDOWED_LAYERS
 
-    def changed(index: int, attention: AttentionSpec) -> AttentionSpec:
+    def changed(attention: AttentionSpec, narrow: bool) -> AttentionSpec:
         normed = replace(attention, qk_norm=QKNorm.HEADS)
         if not mixed or normed.rope is None:
             return normed
-        if not windowed[index]:
+        if not narrow:
             return replace(normed, rope=None)
         return replace(normed, window=window, rope=replace(normed.rope, base=base))
 
-    return with_attention(made, changed)
+    return with_marked_attention(made, windowed, changed)
 
 
 FAMILIES = (

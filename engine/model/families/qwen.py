@@ -10,13 +10,13 @@ from engine.model.spec import ModelConfig, QKNorm, RopePairing
 def _qwen2(keys: Keys, plain: ModelConfig) -> ModelConfig:
     """A file does not say which layers have its window: inside it, full attention computes the same."""
     window = keys.count("attention.sliding_window")
-    biased = with_attention(plain, lambda _index, attention: replace(attention, biased=True))
+    biased = with_attention(plain, lambda attention: replace(attention, biased=True))
     return held_to(biased, window) if window else biased
 
 
 def _qwen3(keys: Keys, plain: ModelConfig) -> ModelConfig:
     window = keys.count("attention.sliding_window")
-    normed = with_attention(plain, lambda _index, attention: replace(attention, qk_norm=QKNorm.HEADS))
+    normed = with_attention(plain, lambda attention: replace(attention, qk_norm=QKNorm.HEADS))
     return held_to(normed, window) if window else normed
 
 

@@ -10,7 +10,9 @@ import pytest
 from app.models.builtin import builtin_model_path, model_title
 from app.models.choice import ModelChoiceError, resolve_model
 from app.models.found import ModelSearch, find
+from app.models.recommended import recommended_for
 from app.models.stores import ollama
+from app.models.stores.ollama import weights_of
 from app.models.stores.surroundings import Surroundings, surroundings
 from app.models.stores.table import KEYS, STORES
 from app.settings.file import ModelSettings
@@ -103,12 +105,9 @@ def gguf_bytes(stores):
 
 def test_ollama_under_its_names_with_what_its_manifest_keeps(stores):
     content = gguf_bytes(stores)
-    layers = {"model": content, "template": TEMPLATE, "system": b"Be brief."}
-    blob = stores.ollama(
-        "registry.ollama.ai/library/qwen3/8b",
-        **layers,
-        params=b'{"temperature": 0.6, "stop": ["<|im_end|>"]}',
-    )
+    params = b'{"temperature": 0.6, "stop": ["<|im_end|>"]}'
+    layers = {"model": content, "template": TEMPLATE, "system": b"Be brief.", "params": params}
+    blob = stores.ollama("registry.ollama.ai/library/qwen3/8b", **layers)
     stores.ollama("registry.ollama.ai/library/qwen3/latest", **layers)
     other = stores.ollama("hf.co/bartowski/X-GGUF/Q4_K_M", model=gguf_bytes(stores))
     mine = stores.ollama("registry.ollama.ai/me/tern/latest", model=gguf_bytes(stores))
@@ -123,6 +122,30 @@ def test_ollama_under_its_names_with_what_its_manifest_keeps(stores):
     assert (found[other].title, found[mine].title) == ("hf.co/bartowski/X-GGUF:Q4_K_M", "me/tern:latest")
     assert all(one.summary.supported for one in found.values())
     assert model_title(blob) == "qwen3:8b"
+
+
+def test_a_name_of_ollama_with_other_parameters_is_a_model_of_its_own(stores):
+    content = gguf_bytes(stores)
+    blob = stores.ollama("registry.ollama.ai/library/qwen3/8b", model=content, params=b'{"temperature": 0.6}')
+    for name in ("tern", "wren"):
+        stores.ollama(
+            f"registry.ollama.ai/library/{name}/latest", model=content, params=b'{"temperature": 0}'
+        )
+    found = found_in(stores)
+    tern = stores.home / ".ollama/models/manifests/registry.ollama.ai/library/tern/latest"
+    assert {path: one.names for path, one in found.items()} == {
+        blob: ("qwen3:8b",),
+        tern: ("tern:latest", "wren:latest"),
+    }
+    assert found[tern].summary == replace(found[blob].summary, path=tern)
+    assert (found[tern].title, model_title(tern)) == ("tern:latest", "tern:latest")
+    there = search(stores)
+    assert resolve_model("tern", there) == resolve_model("wren", there) == tern
+    assert resolve_model("qwen3:8b", there) == blob
+    with pytest.raises(ModelChoiceError, match="named 'latest'"):
+        resolve_model("latest", there)
+    assert (weights_of(tern), weights_of(blob)) == (blob, blob)
+    assert [recommended_for(path).values["temperature"] for path in (blob, tern)] == [0.6, 0]
 
 
 def test_names_of_programs_are_names_of_models(stores):

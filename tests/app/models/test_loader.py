@@ -10,6 +10,7 @@ from app.models import loader
 from app.models.backends.local import LocalModel
 from app.models.loader import EngineService
 from engine import LoadPlan
+from tests.app.models.stores import Stores
 from tests.support.fakes import FakeEngine
 
 WAIT = 30.0
@@ -128,6 +129,25 @@ def test_a_model_that_is_aside_is_woken_where_another_tab_opens_it(service, engi
     engine.answering = {first.local.id}
     service.put_aside(first, said.put, unload=True)
     assert "it is answering" in said.get(timeout=WAIT)
+
+
+def test_names_of_one_file_share_what_was_loaded_until_none_is_used(service, engine, tmp_path):
+    stores = Stores(tmp_path)
+    params = b'{"temperature": 0.5}'
+    blob = stores.ollama("registry.ollama.ai/library/tern/1b", model=b"GGUF")
+    stores.ollama("registry.ollama.ai/library/wren/latest", model=b"GGUF", params=params)
+    wren = tmp_path / ".ollama/models/manifests/registry.ollama.ai/library/wren/latest"
+    first, second = load(service, str(blob)), load(service, str(wren))
+    assert (first.path, second.path) == (blob, wren) and second.local is first.local
+    assert second.recommended().values == {"temperature": 0.5} and not first.recommended().values
+    assert service.states() == {blob: "loaded", wren: "loaded"} and service.resident() == [first.local]
+    service.release(first)
+    service.release(second)
+    third = load(service, "three.gguf")
+    assert not first.local.unloaded
+    service.release(third)
+    assert load(service, "three.gguf") is third
+    assert first.local.unloaded
 
 
 def test_what_cannot_fit_is_refused_with_the_plans_words(service, engine):
