@@ -15,7 +15,7 @@ from itertools import chain, islice
 from app.chat.reasoning import AnswerSplitter, Part, Pieces, joined, splitter_for
 from app.tools.noted import NotedCall
 from app.writing.blocks import blocks_in
-from engine import Finished, Priority, SamplingParams, TextDelta, Thinking
+from engine import Finished, Priority, SamplingParams, TextDelta, Thinking, ToolCall
 
 NEW_TITLE = "New chat"
 _TITLE_LENGTH = 40
@@ -227,15 +227,19 @@ class Conversation:
         *,
         error: str | None = None,
         stats: AnswerStats | None = None,
+        calls: Iterable[ToolCall] = (),
     ) -> Pieces:
-        """End an answer; return the pieces that were held back as a possible tag."""
+        """End an answer; return the pieces that were held back as a possible tag.
+
+        calls: of tools, that came beside its text.
+        """
         node = self.nodes[node_id]
         splitter = self._splitters.pop(node_id, None)
         unchanged = self._again.pop(node_id, None) is not None
         pieces = splitter.flush() if splitter and not unchanged else []
         _store(node, pieces)
         if splitter is not None and not unchanged:
-            node.calls = tuple(NotedCall.of(call) for call in splitter.calls)
+            node.calls = tuple(NotedCall.of(call) for call in (*splitter.calls, *calls))
         node.status, node.error, node.stats = Status(status), error, stats
         self.updated = time.time()
         return pieces

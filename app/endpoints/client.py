@@ -105,19 +105,21 @@ class EndpointClient:
             if response.is_redirect:
                 raise redirect_error(self.endpoint, response.headers.get("location", ""))
             if not response.is_success:
-                raise await self._refused(response, key, str((body or {}).get("model", "")))
+                raise await self._refused(response, key, body or {})
             yield response
         finally:
             await response.aclose()
 
-    async def _refused(self, response: httpx.Response, key: str, model: str) -> EndpointError:
+    async def _refused(self, response: httpx.Response, key: str, body: Mapping[str, Any]) -> EndpointError:
         try:
             content = await _read(response, _MOST_ERROR)
         except (EndpointError, httpx.HTTPError):
             content = b""
         said = one_line(words_of(_json(content)), key)
+        if "tools" in body and "tool" in said.lower():
+            said = f"{said.rstrip('.')}; the tools of this chat are switched off with /tools"
         wait = retry_after(response.headers.get("retry-after"))
-        return status_error(self.endpoint, response.status_code, said, model, wait)
+        return status_error(self.endpoint, response.status_code, said, str(body.get("model", "")), wait)
 
 
 def key_of(endpoint: Endpoint) -> str:

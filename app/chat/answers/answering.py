@@ -10,9 +10,9 @@ from app.chat.answers.running import Interruption, RunningAnswer, Said
 from app.chat.conversation import Conversation, MessageNode, Status
 from app.chat.events import AnswerFinished, Changed, Notice, PathChanged, SessionEvent, TextStreamed
 from app.chat.prompt import beginning_of, prompt_messages, submitted
-from app.chat.reasoning import AnswerSplitter, Pieces, splitter_for
+from app.chat.reasoning import AnswerSplitter, Pieces
 from app.chat.shared import Services
-from app.chat.tool_use.splitter import CallSplitter
+from app.chat.tool_use.splitter import splitter_of
 from app.chat.tool_use.use import ToolUse
 from app.chat.turn import Turn, own_fault
 from app.models.backends.port import NO_BEGINNING, Asked, ChatModel, ChatRequest, ContextFullError
@@ -192,9 +192,8 @@ class Answering(ABC):
         self._tell(PathChanged(since=turn.resumes))
         self._prompt_made(asked.prompt.warning)
         self._tell_lack(asked.lacks, model)
-        if self.tools.offered and asked.tool_format is None:
-            lacks = "takes no tools" if model.local is not None else "is offered no tools"
-            self._tell_lack(f"{lacks}: it answers without them", model)
+        if self.tools.offered and not asked.knows_tools:
+            self._tell_lack("takes no tools: it answers without them", model)
 
     def _tell_lack(self, lacks: str | None, model: ChatModel) -> None:
         """Say once a model what of the chat's choice how much to think its template has no words for."""
@@ -223,11 +222,7 @@ class Answering(ABC):
         return node
 
     def _splitter(self, asked: Asked) -> AnswerSplitter:
-        """Return what parts the answer's stream; it takes calls out of it where tools were offered."""
-        prompt = asked.prompt
-        plain = splitter_for(prompt.answer_format, prompt.starts_in_reasoning)
-        row = asked.tool_format
-        return plain if row is None else CallSplitter(plain, row, self.tools.offered.schemas)
+        return splitter_of(asked, self.tools.offered.schemas)
 
     def _launch_fan(self, fan: FanOut) -> None:
         self.fan, self._asking = fan, fan.text

@@ -94,7 +94,7 @@ class LocalModel:
             constraint=self._constraint(request.constraint, prompt),
         )
         asked = self._submit(submitted, prompt, fitted, support.lacks(request.thinking))
-        return replace(asked, tool_format=row if tools is not None else None)
+        return replace(asked, tool_format=row if tools is not None else None, knows_tools=tools is not None)
 
     def _constraint(self, constraint: Constraint | None, prompt: Prompt) -> Constraint | None:
         """What the answer is held to, its thoughts left free."""
