@@ -7,12 +7,14 @@ keeps the token ids that the model produced, so that history is never tokenised 
 import re
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain, islice
 
 from app.chat.reasoning import AnswerSplitter, Part, Pieces, joined, splitter_for
+from app.chat.votes import Vote
 from app.tools.noted import NotedCall
 from app.writing.blocks import blocks_in
 from engine import Finished, Priority, SamplingParams, TextDelta, Thinking, ToolCall
@@ -93,6 +95,8 @@ class MessageNode:
     instead, a summary or nothing."""
     calls: tuple[NotedCall, ...] = ()
     """Of an answer the tools that it asked for; of a tool's message the call that it is the result of."""
+    votes: Mapping[str, Vote] = field(default_factory=dict)
+    """By the ids of answers of other chats, what this one is against them."""
 
 
 class Conversation:
@@ -256,6 +260,22 @@ class Conversation:
         node.text, node.status, node.error = text, status, error
         self.updated = time.time()
 
+    @contextmanager
+    def after(self, node_id: str) -> Iterator[None]:
+        """Add messages behind this one; another branch that is shown stays so."""
+        shown, self.leaf = self.leaf, node_id
+        yield
+        if shown != node_id:
+            self.leaf = shown
+
+    def branch_from(self, node_id: str) -> list[MessageNode]:
+        """Return a message and what follows it by its newest branch, up to the next message of a person."""
+        found = [self.nodes[node_id]]
+        newest_child = {node.parent: node for node in self.nodes.values()}
+        while (child := newest_child.get(found[-1].id)) is not None and child.role is not Role.USER:
+            found.append(child)
+        return found
+
     def siblings(self, node_id: str) -> list[MessageNode]:
         """Return the alternatives at this place of the tree, oldest first, itself included."""
         # Messages are only added and stay where they are.
@@ -307,9 +327,8 @@ class Conversation:
         )
         for node in self.path(node_id):
             status = Status.STOPPED if node.status is Status.STREAMING else node.status
-            fresh = replace(
-                node, id=new_id(), parent=copy.leaf, token_ids=list(node.token_ids), status=status
-            )
+            kept = replace(node, token_ids=list(node.token_ids), votes={}, status=status)
+            fresh = replace(kept, id=new_id(), parent=copy.leaf)
             copy.nodes[fresh.id] = fresh
             copy.leaf = fresh.id
         return copy

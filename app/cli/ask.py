@@ -233,13 +233,17 @@ def _turn(
     running = begin(prompt)
     for step in range(MOST_STEPS + 1):
         finished = _stream(args, running, talk, out)
-        calls = talk.answer.calls
-        if tools is None or not calls or finished.reason is not FinishReason.STOP or running.repeats:
+        if (
+            tools is None
+            or not talk.answer.calls
+            or finished.reason is not FinishReason.STOP
+            or running.repeats
+        ):
             break
         if step == MOST_STEPS:
-            tools.refuse(calls, MOST_STEPS)
+            tools.refuse(talk.answer, MOST_STEPS)
             break
-        tools.run(calls)
+        tools.run(talk.answer)
         running = begin(None)
     _end(args, model, running, talk, finished, out)
     return finished

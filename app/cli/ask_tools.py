@@ -59,17 +59,17 @@ class AskedTools:
         """Start the servers; one that does not start costs a line that says so."""
         self.offered = self._do(self._use.ready())
 
-    def run(self, calls: Sequence[NotedCall]) -> None:
+    def run(self, answer: MessageNode) -> None:
         """Run an answer's calls, and say a line for each of what came of it."""
         before = len(self._chat.nodes)
-        self._do(self._use.run(calls))
+        self._do(self._use.run(answer))
         for node in list(self._chat.nodes.values())[before:]:
             if node.role is Role.TOOL:
                 say(f"{call_words(node.calls[0], _ARGUMENTS)}: {outcome(node)}")
 
-    def refuse(self, calls: Sequence[NotedCall], most: int) -> None:
+    def refuse(self, answer: MessageNode, most: int) -> None:
         """Run nothing more: there were too many rounds of calls."""
-        self._use.refuse_all(calls)
+        self._use.refuse_all(answer)
         say(f"tools have run {most} times for this question; it ends here")
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ def call_words(call: NotedCall, most: int) -> str:
 def outcome(node: MessageNode) -> str:
     """Say what came of a call, in a few words."""
     if node.status is Status.COMPLETE:
-        return f"{len(node.text):,} characters"
+        return f"{len(node.text):,} character{'' if len(node.text) == 1 else 's'}"
     return node.error or f"failed: {' '.join(node.text.split())}"
 
 

@@ -47,7 +47,7 @@ class AskCallScreen(ModalScreen[Choice | None]):
         }
         more = f"\n… {len(text) - _ARGUMENTS:,} characters more" if len(text) > _ARGUMENTS else ""
         with Vertical(classes="dialog"):
-            yield Static(words(f"The model asks for {tool.name} of {tool.server}"), classes="heading")
+            yield Static(words(f"{self._asked.who} asks for {tool.name} of {tool.server}"), classes="heading")
             with VerticalScroll(id="arguments", can_focus=False):
                 yield Static(words(text[:_ARGUMENTS] + more))
                 if description := " ".join(tool.description.split()):
