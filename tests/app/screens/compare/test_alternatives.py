@@ -206,8 +206,8 @@ async def test_calls_of_answers_side_by_side_are_asked_about_over_their_columns(
         await wait_until(pilot, lambda: not session.busy and app.screen is view)
         await wait_until(pilot, lambda: shown(view) == ["It says hello.", "It says nothing."])
         for column, said in zip(view.query(AnswerColumn), ("5 characters", "refused"), strict=True):
-            looked, called, _ = column.transcript._column.items
-            assert looked.text == "I look." and called.reasoning._head[0].endswith(said)
+            _, called, _ = column.transcript._column.items
+            assert called.reasoning._head[0].endswith(said)
         await pilot.press("2")
         await wait_until(pilot, lambda: app.screen is screen)
         assert texts(screen)[-1] == "It says nothing."
