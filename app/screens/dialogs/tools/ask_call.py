@@ -61,6 +61,10 @@ class AskCallScreen(ModalScreen[Choice | None]):
             )
             yield Static(words("↑ ↓ choose, Enter decides · Esc stops the answer"), classes="foot")
 
+    def on_mount(self) -> None:
+        """Highlight nothing: Enter decides nothing yet."""
+        self.query_one("#choices", PickList).highlighted = None
+
     def action_choose(self) -> None:
         """Begin to choose, at the first."""
         choices = self.query_one("#choices", PickList)
