@@ -7,15 +7,17 @@ keeps the token ids that the model produced, so that history is never tokenised 
 import re
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain, islice
 
 from app.chat.reasoning import AnswerSplitter, Part, Pieces, joined, splitter_for
+from app.chat.votes import Vote
 from app.tools.noted import NotedCall
 from app.writing.blocks import blocks_in
-from engine import Finished, Priority, SamplingParams, TextDelta, Thinking
+from engine import Finished, Priority, SamplingParams, TextDelta, Thinking, ToolCall
 
 NEW_TITLE = "New chat"
 _TITLE_LENGTH = 40
@@ -93,6 +95,8 @@ class MessageNode:
     instead, a summary or nothing."""
     calls: tuple[NotedCall, ...] = ()
     """Of an answer the tools that it asked for; of a tool's message the call that it is the result of."""
+    votes: Mapping[str, Vote] = field(default_factory=dict)
+    """By the ids of answers of other chats, what this one is against them."""
 
 
 class Conversation:
@@ -227,15 +231,19 @@ class Conversation:
         *,
         error: str | None = None,
         stats: AnswerStats | None = None,
+        calls: Iterable[ToolCall] = (),
     ) -> Pieces:
-        """End an answer; return the pieces that were held back as a possible tag."""
+        """End an answer; return the pieces that were held back as a possible tag.
+
+        calls: of tools, that came beside its text.
+        """
         node = self.nodes[node_id]
         splitter = self._splitters.pop(node_id, None)
         unchanged = self._again.pop(node_id, None) is not None
         pieces = splitter.flush() if splitter and not unchanged else []
         _store(node, pieces)
         if splitter is not None and not unchanged:
-            node.calls = tuple(NotedCall.of(call) for call in splitter.calls)
+            node.calls = tuple(NotedCall.of(call) for call in (*splitter.calls, *calls))
         node.status, node.error, node.stats = Status(status), error, stats
         self.updated = time.time()
         return pieces
@@ -251,6 +259,22 @@ class Conversation:
         node = self.nodes[node_id]
         node.text, node.status, node.error = text, status, error
         self.updated = time.time()
+
+    @contextmanager
+    def after(self, node_id: str) -> Iterator[None]:
+        """Add messages behind this one; another branch that is shown stays so."""
+        shown, self.leaf = self.leaf, node_id
+        yield
+        if shown != node_id:
+            self.leaf = shown
+
+    def branch_from(self, node_id: str) -> list[MessageNode]:
+        """Return a message and what follows it by its newest branch, up to the next message of a person."""
+        found = [self.nodes[node_id]]
+        newest_child = {node.parent: node for node in self.nodes.values()}
+        while (child := newest_child.get(found[-1].id)) is not None and child.role is not Role.USER:
+            found.append(child)
+        return found
 
     def siblings(self, node_id: str) -> list[MessageNode]:
         """Return the alternatives at this place of the tree, oldest first, itself included."""
@@ -303,9 +327,8 @@ class Conversation:
         )
         for node in self.path(node_id):
             status = Status.STOPPED if node.status is Status.STREAMING else node.status
-            fresh = replace(
-                node, id=new_id(), parent=copy.leaf, token_ids=list(node.token_ids), status=status
-            )
+            kept = replace(node, token_ids=list(node.token_ids), votes={}, status=status)
+            fresh = replace(kept, id=new_id(), parent=copy.leaf)
             copy.nodes[fresh.id] = fresh
             copy.leaf = fresh.id
         return copy

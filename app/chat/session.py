@@ -238,11 +238,17 @@ class ChatSession(RoomMaker):
                 answer.generation.set_priority(self.conversation.priority)
         self._tell(Changed())
 
+    def votes_changed(self) -> None:
+        """Keep what answers of this chat are against those of another."""
+        self._save()
+
     def shut_down(self) -> None:
         """Leave: an answer that is being written is kept as stopped; nothing is reported any more."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
+        for calls in self._columns.values():
+            calls.cancel()
         for answer in self.running:
             answer.abandon(self.stats.tok_s if self.stats is not None else 0.0)
         self.running = []
@@ -256,7 +262,7 @@ class ChatSession(RoomMaker):
         self._keep_unsent()
         self.cancel_load()
         self.stop()
-        if not self.running:
+        if not self.running and not self._columns:
             self.models.release()
 
     def _keep_unsent(self) -> None:

@@ -4,16 +4,17 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from app.chat.conversation import AnswerStats, MessageNode
 from app.chat.reasoning import Part, Pieces
 from app.cli.ask_chat import Talk, asked_in
 from app.cli.ask_constraint import add_constraints, given_constraint
+from app.cli.ask_record import ask_record
+from app.cli.ask_tools import AskedTools, add_tools, asked_tools
 from app.cli.common import (
     CommandError,
     add_host_layers,
@@ -38,6 +39,7 @@ from app.settings.file import Settings
 from app.settings.paths import locations
 from app.settings.servers.endpoints import ENDPOINT_HELP
 from app.terminal.controls import for_stream
+from app.tools.offered import NO_TOOLS, Offered
 from engine import Finished, FinishReason, RequestError, SamplingParams, Thinking
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "has words for it",
     )
     add_constraints(parser)
+    add_tools(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object with counts and speed")
 
 
@@ -78,14 +81,26 @@ def run(args: argparse.Namespace) -> int:
     prompt = _prompt(args.prompt)
     settings, args.model = with_endpoint(read_settings(), args.endpoint, args.model)
     given = _given_sampling(args)
-    with asked_in(args, settings) as talk, answer_stream() as out:
+    with (
+        asked_in(args, settings) as talk,
+        asked_tools(args, settings, talk) as tools,
+        answer_stream() as out,
+    ):
         path = talk.model_path(args, settings)
         limit = _limit(args, talk.chat.max_tokens)
+        offered = tools.offered if tools is not None else NO_TOOLS
         with _opened(path, args, settings) as (model, engine):
-            request = _request(args, talk, model, prompt, given, limit)
-            asked = _asked(model, replace(request, constraint=given_constraint(args, model)))
-            running = talk.ask(prompt, model, asked, watched=settings.general.stop_repeats)
-            finished = _answer(args, model, running, talk, out)
+            constraint = given_constraint(args, model)
+
+            def begin(question: str | None) -> "RunningAnswer":
+                request = _request(args, talk, model, question, given, limit)
+                asked = model.chat(replace(request, constraint=constraint, tools=offered.definitions))
+                if question is not None:
+                    _say_unusual(model, asked, offered)
+                watched = settings.general.stop_repeats
+                return talk.ask(question, model, asked, offered, watched=watched)
+
+            finished = _turn(args, model, prompt, begin, talk, tools, out)
             if engine is not None:
                 _note(path, engine.stats().device, finished)
     _mention_models(path, args, settings)
@@ -171,11 +186,14 @@ def _request(
     args: argparse.Namespace,
     talk: Talk,
     model: ChatModel,
-    prompt: str,
+    prompt: str | None,
     given: dict[str, Any],
     limit: int | None,
 ) -> ChatRequest:
-    """The question, behind what the chat holds; `given`: sampling that the command line says."""
+    """The question, if there is a new one, behind what the chat holds.
+
+    given: sampling that the command line says.
+    """
     from app.chat.prompt import prompt_messages
 
     chat = talk.chat
@@ -190,20 +208,49 @@ def _request(
     )
 
 
-def _asked(model: ChatModel, request: ChatRequest) -> Asked:
-    """Ask; says what is unusual about the model and the question."""
-    asked = model.chat(request)
-    who = "chat template" if model.local is not None else "endpoint"
-    unsaid = f"the {who} of {model.name} {asked.lacks}" if asked.lacks is not None else None
-    for warning in (*model.warnings, asked.prompt.warning, unsaid):
+def _say_unusual(model: ChatModel, asked: Asked, offered: Offered) -> None:
+    """Say what is unusual about the model and the question."""
+    who = f"the {'chat template' if model.local is not None else 'endpoint'} of {model.name}"
+    lacks = [f"{who} {asked.lacks}"] if asked.lacks is not None else []
+    if offered and not asked.knows_tools:
+        lacks.append(f"{who} takes no tools: it answers without them")
+    for warning in (*model.warnings, asked.prompt.warning, *lacks):
         if warning:
             say(f"warning: {warning}")
-    return asked
 
 
-def _answer(
-    args: argparse.Namespace, model: ChatModel, running: "RunningAnswer", talk: Talk, out: TextIO
+def _turn(
+    args: argparse.Namespace,
+    model: ChatModel,
+    prompt: str,
+    begin: "Callable[[str | None], RunningAnswer]",
+    talk: Talk,
+    tools: AskedTools | None,
+    out: TextIO,
 ) -> Finished:
+    """Answer a question, with the steps that tools run in between; return how the last answer ended."""
+    from app.chat.tool_use.use import MOST_STEPS
+
+    running = begin(prompt)
+    for step in range(MOST_STEPS + 1):
+        finished = _stream(args, running, talk, out)
+        if (
+            tools is None
+            or not talk.answer.calls
+            or finished.reason is not FinishReason.STOP
+            or running.repeats
+        ):
+            break
+        if step == MOST_STEPS:
+            tools.refuse(talk.answer, MOST_STEPS)
+            break
+        tools.run(talk.answer)
+        running = begin(None)
+    _end(args, model, running, talk, finished, out)
+    return finished
+
+
+def _stream(args: argparse.Namespace, running: "RunningAnswer", talk: Talk, out: TextIO) -> Finished:
     """Stream one answer to `out` and into the chat; return how it ended."""
 
     def write(pieces: Pieces) -> None:
@@ -229,36 +276,31 @@ def _answer(
         talk.break_off()
         raise
     answer = talk.answer
-    if args.json:
-        record = _record(model, answer, finished, repeats=running.repeats)
-        out.write(for_stream(json.dumps(record, ensure_ascii=False), out))
-    out.write("\n" if args.json or not answer.text.endswith("\n") else "")
+    if not args.json and not answer.text.endswith("\n") and (answer.text or not answer.calls):
+        out.write("\n")
     out.flush()
+    return finished
+
+
+def _end(
+    args: argparse.Namespace,
+    model: ChatModel,
+    running: "RunningAnswer",
+    talk: Talk,
+    finished: Finished,
+    out: TextIO,
+) -> None:
+    """Write the record, where one is wanted, and say how the answer ended."""
+    if args.json:
+        record = ask_record(model, talk.steps, finished, repeats=running.repeats)
+        out.write(for_stream(json.dumps(record, ensure_ascii=False), out) + "\n")
+        out.flush()
     if finished.reason is FinishReason.ERROR:
         raise CommandError(finished.error or "the answer ended with an error")
     if running.repeats:
         say("the answer repeated itself and was ended; stop_repeats = false in the settings lets such go on")
-    elif not answer.text and answer.reasoning:
+    elif not talk.answer.text and talk.answer.reasoning:
         say("the answer ended inside its reasoning; allow more with --max-tokens")
-    return finished
-
-
-def _record(model: ChatModel, answer: MessageNode, finished: Finished, *, repeats: bool) -> dict[str, object]:
-    cost = answer.stats or AnswerStats.of(finished)
-    return {
-        "model": model.name,
-        "text": answer.text,
-        "reasoning": answer.reasoning or None,
-        "finish_reason": "repetition" if repeats else str(finished.reason),
-        "error": finished.error,
-        "prompt_tokens": cost.prompt_tokens,
-        "cached_tokens": cost.cached_tokens,
-        "saved_ms": cost.saved_ms,
-        "completion_tokens": cost.tokens,
-        "queue_ms": finished.queue_ms,
-        "ttft_ms": cost.ttft_ms,
-        "tok_s": cost.tok_s,
-    }
 
 
 @contextmanager

@@ -6,12 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.chat.conversation import Conversation, MessageNode, Status
-from app.chat.reasoning import Pieces, splitter_for
+from app.chat.conversation import Conversation, MessageNode, Role, Status
+from app.chat.reasoning import Pieces
 from app.cli.common import CommandError, chosen_chat_model
 from app.models.endpoint_keys import endpoint_model
 from app.settings.actions import label_of
 from app.settings.file import Settings
+from app.tools.offered import Offered
 from engine import Finished
 
 if TYPE_CHECKING:
@@ -42,6 +43,13 @@ class Talk:
         """The answer, as far as it has come."""
         return self.chat.nodes[self._answer]
 
+    @property
+    def steps(self) -> list[MessageNode]:
+        """The answers and results of tools since the question."""
+        path = self.chat.path(self._answer)
+        last = max(at for at, node in enumerate(path) if node.role is Role.USER)
+        return path[last + 1 :]
+
     def model_path(self, args: argparse.Namespace, settings: Settings) -> Path:
         """Return the model that is named, or else the chat's own if it is there."""
         own = self.chat.model_path
@@ -49,15 +57,20 @@ class Talk:
             return Path(own)
         return chosen_chat_model(args, settings)
 
-    def ask(self, prompt: str, model: "ChatModel", asked: "Asked", *, watched: bool) -> "RunningAnswer":
-        """Add the question and begin the answer; watched: whether it is ended when it repeats itself."""
-        from app.chat.answers.running import RunningAnswer
+    def ask(
+        self, prompt: str | None, model: "ChatModel", asked: "Asked", tools: Offered, *, watched: bool
+    ) -> "RunningAnswer":
+        """Add the question, where there is a new one, and begin the answer.
 
-        question = asked.prompt
-        splitter = splitter_for(question.answer_format, question.starts_in_reasoning)
-        self.chat.add_user(prompt)
-        self._answer = self.chat.begin_answer(str(model.path), splitter).id
-        self._save()
+        watched: whether it is ended when it repeats itself.
+        """
+        from app.chat.answers.running import RunningAnswer
+        from app.chat.tool_use.splitter import splitter_of
+
+        if prompt is not None:
+            self.chat.add_user(prompt)
+        self._answer = self.chat.begin_answer(str(model.path), splitter_of(asked, tools.schemas)).id
+        self.save()
         return RunningAnswer(self.chat, self._answer, asked, model, watched=watched)
 
     def grown(self) -> None:
@@ -70,16 +83,17 @@ class Talk:
         from app.chat.answers.running import Said
 
         _, pieces = running.finish(finished, Said(self._settings_key, REPEATED))
-        self._save()
+        self.save()
         return pieces
 
     def break_off(self) -> None:
         """Keep what has come of an answer that is stopped."""
         if self.answer.status is Status.STREAMING:
             self.chat.finish(self._answer, Status.STOPPED)
-            self._save()
+            self.save()
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Save the chat, if it is kept."""
         if self._history is not None:
             self._history.save(self.chat)
 

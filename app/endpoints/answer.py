@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from app.endpoints.errors import EndpointError, one_line, words_of
-from engine import THINK, AnswerFormat, Finished, FinishReason, Prompt, TagFormat, TextDelta
+from app.endpoints.tool_calls import CallParts
+from engine import THINK, AnswerFormat, Finished, FinishReason, Prompt, TagFormat, TextDelta, ToolCall
 
 _TAGS: TagFormat = replace(THINK, anywhere=True)
 FORMAT: AnswerFormat = _TAGS
@@ -38,9 +39,15 @@ class AnswerReader:
         self._asked = clock()
         self._first = self._last = 0.0
         self._thinks = False
+        self._calls = CallParts()
         self._reason = ""
         self._usage: Mapping[str, Any] = {}
         self._timings: Mapping[str, Any] = {}
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls of tools that have come, the last of them perhaps in part."""
+        return self._calls.calls
 
     def take(self, data: str) -> Iterator[TextDelta]:
         """Take an event; raises `EndpointError` for one that is none, or that tells of an error."""
@@ -66,7 +73,8 @@ class AnswerReader:
         delta = _object(choice.get("delta"))
         thought = next((text for key in _THOUGHTS if (text := _text(delta.get(key)))), "")
         text = _text(delta.get("content"))
-        if thought or text:
+        called = self._calls.take(delta.get("tool_calls"))
+        if thought or text or called:
             self._last = self._clock()
             self._first = self._first if self.begun else self._last
             self.begun = True

@@ -108,12 +108,12 @@ class EndpointClient:
             if response.is_redirect:
                 raise redirect_error(self.endpoint, response.headers.get("location", ""))
             if not response.is_success:
-                raise await self._refused(response, key, str((body or {}).get("model", "")))
+                raise await self._refused(response, key, body or {})
             yield response
         finally:
             await response.aclose()
 
-    async def _refused(self, response: httpx.Response, key: str, model: str) -> EndpointError:
+    async def _refused(self, response: httpx.Response, key: str, body: Mapping[str, Any]) -> EndpointError:
         if response.status_code in (401, 403):
             self._keys.refused()
         try:
@@ -121,8 +121,10 @@ class EndpointClient:
         except (EndpointError, httpx.HTTPError):
             content = b""
         said = one_line(words_of(_json(content)), key)
+        if "tools" in body and "tool" in said.lower():
+            said = f"{said.rstrip('.')}; the tools of this chat are switched off with /tools"
         wait = retry_after(response.headers.get("retry-after"))
-        return status_error(self.endpoint, response.status_code, said, model, wait)
+        return status_error(self.endpoint, response.status_code, said, str(body.get("model", "")), wait)
 
 
 async def _read(response: httpx.Response, most: int) -> bytes:

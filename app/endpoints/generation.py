@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from engine import Event, Finished
+from engine import Event, Finished, ToolCall
 
 
 class RemoteGeneration:
@@ -16,6 +16,8 @@ class RemoteGeneration:
         self.finished: Finished | None = None
         self.waits = ""
         """What it waits for before it is asked for again, in a few words."""
+        self.calls: tuple[ToolCall, ...] = ()
+        """The calls of tools that came beside its text, known once it has ended."""
         self._stop = stop
         self._events: deque[Event] = deque()
         self._there = threading.Condition()

@@ -81,4 +81,5 @@ class RemoteModel:
             SUPPORT.lacks(request.thinking),
             max_tokens=request.max_tokens,
             again=again,
+            knows_tools=bool(request.tools),
         )

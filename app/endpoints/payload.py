@@ -1,12 +1,16 @@
 """A chat as the body of a request. What nobody has chosen is the server's to choose, so it is not in it."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from app.models.backends.port import ChatRequest
 from app.models.backends.tool_texts import without_tools
 from app.settings.servers.endpoints import Endpoint
+from app.tools.calls import arguments_text
 from engine import Thinking, ThinkingSupport
+
+if TYPE_CHECKING:
+    from engine import Message
 
 
 class _Support(ThinkingSupport):
@@ -31,7 +35,8 @@ _SAMPLING = (
 
 def body_of(endpoint: Endpoint, model: str, request: ChatRequest) -> dict[str, Any]:
     """Return the body. Token ids mean nothing to a server that is not the engine: biases stay out of it."""
-    messages = [{"role": one.role, "content": one.content} for one in without_tools(request.messages)]
+    told = request.messages if request.tools else without_tools(request.messages)
+    messages = [_message(one) for one in told]
     body: dict[str, Any] = {
         "model": model,
         "messages": messages,
@@ -46,11 +51,29 @@ def body_of(endpoint: Endpoint, model: str, request: ChatRequest) -> dict[str, A
         value = getattr(request.sampling, name)
         if name in request.chosen and value is not None:
             body[name] = value
+    if request.tools:
+        body["tools"] = list(request.tools)
     body |= _thinking(SUPPORT.fitted(request.thinking).level)
     if request.beginning.text:
         messages.append({"role": "assistant", "content": request.beginning.text})
         body |= {"add_generation_prompt": False, "continue_final_message": True}
     return body
+
+
+def _message(message: "Message") -> dict[str, Any]:
+    found: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.role == "tool":
+        found["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        found["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": arguments_text(call)},
+            }
+            for call in message.tool_calls
+        ]
+    return found
 
 
 def _limit_name(endpoint: Endpoint) -> str:

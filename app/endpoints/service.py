@@ -185,6 +185,7 @@ class Endpoints:
     ) -> None:
         try:
             await self._tries(model, body, reader, generation)
+            generation.calls = reader.calls
             generation.put(reader.finished())
         except asyncio.CancelledError:
             generation.put(reader.cancelled())

@@ -12,7 +12,8 @@ message has `id`, `parent`, `role` (user, assistant, system, tool), `text`, `rea
 `error`, `model`, `created`, `above` (what is read in place of all that stands above it; null where that
 is read), and `stats` of an answer (`tokens`, `tok_s`, `ttft_ms`, `cached_tokens`, `prompt_tokens`,
 `saved_ms`). Where tools are used, `calls` are those that an answer asks for, each with `id`, `name`,
-`arguments` and `server`; the one that a message of a tool is the result of is its only one.
+`arguments` and `server`; the one that a message of a tool is the result of is its only one. `votes` says
+by the ids of answers of other chats what an answer is against them: better, worse or even.
 
 Only `id`, `parent` and `role` of a message have to be there. What a later version 1 adds is passed over;
 another version is refused.
@@ -24,6 +25,7 @@ from typing import Any
 
 from app.chat.conversation import NEW_TITLE, AnswerStats, Conversation, MessageNode, Role, Status
 from app.chat.marks import Marks, tags_from
+from app.chat.votes import Vote, read_votes
 from app.exchange.kept import ChatFileError, KeptChat
 from app.exchange.values import Fields, clean_text
 from app.tools.noted import NotedCall
@@ -69,7 +71,12 @@ def chat_record(kept: KeptChat) -> dict[str, Any]:
 def _message_record(node: MessageNode) -> dict[str, Any]:
     status = Status.STOPPED if node.status is Status.STREAMING else node.status
     calls = [call.record for call in node.calls]
-    return asdict(node) | {"role": str(node.role), "status": str(status), "calls": calls}
+    return asdict(node) | {
+        "role": str(node.role),
+        "status": str(status),
+        "calls": calls,
+        "votes": dict(node.votes),
+    }
 
 
 def read_record(chat: Fields) -> KeptChat:
@@ -125,7 +132,15 @@ def _message(message: Fields, conversation: Conversation) -> MessageNode:
         stats=_stats(message),
         above=message.text_or_none("above"),
         calls=_calls(message),
+        votes=_votes(message),
     )
+
+
+def _votes(message: Fields) -> dict[str, Vote]:
+    votes = read_votes(message.fields("votes").values)
+    if votes is None:
+        message.refuse("votes", f"is not one of {', '.join(Vote)} for each id")
+    return votes
 
 
 def _calls(message: Fields) -> tuple[NotedCall, ...]:

@@ -90,4 +90,4 @@ class Known:
 def signature(node: MessageNode) -> Signature:
     """Return what changes whenever the message does."""
     lengths = (len(node.text), len(node.reasoning), len(node.token_ids))
-    return (node.status, *lengths, node.error, node.stats, node.above, node.calls)
+    return (node.status, *lengths, node.error, node.stats, node.above, node.calls, node.votes)

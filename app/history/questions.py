@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import TypeVar
 
 from app.chat.conversation import Conversation
 from app.chat.marks import Marks
 from app.history.file.opening import Database
+from app.history.file.windows import last_written
 from app.history.pending import OpenTabs
 from app.history.search import search_conversations
 from app.history.sharing import ask_takeover, claim_writing, is_written_elsewhere, takeovers_asked
@@ -28,6 +30,8 @@ _T = TypeVar("_T")
 
 class Questions(ABC):
     """Each waits for its answer from the history's thread; none raises because of the file."""
+
+    path: Path | None
 
     @abstractmethod
     def _ask(self, question: Callable[[Database], _T], otherwise: _T) -> _T:
@@ -83,6 +87,10 @@ class Questions(ABC):
         return self._ask(
             lambda database: {key for key in ids if is_written_elsewhere(database, key)}, nothing
         )
+
+    def last_written(self) -> tuple[tuple[int, int], ...]:
+        """Return what changes whenever a window writes; asks nobody, and is cheap enough for every second."""
+        return last_written(self.path) if self.path is not None else ()
 
     def ask_takeover(self, conversation_id: str) -> None:
         """Ask the window that writes a conversation to leave that to this one."""

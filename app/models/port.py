@@ -18,6 +18,7 @@ from engine import (
     Thinking,
     ThinkingSupport,
     TickRecord,
+    ToolCall,
     ToolFormat,
 )
 
@@ -100,6 +101,15 @@ class Steerable(Protocol):
 
     def set_priority(self, priority: Priority) -> None:
         """Change how it shares the device with others."""
+
+
+@runtime_checkable
+class Calling(Protocol):
+    """A running answer whose calls of tools come beside its text."""
+
+    @property
+    def calls(self) -> Sequence[ToolCall]:
+        """The calls, once it has ended."""
 
 
 @runtime_checkable

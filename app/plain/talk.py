@@ -212,7 +212,7 @@ class Talk:
         asked = session.tools.asking
         if asked is not None:
             what = f"{asked.tool.name} of {asked.tool.server} with {' '.join(asked.call.text.split())}"
-            self.say(f"The model asks for {what}. /yes lets it run, /always in this chat, /no refuses.")
+            self.say(f"{asked.who} asks for {what}. /yes lets it run, /always in this chat, /no refuses.")
 
     def _say_result(self, session: ChatSession, node: MessageNode) -> None:
         """Say what came of a call once it has ended."""

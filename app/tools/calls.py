@@ -112,7 +112,7 @@ class CallReader:
         properties = self._tools.get(name, {}).get("properties", {})
         kinds = properties if isinstance(properties, dict) else {}
         found = ((key.strip(), value) for key, value in _PARAMETER.findall(body))
-        return ToolCall(_new_id(), name, {key: _typed(value, kinds.get(key)) for key, value in found})
+        return ToolCall(new_id(), name, {key: _typed(value, kinds.get(key)) for key, value in found})
 
 
 def arguments_text(call: ToolCall) -> str:
@@ -142,7 +142,7 @@ def _named_calls(parts: list[str]) -> list[ToolCall]:
         match = _NAMED.fullmatch(part)
         if match is None:
             return []
-        calls.append(ToolCall(_new_id(), match[1], arguments_object(match[2].strip())))
+        calls.append(ToolCall(new_id(), match[1], arguments_object(match[2].strip())))
     return calls
 
 
@@ -164,8 +164,8 @@ def _json_call(value: Any) -> ToolCall | None:
         return None
     arguments = value.get("arguments", value.get("parameters", {}))
     if isinstance(arguments, str):
-        return ToolCall(_new_id(), value["name"], arguments_object(arguments))
-    return ToolCall(_new_id(), value["name"], arguments) if isinstance(arguments, dict) else None
+        return ToolCall(new_id(), value["name"], arguments_object(arguments))
+    return ToolCall(new_id(), value["name"], arguments) if isinstance(arguments, dict) else None
 
 
 def _typed(text: str, schema: Any) -> Any:
@@ -188,5 +188,6 @@ def _open_end(text: str, mark: str) -> int:
     return next((n for n in range(min(len(text), len(mark) - 1), 0, -1) if mark.startswith(text[-n:])), 0)
 
 
-def _new_id() -> str:
+def new_id() -> str:
+    """Return an id for a call that has none."""
     return "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))

@@ -56,7 +56,7 @@ def offered(tools: Iterable[Tool]) -> Offered:
     names = [tool.name for tool in all_tools]
     found: dict[str, Tool] = {}
     for tool in all_tools:
-        name = tool.name if names.count(tool.name) == 1 else f"{tool.server}.{tool.name}"
+        name = tool.name if names.count(tool.name) == 1 else f"{tool.server}-{tool.name}"
         found.setdefault(name, tool)
     return Offered(found)
 

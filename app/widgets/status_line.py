@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
+from textual import events
+from textual.message import Message
 
 from app.widgets.lines import LineWidget, Row, Span, fit, pair, row_width
+from app.widgets.words import words
 
 _NEARLY_FULL = 0.8
 _SHORTEST_NAME = 10
@@ -31,16 +34,45 @@ class StatusItem:
 class StatusLine(LineWidget):
     """Shows the speed, once there is one, and the last key at any width; drops what is least needed first."""
 
+    class HintClicked(Message):
+        """The reader clicked the name of a key."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
     def __init__(self, hints: Sequence[tuple[str, str]] = (), *, id: str | None = None) -> None:
         """`hints` are (key, title), the one that is needed most last."""
         super().__init__(id=id)
         self._hints = hints
         self._item = StatusItem("")
+        self._shown = 0
+        """How many hints there is room for."""
 
     def show(self, item: StatusItem, hints: Sequence[tuple[str, str]]) -> None:
         """Draw this status and the keys that matter now."""
         self._item, self._hints = item, hints
         self._draw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Report which key's name was clicked."""
+        if (hint := self._hint_at(event.x)) is not None:
+            self.post_message(self.HintClicked(hint[0]))
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Say that a key's name under the mouse can be clicked."""
+        hint = self._hint_at(event.x)
+        self.tooltip = words(f"Click or press {hint[0]}: {hint[1]}") if hint is not None else None
+
+    def _hint_at(self, column: int) -> tuple[str, str] | None:
+        end = self.size.width
+        # Those that are shown stand at the end of the line.
+        for key, title in reversed(self._hints[len(self._hints) - self._shown :]):
+            start = end - cell_len(key) - cell_len(title) - 3
+            if start <= column < end:
+                return key, title
+            end = start
+        return None
 
     def on_resize(self) -> None:
         """Lay the line out for the new width."""
@@ -88,11 +120,13 @@ class StatusLine(LineWidget):
 
     def _hint_spans(self, room: int) -> Row:
         spans: list[Span] = []
+        self._shown = 0
         for key, title in reversed(self._hints):
             piece: list[Span] = [(f"{key} ", "accent"), (f"{title}  ", "dim")]
             if row_width(tuple(piece + spans)) > room:
                 break
             spans = piece + spans
+            self._shown += 1
         return tuple(spans)
 
 

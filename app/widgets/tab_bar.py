@@ -10,11 +10,14 @@ from textual.message import Message
 from app.chat.events import TabState
 from app.widgets.lines import LineWidget, Row, Span, fit
 from app.widgets.states import LOOKS
+from app.widgets.words import words
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _QUARTERS = "○◔◑◕●"
 _LONGEST, _SHORTEST = 24, 8
 _CLOSE, _NEW = "×", " + "
+_TIPS = {"close": "Close chat", "new": "New chat", "step": "More tabs"}
+"""What a click does that goes to no tab."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class TabBar(LineWidget):
 
     def on_click(self, event: events.Click) -> None:
         """Report what was clicked."""
-        hit = next((hit for hit in self._hits if hit.start <= event.x < hit.end), None)
+        hit = self._hit_at(event.x)
         if hit is None:
             return
         if hit.action == "new":
@@ -104,6 +107,15 @@ class TabBar(LineWidget):
         else:
             self.post_message(self.Chosen(hit.tab))
 
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Say the whole title of the tab under the mouse, or what a click there does."""
+        hit = self._hit_at(event.x)
+        text = _TIPS.get(hit.action, "") if hit is not None else ""
+        item = next((item for item in self._items if hit is not None and item.id == hit.tab), None)
+        if item is not None and hit is not None and hit.action == "choose":
+            text = f"{item.title} · {LOOKS[item.state].word}"
+        self.tooltip = words(text) if text else None
+
     def on_mouse_scroll_up(self) -> None:
         """One tab left."""
         self.post_message(self.Stepped(-1))
@@ -111,6 +123,9 @@ class TabBar(LineWidget):
     def on_mouse_scroll_down(self) -> None:
         """One tab right."""
         self.post_message(self.Stepped(1))
+
+    def _hit_at(self, column: int) -> _Hit | None:
+        return next((hit for hit in self._hits if hit.start <= column < hit.end), None)
 
     def _draw(self) -> None:
         width = self.size.width

@@ -10,7 +10,7 @@ from textual.theme import Theme
 from app.screens.preferences import ThemeChoice
 from app.settings.themes import ThemeFile, load_themes
 
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 2.0
 _ON_ANSI = "ansi_default"
 """What is a little lighter than the ground elsewhere: between 16 colours there is nothing."""
 _Marks = dict[str, tuple[int, int]]

@@ -5,14 +5,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from app.chat.answers.fan_out import FanColumn, FanOut
+from app.chat.answers.fan_out import FanOut
 from app.chat.answers.running import Interruption, RunningAnswer, Said
 from app.chat.conversation import Conversation, MessageNode, Status
 from app.chat.events import AnswerFinished, Changed, Notice, PathChanged, SessionEvent, TextStreamed
 from app.chat.prompt import beginning_of, prompt_messages, submitted
-from app.chat.reasoning import AnswerSplitter, Pieces, splitter_for
+from app.chat.reasoning import AnswerSplitter, Pieces
 from app.chat.shared import Services
-from app.chat.tool_use.splitter import CallSplitter
+from app.chat.tool_use.splitter import splitter_of
 from app.chat.tool_use.use import ToolUse
 from app.chat.turn import Turn, own_fault
 from app.models.backends.port import NO_BEGINNING, Asked, ChatModel, ChatRequest, ContextFullError
@@ -41,6 +41,8 @@ class Answering(ABC):
         """The answers that are being written."""
         self.fan: FanOut | None = None
         """The message that was last answered several times at once."""
+        self._columns: dict[str, asyncio.Task[None]] = {}
+        """By its message, an answer of several whose calls run."""
         self.tools = ToolUse(conversation, services.tools, tell, self._save)
         """The calls of its answers."""
         self._services = services
@@ -61,7 +63,7 @@ class Answering(ABC):
     @property
     def busy(self) -> bool:
         """Whether an answer is being prepared or written."""
-        return self._task is not None or bool(self.running)
+        return self._task is not None or bool(self.running or self._columns)
 
     @property
     def sequence_id(self) -> int | None:
@@ -119,6 +121,9 @@ class Answering(ABC):
         """Stop every answer, or all but one; what is there is kept."""
         if self._task is not None:
             self._task.cancel()
+        for node_id, calls in self._columns.items():
+            if node_id != but:
+                calls.cancel()
         for answer in self.running:
             if answer.node_id != but:
                 answer.generation.cancel()
@@ -192,9 +197,11 @@ class Answering(ABC):
         self._tell(PathChanged(since=turn.resumes))
         self._prompt_made(asked.prompt.warning)
         self._tell_lack(asked.lacks, model)
-        if self.tools.offered and asked.tool_format is None:
-            lacks = "takes no tools" if model.local is not None else "is offered no tools"
-            self._tell_lack(f"{lacks}: it answers without them", model)
+        self._tell_no_tools(asked, model)
+
+    def _tell_no_tools(self, asked: Asked, model: ChatModel) -> None:
+        if self.tools.offered and not asked.knows_tools:
+            self._tell_lack("takes no tools: it answers without them", model)
 
     def _tell_lack(self, lacks: str | None, model: ChatModel) -> None:
         """Say once a model what of the chat's choice how much to think its template has no words for."""
@@ -223,57 +230,7 @@ class Answering(ABC):
         return node
 
     def _splitter(self, asked: Asked) -> AnswerSplitter:
-        """Return what parts the answer's stream; it takes calls out of it where tools were offered."""
-        prompt = asked.prompt
-        plain = splitter_for(prompt.answer_format, prompt.starts_in_reasoning)
-        row = asked.tool_format
-        return plain if row is None else CallSplitter(plain, row, self.tools.offered.schemas)
-
-    def _launch_fan(self, fan: FanOut) -> None:
-        self.fan, self._asking = fan, fan.text
-        self._task = asyncio.get_running_loop().create_task(self._fan(fan))
-        self._tell(Changed())
-
-    async def _fan(self, fan: FanOut) -> None:
-        """Have a message answered several times."""
-        try:
-            if model := await self._awake():
-                await fan.run(model, self._services, partial(self._begin_column, fan))
-        except asyncio.CancelledError:
-            pass
-        except Exception as error:
-            self._break_off(error)
-        self._task = None
-        reasons = list(dict.fromkeys(column.error for column in fan.columns if column.error is not None))
-        if fan.asked is None:
-            self._turn_failed(fan.text, None, reasons[0] if reasons else None)
-        elif reasons:
-            self._tell(Notice(" ".join(reasons), "error"))
-        self._tell(Changed())
-        if not self.running:
-            self.paused = False
-            fan.give_back(self._services.engine)
-            if fan.asked is not None:
-                self._all_over(Status.COMPLETE)
-
-    def _begin_column(self, fan: FanOut, column: FanColumn, model: ChatModel, asked: Asked) -> RunningAnswer:
-        conversation = self.conversation
-        first = not any(other.node_id for other in fan.columns)
-        shown = conversation.leaf
-        if fan.asked is None and fan.text is not None:
-            conversation.leaf = fan.parent
-            fan.asked = conversation.add_user(fan.text).id
-            self._asking = None
-        conversation.leaf = fan.asked
-        node = conversation.begin_answer(str(model.path), self._splitter(asked))
-        column.node_id = node.id
-        if not first:
-            conversation.leaf = shown
-        answer = self._follow(node, model, asked)
-        # The one that is shown may be over already, and says below which of how many it is.
-        over = shown is not None and conversation.nodes[shown].status is not Status.STREAMING
-        self._tell(PathChanged(since=None if first else shown) if first or over else Changed())
-        return answer
+        return splitter_of(asked, self.tools.offered.schemas)
 
     def _follow(self, node: MessageNode, model: ChatModel, asked: Asked) -> RunningAnswer:
         """Take an answer's stream from now on."""
@@ -344,12 +301,17 @@ class Answering(ABC):
         measured = self._services.measured
         if measured is not None and not answer.goes_on and answer.model.local is not None:
             measured.note(answer.node.model, finished, answer.cost(finished))
+        beside = self._ends_beside_others(answer, status)
         self._leave(answer)
         if pieces:
             self._tell(TextStreamed(answer.node_id, tuple(pieces)))
         self._tell(AnswerFinished(answer.node_id))
         if not self.busy:
-            self._ended(answer.node, status)
+            self._all_over(status) if beside else self._ended(answer.node, status)
+
+    @abstractmethod
+    def _ends_beside_others(self, answer: RunningAnswer, status: Status) -> bool:
+        """Tell whether an answer that has ended is one of several; what it has called runs then."""
 
     def _ended(self, node: MessageNode, status: Status) -> None:
         """Nothing is written any more; this answer was the last."""
@@ -361,7 +323,7 @@ class Answering(ABC):
         self.stats = None
         if not self.busy:
             self.paused = False
-        if not self.running and self._task is None and self.fan is not None:
+        if not self.busy and self.fan is not None:
             self.fan.give_back(self._services.engine)
         self._save()
 

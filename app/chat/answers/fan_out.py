@@ -11,11 +11,12 @@ from functools import partial
 from pathlib import Path
 
 from app.chat.answers.running import RunningAnswer
-from app.chat.conversation import Conversation
+from app.chat.conversation import Conversation, MessageNode
 from app.chat.prompt import prompt_messages, submitted
 from app.chat.shared import Services
 from app.models.backends.port import Asked, ChatModel, ChatRequest
 from app.models.loader import EngineService
+from app.tools.offered import Offered
 from app.writing.fan import Variant
 from engine import EngineError, LoadPlan, RequestError, SamplingParams
 
@@ -25,9 +26,14 @@ class FanColumn:
     """One of the answers; it has a message once the engine was asked for it."""
 
     variant: Variant
+    first: str | None = None
+    """Its first message."""
     node_id: str | None = None
+    """Its newest answer: another than the first one where tools have run."""
     error: str | None = None
     """Why it was not asked for."""
+    steps: int = 0
+    """How many times tools have run for it."""
 
 
 Begin = Callable[[FanColumn, ChatModel, Asked], RunningAnswer]
@@ -46,26 +52,34 @@ class FanOut:
         """The message that is answered, once it stands in the conversation."""
         self._conversation = conversation
         self._borrowed: dict[Path, ChatModel] = {}
+        self.over = False
+        """Whether all of them have ended."""
 
-    async def run(self, own: ChatModel, services: Services, begin: Begin) -> None:
+    def column_of(self, node_id: str) -> FanColumn | None:
+        """Return the column whose newest answer this is, until all are over."""
+        columns = () if self.over else self.columns
+        return next((column for column in columns if column.node_id == node_id), None)
+
+    async def run(self, own: ChatModel, services: Services, tools: Offered, begin: Begin) -> None:
         """Ask for all answers; `own` is the chat's model. What cannot be asked for says so in its column."""
         groups: dict[tuple[str | None, str | None], list[FanColumn]] = {}
         for column in self.columns:
             groups.setdefault((column.variant.model, column.variant.system), []).append(column)
-        await asyncio.gather(*(self._ask(group, own, services, begin) for group in groups.values()))
+        await asyncio.gather(*(self._ask(group, own, services, tools, begin) for group in groups.values()))
 
     def give_back(self, engine: EngineService) -> None:
-        """Give back the models that were opened for it."""
+        """It is over: give back the models that were opened for it."""
+        self.over = True
         while self._borrowed:
             engine.release(self._borrowed.popitem()[1])
 
     async def _ask(
-        self, columns: Sequence[FanColumn], own: ChatModel, services: Services, begin: Begin
+        self, columns: Sequence[FanColumn], own: ChatModel, services: Services, tools: Offered, begin: Begin
     ) -> None:
         first, *others = columns
         try:
             model = await self._model(first.variant, own, services.engine)
-            asked = await submitted(services.encoders, partial(self._submit, first.variant, model))
+            asked = await submitted(services.encoders, partial(self._submit, first.variant, model, tools))
             answer = begin(first, model, asked)
             for column in others:
                 await answer.begun.wait()
@@ -75,11 +89,25 @@ class FanOut:
             for column in columns:
                 column.error = str(error) if column.node_id is None else None
 
-    def _submit(self, variant: Variant, model: ChatModel) -> Asked:
+    def go_on(self, column: FanColumn, model: ChatModel, tools: Offered, result: str) -> Asked:
+        """Ask for what follows the results of a column's calls."""
+        return self._asked(column.variant, model, tools, self._conversation.path(result), None)
+
+    def _submit(self, variant: Variant, model: ChatModel, tools: Offered) -> Asked:
+        path = self._conversation.path(self.parent) if self.parent is not None else []
+        return self._asked(variant, model, tools, path, self.text)
+
+    def _asked(
+        self,
+        variant: Variant,
+        model: ChatModel,
+        tools: Offered,
+        path: Sequence[MessageNode],
+        text: str | None,
+    ) -> Asked:
         conversation = self._conversation
         system = conversation.system_prompt if variant.system is None else variant.system
-        path = conversation.path(self.parent) if self.parent is not None else []
-        messages, kept = prompt_messages(system, path, self.text, str(model.path))
+        messages, kept = prompt_messages(system, path, text, str(model.path))
         request = ChatRequest(
             *(messages, kept, self._sampling(variant, model), conversation.max_tokens),
             chosen=conversation.chosen | variant.sampling.keys(),
@@ -87,6 +115,7 @@ class FanOut:
             priority=conversation.priority,
             label=conversation.title,
             owner=conversation.id,
+            tools=tools.definitions,
         )
         return model.chat(request)
 

@@ -15,7 +15,7 @@ from app.chat.pauses import Pauses
 from app.chat.prompt import NO_ROOM, answer_outcome
 from app.chat.reasoning import Pieces, joined
 from app.models.backends.port import Asked, ChatModel
-from app.models.port import GenerationPort, Steerable
+from app.models.port import Calling, GenerationPort, Steerable
 from engine import Finished, FinishReason, TextDelta
 
 
@@ -186,7 +186,9 @@ class RunningAnswer:
         """End it; return how, and the pieces that were held back."""
         self.begun.set()
         status, note = self._outcome(finished, said)
-        return status, self._conversation.finish(self.node_id, status, error=note, stats=self.cost(finished))
+        calls = self.generation.calls if isinstance(self.generation, Calling) else ()
+        cost = self.cost(finished)
+        return status, self._conversation.finish(self.node_id, status, error=note, stats=cost, calls=calls)
 
     def fail(self, reason: str) -> None:
         """End it with a fault."""

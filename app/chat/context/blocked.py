@@ -4,7 +4,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Callable
 
-from app.chat.answers.tool_steps import ToolSteps
+from app.chat.answers.fanning import Fanning
 from app.chat.context.room import Room, RoomMade, make_room
 from app.chat.conversation import Conversation
 from app.chat.events import Changed, ContextFilled, Notice, PathChanged, SessionEvent
@@ -14,7 +14,7 @@ from app.models.backends.port import ChatModel
 from engine import EngineError
 
 
-class RoomMaker(ToolSteps):
+class RoomMaker(Fanning):
     """Holds a turn that is too long until its reader has chosen what is left out."""
 
     def __init__(

@@ -1,8 +1,17 @@
 """Splitting calls of tools off an answer while it streams."""
 
-from app.chat.reasoning import AnswerSplitter, Part, Pieces
+from app.chat.reasoning import AnswerSplitter, Part, Pieces, splitter_for
+from app.models.backends.port import Asked
 from app.tools.calls import CallReader, Tools
 from engine import ARGUMENTS_MARK, CALL_ID_MARK, ToolCall, ToolFormat
+
+
+def splitter_of(asked: Asked, tools: Tools) -> AnswerSplitter:
+    """Return what parts an answer's stream; it takes calls out of it where they stand in the text."""
+    prompt = asked.prompt
+    plain = splitter_for(prompt.answer_format, prompt.starts_in_reasoning)
+    row = asked.tool_format
+    return plain if row is None else CallSplitter(plain, row, tools)
 
 
 class CallSplitter:

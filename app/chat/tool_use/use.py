@@ -13,6 +13,7 @@ from app.tools.servers import ToolServers
 
 MOST_STEPS = 8
 """How many times tools run in one turn."""
+_MODEL = "The model"
 _REFUSED = "The user refused this call."
 _STOPPED = "The user stopped this call; there is no result."
 _TOO_MANY = f"Not run: tools have run {MOST_STEPS} times in this turn already."
@@ -33,6 +34,8 @@ class AskedCall:
     node_id: str
     call: NotedCall
     tool: Tool
+    who: str = _MODEL
+    """Whose call it is, where several answers are written at once."""
 
 
 class ToolUse:
@@ -60,6 +63,7 @@ class ToolUse:
         self._always: set[tuple[str, str]] = set()
         """Tools that run without being asked about in this chat, until it is closed."""
         self._told: set[str] = set()
+        self._who = _MODEL
         self._open: list[str] = []
         """Ids of the messages whose results are to come."""
 
@@ -69,6 +73,19 @@ class ToolUse:
         if self.asking is not None or self._waits:
             return TabState.ASKING
         return TabState.CALLING if self._open else None
+
+    def call_state(self, node_id: str) -> TabState:
+        """What a call is doing that has not ended."""
+        if self.running == node_id:
+            return TabState.CALLING
+        asked = self.asking is not None and self.asking.node_id == node_id
+        return TabState.ASKING if asked else TabState.QUEUED
+
+    def state_of(self, nodes: Sequence[MessageNode]) -> TabState | None:
+        """What the calls among some messages are doing; None where all have ended."""
+        states = {self.call_state(node.id) for node in nodes if node.id in self._open}
+        order = (TabState.CALLING, TabState.ASKING, TabState.QUEUED)
+        return next((state for state in order if state in states), None)
 
     def look(self, seen: bool) -> None:
         """Say whether the chat is looked at now: calls wait for that."""
@@ -102,19 +119,24 @@ class ToolUse:
         if self._decision is not None and not self._decision.done():
             self._decision.set_result(choice)
 
-    async def run(self, calls: Sequence[NotedCall]) -> None:
-        """Run an answer's calls and put down what comes of them; what is stopped is put down as that."""
-        nodes = self._place(calls)
+    async def run(self, node: MessageNode, who: str = _MODEL) -> str:
+        """Run an answer's calls and put down what comes of them; what is stopped is put down as that.
+
+        who: whose calls they are, for the reader. Returns the id of the last result.
+        """
+        self._who = who
+        nodes = self._place(node)
         try:
-            for node in nodes:
-                await self._run_one(node)
+            for one in nodes:
+                await self._run_one(one)
         finally:
             self.give_up()
+        return nodes[-1].id
 
-    def refuse_all(self, calls: Sequence[NotedCall]) -> None:
-        """Put down calls that do not run, because there were too many in this turn."""
-        for node in self._place(calls):
-            self._end(node, Status.STOPPED, _TOO_MANY, "not run, there were too many")
+    def refuse_all(self, node: MessageNode) -> None:
+        """Put down an answer's calls that do not run, because there were too many in this turn."""
+        for one in self._place(node):
+            self._end(one, Status.STOPPED, _TOO_MANY, "not run, there were too many")
 
     def give_up(self) -> None:
         """Put down what is to come as stopped."""
@@ -122,9 +144,10 @@ class ToolUse:
         for node_id in list(self._open):
             self._end(self._conversation.nodes[node_id], Status.STOPPED, _STOPPED, "stopped")
 
-    def _place(self, calls: Sequence[NotedCall]) -> list[MessageNode]:
+    def _place(self, node: MessageNode) -> list[MessageNode]:
         """Put a message for each call behind the answer, all of them at once: each is to have its result."""
-        nodes = [self._conversation.add_call(self._with_server(call)) for call in calls]
+        with self._conversation.after(node.id):
+            nodes = [self._conversation.add_call(self._with_server(call)) for call in node.calls]
         self._open = [node.id for node in nodes]
         self._save()
         self._tell(PathChanged())
@@ -167,7 +190,7 @@ class ToolUse:
             await self._until_seen(node)
         if free:
             return True
-        self.asking = AskedCall(node.id, call, tool)
+        self.asking = AskedCall(node.id, call, tool, self._who)
         self._decision = asyncio.get_running_loop().create_future()
         self._tell(PathChanged(since=node.id))
         self._tell(CallAsked())

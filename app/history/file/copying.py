@@ -47,6 +47,7 @@ _MESSAGE: Mapping[str, Any] = {
     "stats": None,
     "above": None,
     "calls": None,
+    "votes": None,
     "window": 0,
 }
 _TAB: Mapping[str, Any] = {
@@ -190,7 +191,8 @@ def _copy_message(target: sqlite3.Connection, row: _Row, *, searchable: bool) ->
             ON CONFLICT (id) DO UPDATE SET text = excluded.text, reasoning = excluded.reasoning,
                 token_ids = excluded.token_ids, reasoning_tokens = excluded.reasoning_tokens,
                 status = excluded.status, error = excluded.error, model = excluded.model,
-                stats = excluded.stats, above = excluded.above, calls = excluded.calls
+                stats = excluded.stats, above = excluded.above, calls = excluded.calls,
+                votes = excluded.votes
             WHERE length(excluded.text) + length(excluded.reasoning)
                   > length(messages.text) + length(messages.reasoning)""",
         row,

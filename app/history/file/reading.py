@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from app.chat.conversation import NEW_TITLE, AnswerStats, Conversation, MessageNode, Role, Status
+from app.chat.votes import Vote, read_votes
 from app.history.file.rows import SAMPLING_FIELDS, ConversationRow, conversation_row
 from app.tools.noted import NotedCall
 from engine import Priority, RequestError, SamplingParams, Thinking
@@ -22,7 +23,7 @@ _AUTO = str(Thinking())
 _log = logging.getLogger(__name__)
 _MESSAGE = (
     "id, parent, role, text, reasoning, token_ids, reasoning_tokens, status, error, model, created, stats, "
-    "above, calls"
+    "above, calls, votes"
 )
 
 
@@ -202,6 +203,7 @@ def _node(raw: Mapping[str, Any]) -> MessageNode | None:
         stats=_stats(raw["stats"], odd),
         above=text_or_none(raw["above"]),
         calls=_calls(raw["calls"], odd),
+        votes=_votes(raw["votes"], odd),
     )
     if odd:
         _log.warning("message %s: left out what is not understood: %s", node_id, ", ".join(odd))
@@ -229,6 +231,18 @@ def _calls(text: Any, odd: list[str]) -> tuple[NotedCall, ...]:
     if None in found:
         odd.append("calls")
     return tuple(call for call in found if call is not None)
+
+
+def _votes(text: Any, odd: list[str]) -> dict[str, Vote]:
+    if text is None:
+        return {}
+    try:
+        votes = read_votes(json.loads(text))
+    except (ValueError, TypeError, RecursionError):
+        votes = None
+    if votes is None:
+        odd.append("votes")
+    return votes or {}
 
 
 def _stats(text: Any, odd: list[str]) -> AnswerStats | None:

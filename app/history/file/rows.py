@@ -88,13 +88,14 @@ def write_message(
     """Insert or update one message as it stands now (it may be growing on another thread)."""
     connection.execute(
         """INSERT INTO messages (id, conversation, position, parent, role, text, reasoning, token_ids,
-               reasoning_tokens, status, error, model, created, stats, above, calls, window)
-           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+               reasoning_tokens, status, error, model, created, stats, above, calls, votes,
+               window)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
            ON CONFLICT (id) DO UPDATE SET text = excluded.text, reasoning = excluded.reasoning,
                token_ids = excluded.token_ids, reasoning_tokens = excluded.reasoning_tokens,
                status = excluded.status, error = excluded.error, model = excluded.model,
                stats = excluded.stats, above = excluded.above, calls = excluded.calls,
-               window = excluded.window""",
+               votes = excluded.votes, window = excluded.window""",
         (
             node.id,
             conversation,
@@ -112,6 +113,7 @@ def write_message(
             json.dumps(asdict(node.stats)) if node.stats else None,
             _clean(node.above),
             _calls_text(node),
+            json.dumps(dict(node.votes)) if node.votes else None,
             window,
         ),
     )

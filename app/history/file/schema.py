@@ -86,7 +86,9 @@ _STEP_4 = ("ALTER TABLE messages ADD COLUMN above TEXT",)
 """What is read in place of all that stands above a message."""
 _STEP_5 = ("ALTER TABLE messages ADD COLUMN calls TEXT",)
 """Tools that an answer asked for, and the call that a message is the result of."""
-STEPS: Sequence[Sequence[str]] = (_STEP_1, _STEP_2, _STEP_3, _STEP_4, _STEP_5)
+_STEP_6 = ("ALTER TABLE messages ADD COLUMN votes TEXT",)
+"""What an answer is against answers of other chats, as its reader found."""
+STEPS: Sequence[Sequence[str]] = (_STEP_1, _STEP_2, _STEP_3, _STEP_4, _STEP_5, _STEP_6)
 
 
 def migrate(connection: sqlite3.Connection) -> None:

@@ -7,6 +7,7 @@ number is free again however its app ended.
 import errno
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -17,6 +18,16 @@ _HELD = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 
 class NoLocksError(OSError):
     """The file system has no file locks."""
+
+
+def last_written(path: Path) -> tuple[tuple[int, int], ...]:
+    """Return size and time of a history's files, those that are there."""
+    found = []
+    for name in (path, path.with_name(f"{path.name}-wal")):
+        with suppress(OSError):
+            stat = name.stat()
+            found.append((stat.st_size, stat.st_mtime_ns))
+    return tuple(found)
 
 
 def is_running(path: Path, window: int) -> bool:

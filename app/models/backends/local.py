@@ -10,7 +10,16 @@ from app.models.backends.thoughts import going_on
 from app.models.backends.tool_texts import without_tools
 from app.models.port import Counting, ModelPort
 from app.models.recommended import Recommended, recommended_for
-from engine import Constraint, Prompt, Request, RequestError, SamplingParams, Thinking, ThinkingSupport
+from engine import (
+    Constraint,
+    Prompt,
+    Request,
+    RequestError,
+    SamplingParams,
+    Thinking,
+    ThinkingSupport,
+    ToolFormat,
+)
 
 
 class LocalModel:
@@ -95,8 +104,8 @@ class LocalModel:
             answered=len(answered),
             constraint=self._constraint(request.constraint, prompt),
         )
-        asked = self._submit(submitted, prompt, fitted, support.lacks(request.thinking))
-        return replace(asked, tool_format=row if tools is not None else None)
+        lacks = support.lacks(request.thinking)
+        return self._submit(submitted, prompt, fitted, lacks, row if tools is not None else None)
 
     def _constraint(self, constraint: Constraint | None, prompt: Prompt) -> Constraint | None:
         """What the answer is held to, its thoughts left free."""
@@ -117,13 +126,22 @@ class LocalModel:
             raise RequestError("This model cannot go on with a text; have another answer written.")
         return (*beginning.ids, *self.counter.encode_content(beginning.text))
 
-    def _submit(self, request: Request, prompt: Prompt, thinking: Thinking, lacks: str | None) -> Asked:
+    def _submit(
+        self,
+        request: Request,
+        prompt: Prompt,
+        thinking: Thinking,
+        lacks: str | None,
+        tool_format: ToolFormat | None,
+    ) -> Asked:
+        def asked(request: Request) -> Asked:
+            return self._submit(request, prompt, thinking, lacks, tool_format)
+
         def again(sampling: SamplingParams, chosen: Collection[str]) -> Asked:
-            sampling = self.recommended().applied(sampling, chosen)
-            return self._submit(replace(request, sampling=sampling), prompt, thinking, lacks)
+            return asked(replace(request, sampling=self.recommended().applied(sampling, chosen)))
 
         def go_on(answer_ids: Sequence[int]) -> Asked:
-            return self._submit(going_on(request, prompt.ids, answer_ids), prompt, thinking, lacks)
+            return asked(going_on(request, prompt.ids, answer_ids))
 
         return Asked(
             self.local.submit(request),
@@ -134,4 +152,6 @@ class LocalModel:
             again=again,
             answered=request.answered,
             go_on=go_on,
+            tool_format=tool_format,
+            knows_tools=tool_format is not None,
         )

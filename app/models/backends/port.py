@@ -84,7 +84,9 @@ class Asked:
     go_on: "Callable[[Sequence[int]], Asked] | None" = None
     """Goes on behind these ids of the answer; None where answers have no ids."""
     tool_format: ToolFormat | None = None
-    """How calls of tools stand in its stream; None where the model was told of none, offered or not."""
+    """How calls of tools stand in its text; None where they do not."""
+    knows_tools: bool = False
+    """Whether the model was told of the tools that were offered."""
 
 
 class ChatModel(Protocol):

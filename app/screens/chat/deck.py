@@ -80,6 +80,12 @@ class TranscriptDeck(Container):
         self._text_width = columns
         for transcript in self.transcripts:
             transcript.set_text_width(columns)
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        """Have the welcome stand where messages will: in the middle of a wide view."""
+        beside = max(0, self.size.width - self._text_width) // 2
+        self.query_one("#welcome", Static).styles.margin = (0, 0, 0, beside)
 
     def greet(self, welcome: Content) -> None:
         """Have empty chats say this."""

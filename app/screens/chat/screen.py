@@ -233,6 +233,13 @@ class ChatScreen(
     async def _on_tab_new(self) -> None:
         await self.action_new_tab()
 
+    @on(StatusLine.HintClicked)
+    async def _on_hint_clicked(self, event: StatusLine.HintClicked) -> None:
+        keys = self.context.settings.keys
+        named = [action for action in actions.ACTIONS if actions.label_of(action.id, keys) == event.key]
+        for action in named[:1]:
+            await self.run_action(action.id)
+
     @on(TabBar.Stepped)
     async def _on_tab_step(self, event: TabBar.Stepped) -> None:
         await self.activate(self.tabs.position + event.step)

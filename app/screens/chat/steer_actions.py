@@ -12,7 +12,6 @@ from app.chat.session import ChatSession
 from app.models.builtin import model_title
 from app.models.choice import ModelChoiceError, resolve_model
 from app.screens.chat.tab_actions import TabActions
-from app.screens.compare.votes import Votes
 from app.screens.context import AppContext
 from app.settings import actions
 from app.settings.words import count_text
@@ -30,7 +29,6 @@ class SteerActions(TabActions):
 
     def __init__(self, context: AppContext, report: "Callable[[ChatSession, SessionEvent], None]") -> None:
         super().__init__(context, report)
-        self._votes = Votes()
 
     async def action_fan(self, rest: str = "") -> bool:
         """Have what is written, or the last message, answered several times; tell whether that begins."""
@@ -72,8 +70,7 @@ class SteerActions(TabActions):
     def action_columns(self) -> None:
         """Show the alternatives of the last answer in columns."""
         session = self.active
-        asked = {column.node_id for column in session.fan.columns} if session.fan is not None else set()
-        if any(answer.node_id in asked for answer in session.running):
+        if session.fan is not None and not session.fan.over:
             self._show_columns(None)
             return
         for node in reversed(session.conversation.path()):
@@ -96,7 +93,7 @@ class SteerActions(TabActions):
                 session.promote(node_id)
             return self.tabs.position
 
-        self.cover(view, closed)
+        self.cover(view, closed, shown=True)
 
     async def action_compare(self, rest: str = "") -> bool:
         """Show two chats turn by turn; tell whether there are two."""
@@ -140,7 +137,7 @@ class SteerActions(TabActions):
                 self.say("One of these chats is open in another window and only read here.", "warning")
             return not (left.read_only or right.read_only)
 
-        view = self.over = CompareView(left, right, self.context.engine, self._votes, may_write)
+        view = self.over = CompareView(left, right, self.context.engine, may_write)
         self.cover(view, lambda _: self.tabs.position)
 
     def action_resume(self) -> None:

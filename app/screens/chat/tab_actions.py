@@ -58,10 +58,15 @@ class TabActions(ChatBase):
         self.tabs.save()
         await self.show_active()
 
-    def cover(self, view: Screen[_Answer], closed: Callable[[_Answer | None], int]) -> None:
-        """Show a screen that hides all of this one; `closed` takes its answer and returns the next tab."""
+    def cover(
+        self, view: Screen[_Answer], closed: Callable[[_Answer | None], int], *, shown: bool = False
+    ) -> None:
+        """Show a screen that hides all of this one; `closed` takes its answer and returns the next tab.
+
+        shown: whether the chat in front is seen on it.
+        """
         self.deck.covered = self.beat.covered = True
-        self.tabs.cover(True)
+        self.tabs.cover(not shown)
 
         def end(answer: _Answer | None) -> None:
             self.over, self.deck.covered, self.beat.covered = None, False, False

@@ -6,7 +6,10 @@ from app.chat.conversation import Conversation
 from app.chat.session import ChatSession
 from app.screens.chat.tab_actions import TabActions
 
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = 1.0
+_MOST_SKIPPED = 30
+"""Looks in a row that are left out: where the file's time of writing cannot be trusted it is looked all the
+same."""
 
 
 class TwoWindows(TabActions):
@@ -16,16 +19,28 @@ class TwoWindows(TabActions):
         """Look from time to time what other windows want, and what they write in chats that are read here."""
         self._shown_at: dict[str, float] = {}
         self._looking = False
+        self._written: object = None
+        self._skipped = 0
         self.set_interval(_LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        if not self._looking and self.tabs.sessions:
-            self._looking = True
+        """Ask the history where something may have come: another window can want nothing without writing."""
+        if self._looking or not self.tabs.sessions:
+            return
+        written = self.context.history.last_written()
+        # A window that ends writes nothing.
+        reads = any(session.read_only for session in self.tabs.sessions)
+        if written == self._written and not reads and self._skipped < _MOST_SKIPPED:
+            self._skipped += 1
+        else:
+            self._looking, self._written, self._skipped = True, written, 0
             self.run_worker(self._look_at_windows(), group="windows", exit_on_error=False)
 
     async def _look_at_windows(self) -> None:
         try:
             for chat_id in await asyncio.to_thread(self.context.history.takeovers_asked):
+                # It may have to wait for an answer's end.
+                self._written = None
                 await self._give_away(chat_id)
             for session in [session for session in self.tabs.sessions if session.read_only]:
                 await self._follow(session)

@@ -3,18 +3,14 @@
 from typing import TYPE_CHECKING
 
 from app.chat.conversation import MessageNode, Role, Status
-from app.chat.events import TabState
 from app.chat.prompt import answer_footer
 from app.chat.session import ChatSession
 from app.models.builtin import model_title
-from app.tools.noted import NotedCall
-from app.widgets.states import LOOKS
+from app.screens.call_lines import call_view
 
 if TYPE_CHECKING:
     from app.transcript.view import MessageView
 
-_ARGUMENTS = 200
-"""Most characters of a call's arguments in its line."""
 _NOT_READ = "⋯ What stands above is not read any more"
 
 
@@ -57,7 +53,7 @@ def message_view(session: ChatSession, node: MessageNode) -> "MessageView":
     from app.transcript.view import MessageView
 
     if node.role is Role.TOOL:
-        return _call_view(session, node)
+        return call_view(session, node)
     answer = node.role is Role.ASSISTANT
     before = session.conversation.nodes.get(node.parent or "")
     title = model_title(node.model) if answer and node.model else ""
@@ -78,40 +74,3 @@ def message_view(session: ChatSession, node: MessageNode) -> "MessageView":
         reasoning_seconds=seconds,
         goes_on=answer and before is not None and before.role is Role.TOOL,
     )
-
-
-def _call_view(session: ChatSession, node: MessageNode) -> "MessageView":
-    """A call in one line, and folded below it all of its arguments and what came of it."""
-    from app.transcript.view import MessageView
-
-    call = node.calls[0] if node.calls else NotedCall("", "tool", "")
-    glyph, said, look = _call_state(session, node)
-    parts = [f"{glyph} {call.name}", " ".join(call.text.split())[:_ARGUMENTS], call.server, said]
-    folded = f"{call.text}\n\n{node.text}" if node.text else call.text
-    return MessageView(
-        id=node.id,
-        role=str(node.role),
-        text="",
-        reasoning=folded,
-        head=(" · ".join(part for part in parts if part), look),
-        goes_on=True,
-    )
-
-
-def _call_state(session: ChatSession, node: MessageNode) -> tuple[str, str, str]:
-    """Return the glyph of a call's state, what is said of it, and the look of both."""
-    if node.status is Status.COMPLETE:
-        return LOOKS[TabState.IDLE].glyph, f"{len(node.text):,} characters", "reasoning"
-    if node.status is Status.ERROR:
-        why = node.error or " ".join(node.text.split())
-        return LOOKS[TabState.ERROR].glyph, f"failed: {why}", "footererror"
-    if node.status is Status.STOPPED:
-        return "■", node.error or "stopped", "footerstopped"
-    tools = session.tools
-    if tools.running == node.id:
-        state = TabState.CALLING
-    elif tools.asking is not None and tools.asking.node_id == node.id:
-        state = TabState.ASKING
-    else:
-        state = TabState.QUEUED
-    return LOOKS[state].glyph, LOOKS[state].word, "cursor"

@@ -9,13 +9,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.screen import Screen
 
-from app.chat.conversation import MessageNode, Status
+from app.chat.conversation import MessageNode, Role, Status
 from app.chat.events import NOT_WRITING, SessionEvent, TabState, TextStreamed
 from app.chat.reasoning import Part
 from app.chat.session import ChatSession
 from app.models.builtin import model_title
 from app.models.loader import EngineService
-from app.screens.compare.column import LEAST_WIDTH, AnswerColumn, Shown
+from app.screens.compare.column import LEAST_WIDTH, AnswerColumn, Shown, answer_views
 from app.screens.compositor import paint_dirty_rows_only
 from app.widgets.lines import LineWidget, Row, Span, fit, key_row, pair, row_width
 from app.widgets.states import LOOKS
@@ -101,17 +101,17 @@ class AlternativesView(Screen[str | None]):
         session, nodes = self._session, self._session.conversation.nodes
         numbers = _numbers(session, self._engine)
         fan = session.fan
-        labels = {column.node_id: column.variant.label for column in fan.columns} if fan is not None else {}
+        labels = {column.first: column.variant.label for column in fan.columns} if fan is not None else {}
         if self._node_ids is None:
             return [
-                _shown(session, column.variant.label, nodes.get(column.node_id or ""), column.error, numbers)
+                _shown(session, column.variant.label, column.first, column.error, numbers)
                 for column in (fan.columns if fan is not None else ())
             ]
         found = []
         for node_id in self._node_ids:
             node = nodes[node_id]
             label = labels.get(node_id) or (model_title(node.model) if node.model else "")
-            found.append(_shown(session, label, node, None, numbers))
+            found.append(_shown(session, label, node_id, None, numbers))
         return found
 
     @property
@@ -195,19 +195,29 @@ def _numbers(session: ChatSession, engine: EngineService) -> dict[str, SequenceS
 def _shown(
     session: ChatSession,
     label: str,
-    node: MessageNode | None,
+    first: str | None,
     error: str | None,
     numbers: dict[str, SequenceStats],
 ) -> Shown:
-    stats = numbers.get(node.id) if node is not None else None
-    state = TabState.IDLE
-    if node is not None and node.status is Status.STREAMING:
-        state = TabState.GENERATING if node.token_ids else TabState.READING
-        if stats is not None:
-            state = NOT_WRITING.get(stats.state, state)
-        if session.paused:
-            state = TabState.PAUSED
-    return Shown(label, node, stats, state, error)
+    """What a column shows of the answer that begins with `first`: its newest step, the others above it."""
+    if first is None:
+        return Shown(label, None, error=error)
+    steps = session.conversation.branch_from(first)
+    node = next(node for node in reversed(steps) if node.role is Role.ASSISTANT)
+    stats = numbers.get(node.id)
+    return Shown(label, node, stats, _state(session, steps, stats), error, answer_views(session, steps))
+
+
+def _state(session: ChatSession, steps: Sequence[MessageNode], stats: SequenceStats | None) -> TabState:
+    if (calls := session.tools.state_of(steps)) is not None:
+        return calls
+    if steps[-1].status is not Status.STREAMING:
+        return TabState.QUEUED if session.waits_to_call(steps[-1].id) else TabState.IDLE
+    if session.paused:
+        return TabState.PAUSED
+    begun = steps[-1].token_ids or steps[-1].text
+    state = TabState.GENERATING if begun else TabState.READING
+    return NOT_WRITING.get(stats.state, state) if stats is not None else state
 
 
 def _glyph(shown: Shown) -> str:

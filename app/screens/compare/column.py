@@ -1,5 +1,6 @@
 """One answer among others: its name and state above, its text, what it cost below."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from textual.app import ComposeResult
@@ -7,8 +8,10 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from app.chat.conversation import AnswerStats, MessageNode, Status
+from app.chat.conversation import AnswerStats, MessageNode, Role, Status
 from app.chat.events import TabState
+from app.chat.session import ChatSession
+from app.screens.call_lines import call_view
 from app.settings.words import duration_text
 from app.transcript.view import MessageView, Transcript
 from app.widgets.lines import LineWidget, Row, fit, pair, row_width
@@ -30,6 +33,8 @@ class Shown:
     state: TabState = TabState.IDLE
     error: str | None = None
     """Why there is no answer."""
+    views: Sequence[MessageView] = ()
+    """The answer as it is shown, with the steps above it where tools have run."""
 
 
 class AnswerColumn(Vertical):
@@ -39,7 +44,8 @@ class AnswerColumn(Vertical):
         super().__init__(id=id)
         self._number = number
         self._node_id = ""
-        self._streams = False
+        self._looks: Sequence[tuple[object, ...]] = ()
+        """What was shown of each message, but for its text."""
 
     def compose(self) -> ComposeResult:
         """Head, text, cost."""
@@ -60,7 +66,7 @@ class AnswerColumn(Vertical):
         """Bring the column up to date; the text streams by `append`."""
         self.set_class(chosen, "-chosen")
         node = shown.node
-        self._show_text(node)
+        self._show_text(shown.views)
         width = max(1, self.size.width - 2)
         self.query_one(".head", LineWidget).set_rows([_head(self._number, shown, width, chosen=chosen)])
         cost = ""
@@ -77,17 +83,17 @@ class AnswerColumn(Vertical):
         rows = [((fit(f" {row}", width), style),) for row in _halves(cost, width)]
         self.query_one(".cost", LineWidget).set_rows(rows)
 
-    def _show_text(self, node: MessageNode | None) -> None:
-        """Show a message that was not shown before, or that ended."""
-        streams = node is not None and node.status is Status.STREAMING
-        node_id = node.id if node is not None else ""
-        if node is None or (node_id == self._node_id and streams == self._streams):
+    def _show_text(self, views: Sequence[MessageView]) -> None:
+        """Show what was not shown before, or has ended."""
+        looks = [(view.id, view.status, view.head) for view in views]
+        if not views or looks == self._looks:
             return
-        if node_id == self._node_id and not streams:
-            self.transcript.finish(node.id, str(node.status), "")
+        ended = looks[:-1] == self._looks[:-1] and views[-1].id == self._node_id
+        if ended and views[-1].status != Status.STREAMING:
+            self.transcript.finish(views[-1].id, views[-1].status, "")
         else:
-            self.transcript.show([answer_view(node)])
-        self._node_id, self._streams = node_id, streams
+            self.transcript.show(views)
+        self._node_id, self._looks = views[-1].id, looks
 
     def append(self, node_id: str, text: str, *, reasoning: bool) -> None:
         """Add streamed text, if it is of this column's answer."""
@@ -97,7 +103,7 @@ class AnswerColumn(Vertical):
     def clear(self) -> None:
         """Show no answer."""
         self.transcript.show([])
-        self._node_id = ""
+        self._node_id, self._looks = "", ()
 
     def show_difference(self, difference: Content | None) -> None:
         """Show a cleaned text in place of the answer; None brings the answer back."""
@@ -112,8 +118,12 @@ class AnswerColumn(Vertical):
         view.scroll_relative(y=rows, animate=False)
 
 
-def answer_view(node: MessageNode) -> MessageView:
-    """Return what a column shows of an answer; its cost stands below."""
+def answer_views(session: ChatSession, steps: Sequence[MessageNode]) -> list[MessageView]:
+    """Return what a column shows of an answer and of the calls on the way to it; its cost stands below."""
+    return [call_view(session, node) if node.role is Role.TOOL else _answer_view(node) for node in steps]
+
+
+def _answer_view(node: MessageNode) -> MessageView:
     status = str(node.status)
     return MessageView(node.id, "assistant", node.text, node.reasoning, status, title=" ")
 
@@ -146,6 +156,8 @@ def _state(shown: Shown) -> Row:
         return (("! failed", "error"),)
     if node is None:
         look = LOOKS[TabState.QUEUED]
+    elif node.status is not Status.STREAMING and shown.state is not TabState.IDLE:
+        look = LOOKS[shown.state]
     elif node.status is Status.STOPPED:
         return (("■ stopped", "queued"),)
     elif node.status is not Status.STREAMING:

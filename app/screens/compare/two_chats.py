@@ -17,10 +17,10 @@ from app.chat.conversation import Conversation, MessageNode, Role
 from app.chat.events import SessionEvent, TextStreamed
 from app.chat.reasoning import Part
 from app.chat.session import ChatSession
+from app.chat.votes import Vote, vote, vote_on
 from app.models.builtin import model_title
 from app.models.loader import EngineService
-from app.screens.compare.column import AnswerColumn, Shown
-from app.screens.compare.votes import Vote, Votes
+from app.screens.compare.column import AnswerColumn, Shown, answer_views
 from app.screens.compare.word_diff import Piece, shared_part, word_diff
 from app.screens.compositor import paint_dirty_rows_only
 from app.terminal.controls import clean_lines
@@ -28,7 +28,8 @@ from app.widgets import contents
 from app.widgets.lines import LineWidget, Row, fit, key_row, pair
 
 _PERIOD = 0.25
-_VOTES = {"1": Vote.LEFT, "2": Vote.RIGHT, "0": Vote.EVEN}
+_VOTES = {"1": Vote.BETTER, "2": Vote.WORSE, "0": Vote.EVEN}
+"""By keys, what the left answer is against the right one."""
 _ONLY_LEFT, _ONLY_RIGHT = "$error", "$success"
 _KEYS = (
     ("← →", "turn"),
@@ -70,13 +71,12 @@ class CompareView(Screen[None]):
         left: ChatSession,
         right: ChatSession,
         engine: EngineService,
-        votes: Votes,
         may_write: Callable[[], bool],
     ) -> None:
         """may_write: tells, and says why not, where one of the chats is only read here."""
         super().__init__()
         self._sides = (left, right)
-        self._engine, self._votes, self._may_write = engine, votes, may_write
+        self._engine, self._may_write = engine, may_write
         self._turn = max(0, len(self._turns) - 1)
         self._differs = False
         paint_dirty_rows_only(self)
@@ -140,16 +140,17 @@ class CompareView(Screen[None]):
         turns, width = self._turns, self.size.width
         self._turn = min(self._turn, max(0, len(turns) - 1))
         answers = self._answers
-        vote = self._votes.of(answers[0].id, answers[1].id) if answers[0] and answers[1] else None
+        said = vote_on(answers[0], answers[1]) if answers[0] and answers[1] else None
         names = _names(self._sides, answers)
         for column, session, node, name, mine in zip(
-            self._columns, self._sides, answers, names, (Vote.LEFT, Vote.RIGHT), strict=True
+            self._columns, self._sides, answers, names, (Vote.BETTER, Vote.WORSE), strict=True
         ):
             if node is None:
                 column.clear()
             stats = session.stats if node is not None and node.id == session.conversation.leaf else None
-            shown = Shown(name, node, stats, session.state, _nothing(session, node))
-            column.show(shown, chosen=vote is mine)
+            views = answer_views(session, [node] if node is not None else [])
+            shown = Shown(name, node, stats, session.state, _nothing(session, node), views)
+            column.show(shown, chosen=said is mine)
         self.query_one("#head", LineWidget).set_rows([self._head(len(turns), width)])
         self.query_one("#question", LineWidget).set_rows(_question(turns[self._turn], width) if turns else [])
         self.query_one("#keys", LineWidget).set_rows([key_row(_KEYS, ("Esc", "back"), width)])
@@ -161,12 +162,10 @@ class CompareView(Screen[None]):
 
     def _tally(self) -> str:
         """How the votes on all turns are shared out."""
-        votes = [
-            self._votes.of(left[1].id, right[1].id) for left, right in self._turns if left[1] and right[1]
-        ]
+        votes = [vote_on(left[1], right[1]) for left, right in self._turns if left[1] and right[1]]
         if not any(votes):
             return ""
-        counts = [f"{name} {votes.count(vote)}" for name, vote in (("1:", Vote.LEFT), ("2:", Vote.RIGHT))]
+        counts = [f"{name} {votes.count(vote)}" for name, vote in (("1:", Vote.BETTER), ("2:", Vote.WORSE))]
         return "votes " + "  ".join([*counts, f"even: {votes.count(Vote.EVEN)}"])
 
     def action_back(self) -> None:
@@ -192,8 +191,10 @@ class CompareView(Screen[None]):
     def action_vote(self, key: str) -> None:
         """Say which answer is better; the same key again takes that back."""
         left, right = self._answers
-        if left is not None and right is not None:
-            self._votes.vote(left.id, right.id, _VOTES[key])
+        if left is not None and right is not None and self._may_write():
+            vote(left, right, _VOTES[key])
+            for session in self._sides:
+                session.votes_changed()
             self.draw()
 
     def action_ask(self) -> None:

@@ -13,6 +13,8 @@ from app.widgets.lines import fit
 _MESSAGES, _AGE = 8, 8
 _MODEL_NARROW, _MODEL_WIDE, _WIDE = 14, 24, 84
 """Cells of the model's name, in lists narrower than `_WIDE` and in others."""
+_NARROW = 56
+"""A list narrower than that has room for titles only without models."""
 
 
 def heading(width: int) -> str:
@@ -53,6 +55,7 @@ def _snippet(text: str, query: str) -> Content:
 def _columns(title: str, model: str, messages: str, age: str, width: int) -> tuple[str, str]:
     """Return a row's title and its other columns; two of the `width` cells are left for the mark."""
     model_width = _MODEL_WIDE if width >= _WIDE else _MODEL_NARROW
-    cells = (fit(model, model_width), fit(messages, _MESSAGES, right=True), fit(age, _AGE, right=True))
+    named = (fit(model, model_width),) if width >= _NARROW else ()
+    cells = (*named, fit(messages, _MESSAGES, right=True), fit(age, _AGE, right=True))
     rest = "".join("  " + cell for cell in cells)
     return fit(title, width - 2 - cell_len(rest)), rest

@@ -78,6 +78,7 @@ class ChatsScreen(ModalScreen[Found | None]):
         self._opened = opened
         self._keeper = keeper
         self._undo_keys = frozenset(key.strip() for key in undo_keys.split(","))
+        self.VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall")]
         self._chats: list[ConversationSummary] = []
         self._asked = 0
         """How often the list was asked for; one that is older than the last question is not shown."""

@@ -33,7 +33,8 @@ _NUMBERS = (
     ("kv", "Context memory", "How much of it the answers that run now hold"),
 )
 _KEY_WIDTH, _TITLE_WIDTH = 14, 22
-_LEAST_TEXT = 20
+_LEAST_TEXT, _INDENT = 20, 4
+"""With less room beside key and title what they do stands below them."""
 
 _Rows = Iterable[tuple[str, str, str]]
 
@@ -131,8 +132,11 @@ def _table(group: str, rows: _Rows, width: int) -> Content:
     parts: list[tuple[str, str] | str] = [(f"{group}\n", "bold $primary")]
     left = _KEY_WIDTH + _TITLE_WIDTH
     for key, title, text in rows:
-        lines = textwrap.wrap(text, max(_LEAST_TEXT, width - left))
+        beside = width - left >= _LEAST_TEXT
+        break_ = "\n" + " " * (left if beside else _INDENT)
+        lines = textwrap.wrap(text, width - left if beside else max(1, width - _INDENT))
         parts.append((f"  {key}".ljust(_KEY_WIDTH), "$accent"))
-        parts.append(title.ljust(_TITLE_WIDTH))
-        parts.append((("\n" + " " * left).join(lines) + "\n", "$foreground 62%"))
+        parts.append(title.ljust(_TITLE_WIDTH) if beside else title)
+        text = break_.join(lines)
+        parts.append((f"{text if beside or not text else break_ + text}\n", "$foreground 62%"))
     return Content.assemble(*parts)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from app.chat.conversation import Conversation, Role
 from app.chat.marks import Marks
+from app.chat.votes import Vote
 from app.exchange import reading
 from app.exchange.formats import Format, file_stem, free_path, json_text, text_of
 from app.exchange.kept import ChatFileError, KeptChat
@@ -48,6 +49,13 @@ def test_the_own_format_keeps_calls_of_tools(tmp_path):
     assert found.conversation.tools == ("files",)
 
 
+def test_the_own_format_keeps_votes(tmp_path):
+    chat = talk()
+    chat.last_answer().votes = {"b" * 32: Vote.WORSE}
+    [found] = read(tmp_path, json_text([KeptChat(chat)]))
+    assert found.conversation.last_answer().votes == {"b" * 32: "worse"}
+
+
 def own(tmp_path, **changes):
     """A file of two chats, the first of which has something changed."""
     record = json.loads(json_text([KeptChat(branched()), KeptChat(talk("Whole"))]))
@@ -66,6 +74,7 @@ def own(tmp_path, **changes):
             {"message": {"calls": [{"name": 3}]}},
             "messages[1]: calls[0]: name and arguments are those",
         ),
+        ({"message": {"votes": {"a": "best"}}}, "messages[1]: votes is not one of better, worse, even"),
         ({"message": {"calls": 3}}, "messages[1]: calls is no list"),
         ({"tools": [3]}, "tools is no list of texts"),
         ({"message": {"parent": "x"}}, "messages[1]: parent names no message before it"),

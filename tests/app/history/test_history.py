@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.chat.conversation import Conversation, Status
+from app.chat.votes import Vote
 from app.history.file import opening
 from app.history.file.schema import STEPS
 from app.history.file.search_index import create_search_index
@@ -340,6 +341,7 @@ def test_a_file_of_the_first_version_opens_with_its_chats(open_store, path):
     with sqlite3.connect(path) as connection:
         connection.executescript(
             """ALTER TABLE messages DROP COLUMN above; ALTER TABLE messages DROP COLUMN calls;
+            ALTER TABLE messages DROP COLUMN votes;
             DROP TABLE drafts; DROP TABLE tags; DROP TABLE takeovers; DROP INDEX conversations_listed;
             ALTER TABLE conversations DROP COLUMN pinned; ALTER TABLE conversations DROP COLUMN archived;
             ALTER TABLE conversations DROP COLUMN deleted; ALTER TABLE open_tabs DROP COLUMN read_only"""
@@ -427,6 +429,7 @@ def test_a_file_from_before_there_were_tools_opens(open_store, path):
     store.close()
     with sqlite3.connect(path) as connection:
         connection.execute("ALTER TABLE messages DROP COLUMN calls")
+        connection.execute("ALTER TABLE messages DROP COLUMN votes")
         connection.execute("PRAGMA user_version = 4")
     store = open_store()
     assert not store.standing and not store.notices
@@ -436,3 +439,21 @@ def test_a_file_from_before_there_were_tools_opens(open_store, path):
     store.save(later)
     store.close()
     same(open_store().load(later.id), later)
+
+
+def test_votes_are_saved_and_a_file_from_before_there_were_any_opens(open_store, path):
+    conversation = talk()
+    answer = conversation.last_answer()
+    store = open_store()
+    store.save(conversation)
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE messages DROP COLUMN votes")
+        connection.execute("PRAGMA user_version = 5")
+    store = open_store()
+    assert not store.standing and not store.notices
+    same(store.load(conversation.id), conversation)
+    answer.votes = {"b" * 32: Vote.BETTER}
+    store.save(conversation)
+    store.close()
+    same(open_store().load(conversation.id), conversation)

@@ -176,16 +176,16 @@ async def test_servers_run_on_a_thread_of_their_own():
     try:
         ready = await servers.ready(["one", "two", "sums", "three"])
         assert ready.problems == ("Tools: the settings name no server three.",)
-        assert {"one.echo", "two.echo", "add"} <= set(ready.tools.tools)
+        assert {"one-echo", "two-echo", "add"} <= set(ready.tools.tools)
         add = ready.tools.tools["add"]
         assert add.description == "Add two numbers." and set(add.schema["required"]) == {"a", "b"}
         assert (await servers.call(add, {"a": 2, "b": 3})).text == "5"
         assert "is not of type" in str(await servers.problem_with(add, {"a": "x", "b": 1}))
         assert [state.state for state in servers.states()] == [State.READY] * 3
-        hangs = asyncio.create_task(servers.call(ready.tools.tools["one.hangs"], {}))
+        hangs = asyncio.create_task(servers.call(ready.tools.tools["one-hangs"], {}))
         await asyncio.sleep(0)
         hangs.cancel()
-        assert (await servers.call(ready.tools.tools["two.echo"], {"text": "x"})).text == "x"
+        assert (await servers.call(ready.tools.tools["two-echo"], {"text": "x"})).text == "x"
         await servers.stop("one")
         assert servers.state("one").state is State.OFF
     finally:

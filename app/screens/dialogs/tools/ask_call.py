@@ -47,7 +47,7 @@ class AskCallScreen(ModalScreen[Choice | None]):
         }
         more = f"\n… {len(text) - _ARGUMENTS:,} characters more" if len(text) > _ARGUMENTS else ""
         with Vertical(classes="dialog"):
-            yield Static(words(f"The model asks for {tool.name} of {tool.server}"), classes="heading")
+            yield Static(words(f"{self._asked.who} asks for {tool.name} of {tool.server}"), classes="heading")
             with VerticalScroll(id="arguments", can_focus=False):
                 yield Static(words(text[:_ARGUMENTS] + more))
                 if description := " ".join(tool.description.split()):
@@ -60,6 +60,10 @@ class AskCallScreen(ModalScreen[Choice | None]):
                 id="choices",
             )
             yield Static(words("↑ ↓ choose, Enter decides · Esc stops the answer"), classes="foot")
+
+    def on_mount(self) -> None:
+        """Highlight nothing: Enter decides nothing yet."""
+        self.query_one("#choices", PickList).highlighted = None
 
     def action_choose(self) -> None:
         """Begin to choose, at the first."""

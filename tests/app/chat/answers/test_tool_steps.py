@@ -6,6 +6,7 @@ from app.chat.conversation import Role, Status
 from app.chat.events import CallAsked, Notice, TabState
 from app.chat.tool_use.use import MOST_STEPS, Choice
 from app.tools.results import ToolResult
+from app.writing.fan import read_wish
 from engine import FinishReason, ToolCall
 from tests.app.chat.test_session_faults import Fakes, Tab, ask, until
 from tests.app.tools.scripted import HERMES, ScriptedServers, call_text
@@ -345,3 +346,94 @@ async def test_what_looks_like_a_call_and_is_none_stays_text():
     await stage.answered('So: <tool_call>{"name": broken')
     await stage.idle()
     assert stage.path[-1].text == 'So:<tool_call>{"name": broken' and stage.results == []
+
+
+async def fanned(stage, wish="seeds 1 2"):
+    """Two answers to one message, both asked for."""
+    assert stage.session.fan_out("what is in a.txt", read_wish(wish).variants)
+    await until(lambda: stage.generations)
+    stage.generations[0].feed("I look. ")
+    await until(lambda: len(stage.session.running) == 2 and stage.session._task is None)
+    return stage.generations[:2]
+
+
+async def test_answers_side_by_side_have_their_tools_run_one_after_the_other():
+    stage = Stage()
+    first, second = await fanned(stage)
+    session, fan = stage.session, stage.session.fan
+    for stream in (first, second):
+        stream.feed(call_text())
+        stream.finish()
+    await stage.asked()
+    assert session.tools.asking.who == "Answer 1, seed 1,"
+    second_id = fan.columns[1].node_id
+    await until(lambda: session.waits_to_call(second_id))
+    session.tools.decide(Choice.ONCE)
+    await until(lambda: session.tools.asking is not None and session.tools.asking.who.startswith("Answer 2"))
+    session.tools.decide(Choice.NO)
+    await until(lambda: len(stage.generations) == 4 and len(session.running) == 2)
+    assert [call[-2:] for call in stage.servers.calls] == [("read", {"path": "a.txt"})]
+    assert {stream.request.sampling.seed for stream in stage.generations[2:]} == {1, 2}
+    for stream in stage.generations[2:]:
+        stream.feed("It says hello.")
+        stream.finish()
+    await stage.idle()
+    roles = [[node.role for node in session.conversation.branch_from(column.first)] for column in fan.columns]
+    assert roles == [[Role.ASSISTANT, Role.TOOL, Role.ASSISTANT]] * 2
+    results = [session.conversation.branch_from(column.first)[1] for column in fan.columns]
+    assert [(one.status, one.text) for one in results] == [
+        (Status.COMPLETE, "hello"),
+        (Status.STOPPED, "The user refused this call."),
+    ]
+    # The branch that is shown is the first one, to its end.
+    assert session.conversation.leaf == fan.columns[0].node_id and fan.over
+
+
+async def test_an_answer_that_is_chosen_goes_on_and_the_calls_of_others_are_stopped():
+    stage = Stage()
+    first, second = await fanned(stage)
+    session, fan = stage.session, stage.session.fan
+    second.feed(call_text())
+    second.finish()
+    await stage.asked()
+    first.feed(call_text())
+    first.finish()
+    # Chosen in the same moment in which the other one's calls begin.
+    await until(lambda: session.waits_to_call(fan.columns[0].node_id))
+    session.promote(fan.columns[1].node_id)
+    session.tools.decide(Choice.ONCE)
+    await until(lambda: len(session.running) == 1)
+    stage.generations[-1].feed("It says hello.")
+    stage.generations[-1].finish()
+    await stage.idle()
+    assert [node.text for node in stage.path] == ["what is in a.txt", "", "hello", "It says hello."]
+    assert len(stage.servers.calls) == 1
+
+
+async def test_stopping_answers_side_by_side_stops_their_calls():
+    stage = Stage()
+    first, second = await fanned(stage)
+    for stream in (first, second):
+        stream.feed(call_text())
+        stream.finish()
+    await stage.asked()
+    assert stage.session.stop()
+    await stage.idle()
+    assert stage.servers.calls == [] and stage.session.fan.over
+    [result] = stage.results
+    assert (result.status, result.error) == (Status.STOPPED, "stopped")
+
+
+async def test_rounds_of_calls_of_one_of_several_answers_end():
+    stage = Stage(allow=("read",))
+    first, second = await fanned(stage)
+    second.finish()
+    for count in range(1, MOST_STEPS + 2):
+        stream = first if count == 1 else stage.generations[-1]
+        stream.feed(call_text())
+        stream.finish()
+        if count <= MOST_STEPS:
+            await until(lambda count=count: len(stage.generations) == 2 + count and stage.session.running)
+    await stage.idle()
+    assert len(stage.servers.calls) == MOST_STEPS and stage.session.fan.over
+    assert stage.path[-1].error == "not run, there were too many"

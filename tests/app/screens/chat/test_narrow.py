@@ -88,3 +88,24 @@ async def test_what_is_opened_and_what_stays_fit_in_one_line(make_app, engine):
         assert cell_len(plain(bar)) <= bar.content_size.width
         gate.set()
         await ready(pilot)
+
+
+async def test_help_says_what_keys_do_below_them_where_there_is_no_room_beside(make_app):
+    app = make_app()
+    async with app.run_test(size=(60, 15)) as pilot:
+        await ready(pilot)
+        await pilot.press("f1")
+        await wait_until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        scroll = app.screen.query_one(VerticalScroll)
+        await wait_until(pilot, lambda: "Send\n    While the chat is answering the message" in _text(scroll))
+        assert max(map(cell_len, _text(scroll).splitlines())) <= scroll.scrollable_content_region.width
+
+
+async def test_an_empty_chat_stands_where_messages_will_in_a_wide_window(make_app, engine):
+    app = make_app(Settings(general=GeneralSettings(panel="off")))
+    async with app.run_test(size=(200, 60)) as pilot:
+        screen = await ready(pilot)
+        welcome = screen.query_one("#welcome", Static)
+        await wait_until(pilot, lambda: welcome.region.x == (screen.deck.size.width - 100) // 2)
+        await pilot.resize_terminal(80, 24)
+        await wait_until(pilot, lambda: welcome.region.x == 0)

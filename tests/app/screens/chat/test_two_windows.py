@@ -124,3 +124,22 @@ async def test_a_chat_named_on_the_command_line_is_in_front(make_app):
         assert screen.active.conversation.id == birds.id
         assert fish.id in [session.conversation.id for session in screen.tabs.sessions]
     again.end_services()
+
+
+async def test_the_history_is_asked_only_where_something_was_written(make_app, monkeypatch):
+    app = make_app()
+    async with app.run_test(size=(100, 24)) as pilot:
+        screen = await ready(pilot)
+        history, asked = app.context.history, []
+        monkeypatch.setattr(history, "takeovers_asked", lambda: asked.append(1) or [])
+        assert history.flush()
+        screen._looking, screen._written = False, history.last_written()
+        screen._skipped = 0
+        screen._look()
+        assert not screen._looking and screen._skipped == 1
+        other = HistoryStore(history.path)
+        other.save(talk("Birds", "what is a tern", "a bird"))
+        assert other.flush()
+        screen._look()
+        await wait_until(pilot, lambda: asked and not screen._looking)
+        other.close()

@@ -1,13 +1,16 @@
 """Several answers at once: watched side by side, one goes into the chat, the others are its alternatives."""
 
 import pytest
+from textual.widgets import Static
 
 from app.chat.conversation import Status
 from app.screens.compare.alternatives import AlternativesView
 from app.screens.compare.column import AnswerColumn
+from app.screens.dialogs.tools.ask_call import AskCallScreen
 from app.widgets.lines import LineWidget
 from tests.app.driving import plain, ready, say, shown_answer, wait_until
 from tests.app.screens.chat.test_answers import ask, texts
+from tests.app.tools.scripted import HERMES, ScriptedServers, call_text
 
 
 async def fanned(pilot, command: str) -> AlternativesView:
@@ -173,3 +176,41 @@ async def test_without_alternatives_there_is_nothing_to_show(make_app, engine):
             pilot, lambda: any("No answer here has alternatives" in n.message for n in app._notifications)
         )
         assert app.screen is screen
+
+
+async def test_calls_of_answers_side_by_side_are_asked_about_over_their_columns(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(120, 30)) as pilot:
+        screen = await ready(pilot)
+        session = screen.active
+        session.tools._servers = ScriptedServers()
+        session.conversation.tools = ("files",)
+        session.model.local.template.tool_format = HERMES
+        view = await fanned(pilot, "/fan seeds 1 2: What is in a.txt?")
+        first, second = await lead(pilot, engine, 0, 2, "I look. ")
+        for stream in (first, second):
+            stream.feed(call_text())
+            stream.finish()
+        await wait_until(pilot, lambda: isinstance(app.screen, AskCallScreen))
+        heading = str(app.screen.query_one(".heading", Static).render())
+        assert heading.startswith("Answer 1, seed 1, asks for read of files")
+        await wait_until(pilot, lambda: "asking" in heads(view)[0] and "waiting" in heads(view)[1])
+        await pilot.press("down", "enter")
+        await wait_until(pilot, lambda: session.tools.asking is not None and "2" in session.tools.asking.who)
+        await wait_until(pilot, lambda: isinstance(app.screen, AskCallScreen))
+        await pilot.press("up", "down", "down", "enter")
+        await wait_until(pilot, lambda: len(session.running) == 2)
+        for stream, text in zip(engine.generations[2:], ("It says hello.", "It says nothing."), strict=True):
+            stream.feed(text)
+            stream.finish()
+        await wait_until(pilot, lambda: not session.busy and app.screen is view)
+        await wait_until(pilot, lambda: shown(view) == ["It says hello.", "It says nothing."])
+        for column, said in zip(view.query(AnswerColumn), ("5 characters", "refused"), strict=True):
+            _, called, _ = column.transcript._column.items
+            assert called.reasoning._head[0].endswith(said)
+        await pilot.press("2")
+        await wait_until(pilot, lambda: app.screen is screen)
+        assert texts(screen)[-1] == "It says nothing."
+        await pilot.press("alt+s")
+        await wait_until(pilot, lambda: isinstance(app.screen, AlternativesView))
+        await wait_until(pilot, lambda: "It says nothing." in shown(app.screen)[1])

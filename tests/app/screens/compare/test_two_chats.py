@@ -1,8 +1,9 @@
 """Two chats turn by turn: aligned, asked together, compared word by word, voted on."""
 
+from app.chat.conversation import MessageNode, Role
+from app.chat.votes import Vote, vote, vote_on
 from app.screens.compare.column import AnswerColumn
 from app.screens.compare.two_chats import CompareView
-from app.screens.compare.votes import Vote, Votes
 from app.screens.compare.word_diff import shared_part, word_diff
 from app.widgets.lines import LineWidget
 from tests.app.driving import plain, ready, say, shown_answer, wait_until
@@ -118,10 +119,35 @@ def test_words_are_compared_and_white_space_is_kept():
 
 
 def test_a_vote_is_the_same_from_both_sides_and_is_taken_back():
-    votes = Votes()
-    votes.vote("b", "a", Vote.LEFT)
-    assert (votes.of("b", "a"), votes.of("a", "b")) == (Vote.LEFT, Vote.RIGHT)
-    votes.vote("a", "b", Vote.EVEN)
-    assert votes.of("b", "a") is Vote.EVEN
-    votes.vote("b", "a", Vote.EVEN)
-    assert votes.of("a", "b") is None
+    a, b = (MessageNode(name, None, Role.ASSISTANT) for name in "ab")
+    vote(b, a, Vote.BETTER)
+    assert (vote_on(b, a), vote_on(a, b)) == (Vote.BETTER, Vote.WORSE)
+    vote(a, b, Vote.EVEN)
+    assert vote_on(b, a) is Vote.EVEN
+    # One of them was written over with what another file has of it.
+    a.votes = {}
+    assert vote_on(a, b) is Vote.EVEN
+    vote(b, a, Vote.EVEN)
+    assert vote_on(a, b) is vote_on(b, a) is None and not b.votes
+
+
+async def test_votes_are_there_again_after_a_restart(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(120, 30)) as pilot:
+        view = await compared(pilot, engine)
+        await wait_until(pilot, lambda: "Turn 2 of 2" in line(view, "head"))
+        await pilot.press("left", "1")
+        await wait_until(pilot, lambda: "votes 1: 1  2: 0" in line(view, "head"))
+    app.end_services()
+    again = make_app()
+    async with again.run_test(size=(120, 30)) as pilot:
+        screen = await ready(pilot)
+        for other, tally in (("1", "votes 1: 1  2: 0"), ("2", "votes 1: 0  2: 1")):
+            await say(pilot, f"/compare {other}")
+            await wait_until(pilot, lambda: isinstance(again.screen, CompareView))
+            await wait_until(pilot, lambda tally=tally: tally in line(again.screen, "head"))
+            # From the side of the other chat its answer is the worse one.
+            await pilot.press("escape")
+            await wait_until(pilot, lambda: again.screen is screen and not screen.deck.covered)
+            await pilot.press("ctrl+pageup")
+    again.end_services()

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from textual.widgets import Static
 
 from app.chat.conversation import Conversation
 from app.history.store import HistoryStore
@@ -269,3 +270,16 @@ async def test_a_hit_on_another_branch_is_shown(make_app, engine):
         await pilot.press("enter")
         await wait_until(pilot, lambda: shown_answer(screen.deck.transcript) == "about terns")
         await wait_until(pilot, lambda: screen.get_selected_text() == "terns")
+
+
+async def test_a_small_terminal_shows_titles_in_place_of_models_and_every_key(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(60, 15)) as pilot:
+        await ready(pilot)
+        await ask(pilot, engine, "What is a tern, and how fast does it dive?", "A bird.")
+        chats = await listed(pilot)
+        foot = chats.query_one("#foot", Static)
+        await wait_until(pilot, lambda: "Esc leaves" in str(foot.content))
+        await wait_until(pilot, lambda: foot.region.bottom < 15 and foot.region.height >= 3)
+        columns = str(chats.query_one("#columns", Static).content)
+        assert "Model" not in columns and "Messages" in columns
