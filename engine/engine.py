@@ -31,7 +31,7 @@ from engine.api.options import EngineOptions, Offload
 from engine.api.request import Request, check_leaves_a_token, check_token_ids, without_tokens
 from engine.api.stats import EngineStats
 from engine.constraints.compiler import Constraints
-from engine.core.device_choice import device_name, host_kv_bytes, operations_of, usable_cores
+from engine.core.device_choice import device_name, host_kv_bytes, operations_of, threads_beside
 from engine.core.loop import EngineLoop
 from engine.core.model_loader import (
     LoadOptions,
@@ -67,6 +67,7 @@ from engine.templates.chat_template import ChatTemplate
 from engine.templates.renderer import SHARED as SHARED_RENDERER
 from engine.tokenizer.tokenizer import Tokenizer
 from kernels import machine_cache
+from kernels.cpu.team import passing_team
 
 
 class Engine:
@@ -80,9 +81,10 @@ class Engine:
         chosen = EngineOptions(device, **options)
         self.device = device_name(device)
         machine_cache.keep_in(chosen.cache_folder)
-        torch.set_num_threads(chosen.threads or min(torch.get_num_threads(), usable_cores()))
-        self._ops = operations_of(self.device, chosen)
-        self.rules = rules_of(self._ops)
+        torch.set_num_threads(chosen.threads or threads_beside(self.device))
+        with passing_team():
+            self._ops = operations_of(self.device, chosen)
+            self.rules = rules_of(self._ops)
         self._options = chosen
         if chosen.vram_limit_bytes is not None and self._ops.device.type == "cuda":
             limit_device(self._ops.device, chosen.vram_limit_bytes)

@@ -8,8 +8,9 @@ import torch
 from llvmlite import ir
 from torch import Tensor
 
-from kernels.cpu.compiler import F32, I8, I32, INTS, LANES, Emitter, Value, compiled, threads_for
+from kernels.cpu.compiler import F32, I8, I32, INTS, LANES, Emitter, Value, compiled
 from kernels.cpu.dots import GROUP, LARGEST, Dots, host_dots, store_activations
+from kernels.cpu.team import threads_for
 
 FACTORS = 4
 """Of a group: its scale, and the scaled sums of its first half, its second half and all of it."""

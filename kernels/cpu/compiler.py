@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, ParamSpec, cast
 
 import llvmlite
-import torch
 from llvmlite import binding, ir
 
 from kernels import machine_cache
+from kernels.cpu.team import parallel_call, threads_for
 
 LANES = 16
 CACHE_LINE = 64
@@ -260,7 +260,7 @@ class Kernel:
         self._engine.finalize_object()
         self._address = self._engine.get_function_address(_ENTRY)
         self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._address)
-        self._parallel = _parallel_call()
+        self._parallel = parallel_call()
 
     def __call__(self, threads: int, *parameters: int) -> None:
         """Run on `threads` threads; parameters follow the work counter."""
@@ -269,11 +269,6 @@ class Kernel:
             self._call(ctypes.addressof(block))
         else:
             self._parallel(self._address, ctypes.addressof(block), threads, 0)
-
-
-def threads_for(pieces: int) -> int:
-    """Threads worth waking for so many pieces of work."""
-    return 1 if pieces <= 1 else min(torch.get_num_threads(), pieces)
 
 
 def shared_out(items: int) -> tuple[int, int, int]:
@@ -327,18 +322,3 @@ def _machine() -> Any:
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     return _new_machine()
-
-
-@cache
-def _parallel_call() -> Callable[[int, int, int, int], None]:
-    """`GOMP_parallel` of the OpenMP that torch has loaded; raises OSError where there is none."""
-    package = Path(torch.__file__).parent
-    for path in sorted([*package.glob("lib/lib*omp*"), *package.parent.glob("torch.libs/lib*omp*")]):
-        try:
-            entry: Any = ctypes.CDLL(str(path)).GOMP_parallel
-        except (OSError, AttributeError):
-            continue
-        entry.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-        entry.restype = None
-        return entry
-    raise OSError("torch's OpenMP library was not found")
