@@ -72,10 +72,11 @@ def open_weight_stream(ops: Operations, host_ops: Operations) -> "HandleStream |
         return None
     from kernels.cpu.operations import CPUOperations
     from kernels.streaming.handles import HandleStream
+    from kernels.triton_operations import TritonOperations
 
-    assert isinstance(host_ops, CPUOperations)
+    assert isinstance(host_ops, CPUOperations) and isinstance(ops, TritonOperations)
 
-    stream = HandleStream(ops.device)
+    stream = HandleStream(ops.device, ops.batch_invariant)
     host_ops.memory = stream.memory.take
     return stream
 

@@ -54,7 +54,10 @@ def apply_cpu_experts(
     if len(pairs.tokens) > _MOST_ROWS[dtype] * len(pairs.experts):
         return _by_slices(x, experts, pairs, dtype)
     x = x.contiguous()
-    return few_rows(x, experts, pairs) if isinstance(experts, PackedExperts) else _by_rows(x, experts, pairs)
+    if not isinstance(experts, PackedExperts):
+        return _by_rows(x, experts, pairs)
+    few_rows(x, experts, pairs, out := torch.zeros_like(x))
+    return out
 
 
 def _by_rows(x: Tensor, experts: Experts, pairs: Pairs) -> Tensor:

@@ -1,7 +1,8 @@
 """Runs batches of a model of which the processor computes a part (`engine.model.split.placement`).
 
-A pass at a time, launched kernel by kernel in a stream of its own and waited for: its time is what the cost
-model learns from, and nothing that it reads or writes is in use when the next tick begins.
+A pass at a time, in a stream of its own and waited for: its time is what the cost model learns from, and
+nothing that it reads or writes is in use when the next tick begins. Passes of a few tokens are captured
+(`engine.runner.split.captured_steps`), others launched kernel by kernel.
 
 Chunks of many tokens are read by the GPU alone, to which the processor's weights cross over layer by layer
 (`engine.model.split.streamed_pass`). Between two layers such a pass may be left for other models' ticks; only
@@ -27,6 +28,7 @@ from engine.runner.eager_runner import EagerRunner
 from engine.runner.in_flight import InFlightStep
 from engine.runner.input_batch import pack, whole_prompt
 from engine.runner.sampler import Sampled, sample_rows
+from engine.runner.split.captured_steps import CapturedSteps
 from engine.runner.split.long_pass import LongPass, fewest_long
 from engine.runner.split.split_kv import SplitKV, split_pool_bytes
 from engine.scheduler.config import SlowPasses
@@ -63,6 +65,9 @@ class SplitRunner(BlockCopies, EagerRunner):
         self._longest = longest
         self._split.open_visits(self.kv.groups)
         self._long = LongPass(decoder, self.kv, self.block_size, self._stream)
+        self._steps = (
+            CapturedSteps(decoder, self.kv, self.block_size, self._stream) if ops.runs_ahead else None
+        )
         self._mapped = self.kv.mapped_bytes
         self._moved: Mark | None = None
         self._in_flight: deque[InFlightStep] = deque()
@@ -79,6 +84,7 @@ class SplitRunner(BlockCopies, EagerRunner):
             sizes = (*_TRIED_OUT, self._longest)
             compile_together(lambda: self._try_out(*sizes), progress)
             self._try_out(*_TRIED_OUT)
+            self._capture()
             self.scratch_bytes = scratch_of(self._split.ops.device, lambda: self._try_out(self._longest))
         self._long_from = fewest_long(self._split, self.kv, self._split.ops)
         self.slow = SlowPasses(self._longest, self.few_tokens, self._long_from)
@@ -87,9 +93,16 @@ class SplitRunner(BlockCopies, EagerRunner):
         with torch.inference_mode(), self._stream.current():
             for size in sizes:
                 self._split.try_out(size, self.kv.groups)
+            if self._steps is not None:
+                self._steps.try_out()
             if self._split.streams:
                 self._split.try_out_reading(sizes[-1], self.kv.groups)
             self._stream.synchronize()
+
+    def _capture(self) -> None:
+        if self._steps is not None:
+            with self._stream.current():
+                self._steps.capture()
 
     @torch.inference_mode()
     def run(self, batch: ModelBatch) -> Sampled:
@@ -119,8 +132,10 @@ class SplitRunner(BlockCopies, EagerRunner):
 
     def _pass(self, batch: ModelBatch) -> Sampled:
         packed = pack(batch, self.block_size, _HOST)
-        layouts = self.kv.by_group(packed.layouts)
-        logits = self._split.forward(packed.ids, layouts, self.kv.groups, packed.logit_rows)
+        logits = None if self._steps is None else self._steps.run(packed)
+        if logits is None:
+            layouts = self.kv.by_group(packed.layouts)
+            logits = self._split.forward(packed.ids, layouts, self.kv.groups, packed.logit_rows)
         if not packed.sampled:
             return Sampled({}, {})
         return sample_rows(logits, packed.sampled, batch.drafts)

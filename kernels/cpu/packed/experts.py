@@ -95,8 +95,8 @@ def compile_packed(experts: PackedExperts) -> None:
     down_packed_kernel(experts.kind(experts.down))
 
 
-def few_rows(x: Tensor, experts: PackedExperts, pairs: Pairs) -> Tensor:
-    """x float32 [T, hidden] → float32 [T, hidden]."""
+def few_rows(x: Tensor, experts: PackedExperts, pairs: Pairs, out: Tensor) -> None:
+    """Add the results of x float32 [T, hidden] to out, of its shape."""
     gate, up, down, own = experts.gate, experts.up, experts.down, experts.own
     opened = torch.empty(len(pairs.tokens), gate.tiles * LANES)
     source = Activations(x, experts.exact)
@@ -107,13 +107,11 @@ def few_rows(x: Tensor, experts: PackedExperts, pairs: Pairs) -> Tensor:
         *of_pairs, source.numbers, source.factors, opened.data_ptr(),
     )  # fmt: skip
     between = Activations(scaled(opened, own.activation_scale), experts.exact)
-    out = torch.zeros_like(x)
     down_packed_kernel(experts.kind(down))(
         *shared_out(down.tiles), len(pairs.experts), down.matrix.blocks, *_addresses(down),
         _address(own.down_bias), *of_pairs, pairs.weights.data_ptr(), between.numbers, between.factors,
         out.data_ptr(),
     )  # fmt: skip
-    return out
 
 
 def _addresses(part: Stack) -> tuple[int, int]:
