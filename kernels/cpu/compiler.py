@@ -124,15 +124,19 @@ class Emitter:
     @contextmanager
     def pieces(self, count: Value, chunk: Value) -> Iterator[Value]:
         """Every index below `count`, drawn from parameter 0 `chunk` at a time by all threads."""
+        with self.spans(count, chunk) as (first, end), self.loop(first, end) as index:
+            yield index
+
+    @contextmanager
+    def spans(self, count: Value, chunk: Value) -> Iterator[tuple[Value, Value]]:
+        """The same, from the first to the end of what is drawn at a time."""
         head, body, end = (self.function.append_basic_block() for _ in range(3))
         self.ir.branch(head)
         self.ir.position_at_end(head)
         first = self.ir.atomic_rmw("add", self.function.args[0], chunk, "monotonic")
         self.ir.cbranch(self.ir.icmp_signed("<", first, count), body, end)
         self.ir.position_at_end(body)
-        last = self.smaller(self.ir.add(first, chunk), count)
-        with self.loop(first, last) as index:
-            yield index
+        yield first, self.smaller(self.ir.add(first, chunk), count)
         self.ir.branch(head)
         self.ir.position_at_end(end)
 
@@ -271,10 +275,10 @@ class Kernel:
             self._parallel(self._address, ctypes.addressof(block), threads, 0)
 
 
-def shared_out(items: int) -> tuple[int, int, int]:
-    """(threads, items, items that a thread draws at once)."""
+def shared_out(items: int, pieces: int = _PIECES_PER_THREAD) -> tuple[int, int, int]:
+    """(threads, items, items that a thread draws at once); pieces: draws of a thread, or some more."""
     threads = threads_for(items)
-    return threads, items, max(1, items // (threads * _PIECES_PER_THREAD))
+    return threads, items, max(1, items // (threads * pieces))
 
 
 def float_bits(value: float) -> int:

@@ -16,6 +16,9 @@ from kernels.cpu.packed.values import slices_of
 from kernels.reference.experts import Experts
 from kernels.reference.gate import scaled
 
+_DOWN_PIECES = 4
+"""Pieces of a thread: what one reads of an expert is short enough as it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stack:
@@ -108,7 +111,7 @@ def few_rows(x: Tensor, experts: PackedExperts, pairs: Pairs, out: Tensor) -> No
     )  # fmt: skip
     between = Activations(scaled(opened, own.activation_scale), experts.exact)
     down_packed_kernel(experts.kind(down))(
-        *shared_out(down.tiles), len(pairs.experts), down.matrix.blocks, *_addresses(down),
+        *shared_out(down.tiles, _DOWN_PIECES), len(pairs.experts), down.matrix.blocks, *_addresses(down),
         _address(own.down_bias), *of_pairs, pairs.weights.data_ptr(), between.numbers, between.factors,
         out.data_ptr(),
     )  # fmt: skip
