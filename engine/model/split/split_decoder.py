@@ -6,6 +6,7 @@ the inputs of experts that are the processor's and what these give.
 
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -131,10 +132,12 @@ class SplitDecoder:
             device.head(residual, delta, branch, rows)
 
     @torch.inference_mode()
-    def try_out_reading(self, tokens: int, kv: Sequence[GroupKV]) -> None:
-        """The same of `read`, of which copies are waited for."""
+    def try_out_reading(self, tokens: int, kv: Sequence[GroupKV], *, whole: bool = True) -> None:
+        """The same of `read`, of which copies are waited for; no weights cross over where it is not whole."""
+        assert self._stream is not None
         layouts = [_over_scratch(tokens, self.ops.block_size)] * len(kv)
-        finish(self.read(torch.zeros(tokens, dtype=torch.int64), layouts, kv, torch.zeros(1)))
+        with nullcontext() if whole else self._stream.bringing_nothing():
+            finish(self.read(torch.zeros(tokens, dtype=torch.int64), layouts, kv, torch.zeros(1)))
 
     @torch.inference_mode()
     def host_ms(self, tokens: int, kv: Sequence[GroupKV]) -> float:

@@ -37,6 +37,8 @@ from kernels.cuda.compile import compile_together
 
 _TRIED_OUT = (1, 7, 64, 120)
 """Tokens of passes whose kernels are made ready: a row, a few, chunks."""
+_LEAST_READ = 16
+"""Tokens of the shortest pass, tried out, that the device reads alone; others have twice as many."""
 _HOST = torch.device("cpu")
 
 
@@ -81,20 +83,30 @@ class SplitRunner(BlockCopies, EagerRunner):
         From how many tokens on the device reads alone is measured too.
         """
         if self._pinned:
-            sizes = (*_TRIED_OUT, self._longest)
-            compile_together(lambda: self._try_out(*sizes), progress)
+            compile_together(self._launch_all, progress)
             self._try_out(*_TRIED_OUT)
             self._capture()
             self.scratch_bytes = scratch_of(self._split.ops.device, lambda: self._try_out(self._longest))
         self._long_from = fewest_long(self._split, self.kv, self._split.ops)
         self.slow = SlowPasses(self._longest, self.few_tokens, self._long_from)
 
+    def _launch_all(self) -> None:
+        """Passes of every kind, those that the device reads alone in sizes of every kind too."""
+        with self._stream.current():
+            for size in (*_TRIED_OUT, self._longest):
+                self._split.try_out(size, self.kv.groups)
+            if self._steps is not None:
+                self._steps.try_out()
+            size = _LEAST_READ
+            while self._split.streams and size < 2 * self._longest:
+                self._split.try_out_reading(min(size, self._longest), self.kv.groups, whole=False)
+                size *= 2
+            self._stream.synchronize()
+
     def _try_out(self, *sizes: int) -> None:
         with torch.inference_mode(), self._stream.current():
             for size in sizes:
                 self._split.try_out(size, self.kv.groups)
-            if self._steps is not None:
-                self._steps.try_out()
             if self._split.streams:
                 self._split.try_out_reading(sizes[-1], self.kv.groups)
             self._stream.synchronize()
@@ -102,6 +114,7 @@ class SplitRunner(BlockCopies, EagerRunner):
     def _capture(self) -> None:
         if self._steps is not None:
             with self._stream.current():
+                self._steps.try_out()
                 self._steps.capture()
 
     @torch.inference_mode()
