@@ -55,7 +55,7 @@ class HandleStream(WeightStream):
     @staticmethod
     def apply(x: Tensor, experts: PackedExperts, ids: Tensor, weights: Tensor, out: Tensor) -> None:
         """The processor's products of few tokens with what was chosen: out float32, of x's shape."""
-        few_rows(x, experts, sorted_pairs(ids, weights), out.zero_())
+        few_rows(x, experts, sorted_pairs(ids, weights, experts.own.count), out.zero_())
 
 
 def _sources(handle: Any) -> list[Source] | None:
