@@ -28,7 +28,7 @@ from engine.runner.eager_runner import EagerRunner
 from engine.runner.in_flight import InFlightStep
 from engine.runner.input_batch import pack, whole_prompt
 from engine.runner.sampler import Sampled, sample_rows
-from engine.runner.split.captured_steps import CapturedSteps
+from engine.runner.split.captured_steps import SIZES, CapturedSteps
 from engine.runner.split.long_pass import LongPass, fewest_long
 from engine.runner.split.split_kv import SplitKV, split_pool_bytes
 from engine.scheduler.config import SlowPasses
@@ -56,7 +56,9 @@ class SplitRunner(BlockCopies, EagerRunner):
         self._pinned = ops.device.type == "cuda"
         with torch.inference_mode(), self._stream.current():
             self.kv = SplitKV(ops, host_ops, config, pages, first)
-        self.block_size, self.verify_rows = ops.block_size, host_ops.verify_rows
+        self.block_size = ops.block_size
+        # Passes that are not captured would lose what is gained.
+        self.verify_rows = min(host_ops.verify_rows, SIZES[-1]) if ops.runs_ahead else host_ops.verify_rows
         # Layers on the processor have quick passes; of experts alone a larger pass reads each once.
         self.few_tokens = host_ops.few_tokens if first else None
         sizes = split_pool_bytes(ops, host_ops, config, first)
