@@ -67,7 +67,6 @@ from engine.templates.chat_template import ChatTemplate
 from engine.templates.renderer import SHARED as SHARED_RENDERER
 from engine.tokenizer.tokenizer import Tokenizer
 from kernels import machine_cache
-from kernels.cpu.team import passing_team
 
 
 class Engine:
@@ -82,9 +81,8 @@ class Engine:
         self.device = device_name(device)
         machine_cache.keep_in(chosen.cache_folder)
         torch.set_num_threads(chosen.threads or threads_beside(self.device))
-        with passing_team():
-            self._ops = operations_of(self.device, chosen)
-            self.rules = rules_of(self._ops)
+        self._ops = operations_of(self.device, chosen)
+        self.rules = rules_of(self._ops)
         self._options = chosen
         if chosen.vram_limit_bytes is not None and self._ops.device.type == "cuda":
             limit_device(self._ops.device, chosen.vram_limit_bytes)

@@ -109,10 +109,14 @@ class WeightStream:
     def begin(self) -> None:
         """A pass begins with the first matrix, wherever the one before was left."""
         if self._at:
-            self._at = self._sent = 0
-            self._held.clear()
-            self._free = {place: self._mark() for place in self._memory}
+            self._forget()
         self._send()
+
+    def _forget(self) -> None:
+        """Nothing is in its place."""
+        self._at = self._sent = 0
+        self._held.clear()
+        self._free = {place: self._mark() for place in self._memory}
 
     @contextmanager
     def bringing_nothing(self) -> Iterator[None]:
@@ -122,6 +126,7 @@ class WeightStream:
             yield
         finally:
             self._brings = True
+            self._forget()
 
     @contextmanager
     def using(self, streamed: Any) -> Iterator[Any]:

@@ -34,6 +34,7 @@ from engine.runner.split.split_kv import SplitKV, split_pool_bytes
 from engine.scheduler.config import SlowPasses
 from engine.scheduler.plan import ModelBatch
 from kernels.cuda.compile import compile_together
+from kernels.select import captures_parts
 
 _TRIED_OUT = (1, 7, 64, 120)
 """Tokens of passes whose kernels are made ready: a row, a few, chunks."""
@@ -56,9 +57,11 @@ class SplitRunner(BlockCopies, EagerRunner):
         self._pinned = ops.device.type == "cuda"
         with torch.inference_mode(), self._stream.current():
             self.kv = SplitKV(ops, host_ops, config, pages, first)
-        self.block_size = ops.block_size
-        # Passes that are not captured would lose what is gained.
-        self.verify_rows = min(host_ops.verify_rows, SIZES[-1]) if ops.runs_ahead else host_ops.verify_rows
+        captured = captures_parts(ops)
+        self.block_size, self.verify_rows = ops.block_size, host_ops.verify_rows
+        if captured:
+            # Passes that are not would lose what is gained.
+            self.verify_rows = min(self.verify_rows, SIZES[-1])
         # Layers on the processor have quick passes; of experts alone a larger pass reads each once.
         self.few_tokens = host_ops.few_tokens if first else None
         sizes = split_pool_bytes(ops, host_ops, config, first)
@@ -69,9 +72,7 @@ class SplitRunner(BlockCopies, EagerRunner):
         self._longest = longest
         self._split.open_visits(self.kv.groups)
         self._long = LongPass(decoder, self.kv, self.block_size, self._stream)
-        self._steps = (
-            CapturedSteps(decoder, self.kv, self.block_size, self._stream) if ops.runs_ahead else None
-        )
+        self._steps = CapturedSteps(decoder, self.kv, self.block_size, self._stream) if captured else None
         self._mapped = self.kv.mapped_bytes
         self._moved: Mark | None = None
         self._in_flight: deque[InFlightStep] = deque()
