@@ -80,7 +80,7 @@ class HostExchange:
         cut: Cut,
         tokens: Callable[[], int],
     ) -> None:
-        """tokens: how many are no padding then."""
+        """tokens: how many of the pass are no padding, asked when the processor computes."""
         self._ops, self._host_ops, self._stream, self._crossing = ops, host_ops, stream, crossing
         self._cut, self._tokens = cut, tokens
 

@@ -63,6 +63,12 @@ class CapturedSteps:
         rows = packed.logit_rows
         return logits[:count] if len(rows) == count else logits[rows.to(logits.device)]
 
+    def close(self) -> None:
+        """Forget what was captured; nothing may be queued any more."""
+        for step in self._steps.values():
+            step.close()
+        self._steps.clear()
+
     def _step(self, size: StepSize) -> "_Step":
         if size not in self._steps:
             self._steps[size] = _Step(self._decoder, self._kv, size, self._width, self._stream)
@@ -106,6 +112,10 @@ class _Step:
     def capture(self) -> None:
         """It must have been queued once, so that it is compiled."""
         self._replay = self._stream.capture_parts(self.queue)
+
+    def close(self) -> None:
+        """What was captured refers to this: neither, nor the weights, would go by itself."""
+        self._replay = None
 
     def queue(self, cut: Cut) -> None:
         """The device's part, which asks the processor for its own between."""

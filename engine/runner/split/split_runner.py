@@ -195,6 +195,8 @@ class SplitRunner(BlockCopies, EagerRunner):
         with suppress(Exception):
             self._stream.synchronize()
         self._long.drop()
+        if self._steps is not None:
+            self._steps.close()
         self._split.close()
         self.kv.close()
         super().close()

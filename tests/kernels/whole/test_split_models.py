@@ -3,6 +3,9 @@
 On a machine without a GPU the kernels are interpreted; crossing over copies nothing then.
 """
 
+import gc
+import time
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -95,6 +98,22 @@ def test_captured_passes_are_those_launched_one_by_one(engines, path):
                     assert max(errors) <= ROUTE_LIMIT and min(errors) <= NMSE_LIMIT, errors
     finally:
         model.unload()
+
+
+def test_an_unloaded_model_goes_at_once(engines, path):
+    """Not when circles of references are looked for: it holds the memory of a device."""
+    gc.disable()
+    try:
+        model = engines[1].load(path)
+        model.submit(Request((20, 21, 22), GREEDY, max_tokens=1)).result(600)
+        decoder = weakref.ref(engines[1]._loop.models.by_key[model.id].runner._split)
+        model.unload()
+        until = time.monotonic() + 60
+        while decoder() is not None and time.monotonic() < until:
+            time.sleep(0.001)
+        assert decoder() is None
+    finally:
+        gc.enable()
 
 
 def last_row(layout: PassLayout) -> PassLayout:
