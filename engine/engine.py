@@ -31,7 +31,7 @@ from engine.api.options import EngineOptions, Offload
 from engine.api.request import Request, check_leaves_a_token, check_token_ids, without_tokens
 from engine.api.stats import EngineStats
 from engine.constraints.compiler import Constraints
-from engine.core.device_choice import device_name, host_kv_bytes, operations_of, usable_cores
+from engine.core.device_choice import device_name, host_kv_bytes, operations_of, threads_beside
 from engine.core.loop import EngineLoop
 from engine.core.model_loader import (
     LoadOptions,
@@ -80,7 +80,7 @@ class Engine:
         chosen = EngineOptions(device, **options)
         self.device = device_name(device)
         machine_cache.keep_in(chosen.cache_folder)
-        torch.set_num_threads(chosen.threads or min(torch.get_num_threads(), usable_cores()))
+        torch.set_num_threads(chosen.threads or threads_beside(self.device))
         self._ops = operations_of(self.device, chosen)
         self.rules = rules_of(self._ops)
         self._options = chosen

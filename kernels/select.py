@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from kernels.contract import Operations
+from kernels.cpu.team import passing_team
 from kernels.quant.formats import KVFormat
 
 if TYPE_CHECKING:
@@ -72,14 +73,23 @@ def open_weight_stream(ops: Operations, host_ops: Operations) -> "HandleStream |
         return None
     from kernels.cpu.operations import CPUOperations
     from kernels.streaming.handles import HandleStream
+    from kernels.triton_operations import TritonOperations
 
-    assert isinstance(host_ops, CPUOperations)
+    assert isinstance(host_ops, CPUOperations) and isinstance(ops, TritonOperations)
 
-    stream = HandleStream(ops.device)
+    stream = HandleStream(ops.device, ops.batch_invariant)
     host_ops.memory = stream.memory.take
     return stream
 
 
+def captures_parts(ops: Operations) -> bool:
+    """Whether parts of a pass can be captured: then these operations take a pass's tables on the device."""
+    from kernels.reference.operations import TorchOperations
+
+    return ops.runs_ahead and not isinstance(ops, TorchOperations)
+
+
+@passing_team()
 def host_holding() -> tuple[bool, int]:
     """Whether these operations have weights packed, and the bytes of a weight that is widened."""
     from kernels.reference.weight_probe import FEW_AND_MANY_ROWS, MANY_ROWS, fastest_weight_dtype
@@ -89,6 +99,7 @@ def host_holding() -> tuple[bool, int]:
     return packs, fastest_weight_dtype(torch.device("cpu"), rows).itemsize
 
 
+@passing_team()
 def _on_cpu(place: torch.device, weight_dtype: str, kv_dtype: str, block_size: int) -> Operations:
     try:
         from kernels.cpu.operations import CPUOperations

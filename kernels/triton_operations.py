@@ -131,7 +131,7 @@ class TritonOperations:
         self.device = device
         self.kv_choices = KV_CHOICES[kv_dtype]
         self.kv_format: KVFormat = self.kv_choices[0]
-        self._batch_invariant = batch_independent
+        self.batch_invariant = batch_independent
         self.name = "triton, batch-independent" if batch_independent else "triton"
         self.fallbacks: list[str] = []
         self.host_gb_s: float | None = None
@@ -249,17 +249,17 @@ class TritonOperations:
             joins, scale = (post.weight, post.eps * branch.activation_scale**2), branch.scale
         if norm is None:
             return add_norm(
-                residual, delta, None, 0.0, rows, self._batch_invariant, joins, scale,
+                residual, delta, None, 0.0, rows, self.batch_invariant, joins, scale,
                 sum_scale=branch.sum_scale,
             )  # fmt: skip
         return add_norm(
-            residual, delta, norm.weight, norm.eps, rows, self._batch_invariant, joins, scale,
+            residual, delta, norm.weight, norm.eps, rows, self.batch_invariant, joins, scale,
             norm.bias, norm.centred, branch.sum_scale,
         )  # fmt: skip
 
     def linear(self, x: Activations, handle: TritonLinear) -> Tensor:
         """Partial sums [splits, T, out] for the next kernel to add up."""
-        return apply_linear(x, handle, self._batch_invariant)
+        return apply_linear(x, handle, self.batch_invariant)
 
     def norm_columns(self, output: Tensor, norms: Sequence[TritonNorm]) -> Tensor:
         """The sum over the splits: [1, T, out]."""
@@ -267,7 +267,7 @@ class TritonOperations:
 
     def gated_linear(self, x: Activations, handle: TritonLinear) -> Activations:
         """The gate in the product's epilogue where rows are few."""
-        return apply_gated(x, handle, self._batch_invariant)
+        return apply_gated(x, handle, self.batch_invariant)
 
     def make_experts(
         self,
@@ -281,12 +281,12 @@ class TritonOperations:
 
     def experts(self, x: Activations, handle: TritonExperts, routed: Activations | None = None) -> Tensor:
         """[used, T, hidden], to be added up by the next kernel."""
-        return apply_experts(x, handle, self._batch_invariant, routed)
+        return apply_experts(x, handle, self.batch_invariant, routed)
 
     def add_outputs(self, first: Tensor, second: Tensor, gate: TritonLinear | None, x: Activations) -> Tensor:
         """More parts for the next kernel to add up."""
         if gate is not None:
-            opened = apply_linear(x, gate, self._batch_invariant).sum(0, keepdim=True)
+            opened = apply_linear(x, gate, self.batch_invariant).sum(0, keepdim=True)
             second = second * torch.sigmoid(opened)
         return torch.cat([first, second])
 
@@ -296,7 +296,7 @@ class TritonOperations:
         """Decode rows split by context length, chunks as packed tiles."""
         own = prepared[attention.group]
         tables, kv = own.tables, own.kv.layer(layer)
-        if self._batch_invariant:
+        if self.batch_invariant:
             tables = replace(tables, num_decode=0)
         kv_heads, head_dim = kv.values.shape[2], kv.values.shape[4]
         q_heads = qkv.shape[-1] // head_dim - 2 * kv_heads
@@ -308,7 +308,7 @@ class TritonOperations:
         qk_norm: TritonNorm | None = attention.qk_norm
         weight, eps = (None, 0.0) if qk_norm is None else (qk_norm.weight, qk_norm.eps)
         out = make_output(tables.num_tokens, shape, qkv.device)
-        if tables.num_tokens == tables.num_decode and not tables.shares_kv and not self._batch_invariant:
+        if tables.num_tokens == tables.num_decode and not tables.shares_kv and not self.batch_invariant:
             plan = own.plan(shape, attention.rotation)
             overlaps = _loads_early(attention.output, tables.num_tokens)
             attend_decode(qkv, tables, kv, shape, plan, out, weight, eps, attention.sinks, overlaps)
@@ -318,7 +318,7 @@ class TritonOperations:
         q = rope_append(qkv, tables, kv, shape, rotation, weight, eps)
         if tables.num_decode:
             attention_decode(q, tables, kv, shape, own.plan(shape, attention.rotation), out, attention.sinks)
-        attention_prefill(q, tables, kv, shape, out, attention.sinks, self._batch_invariant)
+        attention_prefill(q, tables, kv, shape, out, attention.sinks, self.batch_invariant)
         add_sums(out, shape)
         return out
 

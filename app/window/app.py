@@ -57,6 +57,7 @@ _STYLES = (
     "../widgets/status_line.tcss",
 )
 _WARM_UP = 8.0
+_MANY_CORES = 8
 _FIRST_KEY_SECONDS = 0.12
 
 
@@ -296,11 +297,13 @@ def engine_factory(settings: EngineSettings) -> EngineFactory:
 
 
 def _rest_between_products() -> None:
-    """Keep torch's workers from spinning, which would keep the app's thread off its core.
+    """Keep torch's workers from spinning where that would keep the app's thread off its core.
 
-    Read when their library is mapped, so it comes before that.
+    With many cores there is one for it, and workers that sleep would be late for the next product. Read when
+    their library is mapped, so it comes before that.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if (os.cpu_count() or 1) < _MANY_CORES:
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def run_app(

@@ -50,7 +50,8 @@ class EngineOptions:
     max_prefill_tokens: int | None = None
     """Tokens read in one tick while nobody decodes; None for what serves the device best."""
     threads: int | None = None
-    """Processor threads, process-wide; None for the cores that the process may use."""
+    """Processor threads, process-wide; None for the cores that the process may use, less two of many where
+    they compute beside a GPU."""
     cache_folder: Path | None = None
     """Where compiled CPU kernels and the CPU's measured type of weights are kept between runs,
     process-wide; None for nowhere."""

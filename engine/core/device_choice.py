@@ -13,6 +13,10 @@ from kernels import machine_cache
 from kernels.contract import Operations
 from kernels.select import operations_for
 
+_MANY_CORES, _SPARE_CORES = 8, 2
+"""Of so many cores some are left to the driver's and the program's other threads: products of few rows are
+waited for until the last thread is done, and are bound by memory, which fewer threads read as fast."""
+
 
 def device_rules(options: EngineOptions) -> DeviceRules:
     """How an engine of these options would hold weights and KV; none is started.
@@ -36,6 +40,12 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def threads_beside(device: str) -> int:
+    """Threads for what the processor computes: as many as cores, but for some where a GPU needs them too."""
+    cores = min(torch.get_num_threads(), usable_cores())
+    return cores - _SPARE_CORES if device != "cpu" and cores >= _MANY_CORES else cores
 
 
 def host_kv_bytes(wanted: int | None, device: torch.device) -> int:

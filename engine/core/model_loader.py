@@ -38,6 +38,7 @@ from engine.runner.model_kv import window_sizes
 from engine.templates.chat_template import ChatTemplate
 from engine.tokenizer.tokenizer import Tokenizer
 from kernels.contract import Operations
+from kernels.cpu.team import passing_team
 from kernels.quant.formats import KVFormat
 
 log = logging.getLogger(__name__)
@@ -179,7 +180,7 @@ def build_model(
     nothing of it is visible to the engine until it is added.
     """
     progress(0.0, "header")
-    with open_gguf(path) as file:
+    with open_gguf(path) as file, passing_team():
         config = read_config(file, context_length)
         footprint = read_footprint(file, config, check_tensors(file, config))
         name = options.file_name(path)

@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from kernels.cuda.crossing import Cut
 from kernels.cuda.cublas import free_workspaces
 from kernels.cuda.streams import CAPTURE_LOCK, OwnStream
 
@@ -45,6 +46,13 @@ class DeviceStream(Protocol):
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """What queues `work` again; `work` must have run once, so that it is compiled."""
+        ...
+
+    def capture_parts(self, work: Callable[[Cut], None]) -> Callable[[], None]:
+        """The same of work that the host does a part of: what it hands over is called where it belongs.
+
+        Then all that is before it is queued, and nothing that is behind it.
+        """
         ...
 
     def synchronize(self) -> None:
@@ -105,6 +113,38 @@ class CudaStream:
                 free_workspaces()
         return graph.replay
 
+    def capture_parts(self, work: Callable[[Cut], None]) -> Callable[[], None]:
+        """A CUDA graph for each part; none runs beside another, so they share memory."""
+        parts: list[Callable[[], None]] = []
+        graph = torch.cuda.CUDAGraph()
+
+        def begin() -> None:
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+
+        def cut(between: Callable[[], None]) -> None:
+            nonlocal graph
+            graph.capture_end()
+            parts.extend([graph.replay, between])
+            graph = torch.cuda.CUDAGraph()
+            begin()
+
+        self._stream.synchronize()
+        with CAPTURE_LOCK, self.current(), _no_collection():
+            free_workspaces()
+            begin()
+            try:
+                work(cut)
+            finally:
+                graph.capture_end()
+                free_workspaces()
+        parts.append(graph.replay)
+
+        def replay() -> None:
+            for part in parts:
+                part()
+
+        return replay
+
     def synchronize(self) -> None:
         """Wait for the stream."""
         self._stream.synchronize()
@@ -141,6 +181,10 @@ class ImmediateStream:
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """The work itself."""
         return work
+
+    def capture_parts(self, work: Callable[[Cut], None]) -> Callable[[], None]:
+        """The work itself, and the host's parts where they belong."""
+        return lambda: work(lambda between: between())
 
     def synchronize(self) -> None:
         """Nothing is ever outstanding."""

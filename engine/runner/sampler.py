@@ -16,12 +16,14 @@ from engine.api.request import SamplingParams, TokenLogprobs
 from engine.device.faults import belongs_to_device, describe
 from engine.runner.logits.logprobs import logprobs_of, read_logprobs
 from engine.scheduler.sequence import Sequence
-from kernels.reference.sampler import LogitEdits, SamplingBatch, TokenMasks, sample, uniform
+from kernels.reference.sampler import LogitEdits, SamplingBatch, TokenMasks, best, sample, uniform
 
 PATIENCE_S = 0.002
 """All rows together wait as long for a mask; a row that is held loses one pass, by itself."""
 _MASK_WAIT_S = 0.0002
 """Between two looks at whether the device is still busy."""
+_NOT_FINITE = -1
+"""In place of a token id."""
 NO_DRAFTS: Mapping[int, list[int]] = {}
 
 
@@ -158,10 +160,17 @@ def _sample(logits: Tensor, rows: Seq[Row]) -> list[int | str]:
 
 
 def _sample_together(logits: Tensor, rows: Seq[Row]) -> list[int | str]:
-    ids, finite = sample(logits, _batch(rows, logits.shape[-1], logits.device))
+    vocab, device = logits.shape[-1], logits.device
+    edits, masks = _edits(rows, vocab, device), _masks(rows, device)
+    if all(row.sequence.request.sampling.temperature <= 0 for row in rows):
+        _, ids, finite = best(logits, edits, masks)
+    else:
+        ids, finite = sample(logits, _batch(rows, device, edits, masks))
+    # Each look at a device's numbers waits for it.
+    told = torch.where(finite, ids, _NOT_FINITE).tolist()
     return [
-        token_id if ok else not_finite_cause(row.sequence)
-        for row, token_id, ok in zip(rows, ids.tolist(), finite.tolist(), strict=True)
+        not_finite_cause(row.sequence) if token_id == _NOT_FINITE else token_id
+        for row, token_id in zip(rows, told, strict=True)
     ]
 
 
@@ -177,7 +186,9 @@ def not_finite_cause(sequence: Sequence) -> str:
     return cause
 
 
-def _batch(rows: Seq[Row], vocab: int, device: torch.device) -> SamplingBatch:
+def _batch(
+    rows: Seq[Row], device: torch.device, edits: LogitEdits | None, masks: TokenMasks | None
+) -> SamplingBatch:
     params = [row.sequence.request.sampling for row in rows]
     return SamplingBatch(
         temperature=torch.tensor([p.temperature for p in params], dtype=torch.float32, device=device),
@@ -187,9 +198,8 @@ def _batch(rows: Seq[Row], vocab: int, device: torch.device) -> SamplingBatch:
         uniform=torch.tensor(
             [uniform(row.sequence.seed, row.position) for row in rows], dtype=torch.float64, device=device
         ),
-        edits=_edits(rows, vocab, device),
-        all_greedy=all(p.temperature <= 0 for p in params),
-        masks=_masks(rows, device),
+        edits=edits,
+        masks=masks,
     )
 
 

@@ -8,13 +8,16 @@ import torch
 from llvmlite import ir
 from torch import Tensor
 
-from kernels.cpu.compiler import F32, I8, I32, INTS, LANES, Emitter, Value, compiled, threads_for
+from kernels.cpu.compiler import F32, I8, I32, INTS, LANES, Emitter, Value, compiled
 from kernels.cpu.dots import GROUP, LARGEST, Dots, host_dots, store_activations
+from kernels.cpu.team import threads_for
 
 FACTORS = 4
 """Of a group: its scale, and the scaled sums of its first half, its second half and all of it."""
 GROUP_BYTES = 2 * GROUP
-_ROWS_PER_THREAD = 8
+_GROUPS_OF_TEAM = 1024
+"""Groups times threads for each of which a team is worth waking. The larger it is, the more of what one
+thread alone would read lies in others' caches."""
 _LEAST = 1e-30
 """Groups whose largest value is less are taken for 0: no float32 divides `LARGEST` by much less."""
 
@@ -39,38 +42,37 @@ class Activations:
         self._held = torch.empty(rows * (self.row_bytes + self.row_factors), dtype=torch.uint8)
         self.numbers = self._held.data_ptr()
         self.factors = self.numbers + rows * self.row_bytes
-        activation_kernel(host_dots())(
-            threads_for(rows // _ROWS_PER_THREAD), rows, 1, groups, x.data_ptr(), self.numbers, self.factors
-        )
+        total = rows * groups
+        threads = threads_for(total * torch.get_num_threads() // _GROUPS_OF_TEAM)
+        chunk = max(1, total // (2 * threads))
+        activation_kernel(host_dots())(threads, total, chunk, x.data_ptr(), self.numbers, self.factors)
 
 
 @compiled
 def activation_kernel(dots: Dots) -> ir.Module:
-    """One thread takes rows. What is not finite makes its group's scale so."""
+    """One thread takes groups of any row. What is not finite makes its group's scale so."""
     e = Emitter(f"activations_{dots.name}")
-    rows, chunk, groups = (e.parameter(index) for index in range(1, 4))
-    x, numbers, factors = (e.pointer(index) for index in range(4, 7))
-    with e.pieces(rows, chunk) as row:
-        first = e.ir.mul(row, groups)
-        with e.loop(first, e.ir.add(first, groups)) as group:
-            line = e.address(x, e.ir.mul(group, e.const(GROUP)))
-            halves = [e.load(e.address(line, e.const(LANES * half))) for half in range(2)]
-            sizes = [e.call("llvm.fabs", half) for half in halves]
-            largest = e.call("llvm.vector.reduce.fmaximum", e.call("llvm.maximum", *sizes), result=F32)
-            scale = e.ir.fmul(largest, ir.Constant(F32, 1 / LARGEST))
-            none = e.ir.fcmp_ordered("<", largest, ir.Constant(F32, _LEAST))
-            inverse = e.ir.fdiv(ir.Constant(F32, float(LARGEST)), largest)
-            inverse = e.splat(e.ir.select(none, ir.Constant(F32, 0.0), inverse))
-            place = e.address(numbers, e.ir.mul(group, e.const(GROUP_BYTES)), I8)
-            sums = []
-            for half, values in enumerate(halves):
-                whole = _whole(e, e.ir.fmul(values, inverse))
-                store_activations(e, dots, half, whole, place)
-                total = e.call("llvm.vector.reduce.add", whole, result=I32)
-                sums.append(e.ir.fmul(e.ir.sitofp(total, F32), scale))
-            own = e.address(factors, e.ir.mul(group, e.const(FACTORS)))
-            for index, factor in enumerate([scale, *sums, e.ir.fadd(*sums)]):
-                e.store(factor, e.address(own, e.const(index)))
+    groups, chunk = (e.parameter(index) for index in range(1, 3))
+    x, numbers, factors = (e.pointer(index) for index in range(3, 6))
+    with e.pieces(groups, chunk) as group:
+        line = e.address(x, e.ir.mul(group, e.const(GROUP)))
+        halves = [e.load(e.address(line, e.const(LANES * half))) for half in range(2)]
+        sizes = [e.call("llvm.fabs", half) for half in halves]
+        largest = e.call("llvm.vector.reduce.fmaximum", e.call("llvm.maximum", *sizes), result=F32)
+        scale = e.ir.fmul(largest, ir.Constant(F32, 1 / LARGEST))
+        none = e.ir.fcmp_ordered("<", largest, ir.Constant(F32, _LEAST))
+        inverse = e.ir.fdiv(ir.Constant(F32, float(LARGEST)), largest)
+        inverse = e.splat(e.ir.select(none, ir.Constant(F32, 0.0), inverse))
+        place = e.address(numbers, e.ir.mul(group, e.const(GROUP_BYTES)), I8)
+        sums = []
+        for half, values in enumerate(halves):
+            whole = _whole(e, e.ir.fmul(values, inverse))
+            store_activations(e, dots, half, whole, place)
+            total = e.call("llvm.vector.reduce.add", whole, result=I32)
+            sums.append(e.ir.fmul(e.ir.sitofp(total, F32), scale))
+        own = e.address(factors, e.ir.mul(group, e.const(FACTORS)))
+        for index, factor in enumerate([scale, *sums, e.ir.fadd(*sums)]):
+            e.store(factor, e.address(own, e.const(index)))
     return e.finish()
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, ParamSpec, cast
 
 import llvmlite
-import torch
 from llvmlite import binding, ir
 
 from kernels import machine_cache
+from kernels.cpu.team import parallel_call, threads_for
 
 LANES = 16
 CACHE_LINE = 64
@@ -124,15 +124,19 @@ class Emitter:
     @contextmanager
     def pieces(self, count: Value, chunk: Value) -> Iterator[Value]:
         """Every index below `count`, drawn from parameter 0 `chunk` at a time by all threads."""
+        with self.spans(count, chunk) as (first, end), self.loop(first, end) as index:
+            yield index
+
+    @contextmanager
+    def spans(self, count: Value, chunk: Value) -> Iterator[tuple[Value, Value]]:
+        """The same, from the first to the end of what is drawn at a time."""
         head, body, end = (self.function.append_basic_block() for _ in range(3))
         self.ir.branch(head)
         self.ir.position_at_end(head)
         first = self.ir.atomic_rmw("add", self.function.args[0], chunk, "monotonic")
         self.ir.cbranch(self.ir.icmp_signed("<", first, count), body, end)
         self.ir.position_at_end(body)
-        last = self.smaller(self.ir.add(first, chunk), count)
-        with self.loop(first, last) as index:
-            yield index
+        yield first, self.smaller(self.ir.add(first, chunk), count)
         self.ir.branch(head)
         self.ir.position_at_end(end)
 
@@ -260,7 +264,7 @@ class Kernel:
         self._engine.finalize_object()
         self._address = self._engine.get_function_address(_ENTRY)
         self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._address)
-        self._parallel = _parallel_call()
+        self._parallel = parallel_call()
 
     def __call__(self, threads: int, *parameters: int) -> None:
         """Run on `threads` threads; parameters follow the work counter."""
@@ -271,15 +275,10 @@ class Kernel:
             self._parallel(self._address, ctypes.addressof(block), threads, 0)
 
 
-def threads_for(pieces: int) -> int:
-    """Threads worth waking for so many pieces of work."""
-    return 1 if pieces <= 1 else min(torch.get_num_threads(), pieces)
-
-
-def shared_out(items: int) -> tuple[int, int, int]:
-    """(threads, items, items that a thread draws at once)."""
+def shared_out(items: int, pieces: int = _PIECES_PER_THREAD) -> tuple[int, int, int]:
+    """(threads, items, items that a thread draws at once); pieces: draws of a thread, or some more."""
     threads = threads_for(items)
-    return threads, items, max(1, items // (threads * _PIECES_PER_THREAD))
+    return threads, items, max(1, items // (threads * pieces))
 
 
 def float_bits(value: float) -> int:
@@ -327,18 +326,3 @@ def _machine() -> Any:
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     return _new_machine()
-
-
-@cache
-def _parallel_call() -> Callable[[int, int, int, int], None]:
-    """`GOMP_parallel` of the OpenMP that torch has loaded; raises OSError where there is none."""
-    package = Path(torch.__file__).parent
-    for path in sorted([*package.glob("lib/lib*omp*"), *package.parent.glob("torch.libs/lib*omp*")]):
-        try:
-            entry: Any = ctypes.CDLL(str(path)).GOMP_parallel
-        except (OSError, AttributeError):
-            continue
-        entry.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-        entry.restype = None
-        return entry
-    raise OSError("torch's OpenMP library was not found")

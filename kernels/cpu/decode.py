@@ -18,10 +18,10 @@ from kernels.cpu.compiler import (
     Value,
     compiled,
     float_bits,
-    threads_for,
 )
 from kernels.cpu.kv_lines import Lines
 from kernels.cpu.norm import inverse_length
+from kernels.cpu.team import threads_for
 from kernels.quant.formats import KVFormat
 from kernels.reference.paged_kv import PagedKV
 

@@ -94,9 +94,9 @@ class QuadProducts:
         """Σ quant · q, int32 of 16 lanes, with the group whose 64 bytes are at `activations`."""
         zero = ir.Constant(INTS, [0] * LANES)
         if self._dots.by_bytes:
-            high = self._bytes(zero, activations, 0)
-            shifted = self._e.ir.shl(high, ir.Constant(INTS, [_LOW_BITS] * LANES))
-            return self._bytes(shifted, activations, GROUP)
+            # Two sums, since an addition waits for the one before.
+            high, low = (self._bytes(zero, activations, plane) for plane in (0, GROUP))
+            return self._e.ir.add(self._e.ir.shl(high, ir.Constant(INTS, [_LOW_BITS] * LANES)), low)
         total = zero
         for number, words in enumerate(self._operands, self._first):
             for half, part in enumerate(words):

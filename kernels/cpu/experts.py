@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kernels.contract import QuantizedMatrix
 from kernels.cpu.compiler import LANES, shared_out
-from kernels.cpu.expert_pairs import Pairs, sorted_pairs
+from kernels.cpu.expert_pairs import Pairs, sort_kernel, sorted_pairs
 from kernels.cpu.expert_rows import ROW_TYPES, down_kernel, open_kernel, rows_kernel
 from kernels.cpu.packed.experts import PackedExperts, few_rows
 from kernels.quant.formats import GGMLType
@@ -39,6 +39,7 @@ def serves(experts: Experts) -> bool:
 def compile_experts(experts: Experts, dtype: torch.dtype) -> None:
     """Have the kernels before the first pass."""
     first, second = _halves(experts)
+    sort_kernel(True)
     open_kernel(first.type, second.type, experts.activation)
     down_kernel(experts.down.type)
     for type in {first.type, second.type, experts.down.type}:
@@ -50,18 +51,21 @@ def apply_cpu_experts(
 ) -> Tensor:
     """x float32 [T, hidden] → float32 [T, hidden], as `kernels.reference.experts.apply_experts`."""
     own = experts.own if isinstance(experts, PackedExperts) else experts
-    pairs = sorted_pairs(*chosen(x if routed is None else routed, own))
-    if len(pairs.tokens) > _MOST_ROWS[dtype] * len(pairs.experts):
+    pairs = sorted_pairs(*chosen(x if routed is None else routed, own), own.count)
+    if pairs.count > _MOST_ROWS[dtype] * pairs.groups:
         return _by_slices(x, experts, pairs, dtype)
     x = x.contiguous()
-    return few_rows(x, experts, pairs) if isinstance(experts, PackedExperts) else _by_rows(x, experts, pairs)
+    if not isinstance(experts, PackedExperts):
+        return _by_rows(x, experts, pairs)
+    few_rows(x, experts, pairs, out := torch.zeros_like(x))
+    return out
 
 
 def _by_rows(x: Tensor, experts: Experts, pairs: Pairs) -> Tensor:
-    hidden, size, groups = x.shape[1], experts.down.shape[1], len(pairs.experts)
+    hidden, size, groups = x.shape[1], experts.down.shape[1], pairs.groups
     first, second = _halves(experts)
-    products = torch.empty(len(pairs.tokens), 2, size)
-    of_pairs = [part.data_ptr() for part in (pairs.experts, pairs.starts, pairs.tokens)]
+    products = torch.empty(pairs.count, 2, size)
+    *of_pairs, weights = pairs.addresses
     open_kernel(first.type, second.type, experts.activation)(
         *shared_out(groups * size // LANES), size // LANES, hidden, size, first.address, second.address,
         first.stride, second.stride, _address(experts.gate_up_bias), *of_pairs, x.data_ptr(),
@@ -72,7 +76,7 @@ def _by_rows(x: Tensor, experts: Experts, pairs: Pairs) -> Tensor:
     down = _Stacked.of(experts.down, experts.count)
     down_kernel(down.type)(
         *shared_out(hidden // LANES), groups, hidden, size, down.address, down.stride,
-        _address(experts.down_bias), *of_pairs, pairs.weights.data_ptr(), products.data_ptr(), out.data_ptr(),
+        _address(experts.down_bias), *of_pairs, weights, products.data_ptr(), out.data_ptr(),
     )  # fmt: skip
     return out
 
@@ -84,6 +88,7 @@ Product = Callable[[Tensor, int], Tensor]
 def _by_slices(x: Tensor, experts: Experts | PackedExperts, pairs: Pairs, dtype: torch.dtype) -> Tensor:
     out, given, starts = torch.zeros_like(x), x.to(dtype)[pairs.tokens], pairs.starts.tolist()
     own, wide, down = _products(experts, dtype)
+    tokens, weights = pairs.tokens, pairs.weights
     for number, expert in enumerate(pairs.experts.tolist()):
         span = slice(starts[number], starts[number + 1])
         gate_up = torch.cat([product(given[span], expert) for product in wide], dim=1)
@@ -93,7 +98,7 @@ def _by_slices(x: Tensor, experts: Experts | PackedExperts, pairs: Pairs, dtype:
         result = down(opened.to(dtype), expert)
         if own.down_bias is not None:
             result += own.down_bias[expert]
-        out.index_add_(0, pairs.tokens[span], result.mul_(pairs.weights[span, None]))
+        out.index_add_(0, tokens[span], result.mul_(weights[span, None]))
     return out
 
 

@@ -4,7 +4,8 @@ import torch
 from llvmlite import ir
 from torch import Tensor
 
-from kernels.cpu.compiler import F32, LANES, VECTOR, Emitter, Value, compiled, threads_for
+from kernels.cpu.compiler import F32, LANES, VECTOR, Emitter, Value, compiled
+from kernels.cpu.team import threads_for
 
 _ROWS_PER_THREAD = 16
 

@@ -4,10 +4,13 @@ Pinned buffers, kept from pass to pass; copies are queued in the current stream.
 tensors themselves cross over.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+
+Cut = Callable[[Callable[[], None]], None]
+"""Divides a pass that is being queued; takes what the host does between the parts."""
 
 _ALIGN = 64
 _LEAST_BYTES = 1 << 16
@@ -49,6 +52,43 @@ class Crossing:
         made.copy_(view, non_blocking=True)
         self._sent.record()
         return made
+
+
+class FixedCrossing:
+    """The same for captured passes: each place of a part has a buffer of its own, at the same address always.
+
+    What is queued before `arrived` is copied down before it returns; what the host then writes is copied up
+    by what is queued behind.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._apart = device.type == "cuda"
+        self._buffers: dict[tuple[object, ...], Tensor] = {}
+        if self._apart:
+            self._event = torch.cuda.Event()
+
+    def buffer(self, place: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Host memory, made when it is first asked for: not while a pass is captured."""
+        key = place, *shape, dtype
+        if key not in self._buffers:
+            self._buffers[key] = torch.zeros(tuple(shape), dtype=dtype, pin_memory=self._apart)
+        return self._buffers[key]
+
+    def down(self, place: str, part: Tensor) -> Tensor:
+        """Queue a copy; it is there after `arrived`."""
+        return self.buffer(place, part.shape, part.dtype).copy_(part, non_blocking=True)
+
+    def up(self, buffer: Tensor) -> Tensor:
+        """Queue a copy of what the host has written by then."""
+        made = torch.empty(buffer.shape, dtype=buffer.dtype, device=self._device)
+        return made.copy_(buffer, non_blocking=True)
+
+    def arrived(self) -> None:
+        """Wait for what was queued."""
+        if self._apart:
+            self._event.record()
+            self._event.synchronize()
 
 
 def _grown(buffer: Tensor, parts: Sequence[Tensor]) -> Tensor:

@@ -62,7 +62,6 @@ class SamplingBatch:
     uniform: Tensor
     """float64 in [0, 1)."""
     edits: LogitEdits | None
-    all_greedy: bool
     masks: TokenMasks | None = None
 
     def rows(self, index: Tensor) -> "SamplingBatch":
@@ -74,7 +73,6 @@ class SamplingBatch:
             min_p=self.min_p[index],
             uniform=self.uniform[index],
             edits=None,
-            all_greedy=False,
         )
 
 
@@ -90,23 +88,26 @@ def uniform(seed: int, position: int) -> float:
     return (z >> 11) * 2.0**-53
 
 
-def sample(logits: Tensor, batch: SamplingBatch) -> tuple[Tensor, Tensor]:
-    """logits float32 [R, vocab] → (token ids int64 [R], finite bool [R]).
+def best(logits: Tensor, edits: LogitEdits | None, masks: TokenMasks | None) -> tuple[Tensor, Tensor, Tensor]:
+    """logits float32 [R, vocab] → (logits as edited and masked, ids int64 [R] of the best, finite bool [R]).
 
     Rows with a NaN or infinite logit, or whose every token edits and masks forbid, are reported as not
     finite and their id is 0.
     """
     finite = torch.isfinite(logits.sum(dim=-1))
-    if batch.edits is not None:
-        logits = _edit(logits, batch.edits)
-    if batch.masks is not None:
-        logits = logits.clone() if batch.edits is None else logits
-        logits[batch.masks.rows] += mask_bias(batch.masks.words, logits.shape[-1])
-    if batch.edits is not None or batch.masks is not None:
+    if edits is not None:
+        logits = _edit(logits, edits)
+    if masks is not None:
+        logits = logits.clone() if edits is None else logits
+        logits[masks.rows] += mask_bias(masks.words, logits.shape[-1])
+    if edits is not None or masks is not None:
         finite &= torch.isfinite(logits.amax(dim=-1))
-    greedy = logits.argmax(dim=-1)
-    if batch.all_greedy:
-        return torch.where(finite, greedy, 0), finite
+    return logits, torch.where(finite, logits.argmax(dim=-1), 0), finite
+
+
+def sample(logits: Tensor, batch: SamplingBatch) -> tuple[Tensor, Tensor]:
+    """logits float32 [R, vocab] → (token ids int64 [R], finite bool [R]), reported as `best` does."""
+    logits, greedy, finite = best(logits, batch.edits, batch.masks)
     if not bool(finite.all()):
         logits = torch.where(finite[:, None], logits, 0.0)
     drawn = _draw(logits, batch)

@@ -6,11 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernels.cpu.expert_pairs import sorted_pairs
 from kernels.cpu.linear import CPULinear
-from kernels.cpu.packed.experts import PackedExperts
+from kernels.cpu.packed.experts import PackedExperts, few_rows
+from kernels.cuda.activations import Activations
 from kernels.experts.experts import TritonExperts
 from kernels.experts.router import FEW_PAIRS, FEW_TOKENS
-from kernels.linear.linear import Segment, TritonLinear
+from kernels.experts.routing import route_tokens
+from kernels.linear.linear import Segment, TritonLinear, apply_linear
 from kernels.planes.layout import PlanesMatrix, gate_up_order
 from kernels.streaming.sources import Source, expert_sources, linear_sources
 from kernels.streaming.weight_stream import Part, Streamed, WeightStream
@@ -18,6 +21,11 @@ from kernels.streaming.weight_stream import Part, Streamed, WeightStream
 
 class HandleStream(WeightStream):
     """Takes the processor's handles; first all are offered, then all are made in the order of their use."""
+
+    def __init__(self, device: torch.device, batch_invariant: bool) -> None:
+        """batch_invariant: as that of the GPU's operations."""
+        super().__init__(device)
+        self._batch_invariant = batch_invariant
 
     def offer(self, name: str, handle: Any) -> bool:
         """Whether it can cross over; then there is room where handles of that name take turns."""
@@ -35,6 +43,19 @@ class HandleStream(WeightStream):
         change = self.between(gate_up, down)
         experts = _experts(handle, gate_up.planes, down.planes, change, self.device)
         return Streamed(experts, (gate_up,), (down,))
+
+    def route(self, x: Activations, streamed: Streamed) -> tuple[Tensor, Tensor]:
+        """What the router of experts chooses for few tokens: ids int32 and weights float32 [T, used]."""
+        experts: TritonExperts = streamed.handle
+        logits = apply_linear(x, experts.router, self._batch_invariant)
+        routes = route_tokens(logits, experts.selection_bias, experts.routing, experts.factors)
+        used = experts.routing.used
+        return routes.ids.view(-1, used), routes.weights.view(-1, used)
+
+    @staticmethod
+    def apply(x: Tensor, experts: PackedExperts, ids: Tensor, weights: Tensor, out: Tensor) -> None:
+        """The processor's products of few tokens with what was chosen: out float32, of x's shape."""
+        few_rows(x, experts, sorted_pairs(ids, weights, experts.own.count), out.zero_())
 
 
 def _sources(handle: Any) -> list[Source] | None:

@@ -66,6 +66,8 @@ class WeightStream:
         """What must have passed on the device before a place is written to."""
         self._sent = self._at = 0
         """Parts sent, and used, of the pass that goes on."""
+        self._brings = True
+        """Whether what is sent is copied."""
 
     @property
     def nbytes(self) -> int:
@@ -107,10 +109,24 @@ class WeightStream:
     def begin(self) -> None:
         """A pass begins with the first matrix, wherever the one before was left."""
         if self._at:
-            self._at = self._sent = 0
-            self._held.clear()
-            self._free = {place: self._mark() for place in self._memory}
+            self._forget()
         self._send()
+
+    def _forget(self) -> None:
+        """Nothing is in its place."""
+        self._at = self._sent = 0
+        self._held.clear()
+        self._free = {place: self._mark() for place in self._memory}
+
+    @contextmanager
+    def bringing_nothing(self) -> Iterator[None]:
+        """Passes within launch their kernels on whatever is there: to make them ready."""
+        self._brings = False
+        try:
+            yield
+        finally:
+            self._brings = True
+            self._forget()
 
     @contextmanager
     def using(self, streamed: Any) -> Iterator[Any]:
@@ -176,6 +192,6 @@ class WeightStream:
 
     def _copy(self, part: Part) -> None:
         for piece in part.pieces:
-            for target, source in piece.copies:
+            for target, source in piece.copies if self._brings else ():
                 target.copy_(source, non_blocking=True)
             planes_of_tiles(self._staging, piece.places, part.planes, piece.first, piece.count, part.rows)

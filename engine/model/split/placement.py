@@ -7,11 +7,11 @@ carries one vector a token. Of experts a token reads few, so they are what host 
 layers go there when no experts are left to go.
 
 What crosses over goes through pinned memory (`kernels.cuda.crossing`). For chunks of many tokens it is the
-weights that cross over, to a GPU that computes everything (`streamed_pass` beside this). Passes of such a
-model are launched kernel by kernel: the processor's part waits for numbers of the GPU's, so no CUDA graph
-holds them, and no tick is queued ahead. All else holds: prefixes are shared, prompts read in chunks, drafts
-verified; contexts are put aside, restored and kept in files with what both sides have of a block. To pause
-such a model is to unload it.
+weights that cross over, to a GPU that computes everything (`streamed_pass` beside this). The processor's
+part waits for numbers of the GPU's: a pass of few tokens is a CUDA graph for each part between two
+crossings, larger ones are launched kernel by kernel, and no tick is queued ahead. All else holds: prefixes
+are shared, prompts read in chunks, drafts verified; contexts are put aside, restored and kept in files with
+what both sides have of a block. To pause such a model is to unload it.
 """
 
 from collections.abc import Sequence

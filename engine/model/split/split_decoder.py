@@ -5,22 +5,23 @@ the inputs of experts that are the processor's and what these give.
 """
 
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from engine.model.decoder import Decoder, finish
-from engine.model.layer_weights import HostExperts, ModelWeights
+from engine.model.layer_weights import HostExperts
 from engine.model.spec import ModelConfig
+from engine.model.split.device_part import DevicePart, HostExchange
 from engine.model.split.placement import Placement
 from engine.model.split.split_weights import SplitWeights
 from engine.model.split.streamed_pass import StreamedPart, VisitingLayers
 from kernels.contract import Branch, Operations, PassLayout, Rotation
-from kernels.cuda.crossing import Crossing
+from kernels.cuda.crossing import Crossing, Cut, FixedCrossing
 
 if TYPE_CHECKING:
     from kernels.streaming.handles import HandleStream
@@ -50,7 +51,7 @@ class SplitDecoder:
         self._crossing = Crossing(ops.device)
         self._host = Decoder(config, weights.host, host_ops)
         first = placement.layers
-        self._device = _DevicePart(config, weights.device, ops, first, host_ops, self._crossing)
+        self._device = DevicePart(config, weights.device, ops, first, host_ops, self._crossing)
         self._stream: HandleStream | None = None
         self._streamed: StreamedPart | None = None
         self._visiting: VisitingLayers | None = None
@@ -69,7 +70,7 @@ class SplitDecoder:
         tables = [_without_drafts(layout) for layout in layouts]
         prepared = _prepare(self.ops, tables, [own.device for own in kv], device.rotations)
         if self.placement.layers:
-            residual = self._crossing.to_device(self._before(ids, layouts, kv))
+            residual = self._crossing.to_device(self.before(ids, layouts, kv))
         else:
             residual = device.embed(ids.to(self.ops.device))
         delta, branch = device.through(residual, prepared)
@@ -126,15 +127,17 @@ class SplitDecoder:
         hidden = self.config.hidden_size
         residual = torch.zeros(tokens, hidden, dtype=torch.float32, device=self.ops.device)
         rows = torch.zeros(1, dtype=torch.int32, device=self.ops.device)
-        with device.alone():
+        with device.asking(device.nothing):
             delta, branch = device.through(residual, prepared)
             device.head(residual, delta, branch, rows)
 
     @torch.inference_mode()
-    def try_out_reading(self, tokens: int, kv: Sequence[GroupKV]) -> None:
-        """The same of `read`, of which copies are waited for."""
+    def try_out_reading(self, tokens: int, kv: Sequence[GroupKV], *, whole: bool = True) -> None:
+        """The same of `read`, of which copies are waited for; no weights cross over where it is not whole."""
+        assert self._stream is not None
         layouts = [_over_scratch(tokens, self.ops.block_size)] * len(kv)
-        finish(self.read(torch.zeros(tokens, dtype=torch.int64), layouts, kv, torch.zeros(1)))
+        with nullcontext() if whole else self._stream.bringing_nothing():
+            finish(self.read(torch.zeros(tokens, dtype=torch.int64), layouts, kv, torch.zeros(1)))
 
     @torch.inference_mode()
     def host_ms(self, tokens: int, kv: Sequence[GroupKV]) -> float:
@@ -156,7 +159,25 @@ class SplitDecoder:
         if self._stream is not None:
             self._stream.close()
 
-    def _before(self, ids: Tensor, layouts: Sequence[PassLayout], kv: Sequence[GroupKV]) -> Tensor:
+    def exchange(self, crossing: FixedCrossing, cut: Cut, tokens: Callable[[], int]) -> HostExchange:
+        """How a captured pass has what the processor's experts give."""
+        return HostExchange(self.ops, self.host_ops, self._stream, crossing, cut, tokens)
+
+    def queue(
+        self, start: Tensor, tables: Sequence[Any], kv: Sequence[GroupKV], exchange: HostExchange
+    ) -> Tensor:
+        """The part of a device that can capture, over tables that it has: logits [T, vocab] of all tokens.
+
+        start: ids of the tokens, or what `before` gave, on the device; used up. tables: by group.
+        """
+        device, pages, ops = self._device, [own.device for own in kv], cast(Any, self.ops)
+        prepared = _by_group(ops.prepare_tables, tables, pages, device.rotations)
+        residual = start if self.placement.layers else device.embed(start)
+        with device.asking(exchange.ask):
+            delta, branch = device.through(residual, prepared)
+        return self.ops.logits(device.head(residual, delta, branch, None))
+
+    def before(self, ids: Tensor, layouts: Sequence[PassLayout], kv: Sequence[GroupKV]) -> Tensor:
         """The stream of residuals behind the processor's layers."""
         host = self._host
         prepared = _prepare(self.host_ops, layouts, [own.host for own in kv], host.rotations)
@@ -165,51 +186,18 @@ class SplitDecoder:
         return self.host_ops.add_norm(residual, delta, None, branch=branch)
 
 
-class _DevicePart(Decoder):
-    """The device's layers; experts of some are computed beside it."""
-
-    def __init__(
-        self,
-        config: ModelConfig,
-        weights: ModelWeights,
-        ops: Operations,
-        first: int,
-        host_ops: Operations,
-        crossing: Crossing,
-    ) -> None:
-        super().__init__(config, weights, ops, first)
-        self._host_ops = host_ops
-        self._crossing = crossing
-        self._alone = False
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Within, what the processor should compute is zeros, which nobody waits for."""
-        self._alone = True
-        try:
-            yield
-        finally:
-            self._alone = False
-
-    def experts(self, x: Any, handle: Any, routed: Any | None = None) -> Any:
-        """Queued before, a shared expert is computed meanwhile."""
-        if not isinstance(handle, HostExperts):
-            return super().experts(x, handle, routed)
-        ops = self.ops
-        given = [ops.values(part) for part in (x, routed) if part is not None]
-        if self._alone:
-            return ops.as_output(torch.zeros_like(given[0], dtype=torch.float32))
-        here, *other = [part.to(torch.float32) for part in self._crossing.to_host(*given)]
-        made = self._host_ops.experts(here, handle.handle, *other)
-        return ops.as_output(self._crossing.to_device(made.to(torch.float32)))
-
-
 def _prepare(
     ops: Operations, layouts: Sequence[PassLayout], kv: Sequence[Any], rotations: Sequence[Rotation]
 ) -> list[Any]:
-    """By group; None for those of which a side has no layers."""
-    own = [(layout, pages) for layout, pages in zip(layouts, kv, strict=True) if pages is not None]
-    made = iter(ops.prepare([layout for layout, _ in own], [pages for _, pages in own], rotations))
+    return _by_group(ops.prepare, layouts, kv, rotations)
+
+
+def _by_group(
+    prepare: Callable[..., Any], given: Sequence[Any], kv: Sequence[Any], rotations: Sequence[Rotation]
+) -> list[Any]:
+    """None for groups of which a side has no layers."""
+    own = [(one, pages) for one, pages in zip(given, kv, strict=True) if pages is not None]
+    made = iter(prepare([one for one, _ in own], [pages for _, pages in own], rotations))
     return [None if pages is None else next(made) for pages in kv]
 
 

@@ -1,7 +1,8 @@
 """Runs batches of a model of which the processor computes a part (`engine.model.split.placement`).
 
-A pass at a time, launched kernel by kernel in a stream of its own and waited for: its time is what the cost
-model learns from, and nothing that it reads or writes is in use when the next tick begins.
+A pass at a time, in a stream of its own and waited for: its time is what the cost model learns from, and
+nothing that it reads or writes is in use when the next tick begins. Passes of a few tokens are captured
+(`engine.runner.split.captured_steps`), others launched kernel by kernel.
 
 Chunks of many tokens are read by the GPU alone, to which the processor's weights cross over layer by layer
 (`engine.model.split.streamed_pass`). Between two layers such a pass may be left for other models' ticks; only
@@ -27,14 +28,18 @@ from engine.runner.eager_runner import EagerRunner
 from engine.runner.in_flight import InFlightStep
 from engine.runner.input_batch import pack, whole_prompt
 from engine.runner.sampler import Sampled, sample_rows
+from engine.runner.split.captured_steps import SIZES, CapturedSteps
 from engine.runner.split.long_pass import LongPass, fewest_long
 from engine.runner.split.split_kv import SplitKV, split_pool_bytes
 from engine.scheduler.config import SlowPasses
 from engine.scheduler.plan import ModelBatch
 from kernels.cuda.compile import compile_together
+from kernels.select import captures_parts
 
 _TRIED_OUT = (1, 7, 64, 120)
 """Tokens of passes whose kernels are made ready: a row, a few, chunks."""
+_LEAST_READ = 16
+"""Tokens of the shortest pass, tried out, that the device reads alone; others have twice as many."""
 _HOST = torch.device("cpu")
 
 
@@ -52,7 +57,11 @@ class SplitRunner(BlockCopies, EagerRunner):
         self._pinned = ops.device.type == "cuda"
         with torch.inference_mode(), self._stream.current():
             self.kv = SplitKV(ops, host_ops, config, pages, first)
+        captured = captures_parts(ops)
         self.block_size, self.verify_rows = ops.block_size, host_ops.verify_rows
+        if captured:
+            # Passes that are not would lose what is gained.
+            self.verify_rows = min(self.verify_rows, SIZES[-1])
         # Layers on the processor have quick passes; of experts alone a larger pass reads each once.
         self.few_tokens = host_ops.few_tokens if first else None
         sizes = split_pool_bytes(ops, host_ops, config, first)
@@ -63,6 +72,7 @@ class SplitRunner(BlockCopies, EagerRunner):
         self._longest = longest
         self._split.open_visits(self.kv.groups)
         self._long = LongPass(decoder, self.kv, self.block_size, self._stream)
+        self._steps = CapturedSteps(decoder, self.kv, self.block_size, self._stream) if captured else None
         self._mapped = self.kv.mapped_bytes
         self._moved: Mark | None = None
         self._in_flight: deque[InFlightStep] = deque()
@@ -76,12 +86,25 @@ class SplitRunner(BlockCopies, EagerRunner):
         From how many tokens on the device reads alone is measured too.
         """
         if self._pinned:
-            sizes = (*_TRIED_OUT, self._longest)
-            compile_together(lambda: self._try_out(*sizes), progress)
+            compile_together(self._launch_all, progress)
             self._try_out(*_TRIED_OUT)
+            self._capture()
             self.scratch_bytes = scratch_of(self._split.ops.device, lambda: self._try_out(self._longest))
         self._long_from = fewest_long(self._split, self.kv, self._split.ops)
         self.slow = SlowPasses(self._longest, self.few_tokens, self._long_from)
+
+    def _launch_all(self) -> None:
+        """Passes of every kind, those that the device reads alone in sizes of every kind too."""
+        with self._stream.current():
+            for size in (*_TRIED_OUT, self._longest):
+                self._split.try_out(size, self.kv.groups)
+            if self._steps is not None:
+                self._steps.try_out()
+            size = _LEAST_READ
+            while self._split.streams and size < 2 * self._longest:
+                self._split.try_out_reading(min(size, self._longest), self.kv.groups, whole=False)
+                size *= 2
+            self._stream.synchronize()
 
     def _try_out(self, *sizes: int) -> None:
         with torch.inference_mode(), self._stream.current():
@@ -90,6 +113,12 @@ class SplitRunner(BlockCopies, EagerRunner):
             if self._split.streams:
                 self._split.try_out_reading(sizes[-1], self.kv.groups)
             self._stream.synchronize()
+
+    def _capture(self) -> None:
+        if self._steps is not None:
+            with self._stream.current():
+                self._steps.try_out()
+                self._steps.capture()
 
     @torch.inference_mode()
     def run(self, batch: ModelBatch) -> Sampled:
@@ -119,8 +148,10 @@ class SplitRunner(BlockCopies, EagerRunner):
 
     def _pass(self, batch: ModelBatch) -> Sampled:
         packed = pack(batch, self.block_size, _HOST)
-        layouts = self.kv.by_group(packed.layouts)
-        logits = self._split.forward(packed.ids, layouts, self.kv.groups, packed.logit_rows)
+        logits = None if self._steps is None else self._steps.run(packed)
+        if logits is None:
+            layouts = self.kv.by_group(packed.layouts)
+            logits = self._split.forward(packed.ids, layouts, self.kv.groups, packed.logit_rows)
         if not packed.sampled:
             return Sampled({}, {})
         return sample_rows(logits, packed.sampled, batch.drafts)
@@ -164,6 +195,8 @@ class SplitRunner(BlockCopies, EagerRunner):
         with suppress(Exception):
             self._stream.synchronize()
         self._long.drop()
+        if self._steps is not None:
+            self._steps.close()
         self._split.close()
         self.kv.close()
         super().close()

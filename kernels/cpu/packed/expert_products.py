@@ -11,7 +11,7 @@ from kernels.cpu.gate import open_gate
 from kernels.cpu.packed.products import ProductKind, Source, TileProduct
 
 _TOGETHER = 4
-"""Pairs that a tile is read for at once; a single one has code of its own."""
+"""Pairs that a tile is read for at once; one and two have code of their own."""
 
 
 @compiled
@@ -61,7 +61,10 @@ def open_packed_kernel(gate: ProductKind, up: ProductKind, activation: Activatio
 
 @compiled
 def down_packed_kernel(kind: ProductKind) -> ir.Module:
-    """One thread takes 16 columns of the result: it weighs the experts and adds them up in their order."""
+    """One thread takes columns of the result, in tiles of 16: it adds up the weighed experts in their order.
+
+    What it reads of an expert lies together: the fewer pieces, the less often memory has to be waited for.
+    """
     e = Emitter(f"down_packed_{kind.type.name}")
     tiles, chunk, groups, blocks = (e.parameter(index) for index in range(1, 5))
     quants, scales, bias = (e.pointer(index) for index in range(5, 8))
@@ -69,7 +72,11 @@ def down_packed_kernel(kind: ProductKind) -> ir.Module:
     tokens, weights, x, factors, out = (e.pointer(index) for index in range(10, 15))
     product = TileProduct(e, kind, blocks, quants, scales)
     hidden = e.ir.mul(tiles, e.const(LANES))
-    with e.pieces(tiles, chunk) as tile, e.loop(e.const(0), groups) as group:
+    with (
+        e.spans(tiles, chunk) as (first_tile, end_tile),
+        e.loop(e.const(0), groups) as group,
+        e.loop(first_tile, end_tile) as tile,
+    ):
         expert, first, end = pairs.of(group)
         column = e.ir.mul(tile, e.const(LANES))
 
@@ -91,16 +98,22 @@ def down_packed_kernel(kind: ProductKind) -> ir.Module:
 
 
 def _in_turn(e: Emitter, first: Value, end: Value, several: Callable[[list[Value]], None]) -> None:
-    """Call `several` with the numbers of a single pair or of four, of which the last may be repeated."""
+    """Call `several` with the numbers of one pair, of two or of four, of which the last may be repeated."""
     last = e.ir.sub(end, e.const(1))
-    with (
-        e.loop(first, end, _TOGETHER) as pair,
-        e.ir.if_else(e.ir.icmp_signed("==", pair, last)) as (one, more),
-    ):
-        with one:
-            several([pair])
-        with more:
-            several([e.smaller(e.ir.add(pair, e.const(n)), last) for n in range(_TOGETHER)])
+
+    def take(pair: Value, count: int) -> None:
+        several([pair, *(e.smaller(e.ir.add(pair, e.const(n)), last) for n in range(1, count))])
+
+    with e.loop(first, end, _TOGETHER) as pair:
+        left = e.ir.sub(end, pair)
+        with e.ir.if_else(e.ir.icmp_signed("==", left, e.const(1))) as (one, more):
+            with one:
+                take(pair, 1)
+            with more, e.ir.if_else(e.ir.icmp_signed("==", left, e.const(2))) as (two, all):
+                with two:
+                    take(pair, 2)
+                with all:
+                    take(pair, _TOGETHER)
 
 
 def _bias(e: Emitter, bias: Value, line: Value, width: Value, column: Value) -> Value:

@@ -8,13 +8,16 @@ from torch import Tensor
 from kernels.contract import ExpertMatrices, QuantizedMatrix
 from kernels.cpu.activations import Activations
 from kernels.cpu.compiler import LANES, shared_out
-from kernels.cpu.expert_pairs import Pairs
+from kernels.cpu.expert_pairs import Pairs, sort_kernel
 from kernels.cpu.packed.expert_products import down_packed_kernel, open_packed_kernel
 from kernels.cpu.packed.products import ProductKind, product_kind
 from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable, pack, plain_memory
 from kernels.cpu.packed.values import slices_of
 from kernels.reference.experts import Experts
 from kernels.reference.gate import scaled
+
+_DOWN_PIECES = 4
+"""Pieces of a thread: what one reads of an expert is short enough as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,29 +94,29 @@ def _stack(matrix: PackedMatrix, count: int) -> Stack:
 
 def compile_packed(experts: PackedExperts) -> None:
     """Have the kernels before the first pass."""
+    for wide in (False, True):
+        sort_kernel(wide)
     open_packed_kernel(experts.kind(experts.gate), experts.kind(experts.up), experts.own.activation)
     down_packed_kernel(experts.kind(experts.down))
 
 
-def few_rows(x: Tensor, experts: PackedExperts, pairs: Pairs) -> Tensor:
-    """x float32 [T, hidden] → float32 [T, hidden]."""
+def few_rows(x: Tensor, experts: PackedExperts, pairs: Pairs, out: Tensor) -> None:
+    """Add the results of x float32 [T, hidden] to out, of its shape."""
     gate, up, down, own = experts.gate, experts.up, experts.down, experts.own
-    opened = torch.empty(len(pairs.tokens), gate.tiles * LANES)
+    opened = torch.empty(pairs.count, gate.tiles * LANES)
     source = Activations(x, experts.exact)
-    of_pairs = [part.data_ptr() for part in (pairs.experts, pairs.starts, pairs.tokens)]
+    *of_pairs, weights = pairs.addresses
     open_packed_kernel(experts.kind(gate), experts.kind(up), own.activation)(
-        *shared_out(len(pairs.experts) * gate.tiles), gate.tiles, gate.matrix.blocks, up.matrix.blocks,
+        *shared_out(pairs.groups * gate.tiles), gate.tiles, gate.matrix.blocks, up.matrix.blocks,
         gate.step, up.step, up.first, *_addresses(gate), *_addresses(up), _address(own.gate_up_bias),
         *of_pairs, source.numbers, source.factors, opened.data_ptr(),
     )  # fmt: skip
     between = Activations(scaled(opened, own.activation_scale), experts.exact)
-    out = torch.zeros_like(x)
     down_packed_kernel(experts.kind(down))(
-        *shared_out(down.tiles), len(pairs.experts), down.matrix.blocks, *_addresses(down),
-        _address(own.down_bias), *of_pairs, pairs.weights.data_ptr(), between.numbers, between.factors,
+        *shared_out(down.tiles, _DOWN_PIECES), pairs.groups, down.matrix.blocks, *_addresses(down),
+        _address(own.down_bias), *of_pairs, weights, between.numbers, between.factors,
         out.data_ptr(),
     )  # fmt: skip
-    return out
 
 
 def _addresses(part: Stack) -> tuple[int, int]:

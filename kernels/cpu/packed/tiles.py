@@ -9,8 +9,9 @@ from torch import Tensor
 
 from kernels.contract import QuantizedMatrix
 from kernels.cpu.block_readers import BYTES, READERS
-from kernels.cpu.compiler import I1, I8, I16, I32, I64, INTS, LANES, Emitter, Value, compiled, threads_for
+from kernels.cpu.compiler import I1, I8, I16, I32, I64, INTS, LANES, Emitter, Value, compiled
 from kernels.cpu.packed.form import FORMS, QUADS, VECTOR_BYTES, pack_quads, packed_bytes, sizes
+from kernels.cpu.team import threads_for
 from kernels.quant.formats import FORMATS, GGMLType
 
 _SLICE_BYTES = 4 << 20

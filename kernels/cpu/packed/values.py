@@ -18,11 +18,11 @@ from kernels.cpu.compiler import (
     Value,
     compiled,
     shared_out,
-    threads_for,
 )
 from kernels.cpu.dots import GROUP, Dots, host_dots
 from kernels.cpu.packed.form import FORMS, QUADS, Record, read_quads, sizes
 from kernels.cpu.packed.tiles import PackedMatrix
+from kernels.cpu.team import threads_for
 from kernels.quant.formats import GGMLType
 
 SLICE_BYTES = 1 << 20

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from engine.device.stream import open_stream
 from kernels.cuda import crossing
-from kernels.cuda.crossing import Crossing
+from kernels.cuda.crossing import Crossing, Cut, FixedCrossing
 
 
 def test_parts_arrive_with_their_shapes_and_types(device):
@@ -35,3 +36,36 @@ def test_views_of_one_buffer_do_not_overlap(sizes):
     for view, part in zip(views, parts, strict=True):
         view.copy_(part)
     assert all(torch.equal(view, part) for view, part in zip(views, parts, strict=True))
+
+
+def test_a_captured_pass_asks_the_host_between_its_parts(device):
+    place = torch.device(device)
+    stream, crossed = open_stream(place), FixedCrossing(place)
+    source, result = torch.zeros(8, device=place), torch.zeros(8, device=place)
+    asked = 0
+
+    def work(cut: Cut) -> None:
+        value = source + 1
+        for factor in (10, 3):
+            here, answer = crossed.down("value", value), crossed.buffer("answer", value.shape, value.dtype)
+
+            def between(here=here, answer=answer, factor=factor) -> None:
+                nonlocal asked
+                asked += 1
+                crossed.arrived()
+                torch.mul(here, factor, out=answer)
+
+            cut(between)
+            value = crossed.up(answer) + 1
+        result.copy_(value)
+
+    with torch.inference_mode(), stream.current():
+        work(lambda _between: None)
+        assert not asked
+        replay = stream.capture_parts(work)
+        for number in (0.0, 4.0):
+            source.fill_(number)
+            replay()
+            stream.synchronize()
+            assert result.tolist() == [((number + 1) * 10 + 1) * 3 + 1] * 8
+    assert asked == 4

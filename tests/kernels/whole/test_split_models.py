@@ -3,6 +3,9 @@
 On a machine without a GPU the kernels are interpreted; crossing over copies nothing then.
 """
 
+import gc
+import time
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,7 +16,9 @@ import engine.core.device_choice as facade
 from app.models.builtin import builtin_model_path
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine, Model
+from engine.runner.input_batch import InputBatch, whole_prompt
 from engine.runner.split.split_runner import SplitRunner
+from kernels.contract import PassLayout
 from kernels.triton_operations import TritonOperations
 from tests.support.family_goldens import FamilyGolden
 from tests.support.goldens import nmse
@@ -69,6 +74,53 @@ def test_logits(engines, path, full):
     finally:
         whole.unload()
         split.unload()
+
+
+def test_captured_passes_are_those_launched_one_by_one(engines, path):
+    """A few tokens that read each other, then a row behind them, twice each."""
+    model = engines[1].load(path)
+    try:
+        runner = engines[1]._loop.models.by_key[model.id].runner
+        steps, decoder, groups = runner._steps, runner._split, runner.kv.groups
+        prompt = whole_prompt([20, 40, 60, 80, 100, 120], runner.block_size, torch.device("cpu"))
+        row = InputBatch(prompt.ids[-1:], [last_row(prompt.layouts[0])], [], torch.tensor([0]))
+        with torch.inference_mode(), runner._stream.current():
+            for pool in range(runner.kv.num_pools):
+                runner.kv.back(pool, 2)
+            for packed in (prompt, row):
+                pools = packed.layouts * runner.kv.num_pools
+                layouts = runner.kv.by_group(pools)
+                expected = decoder.forward(packed.ids, layouts, groups, packed.logit_rows).cpu()
+                given = InputBatch(packed.ids, pools, [], packed.logit_rows)
+                for _ in range(2):
+                    logits = steps.run(given).cpu()
+                    errors = [nmse(*pair) for pair in zip(logits.numpy(), expected.numpy(), strict=True)]
+                    assert max(errors) <= ROUTE_LIMIT and min(errors) <= NMSE_LIMIT, errors
+    finally:
+        model.unload()
+
+
+def test_an_unloaded_model_goes_at_once(engines, path):
+    """Not when circles of references are looked for: it holds the memory of a device."""
+    gc.disable()
+    try:
+        model = engines[1].load(path)
+        model.submit(Request((20, 21, 22), GREEDY, max_tokens=1)).result(600)
+        decoder = weakref.ref(engines[1]._loop.models.by_key[model.id].runner._split)
+        model.unload()
+        until = time.monotonic() + 60
+        while decoder() is not None and time.monotonic() < until:
+            time.sleep(0.001)
+        assert decoder() is None
+    finally:
+        gc.enable()
+
+
+def last_row(layout: PassLayout) -> PassLayout:
+    """The last token of a prompt as a decode row."""
+    return PassLayout(
+        [1], layout.context_lens, layout.block_tables, 1, layout.positions[-1:], layout.slot_mapping[-1:]
+    )
 
 
 TEXTS = ("Once upon a time", "The sun is", "A dog and a cat", "Water is")
