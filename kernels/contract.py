@@ -197,6 +197,14 @@ class Operations(Protocol):
     they are one, and before the first model is loaded."""
 
     @property
+    def by_torch(self) -> tuple[str, ...]:
+        """What torch computes in place of this device's kernels, why, and what it takes, for people.
+
+        Of the model that they were made for (`with_kv`); it may grow.
+        """
+        ...
+
+    @property
     def few_tokens(self) -> int | None:
         """Passes of up to so many tokens are quick, whatever they hold; in larger ones decode rows and
         chunks are quicker apart. None where passes of all sizes are alike.

@@ -100,6 +100,8 @@ class ResidentModel:
     """Keys the prefix index: KV of another file, element type or rope choice must never match."""
     warnings: list[str]
     placement: Placement
+    ops: Operations
+    """What computes it."""
     last_used: float = 0.0
     """Clock at which its last request came or ended."""
     blocks: BlockManager = field(init=False)
@@ -249,6 +251,7 @@ def _build(
         salt=_salt(file, config, ops, placement),
         warnings=warnings,
         placement=placement,
+        ops=ops,
     )
     try:
         loaded.runner.warm_up(lambda part: progress(part, "kernels"))

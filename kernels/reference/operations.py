@@ -111,6 +111,7 @@ class TorchOperations:
     few_tokens: int | None = None
     verify_rows = 8
     runs_ahead = False
+    by_torch: tuple[str, ...] = ()
     probed_rows: tuple[int, ...] = FEW_AND_MANY_ROWS
     """Rows by which the type of products is chosen."""
 
