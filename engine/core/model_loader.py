@@ -12,7 +12,7 @@ from engine.cache.block_manager import BlockManager
 from engine.cache.budget import KVBudget
 from engine.cache.window_pages import WindowShape
 from engine.core.recovery.block_table_check import BlockTableCheck
-from engine.core.runner_loader import Loaded, Order, load_runner
+from engine.core.runner_loader import Loaded, Order, load_runner, warm_up
 from engine.core.split_loader import Dividing
 from engine.device.faults import is_out_of_memory
 from engine.device.fit_advice import Holders, Need, does_not_fit
@@ -233,6 +233,7 @@ def _build(
     except BaseException:
         loaded.runner.close()
         raise
+    loaded = warm_up(order, loaded, tokenizer, progress)
     options.ops.host_gb_s = ops.host_gb_s
     warnings = [text for text in (tokenizer.warning, template.warning) if text]
     resident = ResidentModel(
@@ -254,7 +255,6 @@ def _build(
         ops=ops,
     )
     try:
-        loaded.runner.warm_up(lambda part: progress(part, "kernels"))
         progress(1.0, "ready")
     except BaseException:
         loaded.runner.close()

@@ -29,6 +29,9 @@ def measure_pieces(decoder: Decoder, stream: DeviceStream, pools: int) -> None:
         try:
             for pool in range(pools):
                 kv.back(pool, blocks)
+                for page in range(1, blocks):
+                    for piece in kv.pieces(pool, page):
+                        piece.zero_()
             for make, tokens in ((_one_token, 1), (_prompt, PROMPT)):
                 packed = make(ops.block_size, ops.device)
                 layouts = kv.by_group(packed.layouts * pools)
@@ -45,7 +48,7 @@ def _prompt(block_size: int, device: torch.device) -> InputBatch:
 
 
 def _one_token(block_size: int, device: torch.device) -> InputBatch:
-    """Behind a context that was never written: it takes as long."""
+    """Behind a context of zeros: what was never written may be no number, and no router takes that."""
     last = torch.tensor([CONTEXT - 1], device=device)
     table = list(range(1, 1 + -(-CONTEXT // block_size)))
     layout = PassLayout([1], [CONTEXT], [table], 1, last, last + block_size)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kernels.attention.served import unserved_attention
 from kernels.attention.shape import AttentionShape
-from kernels.contract import PLAIN_BRANCH, Branch, LayerAttention
+from kernels.contract import PLAIN_BRANCH, Branch, LayerAttention, Operations
 from kernels.cuda.activations import Activations
 from kernels.cuda.errors import is_kernels
 from kernels.experts.experts import TritonExperts
@@ -164,6 +164,18 @@ class PieceOperations(TritonOperations):
                 if not again:
                     raise
         return self.pieces.run(operation, by_torch)
+
+
+def runs_singly(ops: Operations, error: Exception) -> bool:
+    """Have passes run one by one, with torch choosing their tokens: whether these operations can.
+
+    error: of a kernel that is none of an operation's.
+    """
+    if not isinstance(ops, PieceOperations) or ops._batch_invariant:
+        return False
+    ops.pieces.add_failed("the choice of tokens, pass by pass", error)
+    ops.runs_ahead = False
+    return True
 
 
 def _attend(qkv: Tensor, own: TritonPass, layer: int, attention: LayerAttention) -> Activations:

@@ -24,7 +24,14 @@ from tests.support.tiny_gguf import make_tiny
 SMALL = {"layers": 1, "width": 32, "ffn": 32, "heads": 2, "kv_heads": 1}
 LONG = 576
 PROMPT = tuple(np.random.default_rng(2).integers(10, 300, 5).tolist())
-GREEDY = Request(PROMPT, SamplingParams(temperature=0.0), max_tokens=3, ignore_eog=True)
+GREEDY = Request(PROMPT, SamplingParams(temperature=0.0), max_tokens=2, ignore_eog=True)
+
+
+REASON = "its kernel needs 120000 of shared memory, this device has 101376"
+
+
+def refuse(*_args, **_options):
+    raise OutOfResources(120_000, 101_376, "shared memory")
 
 
 def make_engine(device: str, **options) -> Engine:
@@ -107,9 +114,6 @@ def test_heads_that_no_kernel_serves_are_torchs(gpu_engine, plain_engine, tmp_pa
 def test_a_kernel_that_cannot_be_launched_is_replaced(
     gpu_engine, plain_engine, tmp_path, monkeypatch, caplog, kernel, operation
 ):
-    def refuse(*_args, **_options):
-        raise OutOfResources(120_000, 101_376, "shared memory")
-
     monkeypatch.setattr(triton_operations, kernel, refuse)
     path = make_tiny(tmp_path / "served.gguf", "qwen3", head_dim=16, **SMALL)
     with caplog.at_level(logging.WARNING):
@@ -119,7 +123,28 @@ def test_a_kernel_that_cannot_be_launched_is_replaced(
     # What only a prompt needs is found out by the first prompt.
     (sentence,) = runner_of(gpu_engine, model)._ops.by_torch
     assert sentence.startswith(f"torch computes {operation}")
-    assert sentence.endswith(": its kernel needs 120000 of shared memory, this device has 101376")
+    assert sentence.endswith(f": {REASON}")
+
+
+def test_where_passes_cannot_be_queued_they_run_one_by_one(gpu_engine, plain_engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(graph_runner, "fill_pass", refuse)
+    path = make_tiny(tmp_path / "served.gguf", "qwen3", head_dim=16, **SMALL)
+    model = gpu_engine.load(path)
+    assert_same_as_plain(model, plain_engine, path)
+    (sentence,) = told(gpu_engine)
+    assert sentence == f"torch computes the choice of tokens, pass by pass: {REASON}"
+    assert gpu_engine.stats().models[0].kv_bytes_per_token > 0
+    model.unload()
+
+
+def test_what_only_kernels_can_do_is_refused_in_words(device, tmp_path, monkeypatch):
+    monkeypatch.setattr(triton_operations, "add_norm", refuse)
+    path = make_tiny(tmp_path / "served.gguf", "qwen3", head_dim=16, **SMALL)
+    with (
+        make_engine(device, batch_independent=True) as engine,
+        pytest.raises(UnsupportedModelError, match=rf"served\.gguf: {REASON}; with weight_dtype"),
+    ):
+        engine.load(path)
 
 
 def test_other_errors_are_no_reason_for_torch(device, tmp_path, monkeypatch):
