@@ -7,7 +7,7 @@ Shapes: T tokens of one packed pass, B sequences in it, R rows to sample. One pa
 of all its sequences back to back without padding, single-token (decode) sequences first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -356,6 +356,14 @@ class Operations(Protocol):
 
     def logits(self, output: Any) -> Tensor:
         """What `linear` gave with the output matrix → float32 [R, vocab]."""
+        ...
+
+    def record(self, prepared: Any, residual: Tensor, compute: Callable[[Tensor, Any], Tensor]) -> Any | None:
+        """A pass of decode rows that can be run again with less work of the host, or None.
+
+        compute: from the residual stream, which it changes, and the prepared pass to logits. What is made has
+        `run(residual, layouts)` → logits, which last until it is run again; None once contexts are too long.
+        """
         ...
 
     def block_pieces(self, kv: Any, block: int) -> list[Tensor]:

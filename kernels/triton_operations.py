@@ -8,7 +8,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -176,6 +176,9 @@ class TritonOperations:
     def captures(self, *, chunks: bool) -> bool:  # noqa: ARG002
         """Whether passes, with chunks of prompts or without, can be captured as graphs."""
         return True
+
+    def record(self, prepared: Any, residual: Tensor, compute: Any) -> None:
+        """Nothing: graphs are captured of passes."""
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> TritonLinear:
         """Upload and repack."""
