@@ -173,8 +173,8 @@ class TritonOperations:
         """Nothing: where kernels do not serve, an error says so."""
         return ()
 
-    def captures(self, *, chunks: bool) -> bool:  # noqa: ARG002
-        """Whether passes, with chunks of prompts or without, can be captured as graphs."""
+    def captures(self, *, prompts: bool) -> bool:  # noqa: ARG002
+        """Whether passes, with attention as of prompts or not, can be captured as graphs."""
         return True
 
     def record(self, prepared: Any, residual: Tensor, compute: Any) -> None:

@@ -242,7 +242,7 @@ class GraphRunner(BlockCopies):
 
     def _is_missing(self, size: PassSize) -> bool:
         """Whether a shape is compiled and could be captured, but is not."""
-        made, can = self._passes.get((size, False)), self._ops.captures(chunks=size.num_chunks > 0)
+        made, can = self._passes.get((size, False)), self._ops.captures(prompts=size.shares_kv)
         return can and size.captured and size in self._compiled and (made is None or not made.captured)
 
     @torch.inference_mode()
@@ -352,7 +352,7 @@ class GraphRunner(BlockCopies):
         if not made.has_run:
             made.launch(compute)
             self._ticks += not apart
-        if not self._ops.captures(chunks=made.size.num_chunks > 0):
+        if not self._ops.captures(prompts=made.size.shares_kv):
             return
         started = time.perf_counter()
         made.capture(compute)

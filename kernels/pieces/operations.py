@@ -67,9 +67,9 @@ class PieceOperations(TritonOperations):
         """What torch computes of this model, what that takes, and why."""
         return self.pieces.sentences
 
-    def captures(self, *, chunks: bool) -> bool:
-        """Whether passes, with chunks of prompts or without, can be captured as graphs."""
-        return self.pieces.captured(chunks=chunks)
+    def captures(self, *, prompts: bool) -> bool:
+        """Whether passes, with attention as of prompts or not, can be captured as graphs."""
+        return self.pieces.captured(prompts=prompts)
 
     def embed(self, ids: Tensor, handle: TritonEmbedding, norm: TritonNorm | None = None) -> Tensor:
         """Rows, then their norm."""
@@ -112,13 +112,17 @@ class PieceOperations(TritonOperations):
     def linear(self, x: Activations, handle: TritonLinear) -> Tensor:
         """By element types and number of tokens: other kernels serve others."""
         kernels = super().linear
-        return self._serve(_products(x, handle), lambda: kernels(x, handle), lambda: plain.linear(x, handle))
+        return self._serve(
+            f"{_products(x, handle)} plain",
+            lambda: kernels(x, handle),
+            lambda: plain.linear(x, handle),
+        )
 
     def gated_linear(self, x: Activations, handle: TritonLinear) -> Activations:
         """Apart from plain products of the type: the gate is in the kernel."""
         kernels = super().gated_linear
         return self._serve(
-            f"gated {_products(x, handle)}",
+            f"{_products(x, handle)} gated",
             lambda: kernels(x, handle),
             lambda: plain.gated_linear(x, handle),
         )
@@ -141,9 +145,9 @@ class PieceOperations(TritonOperations):
     def attend(
         self, qkv: Tensor, prepared: Sequence[TritonPass], layer: int, attention: LayerAttention
     ) -> Activations:
-        """Apart for passes without chunks. What a failed kernel left in pages is written again."""
+        """Apart where one kernel writes and reads. What a failed one left in pages is written again."""
         tables, kernels = prepared[attention.group].tables, super().attend
-        answers = tables.num_tokens == tables.num_decode
+        answers = tables.num_tokens == tables.num_decode and not tables.shares_kv
         return self._serve(
             ANSWERS if answers else PROMPTS,
             lambda: kernels(qkv, prepared, layer, attention),
@@ -193,7 +197,7 @@ def _capturing(device: torch.device) -> bool:
 
 def _products(x: Activations, handle: TritonLinear) -> str:
     kinds = sorted({_name(segment.weight) for segment in handle.segments})
-    return f"products of {'few' if len(x.values) <= MAX_ROWS else 'many'} tokens with {', '.join(kinds)}"
+    return f"products with {', '.join(kinds)}|{'few' if len(x.values) <= MAX_ROWS else 'many'} tokens"
 
 
 def _name(weight: PlanesMatrix | Tensor) -> str:

@@ -26,8 +26,9 @@ class Pieces:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._reasons: dict[str, str] = {}
-        self._ms: dict[str, float] = {}
-        """Of a token, by operation."""
+        self._written: dict[str, float] = {}
+        self._read: dict[str, float] = {}
+        """Milliseconds by operation, of a token that is written and of one of a prompt."""
         self._measured: dict[str, float] | None = None
         """Milliseconds of the pass that is being measured."""
 
@@ -46,9 +47,9 @@ class Pieces:
         log.warning("torch computes %s from now on: a kernel failed", operation, exc_info=error)
         self.add(operation, reason_of(error))
 
-    def captured(self, *, chunks: bool) -> bool:
-        """Whether passes, with chunks of prompts or without, can be captured as graphs."""
-        needed = _WAITING if chunks else (ANSWERS, EXPERTS)
+    def captured(self, *, prompts: bool) -> bool:
+        """Whether passes, with attention as of prompts or not, can be captured as graphs."""
+        needed = _WAITING if prompts else (ANSWERS, EXPERTS)
         return not any(operation in self._reasons for operation in needed)
 
     def run(self, operation: str, compute: Callable[[], T]) -> T:
@@ -62,31 +63,43 @@ class Pieces:
 
     @contextmanager
     def measuring(self, tokens: int) -> Iterator[None]:
-        """Around one pass of so many tokens, by which operations are known that it has."""
+        """Around a pass that writes one token, or reads some."""
         self._measured = {}
         try:
             yield
-            new = {name: ms / tokens for name, ms in self._measured.items() if name not in self._ms}
-            self._ms = self._ms | new
+            of_token = {name: ms / tokens for name, ms in self._measured.items()}
+            if tokens == 1:
+                self._written = of_token
+            else:
+                self._read = of_token
         finally:
             self._measured = None
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """For people: operations of one reason together."""
+        """For people: operations of one reason together, and what stands behind a bar left out."""
         by_reason: dict[str, list[str]] = {}
         for operation, reason in self._reasons.items():
             by_reason.setdefault(reason, []).append(operation)
         return tuple(
-            f"torch computes {' and '.join(operations)}{self._cost(operations)}: {reason}"
+            f"torch computes {_listed(operations)}{self._cost(operations)}: {reason}"
             for reason, operations in by_reason.items()
         )
 
     def _cost(self, operations: list[str]) -> str:
-        costs = [self._ms[name] for name in operations if name in self._ms]
-        return f" ({', '.join(f'{ms:.2g}' for ms in costs)} ms a token)" if costs else ""
+        sums = [
+            (sum(ms[name] for name in operations if name in ms), what)
+            for ms, what in ((self._written, "written"), (self._read, "read"))
+        ]
+        said = [f"{ms:.2g} ms a token {what}" for ms, what in sums if ms]
+        return f" ({', '.join(said)})" if said else ""
 
     def _now(self) -> float:
         if self._device.type == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
         return time.perf_counter()
+
+
+def _listed(operations: list[str]) -> str:
+    *first, last = dict.fromkeys(operation.partition("|")[0] for operation in operations)
+    return f"{', '.join(first)} and {last}" if first else last

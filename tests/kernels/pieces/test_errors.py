@@ -1,5 +1,7 @@
 """Which errors let torch stand in for a kernel, and how they are told."""
 
+import re
+
 import pytest
 import torch
 from triton.compiler.errors import CompilationError
@@ -55,23 +57,26 @@ def test_pieces_are_told_by_their_reasons_with_what_they_take():
     assert not pieces and pieces.sentences == ()
     pieces.add(ANSWERS, "long heads")
     pieces.add(PROMPTS, "long heads")
-    pieces.add_failed("norms", KERNELS[0])
-    with pieces.measuring(tokens=1):
-        assert pieces.run("norms", lambda: 7) == 7
+    for operation in ("norms", "products with Q4_K|few", "products with Q4_K|many"):
+        pieces.add_failed(operation, KERNELS[0])
+    for tokens in (1, 64):
+        with pieces.measuring(tokens):
+            assert pieces.run("norms", lambda: 7) == 7
     assert pieces.sentences[0] == f"torch computes {ANSWERS} and {PROMPTS}: long heads"
-    assert pieces.sentences[1].startswith("torch computes norms (")
-    assert pieces.sentences[1].endswith(
-        "ms a token): its kernel needs 120000 of shared memory, this device has 101376"
+    assert re.fullmatch(
+        r"torch computes norms and products with Q4_K \(\S+ ms a token written, \S+ ms a token read\): "
+        "its kernel needs 120000 of shared memory, this device has 101376",
+        pieces.sentences[1],
     )
 
 
 @pytest.mark.parametrize(
-    ("operation", "rows", "chunks"),
+    ("operation", "rows", "prompts"),
     [(ANSWERS, False, False), (PROMPTS, True, False), (EXPERTS, False, False)],
 )
-def test_what_waits_for_the_device_is_not_captured(operation, rows, chunks):
+def test_what_waits_for_the_device_is_not_captured(operation, rows, prompts):
     pieces = Pieces(torch.device("cpu"))
     pieces.add("norms", "none")
-    assert pieces.captured(chunks=True) and pieces.captured(chunks=False)
+    assert pieces.captured(prompts=True) and pieces.captured(prompts=False)
     pieces.add(operation, "none")
-    assert (pieces.captured(chunks=False), pieces.captured(chunks=True)) == (rows, chunks)
+    assert (pieces.captured(prompts=False), pieces.captured(prompts=True)) == (rows, prompts)
