@@ -358,11 +358,18 @@ class Operations(Protocol):
         """What `linear` gave with the output matrix → float32 [R, vocab]."""
         ...
 
-    def record(self, prepared: Any, residual: Tensor, compute: Callable[[Tensor, Any], Tensor]) -> Any | None:
+    def record(
+        self,
+        prepare: Callable[[Sequence[PassLayout]], Any],
+        layouts: Sequence[PassLayout],
+        residual: Tensor,
+        compute: Callable[[Tensor, Any], Tensor],
+    ) -> Any | None:
         """A pass of decode rows that can be run again with less work of the host, or None.
 
         compute: from the residual stream, which it changes, and the prepared pass to logits. What is made has
         `run(residual, layouts)` → logits, which last until it is run again; None once contexts are too long.
+        KV of the pass itself may be wrong afterwards until it is run.
         """
         ...
 

@@ -177,7 +177,7 @@ class TritonOperations:
         """Whether passes, with attention as of prompts or not, can be captured as graphs."""
         return True
 
-    def record(self, prepared: Any, residual: Tensor, compute: Any) -> None:
+    def record(self, *_pass: Any) -> None:
         """Nothing: graphs are captured of passes."""
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> TritonLinear:

@@ -16,7 +16,7 @@ from engine.api.request import SamplingParams, TokenLogprobs
 from engine.device.faults import belongs_to_device, describe
 from engine.runner.logits.logprobs import logprobs_of, read_logprobs
 from engine.scheduler.sequence import Sequence
-from kernels.reference.sampler import LogitEdits, SamplingBatch, TokenMasks, sample, uniform
+from kernels.reference.sampler import LogitEdits, SamplingBatch, TokenMasks, choose_best, sample, uniform
 
 PATIENCE_S = 0.002
 _MASK_WAIT_S = 0.0005
@@ -157,11 +157,20 @@ def _sample(logits: Tensor, rows: Seq[Row]) -> list[int | str]:
 
 
 def _sample_together(logits: Tensor, rows: Seq[Row]) -> list[int | str]:
-    ids, finite = sample(logits, _batch(rows, logits.shape[-1], logits.device))
+    if all(map(_takes_best, rows)):
+        ids, finite = choose_best(logits)
+    else:
+        ids, finite = sample(logits, _batch(rows, logits.shape[-1], logits.device))
     return [
         token_id if ok else not_finite_cause(row.sequence)
         for row, token_id, ok in zip(rows, ids.tolist(), finite.tolist(), strict=True)
     ]
+
+
+def _takes_best(row: Row) -> bool:
+    """Whether logits alone say which token comes."""
+    params = row.sequence.request.sampling
+    return params.temperature <= 0 and row.sequence.matcher is None and not edits_logits(params)
 
 
 def not_finite_cause(sequence: Sequence) -> str:

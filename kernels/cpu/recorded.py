@@ -5,6 +5,7 @@ of them anew takes as long again. Recorded is what launches kernels alone: where
 between, nothing is.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,12 +19,15 @@ from kernels.cpu.compiler import Launch, recording
 from kernels.cpu.decode import DecodeTables
 from kernels.reference.operations import rotation_table, temperatures
 
+log = logging.getLogger(__name__)
+
 MOST_BYTES = 8 << 20
 """Of the memory that a recording keeps; models with more compute for so long that launches do not matter."""
 _ROOM = 64
 """Blocks of a context that a recording has room for, at first."""
 _NEW = (torch.ops.aten.empty, torch.ops.aten.empty_like)
 
+Prepare = Callable[[Sequence[PassLayout]], Any]
 Compute = Callable[[Tensor, Any], Tensor]
 """From the residual stream, which it changes, and a prepared pass to logits."""
 
@@ -65,24 +69,44 @@ class _Watch(TorchDispatchMode):
         return made
 
 
-def record(prepared: Any, residual: Tensor, compute: Compute) -> RecordedPass | None:
-    """Record a pass that was run before; None where it cannot be, for good.
-
-    prepared: of that pass; its tables become the recording's.
-    """
+def record(
+    prepare: Prepare, layouts: Sequence[PassLayout], residual: Tensor, compute: Compute
+) -> RecordedPass | None:
+    """Record a pass, which is to be run afterwards as others are; None where it cannot be, for good."""
+    prepared = prepare(layouts)
+    if any(own.decode is None for own in prepared):
+        return None
     for own in prepared:
-        if own.decode is None:
-            return None
         own.decode = _roomy(own.decode)
-    own_residual, expected = residual.clone(), compute(residual.clone(), prepared)
+    # What is made once for all layers is not recorded.
+    expected, own_residual = compute(residual.clone(), prepared), residual.clone()
     watch = _Watch()
     with recording() as launches, watch:
         logits = compute(own_residual, prepared)
     if watch.computes or sum(part.nbytes for part in watch.kept) > MOST_BYTES:
         return None
     made = RecordedPass(prepared, own_residual, logits, launches, watch.kept)
-    again = made.run(residual, [own.layout for own in prepared])
-    return made if again is not None and torch.equal(again, expected) else None
+    if torch.equal(logits, expected) and _repeats(made, prepare, layouts, residual, compute):
+        return made
+    log.error("a recorded pass gives other logits than a pass does; such passes are not recorded")
+    return None
+
+
+def _repeats(
+    made: RecordedPass,
+    prepare: Prepare,
+    layouts: Sequence[PassLayout],
+    residual: Tensor,
+    compute: Compute,
+) -> bool:
+    """Whether a recording gives what a pass does for other numbers: rows alike, in the scratch block."""
+    rows = len(residual)
+    ones = torch.ones_like(layouts[0].positions)
+    scratch = PassLayout([1] * rows, [2] * rows, [[0]] * rows, rows, ones, ones)
+    elsewhere, same = [scratch] * len(layouts), residual[:1].expand_as(residual).contiguous()
+    expected = compute(same.clone(), prepare(elsewhere))
+    again = made.run(same, elsewhere)
+    return again is not None and torch.equal(again, expected)
 
 
 def _roomy(tables: DecodeTables) -> DecodeTables:

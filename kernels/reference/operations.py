@@ -363,7 +363,7 @@ class TorchOperations:
         kv.layers[layer].write(prepared.layout.slot_mapping, new)
         return heads[:, :q_heads]
 
-    def record(self, prepared: Any, residual: Tensor, compute: Any) -> Any | None:  # noqa: ARG002
+    def record(self, *_pass: Any) -> Any | None:
         """Nothing: torch's own calls are no launches."""
         return None
 

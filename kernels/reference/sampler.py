@@ -90,6 +90,12 @@ def uniform(seed: int, position: int) -> float:
     return (z >> 11) * 2.0**-53
 
 
+def choose_best(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """`sample` of rows that are all greedy, and that nothing edits or masks."""
+    finite = torch.isfinite(logits.sum(dim=-1))
+    return torch.where(finite, logits.argmax(dim=-1), 0), finite
+
+
 def sample(logits: Tensor, batch: SamplingBatch) -> tuple[Tensor, Tensor]:
     """logits float32 [R, vocab] → (token ids int64 [R], finite bool [R]).
 
