@@ -7,7 +7,7 @@ Shapes: T tokens of one packed pass, B sequences in it, R rows to sample. One pa
 of all its sequences back to back without padding, single-token (decode) sequences first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -199,6 +199,14 @@ class Operations(Protocol):
     they are one, and before the first model is loaded."""
 
     @property
+    def by_torch(self) -> tuple[str, ...]:
+        """What torch computes in place of this device's kernels, why, and what it takes, for people.
+
+        Of the model that they were made for (`with_kv`); it may grow.
+        """
+        ...
+
+    @property
     def few_tokens(self) -> int | None:
         """Passes of up to so many tokens are quick, whatever they hold; in larger ones decode rows and
         chunks are quicker apart. None where passes of all sizes are alike.
@@ -350,6 +358,21 @@ class Operations(Protocol):
 
     def logits(self, output: Any) -> Tensor:
         """What `linear` gave with the output matrix → float32 [R, vocab]."""
+        ...
+
+    def record(
+        self,
+        prepare: Callable[[Sequence[PassLayout]], Any],
+        layouts: Sequence[PassLayout],
+        residual: Tensor,
+        compute: Callable[[Tensor, Any], Tensor],
+    ) -> Any | None:
+        """A pass of decode rows that can be run again with less work of the host, or None.
+
+        compute: from the residual stream, which it changes, and the prepared pass to logits. What is made has
+        `run(residual, layouts)` → logits, which last until it is run again; None once contexts are too long.
+        KV of the pass itself may be wrong afterwards until it is run.
+        """
         ...
 
     def block_pieces(self, kv: Any, block: int) -> list[Tensor]:

@@ -39,9 +39,9 @@ def operations_for(
     if place.type == "cuda" and weight_dtype == "auto":
         try:
             _check_gpu(place)
-            from kernels.triton_operations import TritonOperations
+            from kernels.pieces.operations import PieceOperations
 
-            return TritonOperations(place, kv_dtype, batch_independent)
+            return PieceOperations(place, kv_dtype, batch_independent)
         except ImportError as error:
             missing = f"every operation runs in torch: Triton cannot be used here ({error})"
     if batch_independent:
@@ -120,3 +120,6 @@ def _check_gpu(device: torch.device) -> None:
     major, minor = torch.cuda.get_device_capability(device)
     if major < MIN_CAPABILITY:
         raise ImportError(f"the GPU has compute capability {major}.{minor}, at least 8.0 is needed")
+    from kernels.cuda.launchers import check_launchers
+
+    check_launchers()

@@ -17,6 +17,7 @@ from kernels.attention.decode import attend_decode, attention_decode
 from kernels.attention.decode_plan import DecodePlan, plan_decode
 from kernels.attention.prefill import attention_prefill
 from kernels.attention.rope_append import rope_append
+from kernels.attention.served import unserved_attention
 from kernels.attention.shape import AttentionShape, add_sums, make_output
 from kernels.contract import (
     PLAIN_BRANCH,
@@ -37,6 +38,7 @@ from kernels.cuda.link_probe import host_gb_s
 from kernels.cuda.streams import CAPTURE_LOCK
 from kernels.experts.experts import TritonExperts, apply_experts, make_experts
 from kernels.kv import pages
+from kernels.kv.pages import LayerKV
 from kernels.kv.slab_kv import SlabKV
 from kernels.linear.gate import sigmoid_gate
 from kernels.linear.linear import LinearMaker, TritonLinear, Weight, apply_gated, apply_linear
@@ -45,12 +47,6 @@ from kernels.linear.norm_columns import norm_columns
 from kernels.linear.rows import loads_early
 from kernels.planes.embedding import embed_rows
 from kernels.quant.formats import KVFormat
-
-LARGEST_HEAD = 512 if torch.version.hip is None else 256
-"""Tiles of longer heads do not fit into shared memory, of which AMD's GPUs have less."""
-
-LARGEST_WIDE_HEAD = 256
-"""Products of longer float32 heads do not fit into registers."""
 
 BLOCK_SIZE = 64
 """Tokens of a KV block: one tile of the attention loop, so one page number is read for each."""
@@ -167,16 +163,23 @@ class TritonOperations:
 
     def check_attention(self, q_heads: int, kv_heads: int, head_dim: int) -> None:
         """What the kernels are made for."""
-        try:
-            if head_dim > LARGEST_HEAD:
-                raise ValueError(f"attention of heads of {head_dim}, more than {LARGEST_HEAD}")
-            if head_dim > LARGEST_WIDE_HEAD and self.kv_format == "float32":
-                raise ValueError(f"float32 KV of heads of {head_dim}: choose another kv_dtype")
-            AttentionShape(q_heads, kv_heads, head_dim, BLOCK_SIZE, 1.0)
-        except ValueError as error:
+        if reason := unserved_attention(head_dim, self.kv_format):
             raise ValueError(
-                f"{error}; with weight_dtype bfloat16 or float32, or on the CPU, torch computes them"
-            ) from None
+                f"{reason}; with weight_dtype bfloat16 or float32, or on the CPU, torch computes them"
+            )
+        AttentionShape(q_heads, kv_heads, head_dim, BLOCK_SIZE, 1.0)
+
+    @property
+    def by_torch(self) -> tuple[str, ...]:
+        """Nothing: where kernels do not serve, an error says so."""
+        return ()
+
+    def captures(self, *, prompts: bool) -> bool:  # noqa: ARG002
+        """Whether passes, with attention as of prompts or not, can be captured as graphs."""
+        return True
+
+    def record(self, *_pass: Any) -> None:
+        """Nothing: graphs are captured of passes."""
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> TritonLinear:
         """Upload and repack."""
@@ -241,12 +244,8 @@ class TritonOperations:
         rows: Tensor | None = None,
         branch: Branch = PLAIN_BRANCH,
     ) -> Activations:
-        """One kernel. A scaled branch has the norm of the whole one where its eps is scaled too."""
-        post: TritonNorm | None = branch.norm
-        if post is None:
-            joins, scale = None, branch.scale / branch.activation_scale
-        else:
-            joins, scale = (post.weight, post.eps * branch.activation_scale**2), branch.scale
+        """One kernel."""
+        joins, scale = joined_branch(branch)
         if norm is None:
             return add_norm(
                 residual, delta, None, 0.0, rows, self.batch_invariant, joins, scale,
@@ -298,13 +297,7 @@ class TritonOperations:
         tables, kv = own.tables, own.kv.layer(layer)
         if self.batch_invariant:
             tables = replace(tables, num_decode=0)
-        kv_heads, head_dim = kv.values.shape[2], kv.values.shape[4]
-        q_heads = qkv.shape[-1] // head_dim - 2 * kv_heads
-        shape = AttentionShape(
-            q_heads, kv_heads, head_dim, BLOCK_SIZE, attention.scale, attention.window, attention.softcap,
-            attention.temperature, attention.temperature_length, attention.norm_rotated,
-            attention.norms_values,
-        )  # fmt: skip
+        shape = attention_shape(qkv, kv, attention)
         qk_norm: TritonNorm | None = attention.qk_norm
         weight, eps = (None, 0.0) if qk_norm is None else (qk_norm.weight, qk_norm.eps)
         out = make_output(tables.num_tokens, shape, qkv.device)
@@ -359,6 +352,28 @@ def _loads_early(output: Any | None, rows: int) -> bool:
     if not isinstance(output, TritonLinear):
         return False
     return all(loads_early(part.weight, rows) for part in output.segments)
+
+
+def joined_branch(branch: Branch) -> tuple[tuple[Tensor, float] | None, float]:
+    """The norm that a branch goes through, and what it is multiplied by behind it.
+
+    A scaled branch has the norm of the whole one where its eps is scaled too.
+    """
+    norm: TritonNorm | None = branch.norm
+    if norm is None:
+        return None, branch.scale / branch.activation_scale
+    return (norm.weight, norm.eps * branch.activation_scale**2), branch.scale
+
+
+def attention_shape(qkv: Tensor, kv: LayerKV, attention: LayerAttention) -> AttentionShape:
+    """What kernels are compiled for, from what a layer computes."""
+    kv_heads, head_dim = kv.values.shape[2], kv.values.shape[4]
+    q_heads = qkv.shape[-1] // head_dim - 2 * kv_heads
+    return AttentionShape(
+        q_heads, kv_heads, head_dim, BLOCK_SIZE, attention.scale, attention.window, attention.softcap,
+        attention.temperature, attention.temperature_length, attention.norm_rotated,
+        attention.norms_values,
+    )  # fmt: skip
 
 
 def _tables(layout: PassLayout, device: torch.device) -> PassTables:

@@ -152,7 +152,7 @@ def measure(engine: "Engine", bench: "Bench", workload: Workload) -> "Figures":
         "kernels": stats.kernels,
         "kv_dtype": stats.kv_dtype,
         "versions": versions(),
-        "fallbacks": list(stats.fallbacks),
+        "fallbacks": list(stats.slower),
         "new": workload.new,
         **figures,
         "memory": {

@@ -168,9 +168,16 @@ def total_rows(stats: EngineStats | None, width: int, more_key: str = "") -> lis
     if stats.kv_bytes_host:
         rows.append(((f" and {size_text(stats.kv_bytes_host)} in host memory", "dim"),))
     rows += [*_kv_rows(stats, width), *_window_rows(stats), *_disk_rows(stats, width)]
+    rows += _slower_rows(stats, width)
     if more_key:
         rows.append(((f" {more_key} ", "accent"), ("shows more", "dim")))
     return rows
+
+
+def _slower_rows(stats: EngineStats, width: int) -> list[Row]:
+    """What torch computes in place of a device's kernels, what that takes, and why."""
+    lines = [line for text in stats.slower for line in wrap(text, max(1, width - 1), subsequent_indent=" ")]
+    return [((f" {line}", "warning"),) for line in lines]
 
 
 def _disk_rows(stats: EngineStats, width: int) -> list[Row]:

@@ -94,6 +94,8 @@ class ModelStats:
     """Why its KV is not of a wider type, such as "float16 would hold 5,100 tokens"."""
     placement: str = ""
     """What computes its layers, where that is not the device alone."""
+    by_torch: tuple[str, ...] = ()
+    """What torch computes of it in place of a GPU's kernels, what that takes, and why."""
     model_id: int = 0
     state: ModelState = ModelState.LOADED
     idle_since: float | None = None
@@ -163,3 +165,9 @@ class EngineStats:
     """Operations that run on a slower implementation than this device has."""
     kv_disk: KVDiskStats | None = None
     """None where KV is not kept in files."""
+
+    @property
+    def slower(self) -> tuple[str, ...]:
+        """All that runs on a slower implementation than it could: of every model, and of one by its name."""
+        own = (f"{model.name}: {text}" for model in self.models for text in model.by_torch)
+        return (*self.fallbacks, *own)

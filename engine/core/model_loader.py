@@ -12,7 +12,7 @@ from engine.cache.block_manager import BlockManager
 from engine.cache.budget import KVBudget
 from engine.cache.window_pages import WindowShape
 from engine.core.recovery.block_table_check import BlockTableCheck
-from engine.core.runner_loader import Loaded, Order, load_runner
+from engine.core.runner_loader import Loaded, Order, load_runner, warm_up
 from engine.core.split_loader import Dividing
 from engine.device.faults import is_out_of_memory
 from engine.device.fit_advice import Holders, Need, does_not_fit
@@ -101,6 +101,8 @@ class ResidentModel:
     """Keys the prefix index: KV of another file, element type or rope choice must never match."""
     warnings: list[str]
     placement: Placement
+    ops: Operations
+    """What computes it."""
     last_used: float = 0.0
     """Clock at which its last request came or ended."""
     blocks: BlockManager = field(init=False)
@@ -232,6 +234,7 @@ def _build(
     except BaseException:
         loaded.runner.close()
         raise
+    loaded = warm_up(order, loaded, tokenizer, progress)
     options.ops.host_gb_s = ops.host_gb_s
     warnings = [text for text in (tokenizer.warning, template.warning) if text]
     resident = ResidentModel(
@@ -250,9 +253,9 @@ def _build(
         salt=_salt(file, config, ops, placement),
         warnings=warnings,
         placement=placement,
+        ops=ops,
     )
     try:
-        loaded.runner.warm_up(lambda part: progress(part, "kernels"))
         progress(1.0, "ready")
     except BaseException:
         loaded.runner.close()

@@ -3,10 +3,12 @@
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from engine.api.errors import UnsupportedModelError
 from engine.core.split_loader import load_split_decoder, split_sizes
-from engine.device.memory import check_block_fits, free_bytes, kv_room
+from engine.device.memory import check_block_fits, free_bytes, kv_room, return_freed_memory
 from engine.device.weight_memory import WeightMemory
 from engine.footprint.device import rules_of
+from engine.footprint.rules import Holding
 from engine.footprint.scratch import PASS_SHARE, longest_pass
 from engine.footprint.shape import Footprint
 from engine.footprint.split import LONGEST_PASS, LONGEST_STREAMED, STREAMED_SHARE, split_rules
@@ -80,6 +82,33 @@ def load_runner(order: Order, tokenizer: Tokenizer, progress: Progress) -> Loade
     return _load_split(order, progress) if order.placement.splits else _load_whole(order, tokenizer, progress)
 
 
+def warm_up(order: Order, loaded: Loaded, tokenizer: Tokenizer, progress: Progress) -> Loaded:
+    """Make the kernels ready, or, where that fails beside the operations, load again to go without.
+
+    Raises `UnsupportedModelError` for what only kernels can do; nothing is held then.
+    """
+    try:
+        loaded.runner.warm_up(lambda part: progress(part, "kernels"))
+        return loaded
+    except BaseException as error:
+        loaded.runner.close()
+        if not order.ops.runs_ahead or not isinstance(error, Exception):
+            raise
+        from kernels.cuda.errors import is_kernels, reason_of
+        from kernels.pieces.operations import runs_singly
+
+        if not is_kernels(error):
+            raise
+        if order.placement.splits or not runs_singly(order.ops, error):
+            raise UnsupportedModelError(
+                f"{order.name}: {reason_of(error)}; with weight_dtype bfloat16 or float32, or on the CPU, "
+                "torch computes all of it"
+            ) from None
+    loaded.runner.freed.wait()
+    return_freed_memory()
+    return warm_up(order, load_runner(order, tokenizer, progress), tokenizer, progress)
+
+
 def _load_whole(order: Order, tokenizer: Tokenizer, progress: Progress) -> Loaded:
     file, config, ops = order.file, order.config, order.ops
     with ExitStack() as undo:
@@ -95,6 +124,10 @@ def _load_whole(order: Order, tokenizer: Tokenizer, progress: Progress) -> Loade
 
             length = config.context_length
             runner = GraphRunner(decoder, pages, length, tokenizer.eog_ids, longest, memory)
+        elif rules_of(ops).holding is Holding.PLANES:
+            from engine.runner.step_runner import StepRunner
+
+            runner = StepRunner(decoder, pages)
         else:
             runner = EagerRunner(decoder, pages)
         # It closes the memory from now on, behind what its threads still run.

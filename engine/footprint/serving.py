@@ -16,6 +16,7 @@ from engine.footprint.rules import (
     packs,
 )
 from engine.footprint.shape import Experts, Footprint, Linear
+from kernels.attention.served import unserved_attention
 from kernels.quant.formats import GGMLType
 
 _FEW_ROWS = "LLVM kernel over packed weights for few tokens, torch for more"
@@ -69,7 +70,9 @@ def _on_gpu(kinds: set[GGMLType], stacked: set[GGMLType], paired: bool) -> str:
 
 def _attention(footprint: Footprint, rules: DeviceRules) -> str:
     if rules.holding is Holding.PLANES:
-        return f"Triton kernels, KV in {rules.kv_format}"
+        reasons = {unserved_attention(group.head_dim, rules.kv_format) for group in footprint.kv} - {""}
+        by = f"torch, as {' and '.join(sorted(reasons))}" if reasons else "Triton kernels"
+        return f"{by}, KV in {rules.kv_format}"
     whole = not any(group.head_dim % KERNEL_COLUMNS for group in footprint.kv)
     if rules.holding is Holding.PACKED and whole and not footprint.norms_values:
         return f"{_ATTENTION}, KV in {rules.kv_format}"

@@ -45,6 +45,11 @@ class PassSize:
         return self.num_tokens <= max(DECODE_ROWS[-1], PASS_TOKENS[-1])
 
     @property
+    def shares_kv(self) -> bool:
+        """Whether tokens may read what others of the pass write, so that attention is as of prompts."""
+        return self.verifies or self.num_chunks > 0
+
+    @property
     def num_sampled(self) -> int:
         """Every decode row, and every chunk in case it completes."""
         return self.num_decode + self.num_chunks

@@ -14,6 +14,7 @@ from engine.model.decoder import Decoder
 from engine.runner.base import PassNotes
 from engine.runner.input_batch import pack, whole_prompt
 from engine.runner.model_kv import ModelKV, pool_bytes
+from engine.runner.recorded_passes import RecordedPasses
 from engine.runner.sampler import Sampled, sample_rows
 from engine.scheduler.config import SlowPasses
 from engine.scheduler.plan import ModelBatch
@@ -28,6 +29,7 @@ class EagerRunner:
     weights: WeightMemory | None = None
     compiling = False
     slow: SlowPasses | None = None
+    recorded: RecordedPasses | None = None
 
     def __init__(self, decoder: Decoder, pages: list[int]) -> None:
         """pages: of each pool of its KV, scratch page 0 included."""
@@ -37,6 +39,7 @@ class EagerRunner:
         self.few_tokens = decoder.ops.few_tokens
         self.kv = ModelKV(decoder.ops, decoder.config, pages)
         self.host_pools = [HostPool(size, pinned=False) for size in pool_bytes(decoder.ops, decoder.config)]
+        self.recorded = RecordedPasses(decoder)
         self.notes = PassNotes()
         self.freed = threading.Event()
 
@@ -59,7 +62,9 @@ class EagerRunner:
         ops = self.decoder.ops
         packed = pack(batch, self.block_size, ops.device)
         layouts = self.kv.by_group(packed.layouts)
-        logits = self.decoder.forward(packed.ids, layouts, self.kv.groups, packed.logit_rows)
+        logits = None if self.recorded is None else self.recorded.logits(packed, layouts, self.kv.groups)
+        if logits is None:
+            logits = self.decoder.forward(packed.ids, layouts, self.kv.groups, packed.logit_rows)
         if not packed.sampled:
             return Sampled({}, {})
         return sample_rows(logits, packed.sampled, batch.drafts)

@@ -37,6 +37,7 @@ from engine.runner.in_flight import InFlightStep, read_report, sampled_rows
 from engine.runner.logits.prompt_logits import prompt_logits
 from engine.runner.model_kv import ModelKV, pool_bytes
 from engine.runner.persistent_batch import PersistentBatch
+from engine.runner.piece_costs import measure_pieces
 from engine.runner.sampler import Sampled, edits_logits
 from engine.runner.warmup import CompileThread
 from engine.scheduler.buckets import CHUNKS, MIXED_ROWS
@@ -149,6 +150,7 @@ class GraphRunner(BlockCopies):
                 self._pass(size)
             self._stream.synchronize()
         self.scratch_bytes = scratch_of(self._ops.device, lambda: deque(self._try_out(self._longest), 0))
+        measure_pieces(self.decoder, self._stream, len(self.host_pools))
         self._compiler.start(self._try_out(WARM_SIZES))
 
     def _launch_first(self) -> None:
@@ -240,8 +242,8 @@ class GraphRunner(BlockCopies):
 
     def _is_missing(self, size: PassSize) -> bool:
         """Whether a shape is compiled and could be captured, but is not."""
-        made = self._passes.get((size, False))
-        return size.captured and size in self._compiled and (made is None or not made.captured)
+        made, can = self._passes.get((size, False)), self._ops.captures(prompts=size.shares_kv)
+        return can and size.captured and size in self._compiled and (made is None or not made.captured)
 
     @torch.inference_mode()
     def collect(self) -> Sampled:
@@ -337,7 +339,7 @@ class GraphRunner(BlockCopies):
         return decoder.run(buffers.ids, prepared, buffers.logit_rows)
 
     def _pass(self, size: PassSize, apart: bool = False, *, hurry: bool = False) -> CUDAGraphPass:
-        """The pass of a shape, captured unless rows wait (`hurry`) and it is better not to do so now."""
+        """The pass of a shape, captured if it can be, unless rows wait (`hurry`) and it is better not now."""
         made = self._passes.get((size, apart))
         if made is None:
             made = self._passes[size, apart] = CUDAGraphPass(self._state, size, self._stream)
@@ -350,6 +352,8 @@ class GraphRunner(BlockCopies):
         if not made.has_run:
             made.launch(compute)
             self._ticks += not apart
+        if not self._ops.captures(prompts=made.size.shares_kv):
+            return
         started = time.perf_counter()
         made.capture(compute)
         self._capture_policy.captured(made.size, (time.perf_counter() - started) * 1e3)

@@ -10,6 +10,7 @@ lets go of the interpreter lock for the whole call.
 import ctypes
 import hashlib
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
@@ -254,6 +255,25 @@ def machine_code(module: ir.Module, machine: Any) -> bytes:
     return bytes(machine.emit_object(parsed))
 
 
+class _Recorder(threading.local):
+    launches: "list[Launch] | None" = None
+    """What this thread launches, while that is recorded."""
+
+
+_recorder = _Recorder()
+
+
+@contextmanager
+def recording() -> "Iterator[list[Launch]]":
+    """Give the list of what is launched by this thread meanwhile; it runs all the same."""
+    launches: list[Launch] = []
+    _recorder.launches = launches
+    try:
+        yield launches
+    finally:
+        _recorder.launches = None
+
+
 class Kernel:
     """A compiled kernel."""
 
@@ -268,11 +288,32 @@ class Kernel:
 
     def __call__(self, threads: int, *parameters: int) -> None:
         """Run on `threads` threads; parameters follow the work counter."""
-        block = (ctypes.c_int64 * (1 + len(parameters)))(0, *parameters)
+        launch = Launch(self, threads, (ctypes.c_int64 * (1 + len(parameters)))(0, *parameters))
+        if _recorder.launches is not None:
+            _recorder.launches.append(launch)
+        launch()
+
+    def run(self, threads: int, block: int) -> None:
+        """With parameters at an address, of which the counter is 0."""
         if threads == 1:
-            self._call(ctypes.addressof(block))
+            self._call(block)
         else:
-            self._parallel(self._address, ctypes.addressof(block), threads, 0)
+            self._parallel(self._address, block, threads, 0)
+
+
+class Launch:
+    """A kernel with its parameters, whose memory somebody else keeps."""
+
+    __slots__ = ("_address", "_block", "_kernel", "_threads")
+
+    def __init__(self, kernel: Kernel, threads: int, block: "ctypes.Array[ctypes.c_int64]") -> None:
+        self._kernel, self._threads = kernel, threads
+        self._block, self._address = block, ctypes.addressof(block)
+
+    def __call__(self) -> None:
+        """Run on as many threads."""
+        self._block[0] = 0
+        self._kernel.run(self._threads, self._address)
 
 
 def shared_out(items: int, pieces: int = _PIECES_PER_THREAD) -> tuple[int, int, int]:

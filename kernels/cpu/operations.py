@@ -32,6 +32,7 @@ from kernels.cpu.packed.experts import PackedExperts, compile_packed, pack_exper
 from kernels.cpu.packed.products import PackedProduct, ProductKind, compile_products
 from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable, plain_memory
 from kernels.cpu.packed.values import rows_of, values_kernel
+from kernels.cpu.recorded import Compute, Prepare, RecordedPass, record
 from kernels.reference.gate import activate, gate, scaled
 from kernels.reference.operations import (
     Embedding,
@@ -72,7 +73,7 @@ class CPUPass(PreparedPass):
         if kind not in self.factors:
             positions = self.layout.positions
             made = torch.full(positions.shape, attention.scale)
-            self.factors[kind] = made.mul_(temperatures(attention, positions).flatten())
+            self.factors[kind] = made.mul_(temperatures(*kind[1:], positions).flatten())
         return self.factors[kind]
 
 
@@ -246,6 +247,12 @@ class CPUOperations(TorchOperations):
         if not isinstance(handle, PackedExperts) and not serves(handle):
             return super().experts(x, handle, routed)
         return apply_cpu_experts(x.to(torch.float32), handle, self.weight_dtype, routed)
+
+    def record(
+        self, prepare: Prepare, layouts: Sequence[PassLayout], residual: Tensor, compute: Compute
+    ) -> RecordedPass | None:
+        """Of kernels alone."""
+        return record(prepare, layouts, residual, compute)
 
     def attend(self, qkv: Tensor, prepared: Any, layer: int, attention: LayerAttention) -> Tensor:
         """One kernel over the KV in place for passes of few tokens or of decode rows alone."""

@@ -39,7 +39,8 @@ def compile_together(launches: Callable[[], None], progress: Callable[[float], N
     """Make ready every kernel that `launches` launches in this thread; it runs none of them.
 
     `launches` must not look at results, since there are none. Kernels asked for first are compiled first.
-    Under Triton's interpreter, which has no compilers, it just runs. Raises what a compiler raises.
+    Under Triton's interpreter, which has no compilers, it just runs. What cannot be compiled is told where it
+    is launched: only there it is known what for.
     """
     _let_launches_ask()
     with _Compilers() as compilers:
@@ -55,7 +56,7 @@ def begin_to_read_compilers() -> None:
 def _compile(
     launches: Callable[[], None], compilers: "_Compilers", progress: Callable[[float], None] | None
 ) -> None:
-    with AsyncCompileMode(compilers):
+    with AsyncCompileMode(compilers, ignore_errors=True):
         _current.compilers = compilers
         try:
             launches()

@@ -10,7 +10,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from triton.runtime import build
+from triton.runtime import build, driver
 
 _lock = threading.Lock()
 
@@ -29,3 +29,11 @@ def load_one_at_a_time() -> None:
 
         load.one_at_a_time = True  # type: ignore[attr-defined]
         target._load_module_from_path = load
+
+
+def check_launchers() -> None:
+    """Raise ImportError where Triton cannot build or load what launches kernels, such as without gcc."""
+    try:
+        assert driver.active.utils is not None
+    except Exception as error:  # compilers and loaders raise errors of many kinds
+        raise ImportError(f"launchers of kernels cannot be built: {error}") from None

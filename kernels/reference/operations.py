@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -87,7 +87,7 @@ class PreparedPass:
         """
         if kind not in self.tables:
             positions = self.layout.positions.to(torch.float64)[:, None]
-            self.tables[kind] = _rotation_table(self.kinds[kind], positions, self.kv.head_dim // 2)
+            self.tables[kind] = rotation_table(self.kinds[kind], positions, self.kv.head_dim // 2)
         return self.tables[kind]
 
 
@@ -111,6 +111,7 @@ class TorchOperations:
     few_tokens: int | None = None
     verify_rows = 8
     runs_ahead = False
+    by_torch: tuple[str, ...] = ()
     probed_rows: tuple[int, ...] = FEW_AND_MANY_ROWS
     """Rows by which the type of products is chosen."""
 
@@ -217,9 +218,7 @@ class TorchOperations:
         """Memory held by a handle."""
         if isinstance(handle, GateLinear):
             handle = handle.linear
-        if isinstance(handle, Experts):
-            return handle.nbytes
-        if isinstance(handle, DenseLinear):
+        if isinstance(handle, Experts | DenseLinear):
             return handle.nbytes
         if isinstance(handle, Embedding):
             return sum(held.nbytes for held in (handle.dense, handle.raw) if held is not None)
@@ -358,10 +357,15 @@ class TorchOperations:
         if norm is not None and attention.norm_rotated:
             normed.copy_(rms_norm(normed, norm))
         if attention.temperature:
-            heads[:, :q_heads].mul_(temperatures(attention, prepared.layout.positions))
+            grown = attention.temperature, attention.temperature_length
+            heads[:, :q_heads].mul_(temperatures(*grown, prepared.layout.positions))
         new = heads[:, q_heads:].transpose(0, 1)
         kv.layers[layer].write(prepared.layout.slot_mapping, new)
         return heads[:, :q_heads]
+
+    def record(self, *_pass: Any) -> Any | None:
+        """Nothing: torch's own calls are no launches."""
+        return None
 
     def block_pieces(self, kv: paged_kv.PagedKV, block: int) -> list[Tensor]:
         """Of each layer values, then q8_0's scales."""
@@ -370,7 +374,7 @@ class TorchOperations:
         return [plane[:, slots] for plane in planes if plane is not None]
 
 
-def _rotation_table(rotation: Rotation, positions: Tensor, pairs: int) -> Tensor:
+def rotation_table(rotation: Rotation, positions: Tensor, pairs: int) -> Tensor:
     """positions float64 [T, 1] → complex64 [T, 1, pairs]."""
     angles = positions * rotation.inv_freq
     table = torch.polar(torch.full_like(angles, rotation.magnitude), angles).to(torch.complex64)
@@ -378,10 +382,10 @@ def _rotation_table(rotation: Rotation, positions: Tensor, pairs: int) -> Tensor
     return torch.cat([table, still], dim=1)[:, None]
 
 
-def temperatures(attention: LayerAttention, positions: Tensor) -> Tensor:
+def temperatures(temperature: float, length: int, positions: Tensor) -> Tensor:
     """What queries are multiplied by, float32 [T, 1, 1]."""
-    passed = torch.log1p((positions // attention.temperature_length).to(torch.float64))
-    return (1.0 + attention.temperature * passed).to(torch.float32)[:, None, None]
+    passed = torch.log1p((positions // length).to(torch.float64))
+    return (1.0 + temperature * passed).to(torch.float32)[:, None, None]
 
 
 def rms_norm(x: Tensor, norm: NormWeight) -> Tensor:

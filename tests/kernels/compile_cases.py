@@ -88,9 +88,10 @@ def main() -> None:
     parts: list[float] = []
     compile_together(launches, parts.append)
     first = len(made)
+    compile_together(lambda: wrong[(1,)](torch.zeros(4), SIZE=4))
     error = ""
     try:
-        compile_together(lambda: wrong[(1,)](torch.zeros(4), SIZE=4))
+        wrong[(1,)](torch.zeros(4), SIZE=4)
     except Exception as raised:
         error = str(raised)
     compile_together(launches)

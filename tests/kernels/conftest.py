@@ -23,7 +23,7 @@ INTERPRETED_CASES = 2
 with TUI_CHAT_ALL_KERNEL_CASES=1: a case takes seconds there and milliseconds on a GPU."""
 
 
-PLAIN_ROOMS = ("cpu", "quant", "reference")
+PLAIN_ROOMS = ("cpu", "pieces", "quant", "reference")
 """Rooms whose tests need no interpreter."""
 
 COMPILED = "test_compile.py"

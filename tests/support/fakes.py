@@ -254,6 +254,8 @@ class FakeEngine:
         self.closed = False
         self.focused: int | None = None
         self.base = STATS
+        self.by_torch: tuple[str, ...] = ()
+        """What torch computes of every model."""
         self.num_blocks = 601
         self.windows = (0,)
         self.ticks: list[TickRecord] = []
@@ -330,6 +332,7 @@ class FakeEngine:
             models=tuple(
                 ModelStats(
                     *(m.name, str(m.path), 88_000_000, 2048, m.context_length),
+                    by_torch=self.by_torch,
                     model_id=m.id,
                     state=ModelState.PAUSED if m.id in self.aside else ModelState.LOADED,
                 )

@@ -33,6 +33,8 @@ class Known:
 
     notes: Notes = field(default_factory=Notes)
     speeds: Mapping[Path, Speed] = field(default_factory=dict)
+    by_torch: Mapping[Path, tuple[str, ...]] = field(default_factory=dict)
+    """What torch computes of models that are open, in place of kernels."""
 
     @property
     def order(self) -> Order:

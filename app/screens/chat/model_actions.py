@@ -34,7 +34,7 @@ class ModelActions(TabActions):
                 current,
                 context.find_models,
                 context.fetching,
-                ModelKeeper(context.locations, context.copy, self.models_in_use),
+                ModelKeeper(context.locations, context.copy, self.models_in_use, context.engine.stats),
                 context.endpoints,
                 wanted,
             ),

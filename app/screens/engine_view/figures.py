@@ -28,7 +28,7 @@ def figure_rows(stats: EngineStats, use: DeviceUse | None, width: int, most: int
         parts.append(f"{size_text(stats.kv_bytes_host)} in host memory")
     if stats.preemptions:
         parts.append(f"made room {stats.preemptions:,} times")
-    parts += [f"slower than it could be: {name}" for name in stats.fallbacks]
+    parts += [f"slower than it could be: {name}" for name in stats.slower]
     lines = [""]
     for part in parts:
         longer = f"{lines[-1]}{BETWEEN if lines[-1] else ' '}{part}"

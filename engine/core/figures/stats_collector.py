@@ -227,6 +227,7 @@ def _model(model: ResidentModel, works: bool) -> ModelStats:
         kv_dtype=model.info.kv_dtype,
         kv_note=model.info.kv_note,
         placement=model.info.placement,
+        by_torch=model.ops.by_torch,
         kv_groups=_kv_groups(model),
     )
 

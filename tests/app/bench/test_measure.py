@@ -250,7 +250,7 @@ def test_json_has_the_promised_keys_and_the_table_shows_them(pretended):
         device="cpu",
         kernels="torch float32",
         kv_dtype="float16",
-        fallbacks=("op x",),
+        slower=("op x",),
         process_bytes=5 * 10**8,
         kv_bytes_total=10**9,
     )
@@ -323,7 +323,7 @@ def test_rows_that_never_run_together_are_an_error_in_words(pretended):
 def test_parts_left_out_are_null_or_empty(pretended):
     bench, _ = pretended()
     stats = SimpleNamespace(
-        device="cpu", kernels="", kv_dtype="", fallbacks=(), process_bytes=1, kv_bytes_total=1
+        device="cpu", kernels="", kv_dtype="", slower=(), process_bytes=1, kv_bytes_total=1
     )
     engine = SimpleNamespace(stats=lambda: stats)
     figures = command.measure(engine, bench, Workload((), (), None, 8, repeat=1))

@@ -240,3 +240,12 @@ def test_narrowed_context_memory_says_why():
     wide, narrow = text_of(total_rows(stats, 60)), text_of(total_rows(stats, 40))
     assert wide.count(f" KV q8_0: {note}") == 1
     assert f"\n q8_0: {note}" in narrow
+
+
+def test_what_torch_computes_in_place_of_kernels_is_listed():
+    sentence = "torch computes attention of prompts (2.1 ms a token): no kernel serves heads of 576"
+    odd = ModelStats("odd", "odd.gguf", 1, 2048, 8192, by_torch=(sentence,))
+    stats = replace(STATS, models=(odd, replace(odd, name="served", by_torch=())), fallbacks=("all of it",))
+    text = text_of(total_rows(stats, 40))
+    assert " ".join(text.split()).endswith(f"all of it odd: {sentence}") and "served" not in text
+    assert all(len(line) <= 40 for line in text.splitlines())

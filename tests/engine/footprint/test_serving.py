@@ -60,6 +60,9 @@ def test_types_are_listed_with_what_serves_them(tmp_path):
         "Q4_K, Q6_K": "Triton kernels over the quantised weights",
         "attention": "Triton kernels, KV in float16",
     }
+    long = replace(footprint, kv=tuple(group._replace(head_dim=576) for group in footprint.kv))
+    reason = "no kernel serves heads of 576, more than 512"
+    assert serving(long, GPU)[-1] == ("attention", f"torch, as {reason}, KV in float16")
 
 
 def test_experts_are_said_beside_the_rest(tmp_path):

@@ -7,6 +7,7 @@ import torch
 
 from kernels.attention.rope_append import rope_append
 from kernels.kv.pages import TritonKV
+from kernels.pieces import attention as by_torch
 from tests.kernels.attention.attention_cases import (
     LONG_HEADS,
     REAL,
@@ -16,7 +17,6 @@ from tests.kernels.attention.attention_cases import (
     poisoned_kv,
     relative,
 )
-from tests.kernels.attention.twins import rope_append_torch
 from tests.kernels.kv_cases import dequantize_kv
 
 EPS = 1e-6
@@ -41,7 +41,7 @@ def run(shape, device, kv_format="float16", pairing="halves", norm=True, splits=
     kv = poisoned_kv(shape, blocks, kv_format, device)
     twin = clone(kv)
     q = rope_append(qkv, tables, kv.layer(1), shape, rotation, weight, eps)
-    expected = rope_append_torch(
+    expected = by_torch.rope_append(
         qkv, tables, twin.layer(1), shape, rotation, weight, eps, dtype=torch.float64
     )
     assert q.dtype == expected.dtype and torch.isfinite(q).all()

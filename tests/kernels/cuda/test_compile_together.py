@@ -44,7 +44,7 @@ def test_each_kernel_is_compiled_once_by_a_thread_of_its_own(report):
 
 
 @without_gpu
-def test_a_kernel_that_cannot_be_compiled_is_told_and_others_can_be_after(report):
+def test_a_kernel_that_cannot_be_compiled_is_told_where_it_is_launched_and_others_can_be_after(report):
     assert "cannot be compiled" in report["error"]
     assert report["again"] == 0, "what was compiled is kept"
 

@@ -97,6 +97,8 @@ def _model_lines(model: ModelFile, known: Known, now: float) -> Iterator[Line]:
         yield from _sampling(model)
     for number, (what, by) in enumerate(model.kernels):
         yield "" if number else "Kernels", f"{what}: {by}"
+    for text in known.by_torch.get(model.path, ()):
+        yield "", text
     if summary is not None and summary.architecture:
         template = "in the file" if summary.has_template else "none in the file, a usual one stands in"
         yield "Template", template

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual.screen import Screen
 
@@ -23,21 +24,34 @@ from app.terminal.clipboard import CopyResult
 from app.terminal.driver import write_terminal
 from app.terminal.reveal import reveal
 
+if TYPE_CHECKING:
+    from engine import EngineStats
+
 Copy = Callable[[str, Callable[[str], None]], CopyResult]
 
 
 class ModelKeeper:
-    """in_use: by file the title of a chat that has a model open."""
+    """in_use: by file the title of a chat that has a model open; stats: of the engine, if it has started."""
 
-    def __init__(self, places: Locations, copy: Copy, in_use: Callable[[], Mapping[Path, str]]) -> None:
+    def __init__(
+        self,
+        places: Locations,
+        copy: Copy,
+        in_use: Callable[[], Mapping[Path, str]],
+        stats: "Callable[[], EngineStats | None]",
+    ) -> None:
         self._notes = ModelNotes(places.notes_file)
         self._speeds = SpeedStore(places.speeds_file)
         self._copy = copy
         self._in_use = in_use
+        self._stats = stats
 
     def known(self) -> Known:
         """Read what is known of models besides their files; call it off the UI."""
-        return Known(self._notes.read(), self._speeds.all())
+        stats = self._stats()
+        models = stats.models if stats is not None else ()
+        by_torch = {Path(model.path): model.by_torch for model in models if model.by_torch}
+        return Known(self._notes.read(), self._speeds.all(), by_torch)
 
     async def toggle_favourite(self, screen: Screen, model: ModelFile) -> Known:
         """Mark a model, or no more; return what is known then."""

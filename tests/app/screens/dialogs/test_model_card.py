@@ -18,8 +18,9 @@ from app.screens.dialogs.models.model_card import card
 from app.screens.dialogs.models.model_picker import ModelPicker
 from app.settings.paths import locations
 from app.terminal.clipboard import CopyResult
+from app.widgets.live_panel import LivePanel
 from engine import ModelSummary
-from tests.app.driving import ready, wait_until
+from tests.app.driving import plain, ready, wait_until
 from tests.app.models.stores import Stores
 
 SIZES = [(60, 15), (80, 24), (90, 50), (120, 40), (200, 60)]
@@ -59,6 +60,13 @@ def test_a_card_says_all_that_is_known():
         "From       Ollama, as tern:4b",
         "File       /m/tern.gguf",
     ]
+
+
+def test_a_card_says_what_torch_computes_of_a_model_that_is_open():
+    known = Known(by_torch={PATH: ("torch computes norms (2 ms a token): why",)})
+    lines = text_of(TERN, 200, known).split("\n")
+    at = lines.index("           torch computes norms (2 ms a token): why")
+    assert lines[at - 1] == "           attention: torch"
 
 
 def test_a_card_fits_its_width_and_steers_no_terminal():
@@ -268,3 +276,17 @@ async def test_the_readers_own_file_of_notes_stays_readable(app):
         await pilot.press("ctrl+s")
         await wait_until(pilot, lambda: locations().notes_file.exists())
         assert json.loads(locations().notes_file.read_text()) == {"order": "name"}
+
+
+async def test_torch_in_place_of_a_kernel_is_shown_by_the_panel_and_the_card(app, engine):
+    sentence = "torch computes norms (2 ms a token): its kernel cannot be compiled"
+    engine.by_torch = (sentence,)
+    async with app.run_test(size=(160, 50)) as pilot:
+        screen = await ready(pilot)
+        name = engine.models[0].name
+        panel = screen.query_one(LivePanel)
+        await wait_until(pilot, lambda: f"{name}: {sentence}" in " ".join(plain(panel).split()))
+        picker = await picker_of(pilot, 4)
+        await wait_until(pilot, lambda: sentence in " ".join(card_text(picker).split()))
+        await go_to(pilot, picker, "gull")
+        assert sentence not in " ".join(card_text(picker).split())

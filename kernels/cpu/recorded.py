@@ -1,0 +1,135 @@
+"""Passes of a few decode rows whose kernels are launched again, in the same memory, with other numbers.
+
+A small model computes for a few milliseconds a token, in more than a hundred launches: to ask Python for each
+of them anew takes as long again. Recorded is what launches kernels alone: where torch computes anything in
+between, nothing is.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernels.contract import PassLayout, Rotation
+from kernels.cpu.compiler import Launch, recording
+from kernels.cpu.decode import DecodeTables
+from kernels.reference.operations import rotation_table, temperatures
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 8 << 20
+"""Of the memory that a recording keeps; models with more compute for so long that launches do not matter."""
+_ROOM = 64
+"""Blocks of a context that a recording has room for, at first."""
+_NEW = (torch.ops.aten.empty, torch.ops.aten.empty_like)
+
+Prepare = Callable[[Sequence[PassLayout]], Any]
+Compute = Callable[[Tensor, Any], Tensor]
+"""From the residual stream, which it changes, and a prepared pass to logits."""
+
+
+class RecordedPass:
+    """One number of rows. Its logits last until it is run again."""
+
+    def __init__(
+        self, prepared: Any, residual: Tensor, logits: Tensor, launches: list[Launch], kept: list[Tensor]
+    ) -> None:
+        """kept: the memory that launches read and write."""
+        self._prepared, self._residual, self._kept = prepared, residual, kept
+        self._logits, self._launches = logits, launches
+
+    def run(self, residual: Tensor, layouts: Sequence[PassLayout]) -> Tensor | None:
+        """Logits float32 [T, vocab]; None where contexts have outgrown it."""
+        if not all(_refill(own, layout) for own, layout in zip(self._prepared, layouts, strict=True)):
+            return None
+        self._residual.copy_(residual)
+        for launch in self._launches:
+            launch()
+        return self._logits
+
+
+class _Watch(TorchDispatchMode):
+    """Keeps memory that is made, and notes whether torch computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[Tensor] = []
+        self.computes = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func.overloadpacket in _NEW:
+            self.kept.append(made)
+        elif not func.is_view:
+            self.computes = True
+        return made
+
+
+def record(
+    prepare: Prepare, layouts: Sequence[PassLayout], residual: Tensor, compute: Compute
+) -> RecordedPass | None:
+    """Record a pass, which is to be run afterwards as others are; None where it cannot be, for good."""
+    prepared = prepare(layouts)
+    if any(own.decode is None for own in prepared):
+        return None
+    for own in prepared:
+        own.decode = _roomy(own.decode)
+    # What is made once for all layers is not recorded.
+    expected, own_residual = compute(residual.clone(), prepared), residual.clone()
+    watch = _Watch()
+    with recording() as launches, watch:
+        logits = compute(own_residual, prepared)
+    if watch.computes or sum(part.nbytes for part in watch.kept) > MOST_BYTES:
+        return None
+    made = RecordedPass(prepared, own_residual, logits, launches, watch.kept)
+    if torch.equal(logits, expected) and _repeats(made, prepare, layouts, residual, compute):
+        return made
+    log.error("a recorded pass gives other logits than a pass does; such passes are not recorded")
+    return None
+
+
+def _repeats(
+    made: RecordedPass,
+    prepare: Prepare,
+    layouts: Sequence[PassLayout],
+    residual: Tensor,
+    compute: Compute,
+) -> bool:
+    """Whether a recording gives what a pass does for other numbers: rows alike, in the scratch block."""
+    rows = len(residual)
+    ones = torch.ones_like(layouts[0].positions)
+    scratch = PassLayout([1] * rows, [2] * rows, [[0]] * rows, rows, ones, ones)
+    elsewhere, same = [scratch] * len(layouts), residual[:1].expand_as(residual).contiguous()
+    expected = compute(same.clone(), prepare(elsewhere))
+    again = made.run(same, elsewhere)
+    return again is not None and torch.equal(again, expected)
+
+
+def _roomy(tables: DecodeTables) -> DecodeTables:
+    rows, width = tables.tables.shape
+    room = max(_ROOM, 1 << width.bit_length())
+    made = torch.zeros(rows, room, dtype=torch.int64)
+    made[:, :width] = tables.tables
+    return DecodeTables(made, tables.starts, tables.contexts)
+
+
+def _refill(own: Any, layout: PassLayout) -> bool:
+    """Put another pass's numbers into what a recording reads; False where they do not fit."""
+    tables: np.ndarray = own.decode.tables.numpy()
+    if max(map(len, layout.block_tables)) > tables.shape[1]:
+        return False
+    for row, table in enumerate(layout.block_tables):
+        tables[row, : len(table)] = table
+    own.decode.contexts.numpy()[:] = layout.context_lens
+    positions = layout.positions.to(torch.float64)[:, None]
+    for kind, table in own.tables.items():
+        rotation: Rotation = own.kinds[kind]
+        table.copy_(rotation_table(rotation, positions, own.kv.head_dim // 2))
+    for (scale, temperature, length), factors in own.factors.items():
+        if temperature:
+            factors.copy_(temperatures(temperature, length, layout.positions).flatten()).mul_(scale)
+    return True

@@ -1,0 +1,105 @@
+"""Passes that are run again from a recording give what passes without give, bit by bit."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from engine.api.request import Request, SamplingParams
+from engine.engine import Engine
+from engine.runner import recorded_passes
+from kernels.cpu import recorded
+from tests.support.tiny_gguf import make_tiny
+
+GREEDY = SamplingParams(temperature=0.0)
+SHAPE = {"quant": "Q4_K", "layers": 2, "width": 256, "ffn": 256, "heads": 4, "kv_heads": 2, "head_dim": 64}
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    with Engine("cpu", kv_budget_bytes=8 << 20, speculation="off") as engine:
+        yield engine
+
+
+def runner_of(engine: Engine, model):
+    return engine._loop.call(lambda: engine._loop.models.get(model._key).runner)
+
+
+def followed(engine: Engine, model) -> list[torch.Tensor]:
+    """Has the logits of later passes kept."""
+    runner, seen = runner_of(engine, model), []
+    own = runner.recorded.logits
+
+    def logits(packed, *rest):
+        made = own(packed, *rest)
+        if made is None:
+            made = runner.decoder.forward(packed.ids, *rest, packed.logit_rows)
+        seen.append(made.clone())
+        return made
+
+    runner.recorded.logits = logits
+    return seen
+
+
+def answers(model, count: int = 1, tokens: int = 12) -> list[str]:
+    requests = [Request((20 + i, 30, 40), GREEDY, max_tokens=tokens, ignore_eog=True) for i in range(count)]
+    return [answer.result(60)[0] for answer in [model.submit(request) for request in requests]]
+
+
+def made(engine: Engine, model, rows: int = 1):
+    return runner_of(engine, model).recorded._recorded.get((rows, torch.get_num_threads()))
+
+
+@pytest.mark.parametrize("rope", ["none", "yarn"])
+@pytest.mark.parametrize("arch", ["llama", "qwen3"])
+def test_logits_are_the_same_bits(engine, tmp_path, monkeypatch, arch, rope):
+    path = make_tiny(tmp_path / "tiny.gguf", arch, rope=rope, **SHAPE)
+    model = engine.load(path)
+    seen = followed(engine, model)
+    text = answers(model)
+    assert made(engine, model) is not None
+    monkeypatch.setattr(recorded_passes, "MOST_ROWS", 0)
+    plain = engine.load(path)
+    expected = followed(engine, plain)
+    assert answers(plain) == text
+    assert len(seen) == len(expected) and all(map(torch.equal, seen, expected))
+
+
+def test_several_rows_have_a_recording_of_their_own(engine, tmp_path, monkeypatch):
+    path = make_tiny(tmp_path / "tiny.gguf", "llama", **SHAPE)
+    model = engine.load(path)
+    texts = answers(model, 3, 40)
+    assert any(made(engine, model, rows) is not None for rows in (2, 3))
+    monkeypatch.setattr(recorded_passes, "MOST_ROWS", 0)
+    assert answers(model, 3, 40) == texts
+
+
+def test_a_context_that_outgrows_its_room_is_recorded_again(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(recorded, "_ROOM", 1)
+    model = engine.load(make_tiny(tmp_path / "tiny.gguf", "llama", **SHAPE))
+    text = answers(model, tokens=100)
+    assert made(engine, model)._prepared[0].decode.tables.shape[1] == 4
+    monkeypatch.setattr(recorded_passes, "MOST_ROWS", 0)
+    assert answers(model, tokens=100) == text
+
+
+def test_where_torch_computes_between_kernels_nothing_is_recorded(engine, tmp_path):
+    model = engine.load(make_tiny(tmp_path / "tiny.gguf", "llama", **{**SHAPE, "quant": "F32"}))
+    assert answers(model)
+    assert made(engine, model) is None
+
+
+def test_nothing_large_is_kept(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(recorded, "MOST_BYTES", 100)
+    model = engine.load(make_tiny(tmp_path / "tiny.gguf", "llama", **SHAPE))
+    assert answers(model) and made(engine, model) is None
+
+
+def test_a_recording_that_gives_something_else_is_dropped(engine, tmp_path, monkeypatch, caplog):
+    path = make_tiny(tmp_path / "tiny.gguf", "llama", **SHAPE)
+    monkeypatch.setattr(recorded, "_refill", lambda own, layout: True)
+    model = engine.load(path)
+    text = answers(model)
+    assert made(engine, model) is None and "gives other logits" in caplog.text
+    monkeypatch.setattr(recorded_passes, "MOST_ROWS", 0)
+    assert answers(engine.load(path)) == text
