@@ -15,7 +15,7 @@ import tempfile
 import time
 
 from app.models.builtin import builtin_model_path
-from app.settings.file import EngineSettings, Settings
+from app.settings.file import EngineSettings, GeneralSettings, Settings
 from app.settings.paths import HOME_VARIABLE
 from app.window.app import ChatApp, engine_factory
 from engine.api.request import SamplingParams
@@ -28,7 +28,9 @@ WORDS = [f"{word} " for word in TEXT.split(" ")]
 
 
 async def measure(factory, tabs: int, seconds: float, size: tuple[int, int] = (140, 40)) -> dict[str, float]:
-    app = ChatApp(Settings(), engine_factory=factory)
+    # The same words for ever are what a chat would be ended for.
+    settings = Settings(general=GeneralSettings(stop_repeats=False))
+    app = ChatApp(settings, engine_factory=factory)
     async with app.run_test(size=size) as pilot:
         screen = await ready(pilot, _LOAD_SECONDS)
         for number in range(tabs):

@@ -1,9 +1,11 @@
 """The terminal is as it was, whichever way the app goes: left, killed, failed or suspended."""
 
+import fcntl
 import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -26,7 +28,10 @@ class Terminal:
         self.main, other = pty.openpty()
         self.before = termios.tcgetattr(other)
         self.written = b""
-        environ = os.environ | {"TUI_CHAT_HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "80"}
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        environ = os.environ | {"TUI_CHAT_HOME": str(home), "TERM": "xterm-256color"}
+        for name in ("COLUMNS", "LINES"):
+            environ.pop(name, None)
         self.program = subprocess.Popen(
             [sys.executable, "-m", "tests.app.terminal.child", *arguments],
             stdin=other,
@@ -121,3 +126,19 @@ def test_failed(start):
     terminal.shows(b"made to fail")
     terminal.until(terminal.is_restored)
     assert b"Traceback" not in terminal.written
+
+
+def test_the_mouse_and_another_size(start):
+    terminal = start()
+    seen = len(terminal.written)
+    fcntl.ioctl(terminal.other, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 160, 0, 0))
+    terminal.program.send_signal(signal.SIGWINCH)
+    # There is room for the panel now, and for every key.
+    terminal.until(lambda: b"All chats" in terminal.written[seen:] and b"F12" in terminal.written[seen:])
+    seen = len(terminal.written)
+    # The + behind the only tab.
+    terminal.type(b"\x1b[<0;16;1M\x1b[<0;16;1m")
+    terminal.until(lambda: terminal.written[seen:].count(b"New chat") >= 2)
+    terminal.type(b"\x11")
+    assert terminal.ended() == 0
+    terminal.until(terminal.is_restored)
