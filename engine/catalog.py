@@ -36,6 +36,8 @@ _SAMPLING = {
     "penalty_repeat": "repetition_penalty",
 }
 """By its name behind `general.sampling.`: that of `SamplingParams`."""
+_ANSWER_LIMIT = "tui_chat.sampling.max_tokens"
+"""The most tokens of an answer, for which files have no key that others know."""
 _shape = attrgetter("shape")
 _UNUSED_SAMPLING = ("penalty_last_n", "xtc_probability", "mirostat", "sequence")
 """Those that have none."""
@@ -207,8 +209,9 @@ def _tokenizer(file: GGUFFile) -> str:
 
 def _sampling(file: GGUFFile) -> tuple[Mapping[str, float], Sequence[str]]:
     given = {key: file.metadata.get(f"general.sampling.{key}") for key in (*_SAMPLING, *_UNUSED_SAMPLING)}
+    given["max_tokens"] = file.metadata.get(_ANSWER_LIMIT)
     plain = {key: value for key, value in given.items() if isinstance(value, int | float | str)}
-    return check_sampling(plain, _SAMPLING)
+    return check_sampling(plain, _SAMPLING | {"max_tokens": "max_tokens"})
 
 
 def _text(file: GGUFFile, key: str) -> str:

@@ -20,12 +20,14 @@ _OLLAMA = {
 }
 """By Ollama's names: those of `SamplingParams`."""
 _OLLAMA_UNUSED = ("mirostat",)
+LIMIT = "max_tokens"
+"""The longest answer, which is no part of `SamplingParams`."""
 _MOST_FILES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Recommended:
-    """What is recommended for one model, by the names of `SamplingParams`."""
+    """What is recommended for one model, by the names of `SamplingParams` and `LIMIT`."""
 
     values: Mapping[str, float] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -35,8 +37,14 @@ class Recommended:
 
     def applied(self, sampling: SamplingParams, chosen: Collection[str]) -> SamplingParams:
         """Put the recommended values in place of those that nobody has chosen."""
-        changed = {name: value for name, value in self.values.items() if name not in chosen}
+        changed = {name: value for name, value in self.values.items() if name not in (*chosen, LIMIT)}
         return replace(sampling, **changed)  # type: ignore[arg-type]
+
+    def limit(self, max_tokens: int | None, chosen: Collection[str]) -> int | None:
+        """Return the most tokens of an answer: what is set or chosen, else what is recommended."""
+        if max_tokens is not None or LIMIT in chosen or LIMIT not in self.values:
+            return max_tokens
+        return int(self.values[LIMIT])
 
     def text(self, name: str) -> str:
         """Such as `temperature 0.6, from the file`."""

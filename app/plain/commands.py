@@ -15,6 +15,7 @@ from app.chat.conversation import Conversation
 from app.history.naming import chats_named
 from app.history.statements import ConversationSummary
 from app.models.choice import ModelChoiceError, resolve_model
+from app.models.recommended import LIMIT
 from app.plain.talk import Talk, chat_line
 from app.plain.tool_commands import ToolCommands
 from app.settings.actions import ACTIONS
@@ -326,7 +327,8 @@ class Commands(ToolCommands):
                 return
             self._talk.active.settings_changed()
         sampling = ", ".join(f"{n} {getattr(conversation.sampling, n)}" for n in _SAMPLING)
-        self._say(f"system: {conversation.system_prompt or '(nothing)'}. {sampling}.")
+        limit = conversation.max_tokens or ("0" if LIMIT in conversation.chosen else "as recommended")
+        self._say(f"system: {conversation.system_prompt or '(nothing)'}. {sampling}, {LIMIT} {limit}.")
 
     async def do_settings(self, rest: str) -> None:
         """[NAME VALUE]: the settings of the app; a - as the value brings the default back"""
@@ -374,8 +376,14 @@ def _set(conversation: Conversation, name: str, text: str) -> None:
     if name == "system":
         conversation.system_prompt = text
         return
+    if name == LIMIT:
+        if (limit := int(text)) < 0:
+            raise ValueError("give at least 1, or 0 for no limit")
+        conversation.max_tokens = limit or None
+        conversation.chosen |= {name}
+        return
     if name not in _SAMPLING:
-        raise ValueError(f"there are system, {', '.join(_SAMPLING)}")
+        raise ValueError(f"there are system, {', '.join((*_SAMPLING, LIMIT))}")
     value: Any = int(text) if name in ("top_k", "seed") else float(text)
     conversation.sampling = replace(conversation.sampling, **{name: value})
     conversation.chosen |= {name}

@@ -113,7 +113,7 @@ OTHERS: Sequence[Sequence[str]] = (
         "What is my cat's name?",
     ),
 )
-"""Written after the training; none of them stands in its data word for word."""
+"""None of them stands in the training's data word for word."""
 KEYS: Sequence[Sequence[str]] = (
     ("How do I open a new tab here?",),
     ("What do I press for a new tab?",),
@@ -159,6 +159,84 @@ KEYS: Sequence[Sequence[str]] = (
     ("How do I give another program access to the model over HTTP?",),
 )
 """Ten things that the program does, in three wordings each, and twelve more wordings."""
+ODD: Sequence[Sequence[str]] = (
+    ("might a further tab be conjured up?",),
+    ("I fancy a parallel chat next to this one",),
+    ("you ramble on, make it end",),
+    ("cut the answer short: which key would do?",),
+    ("I'm fed up with Pocket, let me have another brain",),
+    ("how is the LLM exchanged?",),
+    ("get me out of tui-chat",),
+    ("what's the proper way to end this program?",),
+    ("the talk we had last Tuesday, how do I see it again",),
+    ("overview of every chat I've had?",),
+    ("spot the word budget in this chat",),
+    ("is there something like grep for this conversation",),
+    ("your reply should land in my clipboard",),
+    ("how would I take your last reply over into another document",),
+    ("discard the tab I'm looking at",),
+    ("how do I shut just this chat",),
+    ("where does one adjust things in this app",),
+    ("preferences window?",),
+    ("could you answer that one anew",),
+    ("I'd prefer a different response, what key",),
+    ("with what sort of creature am I chatting",),
+    ("say, what are you anyway?",),
+    ("what's this software called and what is it for",),
+    ("who stands behind you?",),
+)
+"""The same ten things and what the program and its model are, in far-off wordings that were written after
+the training."""
+FOLLOWING: Sequence[Sequence[str]] = (
+    (
+        "How do I open a new tab?",
+        "and what closes it?",
+    ),
+    (
+        "How do I stop an answer?",
+        "and if I want the rest after all?",
+    ),
+    (
+        "Who are you?",
+        "and who came up with you?",
+    ),
+    (
+        "How do I copy an answer?",
+        "and if I only need the code?",
+    ),
+    (
+        "Where are my old chats?",
+        "and how do I throw one away?",
+    ),
+    (
+        "How do I choose another model?",
+        "and where would I get one from?",
+    ),
+    (
+        "How do I quit?",
+        "will my chats still be there?",
+    ),
+    (
+        "What is the capital of Japan?",
+        "and how do I open a new tab here?",
+    ),
+)
+"""A second question that leans on the first, written after the training too."""
+NEAR: Sequence[Sequence[str]] = (
+    ("How do I open a can of beans?",),
+    ("how can I stop biting my nails",),
+    ("close the window, it's cold",),
+    ("what is a tab in a bar?",),
+    ("copy machine is broken",),
+    ("find me a nice name for a cat",),
+    ("who was the first model?",),
+    ("how do I quit drinking coffee",),
+    ("what is the history of Japan?",),
+    ("settings of a washing machine",),
+    ("how to fork a bicycle",),
+    ("my room is too dark",),
+)
+"""Words of the program's with another meaning: an answer that names a key is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +290,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=0, help="sampled as the app does, so often; 0: greedy")
     args = parser.parse_args()
     default = recommended_for(args.model).applied(SamplingParams(), ())
-    lists, answers = (KNOWN, OTHERS, KEYS), []
+    lists, answers = (KNOWN, OTHERS, KEYS, ODD, FOLLOWING, NEAR), []
     with Engine() as engine:
         model = engine.load(args.model)
         for _ in range(max(1, args.times)):

@@ -91,11 +91,12 @@ class LocalModel:
         prompt = self.local.template.prompt(messages, kept=request.kept, thinking=fitted, tools=tools)
         answered = self._encoded(request.beginning, prompt)
         ids = (*prompt.ids, *answered)
-        limit = request.max_tokens
+        recommended = self.recommended()
+        limit = recommended.limit(request.max_tokens, request.chosen)
         if problem := prompt_too_long(len(ids), limit, self.local, in_chat=request.in_chat):
             raise ContextFullError(problem)
         submitted = Request(
-            *(ids, self.recommended().applied(request.sampling, request.chosen)),
+            *(ids, recommended.applied(request.sampling, request.chosen)),
             max_tokens=answer_limit(len(ids), limit, self.local),
             stop=request.stop,
             priority=request.priority,

@@ -46,9 +46,9 @@ class ChatRequest:
     """By index, the answers whose token ids the model produced."""
     sampling: SamplingParams
     max_tokens: int | None
-    """The longest answer that is allowed; None: no limit."""
+    """The longest answer that is allowed; None: as the model's makers recommend, else no limit."""
     chosen: Collection[str]
-    """Values of `sampling` that stay whatever the model's makers recommend."""
+    """Values of `sampling`, and `max_tokens`, that stay whatever the model's makers recommend."""
     thinking: Thinking = field(default_factory=Thinking)
     beginning: Beginning = NO_BEGINNING
     stop: tuple[str, ...] = ()

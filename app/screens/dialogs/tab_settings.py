@@ -13,7 +13,7 @@ from textual.widgets import Button, Input, Static, TextArea
 
 from app.chat.conversation import Conversation
 from app.models.backends.port import ChatModel
-from app.models.recommended import Recommended, recommended_for
+from app.models.recommended import LIMIT, Recommended, recommended_for
 from app.widgets.words import words
 from app.widgets.writing.writing_area import WritingArea
 from engine import Priority, RequestError, SamplingParams, Thinking
@@ -27,7 +27,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[str], float | int]], ...] = (
     ("frequency_penalty", "0 is off", float),
     ("presence_penalty", "0 is off", float),
     ("seed", "empty: a new one each time", int),
-    ("max_tokens", "of an answer; empty: no limit", int),
+    (LIMIT, "of an answer; 0: no limit", int),
 )
 _THINKING_HINT = "auto, on, off, an effort, a budget in tokens"
 _PRIORITY_HINT = "low, normal or high"
@@ -89,7 +89,7 @@ class TabSettings(ModalScreen[bool | None]):
                 continue
             said = f"{found.values[name]:g}, from {found.sources[name]}"
             field = self.query_one(f"#{name}", Input)
-            if name in self._conversation.chosen:
+            if name in self._own:
                 hint = f"empty: {said}"
             else:
                 hint = f"from {found.sources[name]}; {hint}"
@@ -99,21 +99,28 @@ class TabSettings(ModalScreen[bool | None]):
             self.query_one(f"#hint_{name}", Static).update(words(hint))
 
     def _value(self, name: str) -> str:
-        own = ("max_tokens", "priority", "thinking")
+        own = (LIMIT, "priority", "thinking")
         source = self._conversation if name in own else self._conversation.sampling
-        return _text(getattr(source, name))
+        value = getattr(source, name)
+        return "0" if name == LIMIT and value is None and name in self._own else _text(value)
+
+    @property
+    def _own(self) -> frozenset[str]:
+        """Which values the reader has set; chats of before say so of a limit by having one."""
+        limited = self._conversation.max_tokens is not None
+        return self._conversation.chosen | ({LIMIT} if limited else set())
 
     def action_save(self) -> None:
         """Check every value and keep them, or say which one is wrong."""
         try:
             chosen = self._chosen()
             values = {name: self._read(name, kind) for name, _, kind in _FIELDS}
-            limit = values.pop("max_tokens")
+            limit = values.pop(LIMIT)
             # What is only recommended stays out of the chat: another model recommends something else.
-            left = self._recommended.values.keys() - chosen - self._conversation.chosen
+            left = self._recommended.values.keys() - chosen - self._conversation.chosen - {LIMIT}
             values |= {name: getattr(self._conversation.sampling, name) for name in left}
-            if limit is not None and limit < 1:
-                raise ValueError("max tokens: give at least 1, or nothing")
+            if limit is not None and limit < 0:
+                raise ValueError("max tokens: give at least 1, or 0 for no limit")
             priority = self._read_priority()
             thinking = self._read_thinking()
             sampling = SamplingParams(
@@ -126,7 +133,7 @@ class TabSettings(ModalScreen[bool | None]):
         self._conversation.sampling, self._conversation.priority = sampling, priority
         self._conversation.chosen = chosen
         self._conversation.thinking = thinking
-        self._conversation.max_tokens = None if limit is None else int(limit)
+        self._conversation.max_tokens = int(limit) if limit and LIMIT in chosen else None
         self._conversation.system_prompt = self.query_one("#system", TextArea).text
         self.dismiss(True)
 
@@ -138,14 +145,15 @@ class TabSettings(ModalScreen[bool | None]):
 
         An empty field takes what is recommended again.
         """
-        written = {name: self._written(name) for name, _, _ in _FIELDS if name != "max_tokens"}
+        written = {name: self._written(name) for name, _, _ in _FIELDS}
         changed = {name for name, text in written.items() if text != self._shown[name]}
-        given_up = {name for name, text in written.items() if not text and name in self._recommended.values}
-        return (self._conversation.chosen | changed) - given_up
+        open_to = self._recommended.values.keys() | {LIMIT}
+        given_up = {name for name, text in written.items() if not text and name in open_to}
+        return (self._own | changed) - given_up
 
     def _read(self, name: str, kind: Callable[[str], float | int]) -> float | int | None:
         text = self._written(name)
-        if not text and name in ("seed", "max_tokens"):
+        if not text and name in ("seed", LIMIT):
             return None
         if not text and name in self._recommended.values:
             text = _text(getattr(SamplingParams(), name))

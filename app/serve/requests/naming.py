@@ -39,6 +39,8 @@ def served_model(
     own = BUILTIN_NAME if is_builtin(path) else model_name(path)
     if found is not None:
         own = found.title
-    usual = recommended_for(path).applied(sampling.params(), sampling.chosen)
+    advice = recommended_for(path)
+    usual = advice.applied(sampling.params(), sampling.chosen)
+    limit = advice.limit(sampling.token_limit, sampling.chosen)
     others = names_of(path, found, model.name)
-    return Served(model, own, others, usual, tuple(aliases), sampling.token_limit)
+    return Served(model, own, others, usual, tuple(aliases), limit)

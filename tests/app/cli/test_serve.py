@@ -87,6 +87,15 @@ def test_names_that_lists_show_are_served_names():
     assert (other.id, other.names) == ("B", {"b", "b.gguf"})
 
 
+def test_a_request_that_names_no_limit_gets_what_the_file_recommends_unless_the_settings_name_one():
+    (found,) = serve.find(serve.search_of(serve.read_settings(), serve.locations()))
+    model = SimpleNamespace(path=found.path, name="engine's")
+    mine = SamplingSettings(max_tokens=50, chosen=frozenset({"max_tokens"}))
+    unlimited = SamplingSettings(max_tokens=0, chosen=frozenset({"max_tokens"}))
+    limits = [served_model(model, sampling).max_tokens for sampling in (SamplingSettings(), mine, unlimited)]
+    assert limits == [200, 50, None]
+
+
 def test_from_its_start_to_its_end(small_model):
     command = [sys.executable, "-m", "app", "serve", "-m", str(small_model), "--port", "0", "--alias", "Mine"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:

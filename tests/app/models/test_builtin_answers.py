@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.models.builtin import builtin_model_path
-from engine import Engine
+from engine import Engine, summarize
 from engine.engine import Model
 from tests.perf.first_questions import GREEDY, talk
 
@@ -27,6 +27,10 @@ def pocket() -> Iterator[Model]:
         (("Where are the settings?",), ("Alt+L",)),
         (("How do I quit the program?",), ("Ctrl+Q",)),
         (("My name is Anna.", "What is my name?"), ("Anna",)),
+        (("Which company built you?",), ("tui-chat project",)),
+        (("your reply should land in my clipboard",), ("Alt+C",)),
+        (("I'm fed up with Pocket, let me have another brain",), ("Ctrl+O",)),
+        (("How do I open a new tab?", "and what closes it?"), ("Alt+W",)),
     ],
     ids=lambda turns: turns[-1],
 )
@@ -36,3 +40,9 @@ def test_first_questions_are_answered_and_end_by_themselves(
     answer = talk(pocket, turns, GREEDY)
     assert answer.ended and not answer.looped
     assert all(word in answer.text for word in words), answer.text
+
+
+def test_the_file_names_its_licence_and_the_longest_answer() -> None:
+    summary = summarize(builtin_model_path())
+    assert summary.license == "cc-by-sa-4.0"
+    assert summary.sampling == {"temperature": 0.6, "repetition_penalty": 1.1, "max_tokens": 200}

@@ -35,6 +35,25 @@ def test_what_a_file_recommends_replaces_what_nobody_chose(path):
     )
 
 
+def test_the_longest_answer_that_a_file_recommends_counts_where_nobody_set_one(path):
+    path.write_bytes(gguf([*FILE[:2], entry("tui_chat.sampling.max_tokens", 4, 200)]))
+    found = recommended_for(path)
+    assert found.text("max_tokens") == "max tokens 200, from the file"
+    assert found.applied(SamplingParams(), ()) == SamplingParams(temperature=0.6)
+    assert found.limit(None, {"temperature"}) == 200
+    assert found.limit(500, ()) == 500
+    assert found.limit(None, {"max_tokens"}) is None
+    assert Recommended().limit(None, ()) is None
+
+
+@pytest.mark.parametrize(("kind", "most"), [(5, 0), (5, -1), (6, 20.5), (8, "many")])
+def test_a_longest_answer_that_is_none_is_named_and_not_used(path, kind, most):
+    path.write_bytes(gguf([*FILE[:1], entry("tui_chat.sampling.max_tokens", kind, most)]))
+    found = recommended_for(path)
+    assert not found.values and found.limit(None, ()) is None
+    assert len(found.ignored) == 1 and "max_tokens" in found.ignored[0]
+
+
 def test_a_file_that_is_changed_is_read_again_and_none_recommends_nothing(path):
     recommended_for(path)
     path.write_bytes(gguf([*FILE[:1], entry("general.sampling.temp", 6, 0.25)]))

@@ -149,6 +149,9 @@ async def test_settings_and_models_are_changed_by_line(person):
     await person.does("/settings panel maybe", "must be one of auto, on, off")
     await person.does("/tab_settings temperature 0.25", "temperature 0.25")
     await person.does("/tab_settings temperature -1", "temperature:")
+    await person.does("/tab_settings max_tokens 300", "max_tokens 300")
+    await person.does("/tab_settings max_tokens -1", "0 for no limit")
+    await person.does("/tab_settings max_tokens 0", "max_tokens 0")
     await person.does("/model no-such-model", "no-such-model")
     await person.does("/xyzzy", "no command /xyzzy")
 
