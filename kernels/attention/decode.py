@@ -233,8 +233,7 @@ def _attention_decode(
     is the projections' partial sums, and who has the newest block starts from the new token's own values.
     """
     wait_for_inputs(EARLY)
-    if OVERLAPS:
-        let_next_start(EARLY)
+    let_next_start(EARLY and OVERLAPS)
     split, head = tl.program_id(0), tl.program_id(1)
     fields = splits + split * SPLIT_FIELDS
     seq = tl.load(fields)
@@ -245,8 +244,7 @@ def _attention_decode(
     row, d = tl.arange(0, ROWS), tl.arange(0, DIM)
     place = (seq.to(tl.int64) * KV_HEADS + head) * GROUPS
     row_max, row_sum = tl.full((COLUMNS,), NO_SCORE, tl.float32), tl.zeros((COLUMNS,), tl.float32)
-    acc = tl.zeros((DIM, COLUMNS), tl.float32)
-    written = context
+    acc, written = tl.zeros((DIM, COLUMNS), tl.float32), context
     if APPEND:
         newest = (end * BLOCK_SIZE >= context) & (context > 0)
         grown = q_scale * temperature_at(context - 1, TEMPERATURE, TEMPERATURE_LENGTH)
@@ -262,14 +260,12 @@ def _attention_decode(
     else:
         inside = (row < GROUPS)[:, None] & (d < HEAD_DIM)[None, :]
         query = tl.load(source + (place + row[:, None]) * HEAD_DIM + d[None, :], mask=inside, other=0.0)
-    queries = repeated_columns(query, COLUMNS)
-    table = block_tables + seq.to(tl.int64) * table_width
     row_max, row_sum, acc = attend_blocks(
-        queries, row_max, row_sum, acc, values, scales, table, block, first, end, context, written, head,
+        repeated_columns(query, COLUMNS), row_max, row_sum, acc, values, scales,
+        block_tables + seq.to(tl.int64) * table_width, block, first, end, context, written, head,
         block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, TILE, WINDOW, CAP, QUANTIZED, FAST,
     )  # fmt: skip
-    if not OVERLAPS:
-        let_next_start(EARLY)
+    let_next_start(EARLY and not OVERLAPS)
     if count == 1:
         write_unsplit(row_max, row_sum, acc, sinks, out, sums, head, place, GROUPS, HEAD_DIM, SINKS, WIDTH)
     else:
