@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,7 +114,9 @@ def _unread(model: StoredModel) -> "ModelSummary":
 
 def _stored(search: ModelSearch) -> Iterator[tuple[Store, StoredModel]]:
     own = Store(OWN, OWN, lambda _around: list(search.folders), _short_names)
-    yield own, StoredModel(builtin_model_path(), BUILTIN_NAME)
+    # Whoever asks for it by its name is told that it is missing.
+    with suppress(FileNotFoundError):
+        yield own, StoredModel(builtin_model_path(), BUILTIN_NAME)
     for store in (own, *STORES):
         if store.key in search.left_out:
             continue

@@ -177,7 +177,10 @@ def soak(options: argparse.Namespace) -> int:
     switch_often()
     outcomes: Counter[str] = Counter()
     memory: list[tuple[float, int]] = []
-    with Engine("cpu") as engine, listening_socket("127.0.0.1", 0) as listening:
+    with (
+        Engine("cpu", kv_budget_bytes=options.kv_mib * MIB) as engine,
+        listening_socket("127.0.0.1", 0) as listening,
+    ):
         model = engine.load(options.model)
         served = Served(model, "served", frozenset(), SamplingParams())
         serve = ServeOptions(most_requests=options.most_requests)
@@ -226,6 +229,7 @@ def main() -> None:
     parser.add_argument(
         "--most-requests", type=int, default=32, help="that run or wait before others get 429"
     )
+    parser.add_argument("--kv-mib", type=int, default=64, help="of context memory, which fills up at first")
     parser.add_argument("--model", default=builtin_model_path())
     parser.add_argument("--seed", type=int, default=0)
     sys.exit(soak(parser.parse_args()))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.models import builtin
 from app.models.builtin import builtin_model_path, model_title
 from app.models.choice import ModelChoiceError, resolve_model
 from app.models.found import ModelSearch, find
@@ -47,6 +48,12 @@ def names(found):
 def test_nothing_but_the_built_in_model_on_a_new_computer(stores):
     (only,) = find(search(stores))
     assert (only.path, only.title, only.store) == (builtin_model_path(), "builtin", "tui-chat")
+
+
+def test_a_built_in_model_that_is_missing_hides_no_other(stores, monkeypatch):
+    there = stores.hugging_face("bartowski/Qwen3-8B-GGUF", "Q4/Qwen3-8B-Q4_K_M.gguf", "new")
+    monkeypatch.setattr(builtin, "BUILTIN_FILE", "lost.gguf")
+    assert [one.path for one in find(search(stores))] == [there]
 
 
 def test_the_cache_of_hugging_face_lists_a_file_of_two_revisions_once(stores):
