@@ -55,7 +55,7 @@ class PieceOperations(TritonOperations):
     def check_attention(self, q_heads: int, kv_heads: int, head_dim: int) -> None:
         """Have torch compute what no kernel serves."""
         reason = unserved_attention(head_dim, self.kv_format)
-        if not reason or self._batch_invariant:
+        if not reason or self.batch_invariant:
             super().check_attention(q_heads, kv_heads, head_dim)
             return
         AttentionShape(q_heads, kv_heads, head_dim, BLOCK_SIZE, 1.0)
@@ -162,7 +162,7 @@ class PieceOperations(TritonOperations):
             try:
                 return kernels()
             except Exception as error:
-                if self._batch_invariant or _capturing(self.device) or not is_kernels(error):
+                if self.batch_invariant or _capturing(self.device) or not is_kernels(error):
                     raise
                 self.pieces.add_failed(operation, error)
                 if not again:
