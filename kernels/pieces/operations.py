@@ -175,7 +175,7 @@ def runs_singly(ops: Operations, error: Exception) -> bool:
 
     error: of a kernel that is none of an operation's.
     """
-    if not isinstance(ops, PieceOperations) or ops._batch_invariant:
+    if not isinstance(ops, PieceOperations) or ops.batch_invariant:
         return False
     ops.pieces.add_failed("the choice of tokens, pass by pass", error)
     ops.runs_ahead = False

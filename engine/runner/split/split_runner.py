@@ -26,7 +26,7 @@ from engine.runner.base import PassNotes
 from engine.runner.block_copies import BlockCopies
 from engine.runner.eager_runner import EagerRunner
 from engine.runner.in_flight import InFlightStep
-from engine.runner.input_batch import pack, whole_prompt
+from engine.runner.input_batch import InputBatch, pack, whole_prompt
 from engine.runner.sampler import Sampled, sample_rows
 from engine.runner.split.captured_steps import SIZES, CapturedSteps
 from engine.runner.split.long_pass import LongPass, fewest_long
@@ -148,13 +148,17 @@ class SplitRunner(BlockCopies, EagerRunner):
 
     def _pass(self, batch: ModelBatch) -> Sampled:
         packed = pack(batch, self.block_size, _HOST)
-        logits = None if self._steps is None else self._steps.run(packed)
-        if logits is None:
-            layouts = self.kv.by_group(packed.layouts)
-            logits = self._split.forward(packed.ids, layouts, self.kv.groups, packed.logit_rows)
+        logits = self._launched(packed) if self._steps is None else self._replayed(self._steps, packed)
         if not packed.sampled:
             return Sampled({}, {})
         return sample_rows(logits, packed.sampled, batch.drafts)
+
+    def _launched(self, packed: InputBatch) -> Tensor:
+        layouts = self.kv.by_group(packed.layouts)
+        return self._split.forward(packed.ids, layouts, self.kv.groups, packed.logit_rows)
+
+    def _replayed(self, steps: CapturedSteps, packed: InputBatch) -> Tensor:
+        return steps.run(packed, lambda: self._launched(packed))
 
     def _back(self, batch: ModelBatch) -> None:
         """Have memory behind every page of the batch; raises `MemoryError` when the device is full."""

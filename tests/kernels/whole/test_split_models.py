@@ -92,10 +92,28 @@ def test_captured_passes_are_those_launched_one_by_one(engines, path):
                 layouts = runner.kv.by_group(pools)
                 expected = decoder.forward(packed.ids, layouts, groups, packed.logit_rows).cpu()
                 given = InputBatch(packed.ids, pools, [], packed.logit_rows)
-                for _ in range(2):
-                    logits = steps.run(given).cpu()
+                for _ in range(3):
+                    logits = steps.run(given, lambda expected=expected: expected).cpu()
                     errors = [nmse(*pair) for pair in zip(logits.numpy(), expected.numpy(), strict=True)]
                     assert max(errors) <= ROUTE_LIMIT and min(errors) <= NMSE_LIMIT, errors
+            assert list(steps._proved.values()) == [True, True]
+    finally:
+        model.unload()
+
+
+def test_a_size_whose_logits_are_others_is_never_replayed(engines, path):
+    model = engines[1].load(path)
+    try:
+        runner = engines[1]._loop.models.by_key[model.id].runner
+        prompt = whole_prompt([20, 40], runner.block_size, torch.device("cpu"))
+        given = InputBatch(prompt.ids, prompt.layouts * runner.kv.num_pools, [], prompt.logit_rows)
+        with torch.inference_mode(), runner._stream.current():
+            for pool in range(runner.kv.num_pools):
+                runner.kv.back(pool, 2)
+            others = -runner._launched(given).clone()
+            for _ in range(3):
+                assert torch.equal(runner._steps.run(given, lambda: others), others)
+        assert list(runner._steps._proved.values()) == [False]
     finally:
         model.unload()
 
