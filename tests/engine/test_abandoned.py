@@ -9,6 +9,7 @@ import pytest
 from engine.api.request import Action, Event, Finished, FinishReason, Request, SamplingParams, TextDelta
 from engine.engine import Engine, Model
 from tests.engine.test_engine_lifecycle import in_thread, new_engine
+from tests.support.paused import submit_paused
 from tests.support.tiny_gguf import make_tiny
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -57,9 +58,7 @@ def wait_until_idle(engine: Engine, seconds: float = 60.0) -> None:
 
 
 def test_dropping_the_last_reference_cancels(engine: Engine, model: Model):
-    generation = model.submit(request(400))
-    generation.pause()
-    (sequence,) = engine._loop.call(lambda: sequences(engine))
+    generation, sequence = submit_paused(model, request(400))
     del generation
     wait_until_idle(engine)
     assert sequence.finish_reason is FinishReason.CANCELLED
@@ -68,8 +67,7 @@ def test_dropping_the_last_reference_cancels(engine: Engine, model: Model):
 def test_a_consumer_in_a_circle_is_cancelled_when_it_is_collected(engine: Engine, model: Model):
     class Consumer:
         def __init__(self) -> None:
-            self.generation = model.submit(request(400))
-            self.generation.pause()
+            self.generation, _ = submit_paused(model, request(400))
             self.me = self
 
     Consumer()

@@ -7,6 +7,7 @@ from engine.core.output_processor import OutputProcessor
 from engine.engine import Model
 from engine.tokenizer.tokenizer import Tokenizer
 from tests.engine.test_engine_lifecycle import new_engine
+from tests.support.paused import submit_paused
 from tests.support.tiny_gguf import make_tiny
 
 
@@ -19,13 +20,8 @@ def model(tmp_path_factory):
 
 def begin(model: Model, tokens: int):
     """A request that waits, and its sequence."""
-    loop = model._engine._loop
-    generation = model.submit(
-        Request(tuple(range(20, 60)), SamplingParams(temperature=0.0), max_tokens=tokens, ignore_eog=True)
-    )
-    generation.pause()
-    (sequence,) = loop.call(lambda: list(loop.scheduler.sequences.values()))
-    return generation, sequence
+    greedy = SamplingParams(temperature=0.0)
+    return submit_paused(model, Request(tuple(range(20, 60)), greedy, max_tokens=tokens, ignore_eog=True))
 
 
 def test_cancelled(model: Model):
@@ -55,11 +51,8 @@ def test_an_error_with_its_cause(model: Model, monkeypatch):
 def test_a_stop_string_that_the_last_flush_completes(model: Model, monkeypatch):
     """An unfinished character's U+FFFD is the end of the text, and may end a stop string."""
     monkeypatch.setattr(Tokenizer, "token_bytes", lambda self, token_id: b"\xf0")
-    loop = model._engine._loop
     request = Request(tuple(range(20, 60)), max_tokens=1, ignore_eog=True, stop=("\ufffd",))
-    generation = model.submit(request)
-    generation.pause()
-    (sequence,) = loop.call(lambda: list(loop.scheduler.sequences.values()))
+    generation, sequence = submit_paused(model, request)
     generation.resume()
     end = generation.result(60)[1]
     assert end.reason is sequence.finish_reason is FinishReason.STOP_STRING

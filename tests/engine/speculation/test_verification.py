@@ -18,6 +18,7 @@ from kernels.cpu.operations import CPUOperations
 from kernels.reference.operations import TorchOperations
 from kernels.select import CPU_BLOCK_SIZE as BLOCK_SIZE
 from tests.support.passes import load_decoder
+from tests.support.paused import submit_paused
 
 GREEDY = SamplingParams(temperature=0.0)
 SUMS = "What is 14 + 19?\nassistant\nThe answer is 33.\nuser\n" * 3
@@ -72,9 +73,13 @@ def counts_from_zero(monkeypatch):
     monkeypatch.setattr(Eager, "accepted", 0)
 
 
-def submit(model: Model, prompt: str, sampling=GREEDY, tokens=40, **more) -> Generation:
+def request_of(model: Model, prompt: str, sampling=GREEDY, tokens=40, **more) -> Request:
     ids = tuple(model.tokenizer.encode(prompt))
-    return model.submit(Request(ids, sampling, max_tokens=tokens, **{"ignore_eog": True, **more}))
+    return Request(ids, sampling, max_tokens=tokens, **{"ignore_eog": True, **more})
+
+
+def submit(model: Model, prompt: str, *what, **more) -> Generation:
+    return model.submit(request_of(model, prompt, *what, **more))
 
 
 def ids_of(generation: Generation) -> list[int]:
@@ -107,9 +112,7 @@ def test_quoting_oneself_is_the_same(plain: Model, eager: Model):
 def test_what_pays_is_drafted_without_being_forced(plain: Model):
     with new_engine("auto") as engine:
         model = engine.load(builtin_model_path())
-        generation = submit(model, WORDS, tokens=120)
-        generation.pause()
-        (sequence,) = engine._loop.call(lambda: list(engine._loop.scheduler.sequences.values()))
+        generation, sequence = submit_paused(model, request_of(model, WORDS, tokens=120))
         generation.resume()
         assert ids_of(generation) == ids_from(plain, (WORDS, GREEDY, 120))[0]
     assert sequence.drafted >= sequence.accepted > 20
