@@ -1,7 +1,6 @@
 """Tools in `tui-chat ask`: calls are asked about on the terminal, and run while nothing else does."""
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -47,6 +46,8 @@ class AskedTools:
 
     def __init__(self, talk: Talk, servers: "ToolServers", *, may_ask: bool) -> None:
         """may_ask: whether there is somebody at a terminal."""
+        import asyncio
+
         from app.chat.tool_use.use import ToolUse
 
         self._loop = asyncio.new_event_loop()
@@ -78,13 +79,15 @@ class AskedTools:
         self._loop.close()
 
     def _do(self, work: Coroutine[Any, Any, _T]) -> _T:
+        from asyncio import CancelledError
+
         task = self._loop.create_task(work)
         try:
             return self._loop.run_until_complete(task)
         except BaseException:
             if not task.done():
                 task.cancel()
-                with suppress(asyncio.CancelledError):
+                with suppress(CancelledError):
                     self._loop.run_until_complete(task)
             raise
 

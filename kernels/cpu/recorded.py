@@ -60,6 +60,11 @@ class _Watch(TorchDispatchMode):
         self.kept: list[Tensor] = []
         self.computes = False
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Else torch imports its compiler at the first pass: seconds, or a failure beside another import.
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
         if func.overloadpacket in _NEW:

@@ -75,14 +75,19 @@ def test_a_mask_that_is_late_holds_its_own_row_alone(model, monkeypatch):
     late = []
     from engine.constraints.matcher import Matcher
 
-    compute = Matcher._compute
+    begin, compute = Matcher.__init__, Matcher._compute
+
+    def made(matcher, *what):
+        late.append(matcher)
+        begin(matcher, *what)
 
     def held_back(matcher):
-        if matcher in late or not late:
-            late[:] = [matcher]
+        # The first answer's own may still compute its last.
+        if matcher in late:
             gate.wait(60)
         compute(matcher)
 
+    monkeypatch.setattr(Matcher, "__init__", made)
     monkeypatch.setattr(Matcher, "_compute", held_back)
     held = asked(model, 4)
     free = model.submit(Request(PROMPT, WILD, max_tokens=20, ignore_eog=True))

@@ -112,7 +112,8 @@ def test_what_the_disk_cannot_read_is_an_error(file, monkeypatch):
         raise OSError(5, "Input/output error")
 
     source = open_source(file)
-    monkeypatch.setattr(source_module.os, "preadv", fail)
+    for read in ("pread", "preadv"):
+        monkeypatch.setattr(source_module.os, read, fail)
     with pytest.raises(
         ModelFileError, match=r"one\.gguf: header at byte 0: cannot be read: input/output error"
     ):

@@ -1,5 +1,7 @@
 """Passes that are run again from a recording give what passes without give, bit by bit."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -103,3 +105,16 @@ def test_a_recording_that_gives_something_else_is_dropped(engine, tmp_path, monk
     assert made(engine, model) is None and "gives other logits" in caplog.text
     monkeypatch.setattr(recorded_passes, "MOST_ROWS", 0)
     assert answers(engine.load(path)) == text
+
+
+def test_recording_imports_no_compiler():
+    """Which takes seconds, and fails beside another thread's import."""
+    code = (
+        "import sys, torch\n"
+        "from kernels.cpu.recorded import _Watch\n"
+        "with _Watch():\n"
+        "    torch.empty(1)\n"
+        "print('torch._dynamo' in sys.modules)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "False\n"

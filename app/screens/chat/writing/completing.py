@@ -102,7 +102,8 @@ class Completer:
         if command.prompt is not None:
             return Completion(f"/{command.name}", command.help or "A prompt of yours", command)
         key = label_of(command.name, self._context.settings.keys)
-        takes = f": {command.takes}" if command.takes else ""
+        forms = ", ".join(form for form, _ in command.takes)
+        takes = f": {forms}" if forms else ""
         return Completion(f"/{command.name}", f"{command.title} ({key}). {command.help}{takes}", command)
 
     async def _offer_mentions(self, written: str) -> None:

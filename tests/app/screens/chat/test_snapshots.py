@@ -212,6 +212,7 @@ def test_dialogs(snap_compare, make_app, key):
 
     async def run(pilot):
         screen = await ready(pilot)
+        screen.composer.cursor_blink = False
         app.context.locations = replace(app.context.locations, models=Path("/models"))
         await screen.show_active()
         await pilot.press(key)
