@@ -89,8 +89,12 @@ def test_a_mask_that_is_late_holds_its_own_row_alone(model, monkeypatch):
 
     monkeypatch.setattr(Matcher, "__init__", made)
     monkeypatch.setattr(Matcher, "_compute", held_back)
-    held = asked(model, 4)
-    free = model.submit(Request(PROMPT, WILD, max_tokens=20, ignore_eog=True))
+
+    def both():
+        # On the engine's thread: in one tick, else the first to come would be waited for alone.
+        return asked(model, 4), model.submit(Request(PROMPT, WILD, max_tokens=20, ignore_eog=True))
+
+    held, free = model._engine._loop.call(both)
     assert len(written(free)[0]) == 20
     assert held.finished is None and not held.poll()
     gate.set()
