@@ -137,10 +137,12 @@ class CudaStream:
             finally:
                 graph.capture_end()
                 free_workspaces()
-        parts.append(graph.replay)
+        queued = [*parts, graph.replay]
+        # What the host does may refer to `cut`: nothing would go by itself.
+        parts.clear()
 
         def replay() -> None:
-            for part in parts:
+            for part in queued:
                 part()
 
         return replay
