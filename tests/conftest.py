@@ -21,3 +21,9 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.support.small_model import make_small
 
     return make_small(tmp_path_factory.mktemp("small") / "small.gguf")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than processors: a quarter of a screen's test is waiting."""
+    return (os.cpu_count() or 1) + 1

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from triton.language import core
 from triton.runtime import interpreter
 
 _NEEDED = ("_patch_lang", "_get_np_dtype", "GridExecutor", "interpreter_builder")
@@ -45,3 +46,36 @@ def install() -> None:
     interpreter._patch_lang = patch_once
     interpreter.GridExecutor.__call__ = launch
     interpreter._get_np_dtype = numpy_type
+    _keep_types()
+
+
+def _keep_types() -> None:
+    """Make what describes a type and a shape once, and shapes comparable by identity: every operation made
+    and compared them anew."""
+    new_block, new_tensor, same = core.block_type.__init__, core.tensor.__init__, core.tuple.__eq__
+    blocks: dict[tuple[Any, ...], dict[str, Any]] = {}
+    block_shapes: dict[tuple[Any, ...], Any] = {}
+    shapes: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+    equal = core.constexpr(True)
+
+    def block_init(self: Any, element: Any, shape: Any) -> None:
+        sizes = tuple(getattr(size, "value", size) for size in shape)
+        # Types of pointers have no hash; their names differ.
+        key = str(element), *sizes
+        if key not in blocks:
+            new_block(self, element, shape)
+            self.shape = block_shapes.setdefault(sizes, self.shape)
+            blocks[key] = dict(self.__dict__)
+        self.__dict__.update(blocks[key])
+
+    def tensor_init(self: Any, handle: Any, kind: Any) -> None:
+        sizes = tuple(kind.shape) if kind.is_block() else ()
+        if sizes not in shapes:
+            new_tensor(self, handle, kind)
+            shapes[sizes] = self.shape, self.numel
+        self.shape, self.numel = shapes[sizes]
+        self.handle, self.type, self.dtype = handle, kind, kind.scalar
+
+    core.block_type.__init__ = block_init  # type: ignore[method-assign]
+    core.tensor.__init__ = tensor_init  # type: ignore[method-assign]
+    core.tuple.__eq__ = lambda self, other: equal if other is self else same(self, other)  # type: ignore

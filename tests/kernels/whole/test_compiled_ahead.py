@@ -25,7 +25,7 @@ LONGER = (1024, 2048, 4096, 8192)
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory) -> GraphRunner:
     path = tmp_path_factory.mktemp("m") / "tiny.gguf"
-    make_tiny(path, "qwen3", quant="Q4_K", seed=1, width=256, ffn=512, heads=4, kv_heads=2, head_dim=64)
+    make_tiny(path, "qwen3", quant="Q4_K", seed=1, layers=1, ffn=256)
     ops = TritonOperations(torch.device("cpu"), "auto")
     with open_gguf(path) as file:
         config = read_config(file)

@@ -70,7 +70,8 @@ def logits(engine: Engine, path, ids: list[int]) -> np.ndarray:
     ],
 )
 def test_logits_are_those_of_float32(architecture, quant, gpu_engine, plain_engine, tmp_path, full):
-    path = make_tiny(tmp_path / "tiny.gguf", architecture, quant=quant, seed=5)
+    sizes = {} if full else {"layers": 1, "ffn": 256, "kv_heads": 1}
+    path = make_tiny(tmp_path / "tiny.gguf", architecture, quant=quant, seed=5, **sizes)
     ids = np.random.default_rng(2).integers(10, 300, 40 if full else 5).tolist()
     assert nmse(logits(gpu_engine, path, ids), logits(plain_engine, path, ids)) <= NMSE_LIMIT
 
@@ -88,7 +89,8 @@ def path(full, tmp_path_factory):
     """The built-in model, or one that an interpreter can run."""
     if full:
         return builtin_model_path()
-    return make_tiny(tmp_path_factory.mktemp("model") / "tiny.gguf", "qwen3", quant="F16", seed=5)
+    sizes = {"width": 64, "ffn": 64, "heads": 2, "kv_heads": 1, "head_dim": 32}
+    return make_tiny(tmp_path_factory.mktemp("model") / "tiny.gguf", "qwen3", quant="F16", seed=5, **sizes)
 
 
 def test_every_size_of_pass(gpu_engine, plain_engine, path, full):

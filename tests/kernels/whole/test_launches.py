@@ -46,7 +46,8 @@ class Computed(TorchDispatchMode):
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory, device) -> GraphRunner:
-    path = make_tiny(tmp_path_factory.mktemp("m") / "tiny.gguf", "qwen3", quant="Q8_0", seed=1)
+    sizes = {} if device == "cuda" else {"width": 64, "ffn": 64, "heads": 2, "kv_heads": 1, "head_dim": 32}
+    path = make_tiny(tmp_path_factory.mktemp("m") / "tiny.gguf", "qwen3", quant="Q8_0", seed=1, **sizes)
     ops = TritonOperations(torch.device(device), "auto")
     with open_gguf(path) as file:
         config = read_config(file)

@@ -27,10 +27,11 @@ IDS = list(range(20, 50))
 
 
 @pytest.fixture
-def made(tmp_path, device, monkeypatch):
+def made(tmp_path, device, full, monkeypatch):
     """A runner and its weights, all of them in memory of their own, small as they are."""
     monkeypatch.setattr(weight_memory, "_LEAST_BYTES", 1)
-    path = make_tiny(tmp_path / "tiny.gguf", "qwen3", quant="Q8_0", seed=1)
+    sizes = {} if full else {"width": 64, "ffn": 64, "heads": 2, "kv_heads": 1, "head_dim": 32}
+    path = make_tiny(tmp_path / "tiny.gguf", "qwen3", quant="Q8_0", seed=1, **sizes)
     ops = TritonOperations(torch.device(device), "auto")
     memory = WeightMemory(ops.device, 8 << 20)
     with open_gguf(path) as file:
