@@ -65,7 +65,7 @@ def _as_dict(
     from engine import serving
 
     model, path = found.summary, found.path
-    sampling = recommended(model.sampling, model.sampling_ignored, found.details.get("parameters"))
+    sampling = recommended(model.sampling, model.sampling_ignored, found.details)
     speed = known.speeds.get(path)
     return {
         "name": model.name,

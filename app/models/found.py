@@ -45,7 +45,7 @@ class ModelSearch:
 class FoundModel:
     """One model file, however many stores and names it has.
 
-    Ollama's names for one file whose parameters differ are one each.
+    Ollama's names for one file whose parameters or system prompts differ are one each.
     """
 
     summary: "ModelSummary"
@@ -145,7 +145,7 @@ class _Entry:
 def _unique(stored: Iterator[tuple[Store, StoredModel]]) -> Iterable[_Entry]:
     """Each file once, with the names that all stores have for it; what cannot be opened hides no other.
 
-    A name with other parameters than the file's first ones is an entry of its own.
+    A name with another system prompt or other parameters than the file's first ones is an entry of its own.
     """
     known: dict[object, list[_Entry]] = {}
     for store, model in stored:
@@ -163,10 +163,14 @@ def _unique(stored: Iterator[tuple[Store, StoredModel]]) -> Iterable[_Entry]:
 
 
 def _alike(one: StoredModel, other: StoredModel) -> bool:
-    """Whether two names of a file mean the same; only some programs keep parameters beside it."""
+    """Whether two names of a file mean the same; only some programs keep anything beside it."""
     if other.entry is None or (one.entry is None and not one.details):
         return True
-    return one.details.get("parameters", {}) == other.details.get("parameters", {})
+    return _used(one) == _used(other)
+
+
+def _used(model: StoredModel) -> tuple[object, str]:
+    return model.details.get("parameters", {}), model.details.get("system", "")
 
 
 def _file(model: StoredModel) -> object:

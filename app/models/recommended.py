@@ -1,11 +1,13 @@
-"""Sampling that a model's makers recommend: in the file itself, or in what Ollama keeps beside it."""
+"""What a model's makers recommend, sampling and a system prompt: in the file itself, or in what Ollama
+keeps beside it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from app.models.stores.ollama import parameters_of, weights_of
+from app.models.stores.ollama import details_of, weights_of
 from engine import SamplingParams
 
 FROM_FILE, FROM_OLLAMA = "the file", "Ollama"
@@ -34,6 +36,8 @@ class Recommended:
     """Who recommends each value."""
     ignored: Sequence[str] = ()
     """Why some of what is recommended cannot be used, a few words each."""
+    system: str = ""
+    """The system prompt that Ollama keeps for a chat that has none."""
 
     def applied(self, sampling: SamplingParams, chosen: Collection[str]) -> SamplingParams:
         """Put the recommended values in place of those that nobody has chosen."""
@@ -52,15 +56,19 @@ class Recommended:
 
 
 def recommended(
-    of_file: Mapping[str, float], ignored: Sequence[str], parameters: Mapping[str, object] | None
+    of_file: Mapping[str, float], ignored: Sequence[str], details: Mapping[str, Any]
 ) -> Recommended:
-    """Put together what a file recommends and the parameters that Ollama keeps, which come first."""
+    """Put together what a file recommends and what Ollama keeps beside it, which comes first.
+
+    details: its `parameters` and `system`, as far as it has them.
+    """
     from engine import check_sampling
 
-    given = {name: (parameters or {}).get(name) for name in (*_OLLAMA, *_OLLAMA_UNUSED)}
+    parameters = details.get("parameters", {})
+    given = {name: parameters.get(name) for name in (*_OLLAMA, *_OLLAMA_UNUSED)}
     kept, more = check_sampling({name: value for name, value in given.items() if value is not None}, _OLLAMA)
     sources = dict.fromkeys(of_file, FROM_FILE) | dict.fromkeys(kept, FROM_OLLAMA)
-    return Recommended({**of_file, **kept}, sources, (*ignored, *more))
+    return Recommended({**of_file, **kept}, sources, (*ignored, *more), details.get("system", ""))
 
 
 def recommended_for(path: Path) -> Recommended:
@@ -73,7 +81,7 @@ def recommended_for(path: Path) -> Recommended:
         status = file.stat()
     except (OSError, ValueError):
         return Recommended()
-    return recommended(*_of_file(file, status.st_mtime_ns, status.st_size), parameters_of(path))
+    return recommended(*_of_file(file, status.st_mtime_ns, status.st_size), details_of(path))
 
 
 @lru_cache(maxsize=_MOST_FILES)

@@ -1,6 +1,6 @@
 """A model of the engine as chats see it: messages become token ids here, and ids are what it goes on from."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from app.models.port import Counting, ModelPort
 from app.models.recommended import Recommended, recommended_for
 from engine import (
     Constraint,
+    KeptAnswer,
+    Message,
     Prompt,
     Request,
     RequestError,
@@ -78,7 +80,7 @@ class LocalModel:
         return self.local.template.thinking_support
 
     def recommended(self) -> Recommended:
-        """Return the sampling that its makers recommend."""
+        """Return the sampling and the system prompt that its makers recommend."""
         return recommended_for(self.path)
 
     def chat(self, request: ChatRequest) -> Asked:
@@ -86,12 +88,13 @@ class LocalModel:
         support = self.thinking_support
         fitted = support.fitted(request.thinking)
         row = self.local.template.tool_format
-        messages = request.messages if row is not None else without_tools(request.messages)
+        recommended = self.recommended()
+        messages, kept = _with_system(recommended.system, request)
+        messages = messages if row is not None else without_tools(messages)
         tools = request.tools if row is not None and request.tools else None
-        prompt = self.local.template.prompt(messages, kept=request.kept, thinking=fitted, tools=tools)
+        prompt = self.local.template.prompt(messages, kept=kept, thinking=fitted, tools=tools)
         answered = self._encoded(request.beginning, prompt)
         ids = (*prompt.ids, *answered)
-        recommended = self.recommended()
         limit = recommended.limit(request.max_tokens, request.chosen)
         if problem := prompt_too_long(len(ids), limit, self.local, in_chat=request.in_chat):
             raise ContextFullError(problem)
@@ -156,3 +159,11 @@ class LocalModel:
             tool_format=tool_format,
             knows_tools=tool_format is not None,
         )
+
+
+def _with_system(system: str, request: ChatRequest) -> tuple[Sequence[Message], Mapping[int, KeptAnswer]]:
+    """Messages and kept answers of a chat, behind the system prompt where the chat begins with none."""
+    messages, kept = request.messages, request.kept
+    if not system.strip() or (messages and messages[0].role == "system"):
+        return messages, kept
+    return (Message("system", system), *messages), {at + 1: answer for at, answer in kept.items()}

@@ -39,11 +39,11 @@ class ModelFile:
 
     @property
     def recommended(self) -> Recommended:
-        """The sampling that its makers recommend."""
+        """The sampling and the system prompt that its makers recommend."""
         if self.summary is None:
             return Recommended()
-        parameters = self.found.details.get("parameters") if self.found is not None else None
-        return recommended(self.summary.sampling, self.summary.sampling_ignored, parameters)
+        details = self.found.details if self.found is not None else {}
+        return recommended(self.summary.sampling, self.summary.sampling_ignored, details)
 
 
 def find_models(search: ModelSearch) -> list[ModelFile]:

@@ -49,10 +49,10 @@ def name_of(path: Path) -> str | None:
     return model.name if model is not None else None
 
 
-def parameters_of(path: Path) -> dict[str, Any]:
-    """The parameters that Ollama keeps under that name; empty where there are none."""
+def details_of(path: Path) -> dict[str, Any]:
+    """What Ollama keeps under that name: `template`, `parameters`, `system`; empty where there is nothing."""
     model = _stored(path)
-    return dict(model.details.get("parameters", {})) if model is not None else {}
+    return dict(model.details) if model is not None else {}
 
 
 def _stored(path: Path) -> StoredModel | None:

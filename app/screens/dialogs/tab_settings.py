@@ -13,7 +13,7 @@ from textual.widgets import Button, Input, Static, TextArea
 
 from app.chat.conversation import Conversation
 from app.models.backends.port import ChatModel
-from app.models.recommended import LIMIT, Recommended, recommended_for
+from app.models.recommended import FROM_OLLAMA, LIMIT, Recommended, recommended_for
 from app.widgets.words import words
 from app.widgets.writing.writing_area import WritingArea
 from engine import Priority, RequestError, SamplingParams, Thinking
@@ -84,6 +84,8 @@ class TabSettings(ModalScreen[bool | None]):
 
     async def _show_recommended(self, model: Path) -> None:
         found = self._recommended = await asyncio.to_thread(recommended_for, model)
+        if found.system.strip():
+            self.query_one("#system", TextArea).placeholder = f"from {FROM_OLLAMA}: {found.system.strip()}"
         for name, hint, _ in _FIELDS:
             if name not in found.values:
                 continue

@@ -155,6 +155,15 @@ def test_a_name_of_ollama_with_other_parameters_is_a_model_of_its_own(stores):
     assert [recommended_for(path).values["temperature"] for path in (blob, tern)] == [0.6, 0]
 
 
+def test_a_name_of_ollama_with_a_system_prompt_of_its_own_is_a_model_of_its_own(stores):
+    content = gguf_bytes(stores)
+    blob = stores.ollama("registry.ollama.ai/library/qwen3/8b", model=content)
+    stores.ollama("registry.ollama.ai/library/tern/latest", model=content, system=b"Talk like a pirate.")
+    tern = stores.home / ".ollama/models/manifests/registry.ollama.ai/library/tern/latest"
+    assert set(found_in(stores)) == {blob, tern}
+    assert [recommended_for(path).system for path in (blob, tern)] == ["", "Talk like a pirate."]
+
+
 def test_names_of_programs_are_names_of_models(stores):
     blob = stores.ollama("registry.ollama.ai/library/qwen3/8b", model=gguf_bytes(stores))
     latest = stores.ollama("registry.ollama.ai/library/tern/latest", model=gguf_bytes(stores))

@@ -2,10 +2,13 @@
 
 import pytest
 
+from app.models.backends.local import LocalModel
+from app.models.backends.port import ChatRequest
 from app.models.recommended import Recommended, recommended, recommended_for
 from app.settings.file import load_settings
-from engine import SamplingParams
+from engine import Message, SamplingParams
 from tests.app.models.stores import Stores
+from tests.support.fakes import FakeEngine, FakeModel
 from tests.support.gguf_bytes import entry, gguf
 
 FILE = [
@@ -65,7 +68,7 @@ def test_a_file_that_is_changed_is_read_again_and_none_recommends_nothing(path):
 
 def test_ollamas_parameters_come_before_the_files():
     parameters = {"temperature": 1, "repeat_penalty": 1.1, "top_p": "high", "stop": ["x"], "num_ctx": 4096}
-    found = recommended({"temperature": 0.6, "top_k": 20}, (), parameters)
+    found = recommended({"temperature": 0.6, "top_k": 20}, (), {"parameters": parameters})
     assert found.values == {"temperature": 1, "top_k": 20, "repetition_penalty": 1.1}
     assert found.text("top_k") == "top k 20, from the file"
     assert found.text("repetition_penalty") == "repetition penalty 1.1, from Ollama"
@@ -87,3 +90,18 @@ def test_a_chosen_setting_is_one_that_the_file_names_whatever_its_value(tmp_path
     loaded, _ = load_settings(settings)
     assert loaded.sampling.chosen == {"temperature"}
     assert load_settings(tmp_path / "none.toml")[0].sampling.chosen == frozenset()
+
+
+def test_a_chat_without_a_system_prompt_begins_with_that_of_ollama(tmp_path):
+    stores = Stores(tmp_path)
+    blob = stores.ollama("registry.ollama.ai/library/pirate/1b", model=gguf(FILE), system=b"Be a pirate.")
+    fake = FakeModel(FakeEngine(), blob, 1000)
+    asks = [Message("user", "Hello"), Message("assistant", "Ahoy"), Message("user", "Again")]
+    for messages in (asks, [Message("system", "Be brief."), *asks]):
+        own = len(messages) == len(asks)
+        request = ChatRequest(messages, {len(messages) - 2: None}, SamplingParams(), 10, ())
+        LocalModel(fake).chat(request)
+        read, kept = fake.template.calls[-1]
+        assert read[0] == ("system", "Be a pirate." if own else "Be brief.")
+        assert [role for role, _ in read] == ["system", "user", "assistant", "user"]
+        assert list(kept) == [2]

@@ -12,11 +12,14 @@ from app.models.fit.fit_words import fit_text
 from app.models.fit.speeds import Speed
 from app.models.listed.listing import ModelFile
 from app.models.listed.order import Known
+from app.models.recommended import FROM_OLLAMA
 from app.screens.dialogs.models.model_rows import Remote, Row, title_of
 from app.screens.fetching import Fetchable
 from app.settings.words import age_text, size_text
 from app.terminal.controls import clean
 
+_SYSTEM = 160
+"""Characters of a system prompt."""
 _LABEL = 11
 _LEAST_SHARE = 0.005
 _DIM = "$foreground 55%"
@@ -133,6 +136,9 @@ def _sampling(model: ModelFile) -> Iterator[Line]:
         by_source.setdefault(found.sources[name], []).append(f"{name.replace('_', ' ')} {value:g}")
     said = [f"{', '.join(values)}, from {source}" for source, values in by_source.items()]
     yield "Sampling", "; ".join(said) or "nothing recommended"
+    if found.system.strip():
+        shown = textwrap.shorten(found.system, _SYSTEM, placeholder="…")
+        yield "Prompt", f"of chats without a system prompt, from {FROM_OLLAMA}: {shown}"
     for reason in found.ignored:
         yield "", f"not used: {reason}"
 
