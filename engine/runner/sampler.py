@@ -165,7 +165,7 @@ def _sample_together(logits: Tensor, rows: Seq[Row]) -> list[int | str]:
     if all(row.sequence.request.sampling.temperature <= 0 for row in rows):
         _, ids, finite = best(logits, edits, masks)
     else:
-        ids, finite = sample(logits, _batch(rows, device, edits, masks))
+        ids, finite = sample(logits, _batch(rows, edits, masks))
     # Each look at a device's numbers waits for it.
     told = torch.where(finite, ids, _NOT_FINITE).tolist()
     return [
@@ -186,18 +186,14 @@ def not_finite_cause(sequence: Sequence) -> str:
     return cause
 
 
-def _batch(
-    rows: Seq[Row], device: torch.device, edits: LogitEdits | None, masks: TokenMasks | None
-) -> SamplingBatch:
+def _batch(rows: Seq[Row], edits: LogitEdits | None, masks: TokenMasks | None) -> SamplingBatch:
     params = [row.sequence.request.sampling for row in rows]
     return SamplingBatch(
-        temperature=torch.tensor([p.temperature for p in params], dtype=torch.float32, device=device),
-        top_k=torch.tensor([p.top_k for p in params], device=device),
-        top_p=torch.tensor([p.top_p for p in params], dtype=torch.float32, device=device),
-        min_p=torch.tensor([p.min_p for p in params], dtype=torch.float32, device=device),
-        uniform=torch.tensor(
-            [uniform(row.sequence.seed, row.position) for row in rows], dtype=torch.float64, device=device
-        ),
+        temperature=np.array([p.temperature for p in params], dtype=np.float32),
+        top_k=np.array([p.top_k for p in params], dtype=np.int64),
+        top_p=np.array([p.top_p for p in params], dtype=np.float32),
+        min_p=np.array([p.min_p for p in params], dtype=np.float32),
+        uniform=np.array([uniform(row.sequence.seed, row.position) for row in rows]),
         edits=edits,
         masks=masks,
     )

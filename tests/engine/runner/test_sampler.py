@@ -148,6 +148,32 @@ def test_each_row_is_what_the_documented_order_gives(params: SamplingParams):
     assert choose(rows, sequences) == expected
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(temperature=0.7, top_k=40, top_p=0.95, min_p=0.05),
+        SamplingParams(temperature=1.5, top_k=0, top_p=1.0, min_p=0.0),
+        SamplingParams(temperature=1.5, top_k=0, top_p=0.6, min_p=0.0),
+        SamplingParams(temperature=1.5, top_k=0, top_p=0.6, min_p=0.01),
+        SamplingParams(temperature=1.5, top_k=0, top_p=1.0, min_p=0.01),
+        SamplingParams(temperature=2.0, top_k=5000, top_p=0.9, min_p=0.01),
+        SamplingParams(temperature=1.0, top_k=0, top_p=0.1, min_p=0.0),
+    ],
+    ids=lambda params: f"k{params.top_k}-p{params.top_p}-m{params.min_p}",
+)
+def test_each_row_of_a_large_vocabulary_is_what_the_documented_order_gives(params: SamplingParams):
+    """Looked at block by block, and beside rows with other parameters."""
+    rows = torch.randn(6, 20_003, generator=torch.Generator().manual_seed(4)) * 3
+    other = SamplingParams(temperature=1.0, top_k=3)
+    sequences = [
+        sequence(other if number == 3 else params, seed=number, sequence_id=number) for number in range(6)
+    ]
+    chosen = choose(rows, sequences)
+    for row, made, token in zip(rows.double().numpy(), sequences, chosen, strict=True):
+        drawn = uniform(made.seed, len(made.token_ids))
+        assert token == reference_choice(row, made.request.sampling, drawn)
+
+
 def test_greedy_takes_the_largest():
     rows = logits(4)
     sequences = [sequence(SamplingParams(temperature=0.0), sequence_id=i) for i in range(4)]
