@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="gaps of the most rows of --rows while K prompts of N tokens are read",
     )
     add("--repeat", type=positive, default=_DEFAULT.repeat, metavar="R", help="medians of R runs (default 3)")
-    add("--device", metavar="D", help="auto, cpu or cuda (default: from the settings)")
+    add("--device", metavar="D", help="auto, cpu, cuda or cuda:N (default: from the settings)")
     add("--vram-limit", metavar="SIZE", type=parse_size, help="most memory of a GPU, e.g. 12GiB")
     add_host_layers(parser)
     add(

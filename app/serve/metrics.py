@@ -107,7 +107,7 @@ class _EngineFigures(Collector):
             "vllm:num_preemptions", "Sequences that made room for others", labels=labels
         )
         yield add(preemptions, lambda part: part.preemptions)
-        yield _kv_bytes(each, labels)
+        yield _kv_bytes(stats, each, labels)
 
 
 Family = TypeVar("Family", GaugeMetricFamily, CounterMetricFamily)
@@ -130,7 +130,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
 )
 
 
-def _kv_bytes(each: Sequence[EngineStats], labels: list[str]) -> GaugeMetricFamily:
+def _kv_bytes(stats: EngineStats, each: Sequence[EngineStats], labels: list[str]) -> GaugeMetricFamily:
     family = GaugeMetricFamily("tui_chat:kv_bytes", "KV memory by what it holds", labels=["kind", *labels])
     for part in each:
         kinds = {
@@ -138,8 +138,10 @@ def _kv_bytes(each: Sequence[EngineStats], labels: list[str]) -> GaugeMetricFami
             "cached": part.kv_bytes_cached,
             "free": max(0, part.kv_bytes_total - part.kv_bytes_used - part.kv_bytes_cached),
             "host": part.kv_bytes_host,
-            "disk": part.kv_disk.bytes_used if part.kv_disk is not None else 0,
         }
         for kind, value in kinds.items():
             family.add_metric([kind, *([part.device] if labels else [])], value)
+    # One folder, whatever devices there are.
+    on_disk = stats.kv_disk.bytes_used if stats.kv_disk is not None else 0
+    family.add_metric(["disk", *("" for _ in labels)], on_disk)
     return family
