@@ -1,4 +1,4 @@
 """Several devices at once: an `Engine` for each, behind the port of one.
 
-Knows the facade and what it says; which device a model goes to, and what all of them say together.
+Chooses the device of a model and sums up what engines say; knows the facade and all that it knows.
 """

@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 from app.models.listed.listing import ModelFile
 from app.models.listed.order import Known
+from app.screens.chat.answering.context_actions import ContextActions
 from app.screens.dialogs.models.model_card import card
 from app.screens.engine_view.figures import figure_rows, pool_title
 from app.serve.metrics import Metrics
+from app.widgets import contents
 from app.widgets.live_panel import total_rows
 from engine import DeviceUse, EngineStats, KVPool, ModelStats
 
@@ -66,6 +69,30 @@ def test_a_models_card_says_on_which_it_is():
     model = ModelFile(Path("/models/m.gguf"), "m", GB, "Q8_0", 8192)
     assert "Open on    GPU 1" in card(model, Known(devices={model.path: "cuda:1"}), 60, now=1.0).plain
     assert "Open on" not in card(model, Known(), 60, now=1.0).plain
+
+
+def test_a_chats_memory_is_that_of_its_models_gpu():
+    local = SimpleNamespace(path=Path("/models/m.gguf"))
+    session = SimpleNamespace(model=SimpleNamespace(local=local))
+    assert contents._context_memory(session, BOTH) == 50 / 60
+    assert contents._context_memory(SimpleNamespace(model=None), BOTH) == 5 / 120
+
+
+def test_only_models_of_the_same_gpu_can_give_a_chat_their_memory():
+    def tab(name: str, busy: bool = False):
+        path = Path(f"/models/{name}.gguf")
+        return SimpleNamespace(busy=busy, model=SimpleNamespace(path=path, local=SimpleNamespace(path=path)))
+
+    own, beside, elsewhere, writing = tab("m"), tab("beside"), tab("elsewhere"), tab("writing", busy=True)
+    models = tuple(
+        replace(MODEL, path=str(one.model.path), device=device)
+        for one, device in ((own, "cuda:1"), (beside, "cuda:1"), (elsewhere, "cuda:0"), (writing, "cuda:1"))
+    )
+    screen = SimpleNamespace(
+        context=SimpleNamespace(engine=SimpleNamespace(stats=lambda: replace(BOTH, models=models))),
+        tabs=SimpleNamespace(sessions=[own, beside, elsewhere, writing]),
+    )
+    assert ContextActions._idle_models(screen, own) == [beside.model]
 
 
 def test_programs_that_ask_for_figures_get_each_ones():

@@ -29,6 +29,8 @@ class Memory:
     room: "Room"
     threads: int = 1
     """Of the processor, for what it computes beside a GPU."""
+    others: tuple[str, ...] = ()
+    """Further devices of the same kind."""
 
     def fit(self, summary: "ModelSummary", *, context: int | None = None, chats: int = 1) -> "Fit | None":
         """What a file will take for so many chats of so many tokens; None for what cannot be loaded."""
@@ -82,7 +84,8 @@ def memory_of(search: ModelSearch) -> Memory | None:
         wanted = {"auto": None, "never": 0}.get(settings.host_layers, settings.host_layers_wanted)
         host = HostRoom(free_memory(rules.host), None if wanted is None else int(wanted))
     threads = settings.threads or os.cpu_count() or 1
-    return Memory(rules, Room(free, settings.kv_budget_bytes, host), threads)
+    others = tuple(one.device for one in devices if one.title == rules.title and one is not rules)
+    return Memory(rules, Room(free, settings.kv_budget_bytes, host), threads, others)
 
 
 def device_rules(settings: EngineSettings, cache: Path | None) -> "tuple[DeviceRules, ...]":

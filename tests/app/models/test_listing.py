@@ -132,6 +132,7 @@ def test_of_several_gpus_a_model_goes_to_the_one_with_most_free(tmp_path, cache,
     monkeypatch.setattr("engine.free_memory", lambda rules: free[rules.gpu])
     memory = memory_of(search(tmp_path, cache))
     assert (memory.rules.device, memory.room.free_bytes) == ("cuda:1", 40 * GB)
+    assert memory.others == ("cuda:0", "cuda:2"), "what wrote there tells of the speed here"
     assert module._read(cache / "device.json", "none") is None
     remember_rules(gpus, CPU, cache)
     assert module._read(cache / "device.json", module._key(CPU)) == gpus
