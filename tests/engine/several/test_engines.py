@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 import torch
@@ -37,25 +38,22 @@ def pair():
 
 
 @pytest.fixture
-def models(pair, files, monkeypatch):
-    """One on each: the second engine has more memory free."""
-    second = pair._engines[1]
-    roomier(monkeypatch, second)
-    on_second = pair.load(files[0])
-    monkeypatch.undo()
-    on_first = pair.load(files[1])
-    assert on_first._engine is pair._engines[0] and on_second._engine is second
-    return on_first, on_second
+def models(pair, files):
+    """One on each, by the memory that is free."""
+    loaded = []
+    for engine, file in zip(pair._engines, reversed(files), strict=True):
+        with roomier(engine):
+            loaded.append(pair.load(file))
+        assert loaded[-1]._engine is engine
+    return tuple(loaded)
 
 
-def roomier(monkeypatch, engine: Engine) -> None:
+def roomier(engine: Engine):
+    """Let an engine have more memory free than any other."""
     plan = engine.plan_load
-
-    def more(*args, **named):
-        made = plan(*args, **named)
-        return replace(made, free_bytes=2 * made.free_bytes)
-
-    monkeypatch.setattr(engine, "plan_load", more)
+    return mock.patch.object(
+        engine, "plan_load", lambda *args, **named: replace(plan(*args, **named), free_bytes=1 << 60)
+    )
 
 
 def answer(model, **more):
@@ -141,15 +139,15 @@ def test_a_fault_on_one_device_ends_nothing_on_the_other(pair, models):
     assert whole.result(WAIT)[0] == wanted
 
 
-def test_a_lost_device_leaves_the_others_to_new_models(pair, models, files, monkeypatch):
+def test_a_lost_device_leaves_the_others_to_new_models(pair, models, files):
     first, second = models
-    roomier(monkeypatch, pair._engines[0])
     lost = pair._engines[0]._loop
     lost.call(lambda: lost._give_up("the device failed"))
     with pytest.raises(EngineFailedError):
         first.submit(request())
     assert answer(second)[1].reason is FinishReason.LENGTH
-    assert pair.load(files[1])._engine is second._engine
+    with roomier(pair._engines[0]):
+        assert pair.load(files[1])._engine is second._engine
     assert pair.pause_idle(1e9) == []
     assert pair.stats().parts[1].models and pair.plan_load(files[0]).device == "cpu"
 
