@@ -46,9 +46,9 @@ def test_the_panel_has_a_line_for_each():
 def test_the_engine_view_lists_memory_and_power_beside_each_other():
     parts = DeviceUse(12 * GB, 80 * GB, 312.0, "cuda:0"), DeviceUse(60 * GB, 80 * GB, None, "cuda:1")
     use = DeviceUse(72 * GB, 160 * GB, 312.0, parts=parts)
-    drawn = text(figure_rows(BOTH, use, 400, 2))
-    assert "GPU 0 12 GB of 80 GB, 312 W · GPU 1 60 GB of 80 GB ·" in drawn
-    assert "GPU 0 context 5.0 GB of 60 GB, writing 100/s in 2 rows" in drawn
+    first, second = text(figure_rows(BOTH, use, 120, 2)).split("\n")
+    assert "GPU 0 12 GB of 80 GB, 312 W · GPU 1 60 GB of 80 GB" in first
+    assert "GPU 0 context 5.0 GB of 60 GB, 100/s, tick 0 ms · GPU 1 context 50 GB of 60 GB" in second
     alone = text(figure_rows(FIRST, DeviceUse(12 * GB, 80 * GB, 312.0), 400, 2))
     assert "GPU 12 GB of 80 GB · 312 W" in alone and "GPU 0" not in alone
 

@@ -58,8 +58,8 @@ def _device_parts(use: DeviceUse | None) -> list[str]:
 def _part_text(part: EngineStats) -> str:
     """What one of several devices holds and does."""
     used, total = size_text(part.kv_bytes_used), size_text(part.kv_bytes_total)
-    name, written = device_text(part.device), f"writing {part.decode_tok_s:.0f}/s"
-    return f"{name} context {used} of {total}, {written} in {part.rows} rows, tick {part.tick_ms:.0f} ms"
+    figures = f"{part.decode_tok_s:.0f}/s, tick {part.tick_ms:.0f} ms"
+    return f"{device_text(part.device)} context {used} of {total}, {figures}"
 
 
 def heading(title: str, middle: str, right: Row, width: int) -> Row:

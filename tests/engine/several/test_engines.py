@@ -179,7 +179,7 @@ def test_an_engine_that_cannot_start_leaves_no_other(monkeypatch):
     monkeypatch.setattr(module, "device_names", lambda device: ("cpu", "cuda:63"))
     with pytest.raises(EngineError, match="device: "):
         open_engine("auto", threads=1)
-    assert threading.active_count() <= before
+    wait_until(lambda: threading.active_count() <= before)
 
 
 def test_what_a_driver_tells_is_told_of_each_gpu(pair, monkeypatch):
