@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from engine.footprint.serving import serving
     from engine.footprint.shape import Footprint
     from engine.model.architectures import Architecture, architectures
+    from engine.several.engines import AnyEngine, Engines, open_engine
     from engine.templates.turns import KeptAnswer, Message, Prompt
     from engine.tokenizer.tokenizer import Tokenizer
 
@@ -68,6 +69,7 @@ __all__ = [
     "Advice",
     "AdviceKind",
     "AnswerFormat",
+    "AnyEngine",
     "Architecture",
     "CallStyle",
     "Constraint",
@@ -83,6 +85,7 @@ __all__ = [
     "EngineFailedError",
     "EngineOptions",
     "EngineStats",
+    "Engines",
     "Event",
     "FinishReason",
     "Finished",
@@ -134,6 +137,7 @@ __all__ = [
     "fit",
     "free_memory",
     "model_paths",
+    "open_engine",
     "part_paths",
     "read_bandwidth",
     "read_bytes",
@@ -150,6 +154,7 @@ _HOMES = {
     "ToolFormat": "engine.api.tool_format",
     "THINK": "engine.api.answer_format",
     "AnswerFormat": "engine.api.answer_format",
+    "AnyEngine": "engine.several.engines",
     "Architecture": "engine.model.architectures",
     "Advice": "engine.footprint.fit",
     "AdviceKind": "engine.footprint.fit",
@@ -169,6 +174,7 @@ _HOMES = {
     "EngineFailedError": "engine.api.errors",
     "EngineOptions": "engine.api.options",
     "EngineStats": "engine.api.stats",
+    "Engines": "engine.several.engines",
     "Event": "engine.api.request",
     "FinishReason": "engine.api.request",
     "Finished": "engine.api.request",
@@ -215,6 +221,7 @@ _HOMES = {
     "expected_tok_s": "engine.footprint.device",
     "free_memory": "engine.footprint.device",
     "model_paths": "engine.catalog",
+    "open_engine": "engine.several.engines",
     "part_paths": "engine.catalog",
     "read_bandwidth": "engine.footprint.device",
     "read_bytes": "engine.footprint.rules",

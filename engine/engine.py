@@ -24,14 +24,14 @@ from torch import Tensor
 
 from engine.api.constraint import Constraint
 from engine.api.detail import DeviceUse, EngineDetail, TickRecord
-from engine.api.errors import EngineClosedError, EngineError, RequestError
+from engine.api.errors import EngineClosedError, RequestError
 from engine.api.generation import Generation
 from engine.api.load_plan import LoadPlan
-from engine.api.options import EngineOptions, Offload
+from engine.api.options import EngineOptions, Offload, check_context_length
 from engine.api.request import Request, check_leaves_a_token, check_token_ids, without_tokens
 from engine.api.stats import EngineStats
 from engine.constraints.compiler import Constraints
-from engine.core.device_choice import device_name, host_kv_bytes, operations_of, threads_beside
+from engine.core.device_choice import device_names, host_kv_bytes, operations_of, threads_beside
 from engine.core.loop import EngineLoop
 from engine.core.model_loader import (
     LoadOptions,
@@ -58,6 +58,7 @@ from engine.device.memory import (
     trim_host_memory,
 )
 from engine.device.nvml import device_use
+from engine.device.stream import on_device
 from engine.disk.store import KVStore
 from engine.footprint.device import rules_of
 from engine.model.weights import Progress
@@ -78,11 +79,12 @@ class Engine:
         options: the other fields of `EngineOptions`. Raises `EngineError` naming one that cannot be served.
         """
         chosen = EngineOptions(device, **options)
-        self.device = device_name(device)
+        name = device_names(device)[0]
         machine_cache.keep_in(chosen.cache_folder)
-        torch.set_num_threads(chosen.threads or threads_beside(self.device))
-        self._ops = operations_of(self.device, chosen)
-        self.rules = rules_of(self._ops)
+        torch.set_num_threads(chosen.threads or threads_beside(name))
+        self._ops = operations_of(name, chosen)
+        self.device = str(self._ops.device)
+        self.rules = (rules_of(self._ops),)
         self._options = chosen
         if chosen.vram_limit_bytes is not None and self._ops.device.type == "cuda":
             limit_device(self._ops.device, chosen.vram_limit_bytes)
@@ -103,8 +105,8 @@ class Engine:
         folder = chosen.kv_disk_folder
         store = None if folder is None else KVStore(folder, chosen.kv_disk_bytes)
         self._loop = EngineLoop(config, self._ops, self._kv_limit, self._rebuild, store)
-        self._model_keys = itertools.count(1)
-        self._sequence_ids = itertools.count(1)
+        self._model_keys = itertools.count(chosen.first_id, chosen.id_step)
+        self._sequence_ids = itertools.count(chosen.first_id, chosen.id_step)
         self._loading = threading.RLock()
         self._moves = ModelMoves(self._loop, self._load_options, self._loading)
         self._loop.start()
@@ -114,7 +116,7 @@ class Engine:
 
         Raises what `load` raises for a file that cannot be served.
         """
-        _check_length(context_length)
+        check_context_length(context_length)
         return self._moves.plan_load(Path(path).expanduser(), context_length)
 
     def load(
@@ -133,7 +135,7 @@ class Engine:
         load, and so does `close`. Raises `ModelFileError`, `UnsupportedModelError`,
         `TokenizerError` or `EngineError`.
         """
-        _check_length(context_length)
+        check_context_length(context_length)
 
         def report(fraction: float, what: str) -> None:
             self._loop.check_open()
@@ -142,7 +144,7 @@ class Engine:
 
         # Its templates' process starts while the file is read.
         SHARED_RENDERER.start()
-        with self._loading:
+        with self._loading, on_device(self._ops.device):
             try:
                 self._moves.make_room(pause)
                 return self._load(Path(path).expanduser(), context_length, report)
@@ -235,8 +237,7 @@ class Engine:
 
     def _rebuild(self, origin: ModelOrigin, progress: Progress) -> ResidentModel:
         """Load a model again on the engine's thread, which holds no KV then."""
-        name_of = self._options.name_of
-        options = LoadOptions(self._ops, self._most_kv(), lambda _needed: None, name_of=name_of)
+        options = LoadOptions(self._ops, self._most_kv(), lambda _needed: None, name_of=self._options.name_of)
         return rebuild_model(origin, options, progress)
 
     def _kv_limit(self, held: int) -> int:
@@ -317,6 +318,7 @@ class Model:
         self._vocab_size = resident.config.vocab_size
         self._constraints = Constraints(resident.tokenizer, self._vocab_size)
         self._unloaded = False
+        self.device: str = engine.device
         self.name: str = resident.name
         self.path: Path = resident.path
         self.context_length: int = resident.context_length
@@ -393,8 +395,3 @@ class Model:
     def _check_loaded(self) -> None:
         if self._unloaded:
             raise EngineClosedError(f"{self.name}: the model was unloaded; load it again")
-
-
-def _check_length(context_length: int | None) -> None:
-    if context_length is not None and context_length < 1:
-        raise EngineError(f"context_length: {context_length} is not at least 1")

@@ -113,6 +113,16 @@ def _on_cpu(place: torch.device, weight_dtype: str, kv_dtype: str, block_size: i
         return ops
 
 
+def usable_gpus() -> tuple[int, ...]:
+    """Numbers of the GPUs that kernels were made for, of all where there is none of these."""
+    numbers = range(torch.cuda.device_count())
+    return tuple(filter(_is_served, numbers)) or tuple(numbers)
+
+
+def _is_served(number: int) -> bool:
+    return torch.version.cuda is not None and torch.cuda.get_device_capability(number)[0] >= MIN_CAPABILITY
+
+
 def _check_gpu(device: torch.device) -> None:
     """Raise ImportError, saying why, for a GPU that the kernels were not made for."""
     if torch.version.cuda is None:

@@ -25,17 +25,19 @@ class Measured:
         stats = self._stats()
         if model is None or stats is None or finished.reason is FinishReason.ERROR:
             return
-        self._writer.submit(self._write, Path(model), stats.device, finished, cost.tok_s)
+        self._writer.submit(self._write, Path(model), stats, finished, cost.tok_s)
 
     def close(self) -> None:
         """Wait until all is written."""
         self._writer.shutdown()
 
-    def _write(self, model: Path, device: str, finished: Finished, tok_s: float) -> None:
+    def _write(self, model: Path, stats: EngineStats, finished: Finished, tok_s: float) -> None:
         # Not before the first frame.
         from app.models.fit.speeds import SpeedStore, reading_speed
         from app.models.listed.notes import ModelNotes
+        from app.models.stores.ollama import weights_of
 
         ModelNotes(self._places.notes_file).note_use(model)
         speeds = SpeedStore(self._places.speeds_file)
+        device = stats.device_of(weights_of(model))
         speeds.note(model, device, tok_s, finished.completion_tokens, reading_speed(finished))

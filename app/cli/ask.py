@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
             finished = _turn(args, model, prompt, begin, talk, tools, out)
             if engine is not None:
-                _note(path, engine.stats().device, finished)
+                _note(path, engine.stats().device_of(weights_of(path)), finished)
     _mention_models(path, args, settings)
     return 0
 

@@ -32,7 +32,7 @@ from app.terminal.controls import for_stream
 
 if TYPE_CHECKING:
     from app.bench.measure import Bench, Figures
-    from engine import Engine, Model
+    from engine import AnyEngine, Model
 
 _DEFAULT = Workload()
 _POLL_SECONDS = 0.05
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="gaps of the most rows of --rows while K prompts of N tokens are read",
     )
     add("--repeat", type=positive, default=_DEFAULT.repeat, metavar="R", help="medians of R runs (default 3)")
-    add("--device", metavar="D", help="auto, cpu or cuda (default: from the settings)")
+    add("--device", metavar="D", help="auto, cpu, cuda or cuda:N (default: from the settings)")
     add("--vram-limit", metavar="SIZE", type=parse_size, help="most memory of a GPU, e.g. 12GiB")
     add_host_layers(parser)
     add(
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         before = time.perf_counter()
         model = engine.load(weights_of(path))
         loaded = time.perf_counter()
-        workload = _workload(args, engine.device, model.context_length)
+        workload = _workload(args, model.device, model.context_length)
         check_fits(workload, model.context_length)
         bench = make_bench(model, engine)
         first = bench.first_token()
@@ -126,7 +126,7 @@ def wait_for_kernels(model: "Model") -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def make_bench(model: "Model", engine: "Engine") -> "Bench":
+def make_bench(model: "Model", engine: "AnyEngine") -> "Bench":
     """A loaded model and fresh prompts for it."""
     from app.bench.measure import Bench
     from app.bench.workload import RandomPrompts
@@ -135,13 +135,14 @@ def make_bench(model: "Model", engine: "Engine") -> "Bench":
     return Bench(model, RandomPrompts(tokenizer.vocab_size, tokenizer.is_control), say, engine.tick_log)
 
 
-def measure(engine: "Engine", bench: "Bench", workload: Workload) -> "Figures":
+def measure(engine: "AnyEngine", bench: "Bench", workload: Workload) -> "Figures":
     """Run the workload; returns the object that `--json` prints."""
     from app.bench.machine import commit, describe, today, versions
 
     bench.warm_up(workload)
     figures = _parts(bench, workload)
-    stats, model = engine.stats(), bench.model
+    model = bench.model
+    stats = engine.stats().of_device(model.device)
     return {
         "model": model.name,
         "quantization": model.info.quantization,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from app.serve.program import ServeOptions
     from app.serve.requests.on_demand import ModelShelf
     from app.serve.requests.served import Served
-    from engine import Engine, Model
+    from engine import AnyEngine, Model
 
 _INTERRUPTED = 130
 _ON_DEMAND = 2
@@ -143,7 +143,7 @@ def _names(given: list[str] | str | None, settings: Settings) -> list[str]:
 
 
 def _loaded(
-    engine: "Engine", paths: list[Path], settings: Settings, search: ModelSearch, aliases: list[str]
+    engine: "AnyEngine", paths: list[Path], settings: Settings, search: ModelSearch, aliases: list[str]
 ) -> "list[Served]":
     """Every model, the first one with its aliases."""
     from app.serve.requests.naming import served_model
@@ -156,7 +156,7 @@ def _loaded(
     return served
 
 
-def _load(engine: "Engine", path: Path) -> "Model":
+def _load(engine: "AnyEngine", path: Path) -> "Model":
     model = engine.load(weights_of(path))
     for warning in (*model.warnings, model.tokenizer.warning, model.template.warning):
         if warning:
@@ -164,7 +164,9 @@ def _load(engine: "Engine", path: Path) -> "Model":
     return model
 
 
-def _shelf(engine: "Engine", search: ModelSearch, settings: Settings, named: Sequence[Path]) -> "ModelShelf":
+def _shelf(
+    engine: "AnyEngine", search: ModelSearch, settings: Settings, named: Sequence[Path]
+) -> "ModelShelf":
     """What the engine loads on demand: all that is found but for what it was told to load."""
     from app.serve.requests.naming import served_model
     from app.serve.requests.on_demand import ModelShelf

@@ -8,7 +8,7 @@ from app.models.fit.device import remember_rules
 from app.settings.file import EngineSettings
 
 if TYPE_CHECKING:
-    from engine import Engine
+    from engine import AnyEngine
 
 
 _SWITCH_SECONDS = 0.00005
@@ -23,8 +23,8 @@ def switch_often() -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
-def make_engine(settings: EngineSettings, *, keep_kv: bool = False, **overrides: Any) -> "Engine":
-    """Start an engine; torch is imported by this call, not before.
+def make_engine(settings: EngineSettings, *, keep_kv: bool = False, **overrides: Any) -> "AnyEngine":
+    """Start an engine, or several GPUs' where settings leave the choice; torch is imported by this call.
 
     keep_kv: whether contexts are kept in files, for who will go on with them. overrides: fields of
     `EngineOptions` that are not to be the settings' ones; None overrides nothing. Raises `EngineError`
@@ -35,7 +35,7 @@ def make_engine(settings: EngineSettings, *, keep_kv: bool = False, **overrides:
 
     switch_often()
     import_torch()
-    from engine import Engine
+    from engine import open_engine
 
     options: dict[str, Any] = {
         "device": settings.device,
@@ -55,7 +55,7 @@ def make_engine(settings: EngineSettings, *, keep_kv: bool = False, **overrides:
     if keep_kv:
         options |= {"kv_disk_folder": locations().kv_folder, "kv_disk_bytes": settings.kv_disk_bytes}
     given = {name: value for name, value in overrides.items() if value is not None}
-    engine = Engine(**options | given)
+    engine = open_engine(**options | given)
     if not given:
         remember_rules(engine.rules, settings, locations().cache)
     return engine

@@ -1,6 +1,7 @@
 """Figures for Prometheus, by the names that dashboards for other servers know, and our own for the rest."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -88,38 +89,59 @@ class _EngineFigures(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """The figures of now."""
+        """The figures of now; of several devices each one's, by its name."""
         stats = self._stats()
         if stats is None:
             return
-        running = sum(one.state in (SequenceState.PREFILL, SequenceState.DECODE) for one in stats.sequences)
-        yield _gauge("vllm:num_requests_running", "Sequences that are read or written", running)
-        yield _gauge("vllm:num_requests_waiting", "Sequences that wait", len(stats.sequences) - running)
-        used = stats.kv_bytes_used / stats.kv_bytes_total if stats.kv_bytes_total else 0.0
-        yield _gauge("vllm:kv_cache_usage_perc", "Share of KV memory that sequences hold", used)
-        yield CounterMetricFamily(
-            "vllm:num_preemptions", "Sequences that made room for others", value=stats.preemptions
+        each = stats.parts or (stats,)
+        labels = ["device"] if stats.parts else []
+
+        def add(family: Family, figure: Callable[[EngineStats], float]) -> Family:
+            for part in each:
+                family.add_metric([part.device] if labels else [], figure(part))
+            return family
+
+        for name, text, figure in _GAUGES:
+            yield add(GaugeMetricFamily(name, text, labels=labels), figure)
+        preemptions = CounterMetricFamily(
+            "vllm:num_preemptions", "Sequences that made room for others", labels=labels
         )
-        yield _kv_bytes(stats)
-        yield _gauge("tui_chat:tick_seconds", "Smoothed duration of a tick", stats.tick_ms / 1000)
-        yield _gauge("tui_chat:decode_tokens_per_second", "Over the last second", stats.decode_tok_s)
-        yield _gauge("tui_chat:prefill_tokens_per_second", "Over the last second", stats.prefill_tok_s)
+        yield add(preemptions, lambda part: part.preemptions)
+        yield _kv_bytes(stats, each, labels)
 
 
-def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, value=value)
+Family = TypeVar("Family", GaugeMetricFamily, CounterMetricFamily)
 
 
-def _kv_bytes(stats: EngineStats) -> GaugeMetricFamily:
-    family = GaugeMetricFamily("tui_chat:kv_bytes", "KV memory by what it holds", labels=["kind"])
-    free = max(0, stats.kv_bytes_total - stats.kv_bytes_used - stats.kv_bytes_cached)
-    kinds = {
-        "used": stats.kv_bytes_used,
-        "cached": stats.kv_bytes_cached,
-        "free": free,
-        "host": stats.kv_bytes_host,
-        "disk": stats.kv_disk.bytes_used if stats.kv_disk is not None else 0,
-    }
-    for kind, value in kinds.items():
-        family.add_metric([kind], value)
+def _running(stats: EngineStats) -> int:
+    return sum(one.state in (SequenceState.PREFILL, SequenceState.DECODE) for one in stats.sequences)
+
+
+_GAUGES: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
+    ("vllm:num_requests_running", "Sequences that are read or written", _running),
+    ("vllm:num_requests_waiting", "Sequences that wait", lambda s: len(s.sequences) - _running(s)),
+    (
+        *("vllm:kv_cache_usage_perc", "Share of KV memory that sequences hold"),
+        lambda s: s.kv_bytes_used / s.kv_bytes_total if s.kv_bytes_total else 0.0,
+    ),
+    ("tui_chat:tick_seconds", "Smoothed duration of a tick", lambda s: s.tick_ms / 1000),
+    ("tui_chat:decode_tokens_per_second", "Over the last second", lambda s: s.decode_tok_s),
+    ("tui_chat:prefill_tokens_per_second", "Over the last second", lambda s: s.prefill_tok_s),
+)
+
+
+def _kv_bytes(stats: EngineStats, each: Sequence[EngineStats], labels: list[str]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily("tui_chat:kv_bytes", "KV memory by what it holds", labels=["kind", *labels])
+    for part in each:
+        kinds = {
+            "used": part.kv_bytes_used,
+            "cached": part.kv_bytes_cached,
+            "free": max(0, part.kv_bytes_total - part.kv_bytes_used - part.kv_bytes_cached),
+            "host": part.kv_bytes_host,
+        }
+        for kind, value in kinds.items():
+            family.add_metric([kind, *([part.device] if labels else [])], value)
+    # One folder, whatever devices there are.
+    on_disk = stats.kv_disk.bytes_used if stats.kv_disk is not None else 0
+    family.add_metric(["disk", *("" for _ in labels)], on_disk)
     return family

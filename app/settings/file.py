@@ -101,9 +101,11 @@ class TerminalSettings:
 class EngineSettings:
     """How the engine runs; a change takes effect at the next start."""
 
-    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    device: str = option("auto", "auto, cpu, cuda or cuda:N; auto takes all GPUs, each model on one of them")
     kv_budget: str = option(
-        "auto", 'memory for the context of all chats together: auto or a size such as "2 GiB"', size=True
+        "auto",
+        'memory for the context of all chats together, on each GPU: auto or a size such as "2 GiB"',
+        size=True,
     )
     vram_limit: str = option(
         "auto",

@@ -28,6 +28,12 @@ def size_text(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def device_text(device: str) -> str:
+    """Name one of several devices: `GPU 1` for `cuda:1`."""
+    kind, _, number = device.partition(":")
+    return f"GPU {number}" if kind == "cuda" else device
+
+
 def duration_text(milliseconds: float) -> str:
     """Write a short time: `85 ms`, `1.2 s`."""
     return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"

@@ -76,15 +76,20 @@ def nearly_full(session: ChatSession) -> float | None:
     return share if share >= NEARLY_FULL and not session.warned else None
 
 
+def _context_memory(session: ChatSession, stats: EngineStats | None) -> float | None:
+    """Share of it that is held, of several devices on that of the chat's model."""
+    if stats is not None and session.model is not None and session.model.local is not None:
+        stats = stats.of_device(stats.device_of(session.model.local.path))
+    return stats.kv_bytes_used / stats.kv_bytes_total if stats is not None and stats.kv_bytes_total else None
+
+
 def status_item(session: ChatSession, stats: EngineStats | None) -> StatusItem:
     """Return what the status line shows of the active tab."""
     speed = session.stats.tok_s if session.stats is not None else 0.0
     if not speed and not session.busy:
         answer = session.conversation.last_answer()
         speed = answer.stats.tok_s if answer is not None and answer.stats is not None else 0.0
-    kv = stats.kv_bytes_used / stats.kv_bytes_total if stats is not None and stats.kv_bytes_total else None
-    if _elsewhere(session):
-        kv = None
+    kv = None if _elsewhere(session) else _context_memory(session, stats)
     if session.model is None:
         loading = session.models.loading_path
         name = model_title(loading) if loading is not None else ""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from app.chat.events import TabState
-from app.settings.words import size_text, tokens_text, wait_text
+from app.settings.words import device_text, size_text, tokens_text, wait_text
 from app.widgets.lines import LineWidget, Row, Span, bar, fit, pair, row_width
-from app.widgets.sentence import BETWEEN, engine_parts
+from app.widgets.sentence import BETWEEN, engine_parts, free_bytes
 from app.widgets.sparkline import sparkline
 from app.widgets.states import LOOKS
 from app.widgets.tab_bar import TabItem, glyph
@@ -167,10 +167,21 @@ def total_rows(stats: EngineStats | None, width: int, more_key: str = "") -> lis
     rows.append(((" ", ""), *bar(width - 2, [(used, "used"), (cached, "cached")])))
     if stats.kv_bytes_host:
         rows.append(((f" and {size_text(stats.kv_bytes_host)} in host memory", "dim"),))
-    rows += [*_kv_rows(stats, width), *_window_rows(stats), *_disk_rows(stats, width)]
+    rows += [*_device_rows(stats, width), *_kv_rows(stats, width), *_window_rows(stats)]
+    rows += _disk_rows(stats, width)
     rows += _slower_rows(stats, width)
     if more_key:
         rows.append(((f" {more_key} ", "accent"), ("shows more", "dim")))
+    return rows
+
+
+def _device_rows(stats: EngineStats, width: int) -> list[Row]:
+    """What each of several devices does and has free."""
+    rows: list[Row] = []
+    for part in stats.parts:
+        speed = f"{part.decode_tok_s:.0f} tok/s{BETWEEN}" if part.decode_tok_s else ""
+        right = f"{speed}{size_text(free_bytes(part))} free "
+        rows.append(pair(((f" {device_text(part.device)}", "text"),), ((right, "dim"),), width))
     return rows
 
 

@@ -32,6 +32,8 @@ class KVPool:
     """Blocks for which there is host memory."""
     host_used: int
     """Of these, how many wait there."""
+    device: str = ""
+    """Whose memory it is, where there are several devices."""
 
 
 class SequenceDetail(NamedTuple):
@@ -68,6 +70,10 @@ class DeviceUse:
     """Bytes, of every program."""
     memory_total: int | None
     watts: float | None
+    device: str = ""
+    """Which one it is, where there are several."""
+    parts: tuple["DeviceUse", ...] = ()
+    """The same of each, where these are the sums of several."""
 
 
 class TickRecord(NamedTuple):

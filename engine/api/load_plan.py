@@ -47,6 +47,8 @@ class LoadPlan:
     the processor"."""
     tok_s: float | None = None
     """The speed expected of that, for one chat; None where it is not known."""
+    device: str = ""
+    """Where it will be, where there are several devices."""
 
     @property
     def model_ids(self) -> tuple[int, ...]:

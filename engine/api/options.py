@@ -23,7 +23,7 @@ class EngineOptions:
     """Options of one `Engine`; raises `EngineError` naming the first that cannot be served."""
 
     device: str = "auto"
-    """"auto", "cpu" or "cuda[:N]"."""
+    """"auto", "cpu" or "cuda[:N]"; of several GPUs one engine serves one."""
     kv_budget_bytes: int | None = None
     """Most KV memory of all models together; None for what the device has left."""
     vram_limit_bytes: int | None = None
@@ -63,6 +63,10 @@ class EngineOptions:
     name_of: Callable[[Path], str] = attrgetter("stem")
     """What statistics and errors call the model of a file: its name without its ending, or whatever the
     caller knows it by."""
+    first_id: int = 1
+    """Of models and sequences; the next ones follow in steps of `id_step`, so that engines beside each other
+    need not give an id twice."""
+    id_step: int = 1
     debug: bool = False
     """Check every invariant in every tick."""
 
@@ -73,6 +77,8 @@ class EngineOptions:
         _at_least("kv_disk_bytes", self.kv_disk_bytes, 0)
         _at_least("max_prefill_tokens", self.max_prefill_tokens, 1)
         _at_least("threads", self.threads, 1)
+        _at_least("first_id", self.first_id, 1)
+        _at_least("id_step", self.id_step, 1)
         if not 1.0 <= self.tick_factor < float("inf"):
             raise EngineError(f"engine options: tick_factor: {self.tick_factor} is not a number from 1 on")
         _one_of("kv_offload", self.kv_offload, *Offload)
@@ -93,6 +99,12 @@ class EngineOptions:
         if self.host_layers == "auto":
             return 0 if self.batch_independent else None
         return 0 if isinstance(self.host_layers, str) else self.host_layers
+
+
+def check_context_length(wanted: int | None) -> None:
+    """Raise `EngineError` for a length that no sequence can have."""
+    if wanted is not None and wanted < 1:
+        raise EngineError(f"context_length: {wanted} is not at least 1")
 
 
 def _at_least(name: str, value: int | None, least: int) -> None:

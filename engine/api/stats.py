@@ -5,6 +5,7 @@ The panel, `tui-chat bench` and tests read these and nothing else.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from engine.api.request import Priority
 
@@ -100,6 +101,8 @@ class ModelStats:
     state: ModelState = ModelState.LOADED
     idle_since: float | None = None
     """Monotonic clock at which its last request came or ended; None while it works."""
+    device: str = ""
+    """What it is on, where that is one of several devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +168,16 @@ class EngineStats:
     """Operations that run on a slower implementation than this device has."""
     kv_disk: KVDiskStats | None = None
     """None where KV is not kept in files."""
+    parts: tuple["EngineStats", ...] = ()
+    """The same of each device, where these are the figures of several together."""
+
+    def of_device(self, device: str) -> "EngineStats":
+        """The figures of one device; these where there is no other."""
+        return next((part for part in self.parts if part.device == device), self)
+
+    def device_of(self, path: Path) -> str:
+        """What has the model of a file; all of them for one that none has."""
+        return next((one.device for one in self.models if one.device and one.path == str(path)), self.device)
 
     @property
     def slower(self) -> tuple[str, ...]:

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+import torch
+
 from engine.api.errors import EngineClosedError, EngineError
+from engine.device.stream import on_device
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +23,9 @@ Command = Callable[[], object]
 class CommandThread:
     """Subclasses say what a round is and what is left to do at the end; every queued command is run."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, device: torch.device) -> None:
+        """device: what the thread works on."""
+        self._place = on_device(device)
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._posting = threading.Lock()
         self._closing = threading.Event()
@@ -112,13 +117,14 @@ class CommandThread:
         return self._inbox.get()
 
     def _run(self) -> None:
-        try:
-            while not self._closing.is_set():
-                self._round()
-        finally:
-            self._closing.set()
-            self._drain_rest()
-            self._finish()
+        with self._place:
+            try:
+                while not self._closing.is_set():
+                    self._round()
+            finally:
+                self._closing.set()
+                self._drain_rest()
+                self._finish()
 
     def _drain_rest(self) -> None:
         with self._posting:

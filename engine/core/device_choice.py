@@ -11,20 +11,20 @@ from engine.footprint.device import rules_of
 from engine.footprint.rules import DeviceRules
 from kernels import machine_cache
 from kernels.contract import Operations
-from kernels.select import operations_for
+from kernels.select import operations_for, usable_gpus
 
 _MANY_CORES, _SPARE_CORES = 8, 2
 """Of so many cores some are left to the driver's and the program's other threads: products of few rows are
 waited for until the last thread is done, and are bound by memory, which fewer threads read as fast."""
 
 
-def device_rules(options: EngineOptions) -> DeviceRules:
-    """How an engine of these options would hold weights and KV; none is started.
+def device_rules(options: EngineOptions) -> tuple[DeviceRules, ...]:
+    """How an engine of these options would hold weights and KV on each of its devices; none is started.
 
     Raises `EngineError` naming an option that cannot be served.
     """
     machine_cache.keep_in(options.cache_folder)
-    return rules_of(operations_of(device_name(options.device), options))
+    return tuple(rules_of(operations_of(name, options)) for name in device_names(options.device))
 
 
 def operations_of(device: str, options: EngineOptions) -> Operations:
@@ -55,13 +55,19 @@ def host_kv_bytes(wanted: int | None, device: torch.device) -> int:
     return int(free_bytes(torch.device("cpu")) * HOST_KV_SHARE) if device.type == "cuda" else 0
 
 
-def device_name(device: str) -> str:
-    """Resolve `auto`; raises `EngineError` for a device that is none or is not there."""
+def device_names(device: str) -> tuple[str, ...]:
+    """All that a choice stands for: `auto` is every GPU that is of use, or the processor where there is none.
+
+    Raises `EngineError` for a device that is none or is not there.
+    """
     if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        return tuple(f"cuda:{gpu}" for gpu in usable_gpus()) if torch.cuda.is_available() else ("cpu",)
     kind, _, number = device.partition(":")
     if kind not in ("cpu", "cuda") or (kind != device and (kind == "cpu" or not number.isdecimal())):
         raise EngineError(f"engine options: device: '{device}' is not one of auto, cpu, cuda, cuda:N")
     if kind == "cuda" and not torch.cuda.is_available():
         raise EngineError("engine options: device: no CUDA device is usable here; choose cpu or auto")
-    return device
+    if number and int(number) >= (count := torch.cuda.device_count()):
+        there = "cuda:0 is" if count == 1 else f"cuda:0 to cuda:{count - 1} are"
+        raise EngineError(f"engine options: device: {device} is not there, {there}; choose that or auto")
+    return (device,)

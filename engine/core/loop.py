@@ -61,7 +61,7 @@ class EngineLoop(AsideCommands):
 
         rebuild: loads a model again after the device has failed. store: keeps KV of chats, if any does.
         """
-        super().__init__("engine")
+        super().__init__("engine", ops.device)
         self._config = config
         self._rebuild_model = rebuild
         self.models = ResidentModels(config, kv_limit)

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from engine.device.faults import is_out_of_memory
 from engine.device.fit_advice import LOAD_MARGIN, Need, does_not_fit
 from engine.device.free_memory import free_host_bytes
 from engine.device.memory import free_bytes, return_freed_memory
+from engine.device.stream import on_device
 from engine.footprint.device import expected_tok_s, rules_of
 from engine.footprint.kv_choice import Room
 from engine.footprint.rules import kv_bytes
@@ -131,7 +132,7 @@ class ModelMoves:
         Raises `EngineError` while it answers.
         """
         self._loop.check_elsewhere()
-        with self._moving:
+        with self._moving, self._place():
             aside = self._loop.models.aside.get(key)
             if aside is None:
                 self._save(key)
@@ -168,7 +169,7 @@ class ModelMoves:
         Raises `EngineError` saying what would help when there is no room; it stays aside then.
         """
         self._loop.check_elsewhere()
-        with self._loading, self._moving:
+        with self._loading, self._moving, self._place():
             aside = self._loop.models.aside.get(key)
             if aside is None:
                 return
@@ -187,9 +188,13 @@ class ModelMoves:
     def unload(self, key: int) -> threading.Event | None:
         """Forget a model; returns what is set when its memory is back, None for one that is not resident."""
         self._loop.check_elsewhere()
-        with self._moving:
+        with self._moving, self._place():
             self._save(key)
             return self._loop.call(lambda: self._loop.remove_model(key))
+
+    def _place(self) -> AbstractContextManager[object]:
+        """The caller's thread, or one of ours, moves weights of this engine's device."""
+        return on_device(self._options().ops.device)
 
     def _save(self, key: int) -> None:
         """Let KV of a model's chats that is on the way to files get there, a few seconds at most."""

@@ -21,7 +21,7 @@ from engine.device.fit_advice import (
 )
 from engine.device.free_memory import free_host_bytes
 from kernels.cuda.cublas import free_workspaces
-from kernels.cuda.streams import CAPTURE_LOCK
+from kernels.cuda.streams import CAPTURE_LOCK, give_back_spare
 
 HOST_KV_SHARE = 0.25
 """Part of the free host memory that KV evicted from a GPU may take, for each model."""
@@ -64,7 +64,7 @@ def return_freed_memory() -> None:
     if torch.cuda.is_initialized():
         with CAPTURE_LOCK:
             free_workspaces()
-            torch.cuda.empty_cache()
+            give_back_spare()
         # Pinned memory is kept by torch as well; versions that cannot give it back lack the function.
         getattr(torch.accelerator, "empty_host_cache", lambda: None)()
     trim_host_memory()

@@ -65,6 +65,14 @@ def open_stream(device: torch.device) -> DeviceStream:
     return CudaStream(device) if device.type == "cuda" else ImmediateStream()
 
 
+def on_device(device: torch.device) -> AbstractContextManager[object]:
+    """What the calling thread launches and takes inside is this GPU's.
+
+    Each thread has a current GPU and begins with the first, whatever the thread that started it had.
+    """
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """What garbage collection frees in the midst of a capture can make it fail."""

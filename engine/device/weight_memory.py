@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.device.stream import open_stream
-from kernels.cuda.streams import CAPTURE_LOCK
+from kernels.cuda.streams import CAPTURE_LOCK, give_back_spare
 from kernels.kv.slab_kv import give_back
 from kernels.kv.vmm import SLAB_BYTES, Memory, reserve
 
@@ -103,8 +103,7 @@ class WeightMemory:
         try:
             self._memory.resize(end)
         except MemoryError:
-            with CAPTURE_LOCK:
-                torch.cuda.empty_cache()
+            give_back_spare()
             try:
                 self._memory.resize(end)
             except MemoryError:

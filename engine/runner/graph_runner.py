@@ -118,7 +118,7 @@ class GraphRunner(BlockCopies):
         self._computed: Computed | None = None
         """The pass whose tokens are to be chosen apart, the last one launched."""
         self._ticks = 0
-        self._compiler = CompileThread(self._free)
+        self._compiler = CompileThread(self._free, ops.device)
         self.freed = self._compiler.freed
         self.replays = 0
         """Passes that were one replay of a captured graph."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 
 import torch
 
-from engine.device.stream import open_stream
+from engine.device.stream import on_device, open_stream
 from kernels.cuda.compile import compile_together
 from kernels.sampling.sampler import sample
 from kernels.state.decode_state import LENGTH, DecodeState
@@ -22,8 +22,12 @@ log = logging.getLogger(__name__)
 class CompileThread:
     """Works through steps until they end or `close` is called; then `free` runs once."""
 
-    def __init__(self, free: Callable[[], None]) -> None:
-        """free: gives back what steps and runner use; called by `close`, or by the thread at its end."""
+    def __init__(self, free: Callable[[], None], device: torch.device) -> None:
+        """free: gives back what steps and runner use; called by `close`, or by the thread at its end.
+
+        device: what steps run on.
+        """
+        self._device = device
         self._free: Callable[[], None] | None = free
         self._lock = threading.Lock()
         self._changed = threading.Condition()
@@ -67,7 +71,11 @@ class CompileThread:
             self._end()
 
     def _run(self, holder: list[Generator[None, None, None]]) -> None:
-        steps = holder.pop()
+        with on_device(self._device):
+            self._work(holder.pop)
+
+    def _work(self, taken: Callable[[], Generator[None, None, None]]) -> None:
+        steps = taken()
         try:
             while self._step(steps):
                 pass
@@ -118,7 +126,7 @@ def compile_sampler_early(vocab_size: int, device: torch.device) -> None:
 
 def _compile(vocab_size: int, device: torch.device) -> None:
     try:
-        with torch.cuda.device(device):
+        with on_device(device):
             compile_together(lambda: launch_sampler(vocab_size, device))
     except Exception:
         # Whoever needs it compiles it again, and tells.

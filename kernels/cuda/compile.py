@@ -72,8 +72,10 @@ class _Compilers(ThreadPoolExecutor):
     """Threads that compile kernels and bring them to the device."""
 
     def __init__(self) -> None:
-        if torch.cuda.is_available():
-            device = partial(torch.cuda.set_device, torch.cuda.current_device())
+        self._gpu = torch.cuda.current_device() if torch.cuda.is_available() else None
+        """Each has kernels of its own, also where they are equal."""
+        if self._gpu is not None:
+            device = partial(torch.cuda.set_device, self._gpu)
             super().__init__(MOST_THREADS, "compiler", initializer=device)
         else:
             super().__init__(MOST_THREADS, "compiler")
@@ -86,14 +88,15 @@ class _Compilers(ThreadPoolExecutor):
         if kernel in self._asked:
             return
         self._asked.add(kernel)
-        if (coming := _coming.get(kernel)) is not None:
+        wanted = self._gpu, kernel
+        if (coming := _coming.get(wanted)) is not None:
             self.awaited.append(coming)
             return
         known = len(self.awaited)
         launch()
         for one in self.awaited[known:]:
-            _coming[kernel] = one
-            one.add_done_callback(lambda _: _coming.pop(kernel, None))
+            _coming[wanted] = one
+            one.add_done_callback(lambda _: _coming.pop(wanted, None))
 
     def submit(self, compile: Callable[..., Any], /, *args: Any, **options: Any) -> Future:
         """Compile a kernel, with the launcher that a first launch would otherwise make."""

@@ -6,10 +6,13 @@ here is nobody else's until its owner is gone. Free ones are taken again before 
 matrix library keeps tens of megabytes for every stream it ever ran in.
 """
 
+import logging
 import threading
 import weakref
 
 import torch
+
+log = logging.getLogger(__name__)
 
 CAPTURE_LOCK = threading.RLock()
 """Held while a graph is captured, and around calls that wait for the whole device or give memory back
@@ -26,6 +29,16 @@ _taken: set[tuple[int, int]] = set()
 _known: dict[tuple[int, int], tuple[torch.device, torch.cuda.Stream]] = {}
 """Streams that were taken before, with the device they were asked for, oldest first."""
 _owners: "weakref.WeakValueDictionary[tuple[int, int], OwnStream]" = weakref.WeakValueDictionary()
+
+
+def give_back_spare() -> None:
+    """Hand what torch's allocator keeps for later back to the GPUs."""
+    with CAPTURE_LOCK:
+        try:
+            torch.cuda.empty_cache()
+        except RuntimeError as error:
+            # It goes through all GPUs: one of them that is lost must not fail who works on another.
+            log.warning("memory that is spare is not given back: %s", error)
 
 
 class OwnStream:

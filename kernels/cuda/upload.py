@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.cuda.streams import CAPTURE_LOCK, OwnStream
+from kernels.cuda.streams import OwnStream, give_back_spare
 from kernels.quant.stored import StoredBytes, bytes_of
 
 PIECE = 4 << 20
@@ -76,8 +76,7 @@ class Uploader:
             return
         self._readers.shutdown()
         self._stream.synchronize()
-        with CAPTURE_LOCK:
-            torch.cuda.empty_cache()
+        give_back_spare()
 
     def __enter__(self) -> "Uploader":
         return self

@@ -29,6 +29,8 @@ class Memory:
     room: "Room"
     threads: int = 1
     """Of the processor, for what it computes beside a GPU."""
+    others: tuple[str, ...] = ()
+    """Further devices of the same kind."""
 
     def fit(self, summary: "ModelSummary", *, context: int | None = None, chats: int = 1) -> "Fit | None":
         """What a file will take for so many chats of so many tokens; None for what cannot be loaded."""
@@ -61,17 +63,20 @@ class Memory:
 def memory_of(search: ModelSearch) -> Memory | None:
     """What there is now; None where settings name a device that is not there.
 
-    Brings torch in where no engine of these settings ever ran: call off the UI.
+    Of several GPUs it is that of the one with the most free, where a model would go. Brings torch in where no
+    engine of these settings ever ran: call off the UI.
     """
     from engine import EngineError, HostRoom, Room, free_memory
 
     settings = search.engine
     try:
-        rules = device_rules(settings, search.cache)
+        devices = device_rules(settings, search.cache)
     except EngineError as error:
         log.warning("what fits is not known: %s", error)
         return None
-    free, limit = free_memory(rules), settings.vram_limit_bytes
+    free_of = {rules: free_memory(rules) for rules in devices}
+    rules = max(devices, key=lambda rules: free_of[rules] or 0)
+    free, limit = free_of[rules], settings.vram_limit_bytes
     if free is not None and limit is not None and rules.on_gpu:
         free = min(free, limit)
     host = None
@@ -79,11 +84,12 @@ def memory_of(search: ModelSearch) -> Memory | None:
         wanted = {"auto": None, "never": 0}.get(settings.host_layers, settings.host_layers_wanted)
         host = HostRoom(free_memory(rules.host), None if wanted is None else int(wanted))
     threads = settings.threads or os.cpu_count() or 1
-    return Memory(rules, Room(free, settings.kv_budget_bytes, host), threads)
+    others = tuple(one.device for one in devices if one.title == rules.title and one is not rules)
+    return Memory(rules, Room(free, settings.kv_budget_bytes, host), threads, others)
 
 
-def device_rules(settings: EngineSettings, cache: Path | None) -> "DeviceRules":
-    """How the device of these settings holds models: as the last engine said, else by asking torch."""
+def device_rules(settings: EngineSettings, cache: Path | None) -> "tuple[DeviceRules, ...]":
+    """How each device of these settings holds models: as the last engine said, else by asking torch."""
     known = _read(cache / "device.json", _key(settings)) if cache is not None else None
     if known is not None:
         return known
@@ -106,9 +112,9 @@ def device_rules(settings: EngineSettings, cache: Path | None) -> "DeviceRules":
     return rules
 
 
-def remember_rules(rules: "DeviceRules", settings: EngineSettings, cache: Path) -> None:
+def remember_rules(rules: "tuple[DeviceRules, ...]", settings: EngineSettings, cache: Path) -> None:
     """Keep what an engine of these settings says, so that lists need no torch."""
-    text = json.dumps({"key": _key(settings), "rules": rules.as_data()})
+    text = json.dumps({"key": _key(settings), "rules": [one.as_data() for one in rules]})
     file = cache / "device.json"
     try:
         if not file.exists() or file.read_text(encoding="utf-8") != text:
@@ -117,12 +123,13 @@ def remember_rules(rules: "DeviceRules", settings: EngineSettings, cache: Path) 
         log.warning("the device's rules are not kept: %s", error)
 
 
-def _read(file: Path, key: str) -> "DeviceRules | None":
+def _read(file: Path, key: str) -> "tuple[DeviceRules, ...] | None":
     from engine import DeviceRules
 
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
-        return DeviceRules.from_data(kept["rules"]) if kept["key"] == key else None
+        rules = tuple(map(DeviceRules.from_data, kept["rules"])) if kept["key"] == key else ()
+        return rules or None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 

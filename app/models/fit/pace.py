@@ -56,7 +56,7 @@ def pace_of(search: ModelSearch, memory: Memory, speeds: SpeedStore) -> Pace:
     known = {
         path: speed.tok_s
         for path, speed in speeds.all().items()
-        if speed.device == rules.device and path.is_file()
+        if speed.device in (rules.device, *memory.others) and path.is_file()
     }
     index = SummaryIndex(search.cache and search.cache / "models.json")
     measured = []

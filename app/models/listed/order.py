@@ -35,6 +35,8 @@ class Known:
     speeds: Mapping[Path, Speed] = field(default_factory=dict)
     by_torch: Mapping[Path, tuple[str, ...]] = field(default_factory=dict)
     """What torch computes of models that are open, in place of kernels."""
+    devices: Mapping[Path, str] = field(default_factory=dict)
+    """What models that are open are on, where there are several devices."""
 
     @property
     def order(self) -> Order:

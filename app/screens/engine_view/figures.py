@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from app.screens.engine_view.block_map import BlockMap
-from app.settings.words import size_text
+from app.settings.words import device_text, size_text
 from app.widgets.lines import Row, fit, pair, row_width
 from app.widgets.sentence import BETWEEN
 from engine import DeviceUse, EngineStats, KVPool
@@ -16,6 +16,7 @@ def figure_rows(stats: EngineStats, use: DeviceUse | None, width: int, most: int
     parts = [
         f"{stats.device} · {stats.kernels}",
         *_device_parts(use),
+        *map(_part_text, stats.parts),
         f"context {used} used, {kept} kept of {size_text(stats.kv_bytes_total)}, {stats.kv_dtype}",
         f"tick {stats.tick_ms:.0f}{limit} ms",
         f"{stats.rows} rows",
@@ -43,12 +44,22 @@ def _device_parts(use: DeviceUse | None) -> list[str]:
     """What the driver tells of a GPU, as far as it does."""
     if use is None:
         return []
+    if use.parts:
+        return [f"{device_text(one.device)} {', '.join(_device_parts(one))}" for one in use.parts]
     parts = []
     if use.memory_used is not None and use.memory_total is not None:
-        parts.append(f"GPU {size_text(use.memory_used)} of {size_text(use.memory_total)}")
+        size = f"{size_text(use.memory_used)} of {size_text(use.memory_total)}"
+        parts.append(size if use.device else f"GPU {size}")
     if use.watts is not None:
         parts.append(f"{use.watts:.0f} W")
     return parts
+
+
+def _part_text(part: EngineStats) -> str:
+    """What one of several devices holds and does."""
+    used, total = size_text(part.kv_bytes_used), size_text(part.kv_bytes_total)
+    figures = f"{part.decode_tok_s:.0f}/s, tick {part.tick_ms:.0f} ms"
+    return f"{device_text(part.device)} context {used} of {total}, {figures}"
 
 
 def heading(title: str, middle: str, right: Row, width: int) -> Row:
@@ -65,7 +76,8 @@ def pool_title(pool: KVPool, number: int, count: int) -> str:
     """Name a pool: its model, what its layers see, and which of how many it is."""
     layers = f", layers that see {pool.window:,} tokens" if pool.window else ""
     more = f" ({number} of {count})" if count > 1 else ""
-    return f"{pool.model}{layers}{more}"
+    on = f" on {device_text(pool.device)}" if pool.device else ""
+    return f"{pool.model}{on}{layers}{more}"
 
 
 def scale_row(pool: KVPool, per_dot: int) -> Row:

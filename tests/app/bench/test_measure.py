@@ -38,6 +38,7 @@ class PretendedModel:
     context_length: int = 5000
     fail: bool = False
     name: str = "pretended"
+    device: str = "cpu"
     requests: list[Request] = field(default_factory=list)
     rows: list[PretendedRow] = field(default_factory=list)
     ticks: list[TickRecord] = field(default_factory=list)
@@ -254,7 +255,7 @@ def test_json_has_the_promised_keys_and_the_table_shows_them(pretended):
         process_bytes=5 * 10**8,
         kv_bytes_total=10**9,
     )
-    engine = SimpleNamespace(stats=lambda: stats)
+    engine = SimpleNamespace(stats=lambda: SimpleNamespace(of_device={"cpu": stats}.get))
     workload = Workload((Rows(1, 8), Rows(2, 8)), (64,), Prompts(4, 16), 8, Prompts(1, 400), 8, repeat=1)
     figures = command.measure(engine, bench, workload) | {"start": {"load_s": 1.5, "first_token_s": 2.5}}
     figures = json.loads(json.dumps(figures))
@@ -325,7 +326,7 @@ def test_parts_left_out_are_null_or_empty(pretended):
     stats = SimpleNamespace(
         device="cpu", kernels="", kv_dtype="", slower=(), process_bytes=1, kv_bytes_total=1
     )
-    engine = SimpleNamespace(stats=lambda: stats)
+    engine = SimpleNamespace(stats=lambda: SimpleNamespace(of_device={"cpu": stats}.get))
     figures = command.measure(engine, bench, Workload((), (), None, 8, repeat=1))
     assert figures["prefill"] == [] and figures["decode"] == []
     assert figures["packed"] is None and figures["stall"] is None

@@ -100,7 +100,7 @@ class FakeEngine:
         return self.model
 
     def stats(self):
-        return mock.Mock(device="cpu")
+        return mock.Mock(device_of=lambda path: "cpu")
 
     def close(self):
         self.closed = True

@@ -57,7 +57,7 @@ def test_light_commands_import_nothing_heavy(arguments):
 
 
 def test_a_list_of_models_to_fetch_needs_no_torch_once_the_device_is_known():
-    remember_rules(CPU, EngineSettings(), locations().cache)
+    remember_rules((CPU,), EngineSettings(), locations().cache)
     assert {"torch", "textual", "gguf", "huggingface_hub"}.isdisjoint(imported_by(["pull", "--list"]))
 
 

@@ -97,7 +97,7 @@ def test_a_damaged_record_of_the_device_is_made_anew(cache, damage):
     rules = device_rules(CPU, cache)
     file = cache / "device.json"
     kept = json.loads(file.read_text())
-    damaged = damage if isinstance(damage, str) else kept | {"rules": kept["rules"] | damage}
+    damaged = damage if isinstance(damage, str) else kept | {"rules": [kept["rules"][0] | damage]}
     file.write_text(damaged if isinstance(damaged, str) else json.dumps(damaged))
     assert device_rules(CPU, cache) == rules
     assert json.loads(file.read_text()) == kept
@@ -106,7 +106,7 @@ def test_a_damaged_record_of_the_device_is_made_anew(cache, damage):
 def test_an_engine_that_starts_says_how_it_holds_models(home):
     with make_engine(CPU) as engine:
         record = json.loads((home / "cache" / "device.json").read_text())
-    assert record["rules"] == engine.rules.as_data()
+    assert record["rules"] == [rules.as_data() for rules in engine.rules]
 
 
 def test_a_record_that_cannot_be_written_is_done_without(tmp_path, cache):
@@ -116,12 +116,26 @@ def test_a_record_that_cannot_be_written_is_done_without(tmp_path, cache):
 
 
 def test_a_limit_of_a_gpus_memory_is_what_is_free(tmp_path, cache, monkeypatch):
-    gpu = replace(device_rules(CPU, None), device="cuda:0", gpu="GPU-1")
-    monkeypatch.setattr(module, "device_rules", lambda settings, cache: gpu)
+    gpu = replace(device_rules(CPU, None)[0], device="cuda:0", gpu="GPU-1")
+    monkeypatch.setattr(module, "device_rules", lambda settings, cache: (gpu,))
     monkeypatch.setattr("engine.free_memory", lambda rules: 40 * GB)
     limited = replace(search(tmp_path, cache), engine=replace(CPU, vram_limit="12GB", kv_budget="2GB"))
     assert memory_of(limited).room == Room(12 * GB, 2 * GB)
     assert memory_of(search(tmp_path, cache)).room == Room(40 * GB)
+
+
+def test_of_several_gpus_a_model_goes_to_the_one_with_most_free(tmp_path, cache, monkeypatch):
+    (rules,) = device_rules(CPU, None)
+    gpus = tuple(replace(rules, device=f"cuda:{number}", gpu=f"GPU-{number}") for number in range(3))
+    monkeypatch.setattr(module, "device_rules", lambda settings, cache: gpus)
+    free = {"GPU-0": 4 * GB, "GPU-1": 40 * GB, "GPU-2": None}
+    monkeypatch.setattr("engine.free_memory", lambda rules: free[rules.gpu])
+    memory = memory_of(search(tmp_path, cache))
+    assert (memory.rules.device, memory.room.free_bytes) == ("cuda:1", 40 * GB)
+    assert memory.others == ("cuda:0", "cuda:2"), "what wrote there tells of the speed here"
+    assert module._read(cache / "device.json", "none") is None
+    remember_rules(gpus, CPU, cache)
+    assert module._read(cache / "device.json", module._key(CPU)) == gpus
 
 
 DIVIDED = Split(Placement(layers=8), 36, 4_700_000_000, 2_100_000_000, 0, 1, 1)

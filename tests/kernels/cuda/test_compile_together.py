@@ -3,13 +3,15 @@
 import json
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
 import triton
 import triton.language as tl
 
-from kernels.cuda.compile import compile_together
+from kernels.cuda.compile import _Compilers, compile_together
 from tests.kernels.compilers import without_interpreter
 
 
@@ -52,6 +54,25 @@ def test_a_kernel_that_cannot_be_compiled_is_told_where_it_is_launched_and_other
 @without_gpu
 def test_what_is_being_compiled_is_waited_for(report):
     assert report["twice"] == [1, [0.0]]
+
+
+def test_each_gpu_has_a_kernel_compiled_for_it(monkeypatch):
+    """One that another GPU waits for is none of its own."""
+    gpus, both, made = iter((0, 1)), threading.Barrier(2, timeout=60), []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: next(gpus))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: made.append(gpu))
+
+    def build():
+        both.wait()
+        return SimpleNamespace(run=True)
+
+    with _Compilers() as first, _Compilers() as second:
+        for compilers in (first, second):
+            compilers.ask("a kernel", lambda compilers=compilers: compilers.submit(build))
+        assert first.awaited[0].result(60) and second.awaited[0].result(60)
+        assert first.awaited[0] is not second.awaited[0]
+    assert sorted(made) == [0, 1]
 
 
 def test_what_is_compiled_is_not_run_and_later_launches_are(device):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernels.cuda import streams as own_streams
-from kernels.cuda.streams import OwnStream, owner_of
+from kernels.cuda.streams import OwnStream, give_back_spare, owner_of
 
 
 @pytest.fixture(params=["torch's", "pretended"])
@@ -67,3 +67,14 @@ def test_all_taken_is_an_error_in_words_and_work_beside_gets_fewer(streams):
     before = len(own_streams._taken)
     del first
     assert len(own_streams._taken) == before - 3, "a stream and those beside it"
+
+
+def test_a_gpu_that_is_lost_fails_nobody_who_gives_memory_back(monkeypatch, caplog):
+    """Spare memory is given back on all GPUs at once."""
+
+    def lost():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", lost)
+    give_back_spare()
+    assert "illegal memory access" in caplog.text

@@ -111,7 +111,7 @@ def test_a_freed_runner_is_kept_by_nobody(slow, device):
 def test_close_and_the_end_of_the_steps_may_meet_anywhere():
     for _ in range(200):
         frees = []
-        thread = CompileThread(lambda frees=frees: frees.append(1))
+        thread = CompileThread(lambda frees=frees: frees.append(1), torch.device("cpu"))
         thread.start(None for _ in range(3))
         closers = [threading.Thread(target=thread.close) for _ in range(2)]
         for closer in closers:
@@ -128,7 +128,7 @@ def test_a_step_that_fails_ends_the_thread_and_memory_still_goes():
         raise RuntimeError("no compiler")
 
     frees = []
-    thread = CompileThread(lambda: frees.append(1))
+    thread = CompileThread(lambda: frees.append(1), torch.device("cpu"))
     thread.start(broken())
     while thread.running:
         pass

@@ -159,7 +159,7 @@ def test_what_finds_no_address_stays_where_it_is(device):
 
 def test_no_kernel_is_made_ready_while_weights_are_aside():
     freed, entered, go = threading.Event(), threading.Event(), threading.Event()
-    thread = CompileThread(freed.set)
+    thread = CompileThread(freed.set, torch.device("cpu"))
 
     def steps():
         entered.set()

@@ -116,11 +116,18 @@ class ContextActions(ModelActions):
         stats = self.context.engine.stats()
         if stats is None or not stats.device.startswith("cuda"):
             return []
+        own = session.model
+        if own is None or own.local is None:
+            return []
         busy = {str(other.model.path) for other in self.tabs.sessions if other.model and other.busy}
         opened = [other.model for other in self.tabs.sessions if other.model]
-        found = {str(model.path): model for model in opened if model.local is not None}
-        own = str(session.model.path) if session.model is not None else ""
-        return [model for path, model in found.items() if path != own and path not in busy]
+        device = stats.device_of(own.local.path)
+        found = {
+            str(model.path): model
+            for model in opened
+            if model.local is not None and stats.device_of(model.local.path) == device
+        }
+        return [model for path, model in found.items() if path != str(own.path) and path not in busy]
 
     def _room_chosen(self, session: ChatSession, choice: RoomChoice) -> None:
         if choice is RoomChoice.FORK:

@@ -8,6 +8,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from app.models.fit.plan_words import comes_back_text, placement_text, plan_text
+from app.settings.words import device_text
 from app.widgets.words import words
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ class LoadPlanScreen(ModalScreen[bool | None]):
 
     def compose(self) -> ComposeResult:
         """The plan in a sentence, what follows of it, and the keys."""
+        on = f" of {device_text(self._plan.device)}" if self._plan.device else ""
         with Vertical(classes="dialog"):
-            yield Static(words(f"Memory is short for {self._title}"), classes="heading")
+            yield Static(words(f"Memory{on} is short for {self._title}"), classes="heading")
             yield Static(words(f"{plan_text(self._plan)}."), classes="question", id="plan")
             if placement := placement_text(self._plan):
                 yield Static(words(f"{placement}."), classes="question", id="placement")

@@ -15,7 +15,7 @@ from app.models.listed.order import Known
 from app.models.recommended import FROM_OLLAMA
 from app.screens.dialogs.models.model_rows import Remote, Row, title_of
 from app.screens.fetching import Fetchable
-from app.settings.words import age_text, size_text
+from app.settings.words import age_text, device_text, size_text
 from app.terminal.controls import clean
 
 _SYSTEM = 160
@@ -95,6 +95,8 @@ def _model_lines(model: ModelFile, known: Known, now: float) -> Iterator[Line]:
         yield "Memory", fit_text(model.fit)
     elif model.caution is not None:
         yield "Memory", model.caution
+    if model.path in known.devices:
+        yield "Open on", device_text(known.devices[model.path])
     if model.problem is None:
         yield "Speed", _speed(known.speeds.get(model.path), now)
         yield from _sampling(model)

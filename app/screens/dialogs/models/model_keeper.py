@@ -51,7 +51,8 @@ class ModelKeeper:
         stats = self._stats()
         models = stats.models if stats is not None else ()
         by_torch = {Path(model.path): model.by_torch for model in models if model.by_torch}
-        return Known(self._notes.read(), self._speeds.all(), by_torch)
+        devices = {Path(model.path): model.device for model in models if model.device}
+        return Known(self._notes.read(), self._speeds.all(), by_torch, devices)
 
     async def toggle_favourite(self, screen: Screen, model: ModelFile) -> Known:
         """Mark a model, or no more; return what is known then."""
