@@ -68,6 +68,26 @@ class Counting(Protocol):
         """Ids of what a person wrote."""
 
 
+@runtime_checkable
+class Vocabulary(Protocol):
+    """A tokenizer whose ids can be drawn from."""
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are."""
+
+    def is_control(self, token_id: int) -> bool:
+        """Tell whether an id is no part of a text."""
+
+
+@runtime_checkable
+class Compiling(Protocol):
+    """A model that may still be compiling kernels in the background."""
+
+    def compiling(self) -> bool:
+        """Whether it is; waits for a tick."""
+
+
 class GenerationPort(Protocol):
     """One running answer."""
 

@@ -188,6 +188,13 @@ ACTIONS: tuple[Action, ...] = (
     Action("take_over", "Take over", "alt+t", "Chats", "Write here in a chat that another window has open"),
     Action("settings", "Settings", "alt+l", "App", "Look through all settings and change them"),
     Action("leader", "Keys by letter", "ctrl+x", "App", "Every action by two letters", palette=False),
+    Action(
+        "bench",
+        "Measure speed",
+        "",
+        "Model",
+        "How fast this chat's model reads and writes; other chats go on",
+    ),
     Action("suspend", "Suspend", "ctrl+z", "App", "Back to the shell; fg brings the app back", palette=False),
 )
 

@@ -61,6 +61,10 @@ class FakeTokenizer:
     warning: str | None = None
     counted: list[str] = field(default_factory=list)
     gate: threading.Event | None = None
+    vocab_size: int = 1000
+
+    def is_control(self, token_id: int) -> bool:
+        return token_id < 3
 
     def encode_content(self, text: str) -> list[int]:
         self.counted.append(text)
