@@ -6,8 +6,8 @@
     for event in model.submit(Request(tuple(ids))).events(): ...
     engine.close()
 
-Every method may be called from any thread. Nothing here waits for a tick except `logits`, `unload`, what
-plans or moves models, and the last step of `load`.
+Every method may be called from any thread. Nothing here waits for a tick except `logits`, `unload`,
+what evicts or saves KV, plans or moves models, and the last step of `load`.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from engine.api.constraint import Constraint
 from engine.api.detail import DeviceUse, EngineDetail, TickRecord
-from engine.api.errors import EngineClosedError, EngineError, RequestError
+from engine.api.errors import EngineClosedError, RequestError
 from engine.api.generation import Generation
 from engine.api.load_plan import LoadPlan
 from engine.api.options import EngineOptions, Offload
@@ -39,6 +39,7 @@ from engine.core.model_loader import (
     ModelOrigin,
     ResidentModel,
     build_model,
+    check_length,
     rebuild_model,
 )
 from engine.core.model_moves import ModelMoves
@@ -100,8 +101,7 @@ class Engine:
             speculation=chosen.speculation == "auto",
             debug=chosen.debug,
         )
-        folder = chosen.kv_disk_folder
-        store = None if folder is None else KVStore(folder, chosen.kv_disk_bytes)
+        store = KVStore(chosen.kv_disk_folder, chosen.kv_disk_bytes) if chosen.kv_disk_folder else None
         self._loop = EngineLoop(config, self._ops, self._kv_limit, self._rebuild, store)
         self._model_keys = itertools.count(1)
         self._sequence_ids = itertools.count(1)
@@ -114,7 +114,7 @@ class Engine:
 
         Raises what `load` raises for a file that cannot be served.
         """
-        _check_length(context_length)
+        check_length(context_length)
         return self._moves.plan_load(Path(path).expanduser(), context_length)
 
     def load(
@@ -133,7 +133,7 @@ class Engine:
         load, and so does `close`. Raises `ModelFileError`, `UnsupportedModelError`,
         `TokenizerError` or `EngineError`.
         """
-        _check_length(context_length)
+        check_length(context_length)
 
         def report(fraction: float, what: str) -> None:
             self._loop.check_open()
@@ -186,10 +186,7 @@ class Engine:
         self._moves.wake(model_id, progress or (lambda _part, _what: self._loop.check_open()))
 
     def pause_idle(self, seconds: float, now: float | None = None) -> list[str]:
-        """Put aside every model whose last request ended `seconds` before the monotonic clock's `now`.
-
-        Returns their names.
-        """
+        """Put aside models whose last request ended `seconds` before the monotonic `now`; returns names."""
         return self._moves.pause_idle(seconds, now)
 
     def stats(self) -> EngineStats:
@@ -221,6 +218,14 @@ class Engine:
         """
         self._loop.focus(sequence_id)
 
+    def evict_kv(self, owner: str) -> int:
+        """Forget what is kept of an owner's contexts; returns its bytes. `EngineError` while it answers."""
+        return self._loop.call(lambda: self._loop.evict(owner))
+
+    def save_kv(self, owner: str) -> int:
+        """Begin to save an owner's running and paused answers on disk; returns how many tokens."""
+        return self._loop.call(lambda: self._loop.save(owner))
+
     def close(self, timeout: float = 5.0) -> None:
         """End every request as cancelled and stop the thread; waits at most `timeout` seconds."""
         self._loop.stop(timeout)
@@ -235,8 +240,7 @@ class Engine:
 
     def _rebuild(self, origin: ModelOrigin, progress: Progress) -> ResidentModel:
         """Load a model again on the engine's thread, which holds no KV then."""
-        name_of = self._options.name_of
-        options = LoadOptions(self._ops, self._most_kv(), lambda _needed: None, name_of=name_of)
+        options = LoadOptions(self._ops, self._most_kv(), lambda _needed: None, name_of=self._options.name_of)
         return rebuild_model(origin, options, progress)
 
     def _kv_limit(self, held: int) -> int:
@@ -393,8 +397,3 @@ class Model:
     def _check_loaded(self) -> None:
         if self._unloaded:
             raise EngineClosedError(f"{self.name}: the model was unloaded; load it again")
-
-
-def _check_length(context_length: int | None) -> None:
-    if context_length is not None and context_length < 1:
-        raise EngineError(f"context_length: {context_length} is not at least 1")

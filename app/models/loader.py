@@ -163,6 +163,14 @@ class EngineService:
         """Return what the GPU's driver tells; not for the user interface's thread."""
         return self._engine.device_use() if self._engine is not None else None
 
+    def evict_kv(self, owner: str) -> int:
+        """Forget what is kept of a chat's contexts and return its bytes; blocking, by any thread."""
+        return self._engine.evict_kv(owner) if self._engine is not None else 0
+
+    def save_kv(self, owner: str) -> int:
+        """Begin to save a chat's answers on disk and return how many tokens; blocking, by any thread."""
+        return self._engine.save_kv(owner) if self._engine is not None else 0
+
     def focus(self, sequence_id: int | None) -> None:
         """Have one answer served before all others; None: nobody."""
         if self._engine is not None:

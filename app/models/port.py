@@ -237,6 +237,12 @@ class EnginePort(Protocol):
     def focus(self, sequence_id: int | None) -> None:
         """Serve one generation (its `sequence_id`) before all others; None: nobody."""
 
+    def evict_kv(self, owner: str) -> int:
+        """Forget what is kept of an owner's contexts and return its bytes; `EngineError` while it answers."""
+
+    def save_kv(self, owner: str) -> int:
+        """Begin to save an owner's running and paused answers on disk; return how many tokens."""
+
     def close(self, timeout: float = 5.0) -> None:
         """End every generation and the engine's thread."""
 

@@ -16,8 +16,8 @@ from engine.api.errors import DeviceLostError, EngineFailedError
 from engine.api.event_stream import EventStream
 from engine.api.request import Action, FinishReason, Priority
 from engine.api.stats import EngineStats
-from engine.core.aside_commands import AsideCommands
 from engine.core.command_thread import Command
+from engine.core.context_commands import ContextCommands
 from engine.core.executor import Executor
 from engine.core.figures.stats_collector import StatsCollector
 from engine.core.figures.tick_log import TickLog
@@ -46,7 +46,7 @@ _IDLE_PAUSE_S = 0.02
 """Between two pieces of idle work, so that other threads have the interpreter."""
 
 
-class EngineLoop(AsideCommands):
+class EngineLoop(ContextCommands):
     """Owns the scheduler, the resident models and the outputs of running sequences."""
 
     def __init__(
