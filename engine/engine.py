@@ -129,9 +129,8 @@ class Engine:
 
         context_length: most tokens of a sequence, at least 1; the file's own when that is less.
         pause: ids of models to be put aside before, as `plan_load` names them.
-        progress: called with (fraction, what) on the caller's thread; raising from it abandons the
-        load, and so does `close`. Raises `ModelFileError`, `UnsupportedModelError`,
-        `TokenizerError` or `EngineError`.
+        progress: called with (fraction, what) on the caller's thread; raising from it abandons the load, and
+        so does `close`. Raises `ModelFileError`, `UnsupportedModelError`, `TokenizerError` or `EngineError`.
         """
         check_length(context_length)
 
@@ -179,10 +178,7 @@ class Engine:
         return self._moves.plan_wake(model_id)
 
     def wake_model(self, model_id: int, progress: Progress | None = None) -> None:
-        """Bring a model back, idle ones making room where need be.
-
-        Raises `EngineError` saying what would help when there is no room.
-        """
+        """Bring a model back, idle ones making room; `EngineError` says what would help where none is."""
         self._moves.wake(model_id, progress or (lambda _part, _what: self._loop.check_open()))
 
     def pause_idle(self, seconds: float, now: float | None = None) -> list[str]:
@@ -201,10 +197,7 @@ class Engine:
         return self._loop.detail()
 
     def device_use(self) -> DeviceUse | None:
-        """What the GPU's driver tells of its memory and power now; None where there is nobody to ask.
-
-        It may take milliseconds: not for a thread that draws.
-        """
+        """What the GPU's driver tells of memory and power, if it can be asked; it may take milliseconds."""
         return device_use(self._ops.device)
 
     def tick_log(self) -> list[TickRecord]:
@@ -323,7 +316,7 @@ class Model:
         self._unloaded = False
         self.name: str = resident.name
         self.path: Path = resident.path
-        self.context_length: int = resident.context_length
+        self.longest_context = self.context_length = resident.context_length
         self.info: ModelInfo = resident.info
         self.tokenizer: Tokenizer = resident.tokenizer
         self.template: ChatTemplate = resident.template
@@ -354,6 +347,14 @@ class Model:
         constraint = request.constraint
         matcher = None if constraint is None else self._constraints.matcher(constraint)
         return self._engine._submit(self._key, self._vocab_size, request, matcher)
+
+    def limit_context(self, tokens: int) -> None:
+        """Let sequences have so many tokens from now on; who has as many ends. `EngineError` if aside."""
+        check_length(tokens)
+        self._check_loaded()
+        loop, most = self._engine._loop, min(tokens, self.longest_context)
+        loop.call(lambda: loop.limit_context(self._key, most))
+        self.context_length = most
 
     def check_constraint(self, constraint: Constraint) -> None:
         """Compile it, which may take a second, so that `submit` need not; raises `ConstraintError`."""

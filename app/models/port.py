@@ -169,6 +169,13 @@ class ModelPort(Protocol):
         """Most tokens of one sequence that the model can read."""
 
     @property
+    def longest_context(self) -> int:
+        """What `context_length` may be at most, by the model's file."""
+
+    def limit_context(self, tokens: int) -> None:
+        """Choose `context_length`; raises `EngineError` where that cannot be done now. Waits for a tick."""
+
+    @property
     def max_tokens(self) -> int:
         """Most tokens of one sequence; less than `context_length` where context memory is short."""
 

@@ -44,6 +44,10 @@ THINK_FORMS = (
     ("low", "An effort: low, medium or high"),
     ("2048", "Most tokens of the thoughts"),
 )
+CONTEXT_FORMS = (
+    ("8192", "So many tokens"),
+    ("all", "All that the model reads"),
+)
 FIND_FORMS = (("WORD", "Everything that is written behind it is looked for"),)
 CODE_FORMS = (("2", "The second code block of the answer in view"),)
 SAVE_FORMS = (("2 FILE", "The second code block; without a name into a file named by its language"),)
@@ -194,6 +198,14 @@ ACTIONS: tuple[Action, ...] = (
         "",
         "Model",
         "How fast this chat's model reads and writes; other chats go on",
+    ),
+    Action(
+        "context",
+        "Context length",
+        "",
+        "Model",
+        "How long chats with this model may become, and what that costs",
+        takes=CONTEXT_FORMS,
     ),
     Action("suspend", "Suspend", "ctrl+z", "App", "Back to the shell; fg brings the app back", palette=False),
 )

@@ -28,6 +28,14 @@ class ContextCommands(AsideCommands):
         self._take_snapshot()
         return freed
 
+    def limit_context(self, key: int, tokens: int) -> None:
+        """Let a model's sequences have so many tokens; raises `EngineError` while it is aside."""
+        resident = self.models.get(key)
+        self.models.context_limits[key] = tokens
+        self.scheduler.model(key).context_length = self.models.context_of(resident)
+        self._end_overgrown()
+        self._take_snapshot()
+
     def save(self, owner: str) -> int:
         """Begin to save the KV of an owner's running and paused requests; returns their tokens.
 
@@ -36,6 +44,10 @@ class ContextCommands(AsideCommands):
         if not self.disk.enabled:
             raise EngineError("no contexts are kept on disk; kv_disk under [engine] in the settings says so")
         return sum(self.disk.save(sequence) for sequence in self._of(owner))
+
+    def _end_overgrown(self) -> None:
+        """End who has as many tokens as there may be."""
+        raise NotImplementedError
 
     def _of(self, owner: str) -> list[Sequence]:
         """The requests of an owner that have not ended."""

@@ -167,11 +167,11 @@ class EngineLoop(ContextCommands):
     def _new_speculator(self, scheduler: Scheduler) -> Speculator:
         return Speculator(scheduler.cost, self._config, scheduler.make_room)
 
-    def _add_to_scheduler(self, resident: ResidentModel, scheduler: Scheduler) -> None:
-        scheduler.add_model(resident.key, resident.blocks, resident.context_length, resident.runner.slow)
+    def _add_to_scheduler(self, model: ResidentModel, scheduler: Scheduler) -> None:
+        scheduler.add_model(model.key, model.blocks, self.models.context_of(model), model.runner.slow)
         scheduler.kv_admission.host_gb_s = self._ops.host_gb_s
-        self.disk.add(resident)
-        longest = [model.longest_pass for model in self.models if model.longest_pass]
+        self.disk.add(model)
+        longest = [other.longest_pass for other in self.models if other.longest_pass]
         if longest:
             scheduler.prefill_limit.hold(min(longest))
 

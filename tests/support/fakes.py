@@ -220,11 +220,18 @@ class FakeModel:
         self.name = path.stem
         self.path = path
         self.context_length = context_length
+        self.longest_context = context_length
         self.max_tokens = min(context_length, engine.kv_tokens)
         self.tokenizer = FakeTokenizer()
         self.template = FakeTemplate()
         self.info = FakeInfo()
         self.unloaded = False
+
+    def limit_context(self, tokens: int) -> None:
+        if self.id in self.engine.aside:
+            raise EngineError("the model is paused; wake it before")
+        self.context_length = min(tokens, self.longest_context)
+        self.max_tokens = min(self.context_length, self.engine.kv_tokens)
 
     def check_constraint(self, constraint: Constraint) -> None:
         if self.engine.refuse is not None:

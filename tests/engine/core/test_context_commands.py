@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from engine.api.errors import EngineError
-from engine.api.request import Request, SamplingParams
+from engine.api.errors import EngineError, RequestError
+from engine.api.request import FinishReason, Request, SamplingParams
 from engine.engine import Engine
 from tests.support.block_fuzz import BlockFuzzer
 from tests.support.tiny_gguf import make_tiny
@@ -90,3 +90,31 @@ def test_a_paused_answer_is_saved_before_it_ends(opened, tmp_path):
         assert written.wait(60) and generation.finished is None
         assert disk.stats().tokens_saved >= 512
         generation.cancel()
+
+
+def test_a_chosen_context_is_kept_to_and_can_be_taken_back(opened, tmp_path):
+    with opened() as engine:
+        model = engine.load(make_tiny(tmp_path / "one.gguf", "qwen3", quant="Q8_0", seed=1))
+        longest = model.longest_context
+        model.limit_context(64)
+        assert (model.context_length, model.max_tokens) == (64, 64)
+        assert engine.stats().models[0].context_length == 64
+        with pytest.raises(RequestError, match="context length is 64"):
+            asked(model, "foxes", 3)
+        engine.pause_model(model.id)
+        with pytest.raises(EngineError, match="paused"):
+            model.limit_context(32)
+        engine.wake_model(model.id)
+        assert model.max_tokens == 64
+        model.limit_context(longest + 1)
+        assert model.context_length == longest
+        end_of(asked(model, "foxes", 3))
+
+
+def test_an_answer_that_is_longer_than_the_new_context_ends(opened, tmp_path):
+    with opened() as engine:
+        model = engine.load(make_tiny(tmp_path / "one.gguf", "qwen3", quant="Q8_0", seed=1))
+        generation = asked(model, "foxes", 3)
+        generation.pause()
+        model.limit_context(64)
+        assert generation.stream.wait_for_end(60).reason in (FinishReason.LENGTH, FinishReason.STOP)
