@@ -163,6 +163,8 @@ class ChatApp(LeavingApp):
 
     def _after_first_frame(self) -> None:
         assert self.context is not None
+        # Until the warm-up is over a full collection would look through all that the start has made.
+        gc.freeze()
         gc.enable()
         self.context.engine.start()
         self._open_door(self.context)
@@ -276,6 +278,7 @@ class ChatApp(LeavingApp):
 
 def _freeze_garbage() -> None:
     """Keep what exists after warm-up out of later collections: they would stall frames and ticks."""
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
 
