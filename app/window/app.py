@@ -67,6 +67,8 @@ class ChatApp(LeavingApp):
     TITLE = "tui-chat"
     CSS_PATH: ClassVar = [*_STYLES]
     ENABLE_COMMAND_PALETTE = True
+    VERTICAL_BREAKPOINTS: ClassVar = [(0, "-low"), (20, "-high")]
+    """Classes of screens that name none of their own: low dialogs do without air."""
 
     def __init__(
         self,

@@ -94,7 +94,8 @@ class BenchScreen(ModalScreen[None]):
         except EngineError as error:
             self._end(f"It could not be measured: {error}.", _FAILED)
         else:
-            self._end(self.figures, _DONE)
+            low = self.has_class("-low")
+            self._end(self.figures.replace("\n\n", "\n") if low else self.figures, _DONE)
 
     def _end(self, text: str, keys: str) -> None:
         self._bench = None

@@ -17,7 +17,7 @@ from app.settings.words import size_text
 from app.widgets.words import words
 
 LEAST = 256
-_FOOT = "← → or the mouse choose · figures are typed · Enter takes it · Esc leaves"
+_FOOT = "← → or figures choose · Enter takes · Esc leaves"
 _MOST_DIGITS = 8
 
 
@@ -57,12 +57,12 @@ def cost_text(facts: ContextFacts, tokens: int) -> Content:
     chats = facts.memory // cost if cost else 0
     parts: list[str | tuple[str, str]] = [(f"{tokens:,} tokens", "bold")]
     parts.append(f" of {facts.longest:,} that the model reads\n")
-    takes = f"A chat that is this long takes {size_text(cost)} of the {memory} of context memory"
+    takes = f"A chat this long takes {size_text(cost)} of the {memory} of context memory"
     if tokens > facts.fits:
         parts.append((f"{takes}, which holds {facts.fits:,} tokens: more is not read.", "$warning"))
     else:
         fit = "one such chat fits" if chats == 1 else f"{chats:,} such chats fit"
-        parts.append(f"{takes}: {fit}. Shorter ones take less.")
+        parts.append(f"{takes}: {fit}.")
     if tokens < facts.longest_chat:
         begun = f"\nA chat here has {facts.longest_chat:,} tokens: an answer in it ends, and what is left out"
         parts.append((f"{begun} is asked.", "$warning"))
