@@ -6,8 +6,8 @@
     for event in model.submit(Request(tuple(ids))).events(): ...
     engine.close()
 
-Every method may be called from any thread. Nothing here waits for a tick except `logits`, `unload`, what
-plans or moves models, and the last step of `load`.
+Every method may be called from any thread. Nothing here waits for a tick except `logits`, `unload`,
+what evicts or saves KV, plans or moves models, and the last step of `load`.
 """
 
 import itertools
@@ -102,8 +102,7 @@ class Engine:
             speculation=chosen.speculation == "auto",
             debug=chosen.debug,
         )
-        folder = chosen.kv_disk_folder
-        store = None if folder is None else KVStore(folder, chosen.kv_disk_bytes)
+        store = KVStore(chosen.kv_disk_folder, chosen.kv_disk_bytes) if chosen.kv_disk_folder else None
         self._loop = EngineLoop(config, self._ops, self._kv_limit, self._rebuild, store)
         self._model_keys = itertools.count(chosen.first_id, chosen.id_step)
         self._sequence_ids = itertools.count(chosen.first_id, chosen.id_step)
@@ -131,9 +130,8 @@ class Engine:
 
         context_length: most tokens of a sequence, at least 1; the file's own when that is less.
         pause: ids of models to be put aside before, as `plan_load` names them.
-        progress: called with (fraction, what) on the caller's thread; raising from it abandons the
-        load, and so does `close`. Raises `ModelFileError`, `UnsupportedModelError`,
-        `TokenizerError` or `EngineError`.
+        progress: called with (fraction, what) on the caller's thread; raising from it abandons the load, and
+        so does `close`. Raises `ModelFileError`, `UnsupportedModelError`, `TokenizerError` or `EngineError`.
         """
         check_context_length(context_length)
 
@@ -181,17 +179,11 @@ class Engine:
         return self._moves.plan_wake(model_id)
 
     def wake_model(self, model_id: int, progress: Progress | None = None) -> None:
-        """Bring a model back, idle ones making room where need be.
-
-        Raises `EngineError` saying what would help when there is no room.
-        """
+        """Bring a model back, idle ones making room; `EngineError` says what would help where none is."""
         self._moves.wake(model_id, progress or (lambda _part, _what: self._loop.check_open()))
 
     def pause_idle(self, seconds: float, now: float | None = None) -> list[str]:
-        """Put aside every model whose last request ended `seconds` before the monotonic clock's `now`.
-
-        Returns their names.
-        """
+        """Put aside models whose last request ended `seconds` before the monotonic `now`; returns names."""
         return self._moves.pause_idle(seconds, now)
 
     def stats(self) -> EngineStats:
@@ -206,10 +198,7 @@ class Engine:
         return self._loop.detail()
 
     def device_use(self) -> DeviceUse | None:
-        """What the GPU's driver tells of its memory and power now; None where there is nobody to ask.
-
-        It may take milliseconds: not for a thread that draws.
-        """
+        """What the GPU's driver tells of memory and power, if it can be asked; it may take milliseconds."""
         return device_use(self._ops.device)
 
     def tick_log(self) -> list[TickRecord]:
@@ -217,11 +206,16 @@ class Engine:
         return self._loop.ticks.records()
 
     def focus(self, sequence_id: int | None) -> None:
-        """Serve one generation, by its `sequence_id`, before all others; None: nobody.
-
-        Its prompt is read before others', and it is never the one that pauses when KV is short.
-        """
+        """Read one generation's prompt before others', and never pause it for want of KV; None: nobody's."""
         self._loop.focus(sequence_id)
+
+    def evict_kv(self, owner: str) -> int:
+        """Forget what is kept of an owner's contexts; returns its bytes. `EngineError` while it answers."""
+        return self._loop.call(lambda: self._loop.evict(owner))
+
+    def save_kv(self, owner: str) -> int:
+        """Begin to save an owner's running and paused answers on disk; returns how many tokens."""
+        return self._loop.call(lambda: self._loop.save(owner))
 
     def close(self, timeout: float = 5.0) -> None:
         """End every request as cancelled and stop the thread; waits at most `timeout` seconds."""
@@ -321,7 +315,7 @@ class Model:
         self.device: str = engine.device
         self.name: str = resident.name
         self.path: Path = resident.path
-        self.context_length: int = resident.context_length
+        self.longest_context = self.context_length = resident.context_length
         self.info: ModelInfo = resident.info
         self.tokenizer: Tokenizer = resident.tokenizer
         self.template: ChatTemplate = resident.template
@@ -352,6 +346,14 @@ class Model:
         constraint = request.constraint
         matcher = None if constraint is None else self._constraints.matcher(constraint)
         return self._engine._submit(self._key, self._vocab_size, request, matcher)
+
+    def limit_context(self, tokens: int) -> None:
+        """Let sequences have so many tokens from now on; who has as many ends. `EngineError` if aside."""
+        check_context_length(tokens)
+        self._check_loaded()
+        loop, most = self._engine._loop, min(tokens, self.longest_context)
+        loop.call(lambda: loop.limit_context(self._key, most))
+        self.context_length = most
 
     def check_constraint(self, constraint: Constraint) -> None:
         """Compile it, which may take a second, so that `submit` need not; raises `ConstraintError`."""

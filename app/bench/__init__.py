@@ -1,4 +1,4 @@
 """Measuring an engine: workloads, timing at the stream, statistics and the report.
 
-Knows the engine alone; the command line starts it and no other room uses it.
+Knows the engine alone; the command line measures at length, and the app a loaded model beside its chats.
 """

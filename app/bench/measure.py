@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from app.bench.statistics import (
     Arrival,
@@ -22,10 +22,11 @@ from app.bench.statistics import (
     tokens_per_second,
 )
 from app.bench.workload import Prompts, RandomPrompts, Rows, Workload
-from engine import EngineError, Finished, FinishReason, Request, SamplingParams
+from app.models.port import SequencePort
+from engine import EngineError, Finished, FinishReason, Priority, Request, SamplingParams
 
 if TYPE_CHECKING:
-    from engine import Generation, Model, TickRecord
+    from engine import TickRecord
 
 GREEDY = SamplingParams(temperature=0.0)
 SLACK = 64
@@ -36,21 +37,47 @@ Say = Callable[[str], None]
 Figures = dict[str, object]
 
 
+class Served(Protocol):
+    """What is asked of a model that is measured."""
+
+    @property
+    def name(self) -> str:
+        """Its title."""
+
+    @property
+    def info(self) -> Any:
+        """`engine.ModelInfo`."""
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens of one sequence."""
+
+    def submit(self, request: Request) -> SequencePort:
+        """Start a generation."""
+
+
 class Stream:
     """One running generation and when its tokens arrived."""
 
-    def __init__(self, model: "Model", prompt: tuple[int, ...], max_tokens: int) -> None:
-        request = Request(prompt, GREEDY, max_tokens=max_tokens, ignore_eog=True, label="bench")
+    def __init__(
+        self,
+        model: Served,
+        prompt: tuple[int, ...],
+        max_tokens: int,
+        priority: Priority = Priority.NORMAL,
+        label: str = "bench",
+    ) -> None:
+        request = Request(prompt, GREEDY, max_tokens, ignore_eog=True, label=label, priority=priority)
         self.arrivals: list[Arrival] = []
         self.tokens = 0
         self.finished: Finished | None = None
         self._changed = threading.Condition()
         self.submitted = time.perf_counter()
-        self._generation: Generation = model.submit(request)
+        self._generation = model.submit(request)
         self._generation.set_listener(self._take)
 
     @property
-    def sequence_id(self) -> int:
+    def sequence_id(self) -> int | None:
         """Its number in the engine."""
         return self._generation.sequence_id
 
@@ -77,8 +104,12 @@ class Stream:
 
     def cancel(self) -> None:
         """End it now."""
-        self._generation.cancel()
+        self.give_up()
         self.wait()
+
+    def give_up(self) -> None:
+        """Ask for its end, without waiting for that."""
+        self._generation.cancel()
 
     def _take(self) -> None:
         """Note what arrived; called on the engine's thread, and once by `set_listener`'s caller."""
@@ -97,15 +128,17 @@ class Stream:
 class Bench:
     """A loaded model under test."""
 
-    model: "Model"
+    model: Served
     prompts: RandomPrompts
     say: Say
     tick_log: "Callable[[], Sequence[TickRecord]]" = list
     """`Engine.tick_log` of the model's engine."""
+    begin: Callable[[Served, tuple[int, ...], int], Stream] = Stream
+    """Starts a generation of so many tokens behind a prompt."""
 
     def first_token(self) -> float:
         """Seconds from submitting a short prompt to its first token."""
-        stream = Stream(self.model, self.prompts.make(32), 1)
+        stream = self.begin(self.model, self.prompts.make(32), 1)
         seconds = stream.wait_first()
         stream.wait()
         return seconds
@@ -114,7 +147,7 @@ class Bench:
         """Run a little of everything once, so that first-use costs are in no figure."""
         self.say("warm-up")
         for count in sorted({1, *(rows.count for rows in workload.rows)}):
-            streams = [Stream(self.model, self.prompts.make(32), 16) for _ in range(count)]
+            streams = [self.begin(self.model, self.prompts.make(32), 16) for _ in range(count)]
             for stream in streams:
                 stream.wait()
 
@@ -126,7 +159,7 @@ class Bench:
         self.say(f"prefill {fitting}")
         seconds = []
         for _ in range(repeat):
-            stream = Stream(self.model, self.prompts.make(fitting), 1)
+            stream = self.begin(self.model, self.prompts.make(fitting), 1)
             seconds.append(stream.wait_first())
             stream.wait()
         middle = median(seconds)
@@ -192,9 +225,9 @@ class Bench:
         if depth:
             # Read once so that the rows below find their context in the prefix cache and start together.
             for context in contexts:
-                Stream(self.model, context, 1).wait()
+                self.begin(self.model, context, 1).wait()
         limit = min(new + SLACK, self.model.context_length - max(1, depth))
-        streams = [Stream(self.model, context, limit) for context in contexts]
+        streams = [self.begin(self.model, context, limit) for context in contexts]
         for stream in streams:
             stream.wait()
         try:
@@ -207,7 +240,7 @@ class Bench:
         started = time.perf_counter()
         streams: list[Stream] = []
         for prompt in fresh:
-            streams.append(Stream(self.model, prompt, 1))
+            streams.append(self.begin(self.model, prompt, 1))
             if not at_once:
                 streams[-1].wait_first()
         for stream in streams:
@@ -224,7 +257,7 @@ class Bench:
         # No tick reads fewer than one prompt token, so this many tokens cannot run out before the end.
         limit = min(self.model.context_length - depth, 2 * workload.new + long.count * long.tokens)
         fresh = [self.prompts.make(long.tokens) for _ in range(long.count)]
-        running = [Stream(self.model, self.prompts.make(depth), limit) for _ in range(rows)]
+        running = [self.begin(self.model, self.prompts.make(depth), limit) for _ in range(rows)]
         for stream in running:
             stream.wait_first()
         quiet_from = max(stream.arrivals[0].time for stream in running)
@@ -232,7 +265,7 @@ class Bench:
         for stream, tokens in zip(running, wanted, strict=True):
             stream.wait_tokens(tokens)
         loaded_from = time.perf_counter()
-        readers = [Stream(self.model, prompt, 1) for prompt in fresh]
+        readers = [self.begin(self.model, prompt, 1) for prompt in fresh]
         seconds = max(reader.wait_first() for reader in readers)
         loaded_to = max(reader.arrivals[0].time for reader in readers)
         for stream in running:

@@ -26,6 +26,22 @@ def render(figures: Mapping[str, Any]) -> str:
     return "\n\n".join(sections)
 
 
+def render_short(figures: Mapping[str, Any]) -> str:
+    """What a short measurement beside chats has found, to be read in a dialog or pasted elsewhere."""
+    machine = f"{figures['machine']['name']} ({figures['device']})"
+    head = [f"{figures['model']}, {figures['quantization']}", f"on {machine}: {figures['kernels']}"]
+    read = figures["prefill"]
+    lines = [(f"reading {read['tokens']} tokens", _speed(read["tok_s"]), f"{read['ttft_ms']:,.0f} ms")]
+    table = _table(("", "tok/s", "first token"), lines)
+    rows = _table(("writing", "tok/s", "each"), map(_short_row, figures["decode"]))
+    return "\n\n".join(["\n".join(head), table, rows, figures["others"]])
+
+
+def _short_row(entry: Mapping[str, Any]) -> Row:
+    rows, speed = entry["rows"], entry["tok_s"]
+    return "1 answer" if rows == 1 else f"{rows} answers", _speed(speed), _speed(speed / rows)
+
+
 def _head(figures: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in figures["versions"].items())
     where = f"{figures['machine']['name']} ({figures['device']})"

@@ -88,7 +88,7 @@ def common_window(rows: Sequence[Sequence[Arrival]]) -> tuple[float, float]:
     end = min(arrivals[-1].time for arrivals in rows)
     if end <= start:
         raise ValueError(
-            "the rows never ran at the same time; KV memory may not hold them all, or --new is too small"
+            "the rows never ran at the same time; KV memory may not hold them all, or they decode too little"
         )
     return start, end
 

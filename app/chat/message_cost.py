@@ -119,7 +119,7 @@ def cost_of(
     too_long = most is not None and not leaves_room(total, session.conversation.max_tokens, most)
     return MessageCost(
         tokens,
-        kv_bytes=_kv_bytes(loaded, total) - _kv_bytes(loaded, before) if loaded is not None else None,
+        kv_bytes=kv_bytes(loaded, total) - kv_bytes(loaded, before) if loaded is not None else None,
         seconds=tokens / speed if speed else None,
         share=total / most if most else None,
         room=max(0, most - before) if most is not None and too_long else None,
@@ -149,8 +149,8 @@ def _tokens_before(session: ChatSession) -> int:
     return max(0, known.prompt_tokens + known.tokens - session.freed_tokens) if known is not None else 0
 
 
-def _kv_bytes(model: ModelStats, tokens: int) -> int:
-    """KV of so many tokens; layers with a window keep no more than that."""
+def kv_bytes(model: ModelStats, tokens: int) -> int:
+    """Return the KV of so many tokens; layers with a window keep no more than that."""
     if not model.kv_groups:
         return tokens * model.kv_bytes_per_token
     return sum(min(tokens, one.window or tokens) * one.bytes_per_token for one in model.kv_groups)

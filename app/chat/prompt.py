@@ -108,9 +108,10 @@ def chat_too_long(conversation: Conversation, model: ChatModel) -> str | None:
     if tokens < most:
         return None
     longest = model.context_length or most
+    remedy = remedy_text(most, longest, model.local.longest_context if model.local is not None else longest)
     return (
         f"This chat is about {tokens:,} tokens long; {limit_text(model.path, most, longest)}. "
-        f"Begin a new chat, fork this one at an earlier message, or {remedy_text(most, longest)}."
+        f"Begin a new chat, fork this one at an earlier message, or {remedy}."
     )
 
 

@@ -147,7 +147,7 @@ class ChatSession(RoomMaker):
             self._tell(Notice("There is no message yet to be answered several times.", "information"))
         elif self.model is None:
             waits = "The model is still being opened; ask once it is there."
-            missing = self.models.error or self._missing
+            missing = self.models.error or self.missing
             self._tell(Notice(waits if self.models.loading else missing, "warning"))
         else:
             parent = self.conversation.leaf if text is not None or last is None else last.id
@@ -280,12 +280,13 @@ class ChatSession(RoomMaker):
         return True
 
     @property
-    def _missing(self) -> str:
+    def missing(self) -> str:
+        """What is said where no model is open."""
         return f"No model is open; press {self.key('choose_model')} to choose one."
 
     def _launch(self, turn: Turn) -> None:
         if self.model is None:
-            self._turn_failed(turn.question, turn, self.models.error or self._missing)
+            self._turn_failed(turn.question, turn, self.models.error or self.missing)
         else:
             self._launch_turn(turn)
 

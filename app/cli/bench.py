@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
             "first_token_s": round(loaded - started + first, 3),
         }
         wait_for_kernels(model)
-        figures = measure(engine, bench, workload) | {"start": start, "speculation": args.speculation}
+        figures = measure(engine, model, bench, workload) | {"start": start, "speculation": args.speculation}
         figures["placement"] = model.info.placement
     finally:
         engine.close()
@@ -135,13 +135,12 @@ def make_bench(model: "Model", engine: "AnyEngine") -> "Bench":
     return Bench(model, RandomPrompts(tokenizer.vocab_size, tokenizer.is_control), say, engine.tick_log)
 
 
-def measure(engine: "AnyEngine", bench: "Bench", workload: Workload) -> "Figures":
+def measure(engine: "AnyEngine", model: "Model", bench: "Bench", workload: Workload) -> "Figures":
     """Run the workload; returns the object that `--json` prints."""
     from app.bench.machine import commit, describe, today, versions
 
     bench.warm_up(workload)
     figures = _parts(bench, workload)
-    model = bench.model
     stats = engine.stats().of_device(model.device)
     return {
         "model": model.name,

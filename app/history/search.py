@@ -13,9 +13,13 @@ from app.history.wanted import Wanted
 _AROUND = 40
 _NEWEST = 5000
 """Messages in which a mere letter is looked for first."""
+_CHATS = 2
+"""The same in chats with a tag, of so many times as many as are wanted."""
 _MOST_TRIGRAMS = 32
 _LIKE = "m.text LIKE ? ESCAPE '\\'"
 """Condition on a message `m`, blind to the case of ASCII letters."""
+_TITLED = "(c.title LIKE ? ESCAPE '\\' OR c.title GLOB '*[^ -~]*')"
+"""Condition on a conversation `c`: a word in its title, or letters there whose case SQLite does not know."""
 
 
 def search_conversations(
@@ -40,8 +44,14 @@ def _found(connection: sqlite3.Connection, wanted: Wanted, limit: int, full_text
     if not full_text:
         return _newest(_compared(connection, wanted), limit)
     if all(len(word) == 1 for word in wanted.words):
-        # For the beginning of half of all words the index takes longer than the newest messages do.
-        found = _newest(_compared(connection, wanted, newest=_NEWEST), limit)
+        # For the beginning of half of all words the index takes longer than the newest messages do, or with
+        # a tag the messages of some chats that have it.
+        rows = (
+            _compared_by_chat(connection, wanted, _CHATS * limit)
+            if wanted.tags
+            else _compared(connection, wanted, newest=_NEWEST)
+        )
+        found = _newest(rows, limit)
         if len(found) == limit:
             return found
     # The index of words knows their beginnings; the other one also finds what stands inside one, as in
@@ -59,8 +69,8 @@ def _full_text(connection: sqlite3.Connection, wanted: Wanted) -> Iterable[tuple
     compared = "".join(f" AND {_LIKE}" for _ in letters)
     return connection.execute(
         f"""SELECT m.conversation, m.number FROM message_index
-           JOIN messages m ON m.number = message_index.rowid JOIN conversations c ON c.id = m.conversation
-           WHERE message_index MATCH ?{compared} AND {wanted.condition} ORDER BY message_index.rowid DESC""",
+           JOIN messages m ON m.number = message_index.rowid
+           WHERE message_index MATCH ?{compared} AND {_chosen(wanted)} ORDER BY message_index.rowid DESC""",
         (" ".join(quoted) + star, *map(_pattern, letters), *wanted.values),
     )
 
@@ -74,8 +84,8 @@ def _inside(connection: sqlite3.Connection, wanted: Wanted) -> Iterator[tuple[st
     folded = [word.casefold() for word in wanted.words]
     rows = connection.execute(
         f"""SELECT m.conversation, m.number, m.text FROM message_parts
-           JOIN messages m ON m.number = message_parts.rowid JOIN conversations c ON c.id = m.conversation
-           WHERE message_parts MATCH ? AND {wanted.condition} ORDER BY message_parts.rowid DESC""",
+           JOIN messages m ON m.number = message_parts.rowid
+           WHERE message_parts MATCH ? AND {_chosen(wanted)} ORDER BY message_parts.rowid DESC""",
         (" AND ".join(parts), *wanted.values),
     )
     for conversation, number, text in rows:
@@ -96,16 +106,40 @@ def _compared(
     connection: sqlite3.Connection, wanted: Wanted, *, newest: int | None = None, before: int | None = None
 ) -> Iterable[tuple[str, int]]:
     """Look at the messages themselves: at so many of the newest, or those before a number, or all."""
-    where = [_LIKE] * len(wanted.words) + [wanted.condition]
+    where = [_LIKE] * len(wanted.words) + [_chosen(wanted)]
     if newest is not None:
         where.append(f"m.number > (SELECT max(number) FROM messages) - {newest}")
     if before is not None:
         where.append(f"m.number < {before}")
     return connection.execute(
-        f"""SELECT m.conversation, m.number FROM messages m JOIN conversations c ON c.id = m.conversation
+        f"""SELECT m.conversation, m.number FROM messages m
             WHERE {" AND ".join(where)} ORDER BY m.number DESC""",
         (*map(_pattern, wanted.words), *wanted.values),
     )
+
+
+def _compared_by_chat(
+    connection: sqlite3.Connection, wanted: Wanted, chats: int
+) -> Iterator[tuple[str, int]]:
+    """Look at the messages of so many chats, the last changed first."""
+    rows = connection.execute(
+        f"""SELECT chosen.id, (SELECT m.number FROM messages m WHERE m.conversation = chosen.id
+                AND {" AND ".join([_LIKE] * len(wanted.words))} ORDER BY m.position DESC LIMIT 1)
+            FROM (SELECT c.id FROM conversations c WHERE {wanted.condition}
+                ORDER BY c.pinned DESC, c.updated DESC LIMIT {chats}) chosen""",
+        (*map(_pattern, wanted.words), *wanted.values),
+    )
+    return ((conversation, number) for conversation, number in rows if number is not None)
+
+
+def _chosen(wanted: Wanted) -> str:
+    """Return the condition on a message `m` that its conversation is wanted.
+
+    The few that have a tag are found once; of all others each message's own is looked at.
+    """
+    if wanted.tags:
+        return f"m.conversation IN (SELECT c.id FROM conversations c WHERE {wanted.condition})"
+    return f"EXISTS (SELECT 1 FROM conversations c WHERE c.id = m.conversation AND {wanted.condition})"
 
 
 def _pattern(word: str) -> str:
@@ -127,10 +161,12 @@ def _newest(rows: Iterable[tuple[str, int]], limit: int) -> dict[str, int]:
 
 def _titled(connection: sqlite3.Connection, wanted: Wanted, limit: int) -> list[str]:
     folded = [word.casefold() for word in wanted.words]
+    plain = [word for word in wanted.words if word.isascii()]
     rows = connection.execute(
         f"""SELECT c.id, CAST(coalesce(c.title, '') AS TEXT) FROM conversations c
-            WHERE {wanted.condition} ORDER BY c.pinned DESC, c.updated DESC""",
-        wanted.values,
+            WHERE {" AND ".join([*[_TITLED] * len(plain), wanted.condition])}
+            ORDER BY c.pinned DESC, c.updated DESC""",
+        (*map(_pattern, plain), *wanted.values),
     )
     matching = (key for key, title in rows if all(word in title.casefold() for word in folded))
     return list(islice((key for key in matching if holds_something(connection, key)), limit))

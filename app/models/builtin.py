@@ -34,6 +34,12 @@ def is_builtin(path: str | Path) -> bool:
 
 def model_title(path: str | Path) -> str:
     """Return the short name of a model file, or of an endpoint's model."""
+    return _known_title(str(path))
+
+
+# A long chat asks once a message, and of the same few models.
+@lru_cache(maxsize=1024)
+def _known_title(path: str) -> str:
     if (elsewhere := endpoint_model(path)) is not None:
         endpoint, model = elsewhere
         return model.rstrip("/").rpartition("/")[2].removesuffix(".gguf") or endpoint

@@ -72,8 +72,13 @@ class EngineService:
         idle_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         elsewhere: Elsewhere | None = None,
+        context_of: Callable[[Path], int | None] = lambda _path: None,
     ) -> None:
-        """idle_seconds: after so long models that nobody asks are put aside; 0: never."""
+        """idle_seconds: after so long models that nobody asks are put aside; 0: never.
+
+        context_of: how many tokens of context were chosen of a model file; None: all.
+        """
+        self._context_of = context_of
         self._elsewhere = elsewhere
         self._idle_seconds = idle_seconds
         self._clock = clock
@@ -163,6 +168,14 @@ class EngineService:
         """Return what the GPU's driver tells; not for the user interface's thread."""
         return self._engine.device_use() if self._engine is not None else None
 
+    def evict_kv(self, owner: str) -> int:
+        """Forget what is kept of a chat's contexts and return its bytes; blocking, by any thread."""
+        return self._engine.evict_kv(owner) if self._engine is not None else 0
+
+    def save_kv(self, owner: str) -> int:
+        """Begin to save a chat's answers on disk and return how many tokens; blocking, by any thread."""
+        return self._engine.save_kv(owner) if self._engine is not None else 0
+
     def focus(self, sequence_id: int | None) -> None:
         """Have one answer served before all others; None: nobody."""
         if self._engine is not None:
@@ -236,6 +249,8 @@ class EngineService:
         progress = self._progress(job)
         if model is None:
             loaded = engine.load(file, progress=progress, pause=plan.model_ids)
+            if (chosen := self._context_of(file)) is not None:
+                loaded.limit_context(chosen)
             model = self._resident[job.path] = LocalModel(loaded, job.path)
         else:
             engine.wake_model(model.local.id, progress)

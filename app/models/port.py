@@ -68,6 +68,26 @@ class Counting(Protocol):
         """Ids of what a person wrote."""
 
 
+@runtime_checkable
+class Vocabulary(Protocol):
+    """A tokenizer whose ids can be drawn from."""
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are."""
+
+    def is_control(self, token_id: int) -> bool:
+        """Tell whether an id is no part of a text."""
+
+
+@runtime_checkable
+class Compiling(Protocol):
+    """A model that may still be compiling kernels in the background."""
+
+    def compiling(self) -> bool:
+        """Whether it is; waits for a tick."""
+
+
 class GenerationPort(Protocol):
     """One running answer."""
 
@@ -149,6 +169,13 @@ class ModelPort(Protocol):
         """Most tokens of one sequence that the model can read."""
 
     @property
+    def longest_context(self) -> int:
+        """What `context_length` may be at most, by the model's file."""
+
+    def limit_context(self, tokens: int) -> None:
+        """Choose `context_length`; raises `EngineError` where that cannot be done now. Waits for a tick."""
+
+    @property
     def max_tokens(self) -> int:
         """Most tokens of one sequence; less than `context_length` where context memory is short."""
 
@@ -216,6 +243,12 @@ class EnginePort(Protocol):
 
     def focus(self, sequence_id: int | None) -> None:
         """Serve one generation (its `sequence_id`) before all others; None: nobody."""
+
+    def evict_kv(self, owner: str) -> int:
+        """Forget what is kept of an owner's contexts and return its bytes; `EngineError` while it answers."""
+
+    def save_kv(self, owner: str) -> int:
+        """Begin to save an owner's running and paused answers on disk; return how many tokens."""
 
     def close(self, timeout: float = 5.0) -> None:
         """End every generation and the engine's thread."""

@@ -14,6 +14,7 @@ from app.chat.pump import Pump
 from app.chat.shared import Services
 from app.endpoints.service import Endpoints
 from app.history.store import HistoryStore
+from app.models.listed.notes import ModelNotes
 from app.models.loader import EngineService
 from app.models.port import EngineFactory
 from app.screens.context import AppContext
@@ -79,7 +80,8 @@ def wire(
     kept = history or HistoryStore(places.history_file, on_warning=later(ears.history_warning))
     endpoints = Endpoints(settings.endpoints)
     idle = 60.0 * settings.engine.idle_unload_minutes
-    engine = EngineService(factory, deliver, idle_seconds=idle, elsewhere=endpoints)
+    context_of = ModelNotes(places.notes_file).context_of
+    engine = EngineService(factory, deliver, idle_seconds=idle, elsewhere=endpoints, context_of=context_of)
     measured = Measured(places, engine.stats)
     services = Services(
         *(engine, Pump(loop, ears.flushed), kept, dict(settings.keys)),

@@ -44,6 +44,10 @@ THINK_FORMS = (
     ("low", "An effort: low, medium or high"),
     ("2048", "Most tokens of the thoughts"),
 )
+CONTEXT_FORMS = (
+    ("8192", "So many tokens"),
+    ("all", "All that the model reads"),
+)
 FIND_FORMS = (("WORD", "Everything that is written behind it is looked for"),)
 CODE_FORMS = (("2", "The second code block of the answer in view"),)
 SAVE_FORMS = (("2 FILE", "The second code block; without a name into a file named by its language"),)
@@ -188,6 +192,21 @@ ACTIONS: tuple[Action, ...] = (
     Action("take_over", "Take over", "alt+t", "Chats", "Write here in a chat that another window has open"),
     Action("settings", "Settings", "alt+l", "App", "Look through all settings and change them"),
     Action("leader", "Keys by letter", "ctrl+x", "App", "Every action by two letters", palette=False),
+    Action(
+        "bench",
+        "Measure speed",
+        "",
+        "Model",
+        "How fast this chat's model reads and writes; other chats go on",
+    ),
+    Action(
+        "context",
+        "Context length",
+        "",
+        "Model",
+        "How long chats with this model may become, and what that costs",
+        takes=CONTEXT_FORMS,
+    ),
     Action("suspend", "Suspend", "ctrl+z", "App", "Back to the shell; fg brings the app back", palette=False),
 )
 

@@ -67,6 +67,8 @@ class ChatApp(LeavingApp):
     TITLE = "tui-chat"
     CSS_PATH: ClassVar = [*_STYLES]
     ENABLE_COMMAND_PALETTE = True
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012
+    """Classes of screens that name none of their own: low dialogs do without air."""
 
     def __init__(
         self,
@@ -163,6 +165,8 @@ class ChatApp(LeavingApp):
 
     def _after_first_frame(self) -> None:
         assert self.context is not None
+        # Until the warm-up is over a full collection would look through all that the start has made.
+        gc.freeze()
         gc.enable()
         self.context.engine.start()
         self._open_door(self.context)
@@ -276,6 +280,7 @@ class ChatApp(LeavingApp):
 
 def _freeze_garbage() -> None:
     """Keep what exists after warm-up out of later collections: they would stall frames and ticks."""
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
 

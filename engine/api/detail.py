@@ -32,6 +32,10 @@ class KVPool:
     """Blocks for which there is host memory."""
     host_used: int
     """Of these, how many wait there."""
+    owners: tuple[str, ...] = ()
+    """Names that requests gave their KV; the first is nobody's."""
+    owner_of: bytes = b""
+    """For each block the place of its last owner's name, as 32-bit integers; empty where it is not known."""
     device: str = ""
     """Whose memory it is, where there are several devices."""
 

@@ -7,6 +7,8 @@ make a false hit). The root is a salt: KV of other models, KV dtypes or rope cho
 
 from collections.abc import Sequence as TokenIds
 
+from engine.cache.block_owners import BlockOwners
+
 
 class PrefixNode:
     """The tokens of one full block after those of its parents, and the blocks that hold their KV."""
@@ -29,6 +31,7 @@ class PrefixCache:
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
         self._roots: dict[bytes, PrefixNode] = {}
+        self.owners = BlockOwners()
 
     def root(self, salt: bytes) -> PrefixNode:
         """The node before the first block."""

@@ -16,8 +16,8 @@ from engine.api.errors import DeviceLostError, EngineFailedError
 from engine.api.event_stream import EventStream
 from engine.api.request import Action, FinishReason, Priority
 from engine.api.stats import EngineStats
-from engine.core.aside_commands import AsideCommands
 from engine.core.command_thread import Command
+from engine.core.context_commands import ContextCommands
 from engine.core.executor import Executor
 from engine.core.figures.stats_collector import StatsCollector
 from engine.core.figures.tick_log import TickLog
@@ -46,7 +46,7 @@ _IDLE_PAUSE_S = 0.02
 """Between two pieces of idle work, so that other threads have the interpreter."""
 
 
-class EngineLoop(AsideCommands):
+class EngineLoop(ContextCommands):
     """Owns the scheduler, the resident models and the outputs of running sequences."""
 
     def __init__(
@@ -167,11 +167,11 @@ class EngineLoop(AsideCommands):
     def _new_speculator(self, scheduler: Scheduler) -> Speculator:
         return Speculator(scheduler.cost, self._config, scheduler.make_room)
 
-    def _add_to_scheduler(self, resident: ResidentModel, scheduler: Scheduler) -> None:
-        scheduler.add_model(resident.key, resident.blocks, resident.context_length, resident.runner.slow)
+    def _add_to_scheduler(self, model: ResidentModel, scheduler: Scheduler) -> None:
+        scheduler.add_model(model.key, model.blocks, self.models.context_of(model), model.runner.slow)
         scheduler.kv_admission.host_gb_s = self._ops.host_gb_s
-        self.disk.add(resident)
-        longest = [model.longest_pass for model in self.models if model.longest_pass]
+        self.disk.add(model)
+        longest = [other.longest_pass for other in self.models if other.longest_pass]
         if longest:
             scheduler.prefill_limit.hold(min(longest))
 

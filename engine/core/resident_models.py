@@ -30,6 +30,8 @@ class ResidentModels:
         self._models: dict[int, ResidentModel] = {}
         self.aside = AsideModels()
         self.budget = KVBudget(kv_limit(0))
+        self.context_limits: dict[int, int] = {}
+        """Most tokens of a sequence, by key, where less was chosen than the model reads."""
 
     @property
     def by_key(self) -> Mapping[int, ResidentModel]:
@@ -52,6 +54,10 @@ class ResidentModels:
         """Of a model that is resident or aside; raises `EngineClosedError` for another."""
         aside = self.aside.get(key)
         return self.get(key).tokenizer if aside is None else aside.origin.tokenizer
+
+    def context_of(self, resident: ResidentModel) -> int:
+        """Most tokens of a sequence that a model is asked to read."""
+        return min(resident.context_length, self.context_limits.get(resident.key, resident.context_length))
 
     def touch(self, key: int, now: float) -> None:
         """A request of a model came or ended."""

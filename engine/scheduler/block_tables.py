@@ -46,3 +46,10 @@ def take_blocks(sequence: Sequence, hit: PrefixHit, blocks: BlockManager) -> Non
     blocks.take_pages(sequence.block_table, sequence.windows, hit.pages)
     sequence.num_computed = len(hit.blocks) * blocks.block_size
     sequence.reloads = hit.hosted
+
+
+def give_back(sequence: Sequence, blocks: BlockManager, *, discard: bool = False) -> None:
+    """Let go of the blocks of `sequence`, which stay known as its owner's; discard: with their content."""
+    blocks.index.owners.note(sequence.block_table, sequence.request.owner)
+    blocks.release(sequence.block_table, sequence.windows, discard=discard)
+    sequence.windows = []

@@ -13,7 +13,7 @@ from engine.api.options import Offload
 from engine.api.stats import SequenceState
 from engine.cache.block_manager import BlockManager, KVMove
 from engine.cache.window_pages import Pages
-from engine.scheduler.block_tables import PrefixHit, find_prefix, take_blocks
+from engine.scheduler.block_tables import PrefixHit, find_prefix, give_back, take_blocks
 from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel
 from engine.scheduler.limits import ScheduledModel
@@ -245,8 +245,7 @@ class KVAdmission:
 
     def _preempt(self, sequence: Sequence) -> None:
         """Free a sequence's blocks; what of its KV is lost meanwhile is computed again later."""
-        self._models[sequence.model].blocks.release(sequence.block_table, sequence.windows)
-        sequence.windows = []
+        give_back(sequence, self._models[sequence.model].blocks)
         sequence.num_computed = 0
         sequence.reloads = []
         sequence.state = SequenceState.PAUSED

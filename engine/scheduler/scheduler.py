@@ -14,6 +14,7 @@ from engine.api.errors import InvariantError, RequestError
 from engine.api.request import FinishReason, Priority, Request
 from engine.api.stats import SequenceState
 from engine.cache.block_manager import BlockManager
+from engine.scheduler.block_tables import give_back
 from engine.scheduler.buckets import padded_load
 from engine.scheduler.config import SchedulerConfig, SlowPasses
 from engine.scheduler.cost_model import CostModel, Load
@@ -395,6 +396,4 @@ class Scheduler:
     def _leave(self, sequence: Sequence, *, discard: bool = False) -> None:
         del self._sequences[sequence.sequence_id]
         self._queue.leave(sequence)
-        blocks = self._models[sequence.model].blocks
-        blocks.release(sequence.block_table, sequence.windows, discard=discard)
-        sequence.windows = []
+        give_back(sequence, self._models[sequence.model].blocks, discard=discard)

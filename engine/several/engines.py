@@ -116,6 +116,14 @@ class Engines:
         for engine in self._engines:
             engine.focus(sequence_id if engine is own else None)
 
+    def evict_kv(self, owner: str) -> int:
+        """Forget what is kept of an owner's contexts on every device; returns its bytes."""
+        return sum(engine.evict_kv(owner) for engine in self._engines)
+
+    def save_kv(self, owner: str) -> int:
+        """Begin to save an owner's running and paused answers of every device; returns how many tokens."""
+        return sum(engine.save_kv(owner) for engine in self._engines)
+
     def close(self, timeout: float = 5.0) -> None:
         """End every request as cancelled and stop all threads; waits at most `timeout` seconds."""
         closing = [threading.Thread(target=engine.close, args=(timeout,)) for engine in self._engines]

@@ -61,6 +61,10 @@ class FakeTokenizer:
     warning: str | None = None
     counted: list[str] = field(default_factory=list)
     gate: threading.Event | None = None
+    vocab_size: int = 1000
+
+    def is_control(self, token_id: int) -> bool:
+        return token_id < 3
 
     def encode_content(self, text: str) -> list[int]:
         self.counted.append(text)
@@ -216,11 +220,18 @@ class FakeModel:
         self.name = path.stem
         self.path = path
         self.context_length = context_length
+        self.longest_context = context_length
         self.max_tokens = min(context_length, engine.kv_tokens)
         self.tokenizer = FakeTokenizer()
         self.template = FakeTemplate()
         self.info = FakeInfo()
         self.unloaded = False
+
+    def limit_context(self, tokens: int) -> None:
+        if self.id in self.engine.aside:
+            raise EngineError("the model is paused; wake it before")
+        self.context_length = min(tokens, self.longest_context)
+        self.max_tokens = min(self.context_length, self.engine.kv_tokens)
 
     def check_constraint(self, constraint: Constraint) -> None:
         if self.engine.refuse is not None:
@@ -267,6 +278,10 @@ class FakeEngine:
         self.answering: set[int] = set()
         self.aside: dict[int, bool] = {}
         """Ids of models that are put aside, and whether they were unloaded."""
+        self.kept_of = ""
+        """The chat of which the last blocks are kept."""
+        self.evicted: list[str] = []
+        self.saved: list[str] = []
         self.on_submit: Callable[[FakeGeneration], None] | None = None
 
     def plan_load(self, path: Path, *, context_length: int | None = None) -> LoadPlan:
@@ -355,7 +370,11 @@ class FakeEngine:
                 used[block] = 1
         used[-8:] = bytes([1] * 8)
         pools = tuple(
-            KVPool(m.name, window, 16, 3_200, bytes(used), tuple(holdings), 0, 0)
+            KVPool(
+                *(m.name, window, 16, 3_200, bytes(used), tuple(holdings), 0, 0),
+                ("", self.kept_of),
+                array("i", [0] * (self.num_blocks - 8) + [bool(self.kept_of)] * 8).tobytes(),
+            )
             for m in self.models
             for window in self.windows
         )
@@ -364,6 +383,17 @@ class FakeEngine:
             for s in stats.sequences
         )
         return EngineDetail(stats, pools, costs)
+
+    def evict_kv(self, owner: str) -> int:
+        if any(g.request.owner == owner and g.finished is None for g in self.generations):
+            raise EngineError("it is answering; stop its answers before")
+        self.evicted.append(owner)
+        return 25_600
+
+    def save_kv(self, owner: str) -> int:
+        self.saved.append(owner)
+        live = [g for g in self.generations if g.request.owner == owner and g.finished is None]
+        return sum(len(g.request.prompt_ids) + g.tokens for g in live)
 
     def tick_log(self) -> list[TickRecord]:
         return self.ticks

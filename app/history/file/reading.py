@@ -20,6 +20,8 @@ from app.tools.noted import NotedCall
 from engine import Priority, RequestError, SamplingParams, Thinking
 
 _AUTO = str(Thinking())
+_ROLES, _STATUSES = frozenset(Role), frozenset(Status)
+_STATS = tuple(field.name for field in fields(AnswerStats))
 _log = logging.getLogger(__name__)
 _MESSAGE = (
     "id, parent, role, text, reasoning, token_ids, reasoning_tokens, status, error, model, created, stats, "
@@ -178,10 +180,10 @@ def _node(raw: Mapping[str, Any]) -> MessageNode | None:
     """Return a row's message, without what is odd in it; None when nobody knows who wrote it."""
     node_id = raw["id"]
     odd: list[str] = []
-    if not isinstance(node_id, str) or raw["role"] not in set(Role):
+    if not isinstance(node_id, str) or raw["role"] not in _ROLES:
         _log.warning("message %r: its role %r is not known; it is left out", node_id, raw["role"])
         return None
-    status = raw["status"] if raw["status"] in set(Status) else None
+    status = raw["status"] if raw["status"] in _STATUSES else None
     if status is None:
         odd.append(f"status {raw['status']!r}")
     ids = _token_ids(raw["token_ids"], odd)
@@ -250,8 +252,9 @@ def _stats(text: Any, odd: list[str]) -> AnswerStats | None:
         return None
     try:
         values = json.loads(text)
-        known = {field.name: values[field.name] for field in fields(AnswerStats) if field.name in values}
-        odd += [f"stats.{name}" for name in _without(values, known)]
+        known = {name: values[name] for name in _STATS if name in values}
+        if len(known) < len(values):
+            odd += [f"stats.{name}" for name in _without(values, known)]
         if all(isinstance(value, int | float) or name == "ttft_ms" for name, value in known.items()):
             return AnswerStats(**known)
     except (ValueError, TypeError, RecursionError):

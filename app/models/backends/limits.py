@@ -35,7 +35,7 @@ def prompt_too_long(
     return (
         f"{subject} is {tokens:,} tokens long; {limit_text(model.path, most, longest)}, answer "
         f"included{left}. "
-        f"{shorten} or {remedy_text(most, longest)}."
+        f"{shorten} or {remedy_text(most, longest, model.longest_context)}."
     )
 
 
@@ -52,8 +52,10 @@ def limit_text(path: Path, most: int, context_length: int) -> str:
     return f"{title} reads at most {context_length:,}"
 
 
-def remedy_text(most: int, context_length: int) -> str:
-    """Say what would have more read."""
+def remedy_text(most: int, context_length: int, longest: int) -> str:
+    """Say what would have more read; longest: what could be chosen of the model's context."""
     if most < context_length:
         return "give more memory with kv_budget in the settings"
+    if context_length < longest:
+        return "choose more of the model's context with /context"
     return "choose a model with a longer context"

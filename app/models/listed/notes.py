@@ -62,6 +62,20 @@ class ModelNotes:
         """Remember how models are sorted. Raises `OSError`."""
         self._change(lambda kept: kept.update(order=order))
 
+    def keep_context(self, model: Path, tokens: int | None) -> None:
+        """Remember how much context was chosen of a model; None: all. Raises `OSError`."""
+
+        def change(kept: dict[str, Any]) -> None:
+            contexts = _contexts(kept)
+            contexts.pop(str(model), None)
+            kept["contexts"] = contexts | ({str(model): tokens} if tokens is not None else {})
+
+        self._change(change)
+
+    def context_of(self, model: Path) -> int | None:
+        """Return how much context was chosen of a model; None: all."""
+        return _contexts(self._read()).get(str(model))
+
     def note_use(self, model: Path) -> None:
         """Remember that a model was used just now; what cannot be written is only logged."""
 
@@ -94,6 +108,12 @@ class ModelNotes:
 def _favourites(kept: Mapping[str, Any]) -> list[str]:
     paths = kept.get("favourites")
     return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
+
+
+def _contexts(kept: Mapping[str, Any]) -> dict[str, int]:
+    contexts = kept.get("contexts")
+    pairs = contexts.items() if isinstance(contexts, dict) else ()
+    return {path: tokens for path, tokens in pairs if type(tokens) is int and tokens > 0}
 
 
 def _used(kept: Mapping[str, Any]) -> dict[str, float]:

@@ -28,6 +28,7 @@ from app.screens.chat.answering.tool_actions import ToolActions
 from app.screens.chat.bindings import bindings
 from app.screens.chat.deck import TranscriptDeck
 from app.screens.chat.kept_chats import KeptChats
+from app.screens.chat.measuring import MeasureActions
 from app.screens.chat.reading.bars import FindBar, HintLine
 from app.screens.chat.reading.reading_actions import ReadingActions
 from app.screens.chat.steer_actions import SteerActions
@@ -52,7 +53,14 @@ _AIRY_FROM = 32
 
 
 class ChatScreen(
-    KeptChats, SteerActions, ReadingActions, WritingActions, ContextActions, ToolActions, AppActions
+    KeptChats,
+    SteerActions,
+    ReadingActions,
+    WritingActions,
+    ContextActions,
+    ToolActions,
+    MeasureActions,
+    AppActions,
 ):
     """Owns the tabs. Sessions report here; nobody else touches the widgets."""
 

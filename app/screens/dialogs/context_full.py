@@ -13,7 +13,7 @@ from textual.widgets.option_list import Option
 from app.widgets.pick_list import PickList
 from app.widgets.words import words
 
-_NAME = 18
+_NAME = 16
 
 
 class RoomChoice(StrEnum):

@@ -12,13 +12,11 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.chat.conversation import MessageNode, Role
-from app.widgets.lines import fit
+from app.terminal.controls import clean
 from app.widgets.pick_list import PickList
 from app.widgets.words import words
 
 _EXCERPT = 400
-_WIDTH = 56
-"""Cells of a message's beginning: one line also where the terminal has 80 columns."""
 _NAMES = {Role.USER: "You", Role.ASSISTANT: "Answer", Role.SYSTEM: "System", Role.TOOL: "Tool"}
 
 
@@ -59,4 +57,4 @@ class PickMessage(ModalScreen[str | None]):
 
 def _row(node: MessageNode) -> Content:
     begin = " ".join(node.text[:_EXCERPT].split()) or "(nothing yet)"
-    return Content(f"{_NAMES[node.role]:<8}{fit(begin, _WIDTH)}")
+    return Content(f"{_NAMES[node.role]:<8}{clean(begin)}")

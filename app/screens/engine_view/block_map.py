@@ -56,9 +56,14 @@ class BlockMap:
         self._used = np.frombuffer(pool.used, np.uint8)
         self._holders = np.zeros(len(self._used), np.int32)
         self._owner = np.full(len(self._used), NOBODY, np.int32)
+        self._kept = np.zeros(len(self._used), np.int32)
+        """For each block that is only kept the number of its owner; 0: nobody's."""
+        if pool.owner_of:
+            self._kept[:] = np.frombuffer(pool.owner_of, np.int32) * self._used
         for index in reversed(range(len(self._tables))):
             self._holders[self._tables[index]] += 1
             self._owner[self._tables[index]] = index
+            self._kept[self._tables[index]] = 0
 
     @property
     def size(self) -> int:
@@ -88,6 +93,11 @@ class BlockMap:
         held = part[part != NOBODY]
         return self.sequences[held[0]] if len(held) else None
 
+    def kept_of(self, first: int, count: int) -> Counter[str]:
+        """Return how many of some blocks are kept of each owner that is known."""
+        numbers = Counter(self._kept[first : first + count].tolist())
+        return Counter({self.pool.owners[number]: found for number, found in numbers.items() if number})
+
     def held_by(self, first: int, count: int) -> Counter[int]:
         """Return how many of some blocks each sequence holds; shared ones count for each."""
         found: Counter[int] = Counter()
@@ -112,8 +122,8 @@ class BlockMap:
         return int(found[0]) if len(found) else None
 
     def next_owner(self, block: int) -> int | None:
-        """Return the first block of the next sequence's run behind `block`, round the end."""
-        owners = self._owner
+        """Return the first block of the next run behind `block`, of a sequence or an owner, round the end."""
+        owners = np.where(self._kept > 0, len(self.sequences) + self._kept, self._owner)
         begins = np.flatnonzero((owners[1:] != owners[:-1]) & (owners[1:] != NOBODY)) + 1
         if not len(begins):
             return None

@@ -86,17 +86,31 @@ def scale_row(pool: KVPool, per_dot: int) -> Row:
     return ((f"1 dot = {blocks} of {pool.block_size} tokens", "accent"),)
 
 
-def cursor_row(blocks: BlockMap, first: int, count: int, name: Callable[[int], str], width: int) -> Row:
-    """Say what the cursor stands on: which blocks, whose they are, and what for."""
+def cursor_row(
+    blocks: BlockMap,
+    first: int,
+    count: int,
+    name: Callable[[int], str],
+    kept_name: Callable[[str], str],
+    width: int,
+) -> Row:
+    """Say what the cursor stands on: which blocks, whose they are, and what for.
+
+    name, kept_name: of a sequence, and of an owner whose blocks are kept.
+    """
     if not count:
         return ((" This model has no blocks", "dim"),)
     place = f" block {first:,}" if count == 1 else f" blocks {first:,} to {first + count - 1:,}"
     held = blocks.held_by(first, count)
     shared, kept, free = blocks.counts(first, count)
+    kept_of = blocks.kept_of(first, count)
     if count == 1:
-        words = _one_block(blocks, first, list(held), name) or ("kept for chats to come" if kept else "free")
+        of = "".join(f"kept of {kept_name(owner)}" for owner in kept_of)
+        words = _one_block(blocks, first, list(held), name) or of
+        words = words or ("kept for chats to come" if kept else "free")
     else:
         parts = [f"{name(sequence)} {number:,}" for sequence, number in held.most_common(3)]
+        parts += [f"{number:,} kept of {kept_name(owner)}" for owner, number in kept_of.most_common(2)]
         counts = ((shared, "shared"), (kept, "kept"), (free, "free"))
         words = BETWEEN.join(parts + [f"{number:,} {word}" for number, word in counts if number])
     room = max(0, width - len(place) - 2)

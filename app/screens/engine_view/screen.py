@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar
 
 from textual import events, on
@@ -13,7 +13,7 @@ from textual.screen import Screen
 from app.chat.session import ChatSession
 from app.models.loader import EngineService
 from app.screens.compositor import paint_dirty_rows_only
-from app.screens.engine_view import figures
+from app.screens.engine_view import contexts, figures
 from app.screens.engine_view.block_map import BlockMap
 from app.screens.engine_view.chat_table import ChatRow, table_rows
 from app.screens.engine_view.kv_map import KVMapView
@@ -29,7 +29,10 @@ _PERIOD = 0.25
 _WORDS_EVERY = 2
 """Looks after which figures are written anew: nobody reads them faster."""
 _DEVICE_PERIOD = 2.0
-_KEYS = (("Enter", "go to the chat"), ("n", "next chat"), ("+ -", "zoom"), ("Tab", "next pool"))
+_KEYS = (
+    *(("Enter", "go to the chat"), ("n", "next chat"), ("e", "evict"), ("s", "save")),
+    *(("+ -", "zoom"), ("Tab", "next pool")),
+)
 
 
 class ChatLines(LineWidget):
@@ -45,6 +48,8 @@ class EngineView(Screen[str | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "dismiss", "Back", show=False),
         Binding("tab,right_square_bracket", "pool(1)", show=False, priority=True),
+        Binding("e", "evict", show=False),
+        Binding("s", "save", show=False),
         Binding("shift+tab,left_square_bracket", "pool(-1)", show=False, priority=True),
     ]
     AUTO_FOCUS = "KVMapView"
@@ -147,11 +152,39 @@ class EngineView(Screen[str | None]):
 
     @on(KVMapView.Chosen)
     def _on_chosen(self) -> None:
+        chat = self._chat_under_cursor()
+        if any(session.conversation.id == chat for session in self._sessions()):
+            self.dismiss(chat)
+
+    def action_evict(self) -> None:
+        """Forget what is kept of the chat under the cursor."""
+        self._ask_engine(contexts.evict)
+
+    def action_save(self) -> None:
+        """Save the context of the chat under the cursor now."""
+        self._ask_engine(contexts.save)
+
+    def _ask_engine(self, ask: Callable[[EngineService, str, str], Awaitable[str]]) -> None:
+        chat = self._chat_under_cursor()
+        if chat is None:
+            self.notify("No chat is known whose blocks these are.")
+        else:
+            self.run_worker(self._say(ask(self._engine, chat, self._name_of(chat))), exit_on_error=False)
+
+    async def _say(self, answer: Awaitable[str]) -> None:
+        self.notify(await answer)
+        self.look()
+
+    def _chat_under_cursor(self) -> str | None:
+        """The id of the chat that holds what the cursor stands on, or else of which it is kept."""
         view = self.query_one(KVMapView)
-        owner = view.blocks.owner_of(*view.under_cursor) if view.blocks is not None else None
-        session = next((s for s in self._sessions() if owner is not None and s.is_writing(owner)), None)
-        if session is not None:
-            self.dismiss(session.conversation.id)
+        if view.blocks is None:
+            return None
+        sequence = view.blocks.owner_of(*view.under_cursor)
+        if sequence is not None:
+            writing = (s.conversation.id for s in self._sessions() if s.is_writing(sequence))
+            return next(writing, None)
+        return next(iter(dict(view.blocks.kept_of(*view.under_cursor).most_common(1))), None)
 
     def _draw(self, *, words: bool = True) -> None:
         detail = self._detail
@@ -202,7 +235,8 @@ class EngineView(Screen[str | None]):
         scale = figures.scale_row(pool, view.layout_of_dots.per_dot)
         self._rows("map_head", [figures.heading("Context memory", title, scale, width)])
         host = figures.host_text(pool)
-        under = figures.cursor_row(view.blocks, *view.under_cursor, self._title_of, width - len(host) - 2)
+        names, room = (self._title_of, self._name_of), width - len(host) - 2
+        under = figures.cursor_row(view.blocks, *view.under_cursor, *names, room)
         self._rows("under", [pair(under, ((host, "dim"), (" ", "")), width)])
 
     def _time_heading(self, width: int) -> Row:
@@ -239,6 +273,11 @@ class EngineView(Screen[str | None]):
             if session.is_writing(sequence_id):
                 return session.conversation.title
         return "a chat that was closed"
+
+    def _name_of(self, chat: str) -> str:
+        """Name whose blocks are kept."""
+        titles = {s.conversation.id: s.conversation.title for s in self._sessions()}
+        return titles.get(chat, "a chat that was closed")
 
     def _rows(self, name: str, rows: Sequence[Row]) -> None:
         self.query_one(f"#{name}", LineWidget).set_rows(rows)

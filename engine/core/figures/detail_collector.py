@@ -76,6 +76,8 @@ class DetailCollector:
                 tuple(holdings),
                 host.capacity,
                 host.used,
+                tuple(blocks.index.owners.names),
+                blocks.index.owners.tobytes(len(used)) if not index else b"",
             )
 
 

@@ -129,7 +129,10 @@ class StatsCollector:
             preemptions=scheduler.preemptions,
             sequences=sequences,
             models=(
-                *(_model(m, working(m.key, scheduler.sequences)) for m in residents),
+                *(
+                    _model(m, self._models.context_of(m), working(m.key, scheduler.sequences))
+                    for m in residents
+                ),
                 *self._models.aside.stats(),
             ),
             kv_bytes_host=sum(m.blocks.hosted_bytes for m in residents),
@@ -157,7 +160,7 @@ class StatsCollector:
             prompt_tokens=sequence.prompt_len,
             computed_tokens=sequence.num_computed,
             context_tokens=len(sequence.token_ids),
-            context_length=model.context_length,
+            context_length=self._models.context_of(model),
             blocks_own=len(sequence.block_table) - shared,
             blocks_shared=shared,
             tok_s=output.rate.rate(now),
@@ -215,7 +218,7 @@ def _p95(errors: Iterable[float]) -> float:
     return ordered[int(0.95 * (len(ordered) - 1))] if ordered else 0.0
 
 
-def _model(model: ResidentModel, works: bool) -> ModelStats:
+def _model(model: ResidentModel, context_length: int, works: bool) -> ModelStats:
     return ModelStats(
         model_id=model.key,
         idle_since=None if works else model.last_used,
@@ -223,7 +226,7 @@ def _model(model: ResidentModel, works: bool) -> ModelStats:
         path=str(model.path),
         weight_bytes=model.info.weight_bytes,
         kv_bytes_per_token=model.info.kv_bytes_per_token,
-        context_length=model.context_length,
+        context_length=context_length,
         kv_dtype=model.info.kv_dtype,
         kv_note=model.info.kv_note,
         placement=model.info.placement,

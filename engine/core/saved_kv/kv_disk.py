@@ -92,11 +92,16 @@ class KVDisk:
 
     def ended(self, sequence: Sequence, reason: FinishReason) -> None:
         """Save the KV of a sequence whose blocks were released just now."""
+        if not self._restores.forget(sequence.sequence_id) and reason is not FinishReason.ERROR:
+            self.save(sequence)
+
+    def save(self, sequence: Sequence) -> int:
+        """Save what is computed of a sequence; returns its tokens, 0 where they are too few to be saved."""
         model, fingerprint = self._models.get(sequence.model, (None, None))
-        if self._restores.forget(sequence.sequence_id) or reason is FinishReason.ERROR:
-            return
-        if model is not None and fingerprint is not None and sequence.num_computed >= LEAST_TOKENS:
-            self._saves.add(sequence, model, fingerprint)
+        if model is None or fingerprint is None or sequence.num_computed < LEAST_TOKENS:
+            return 0
+        self._saves.add(sequence, model, fingerprint)
+        return sequence.num_computed
 
     @property
     def ready(self) -> bool:

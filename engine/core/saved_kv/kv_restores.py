@@ -172,6 +172,7 @@ class KVRestores:
         job.node = job.model.blocks.commit(job.node, tuple(job.token_ids[end - size : end]), block)
         job.model.table_check.restored(block, job.token_ids[:end])
         job.blocks.append(block)
+        job.model.blocks.index.owners.note(table, job.sequence.request.owner)
         job.model.blocks.release(table, windows)
 
     @staticmethod

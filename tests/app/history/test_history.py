@@ -343,6 +343,7 @@ def test_a_file_of_the_first_version_opens_with_its_chats(open_store, path):
             """ALTER TABLE messages DROP COLUMN above; ALTER TABLE messages DROP COLUMN calls;
             ALTER TABLE messages DROP COLUMN votes;
             DROP TABLE drafts; DROP TABLE tags; DROP TABLE takeovers; DROP INDEX conversations_listed;
+                DROP INDEX conversations_titles;
             ALTER TABLE conversations DROP COLUMN pinned; ALTER TABLE conversations DROP COLUMN archived;
             ALTER TABLE conversations DROP COLUMN deleted; ALTER TABLE open_tabs DROP COLUMN read_only"""
         )

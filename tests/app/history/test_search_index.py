@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from app.chat.marks import Marks
+from app.history import search
 from app.history.file import search_index
 from app.history.file.opening import open_database
 from app.history.file.search_index import create_search_index, fill_parts, parts_since
@@ -138,3 +140,46 @@ def test_pieces_of_words_and_letters(open_store, query, titles):
     store.save(talk("birds", "is it verärgerlich", "The arctic tern flies far."))
     store.save(talk("fish", "why a cod", 'A "fish", 世界中の魚 (100%) a' + "ga" * 40 + "inglongword"))
     assert [hit.title for hit in store.search(query)] == titles
+
+
+@pytest.mark.parametrize(
+    ("query", "titles"),
+    [
+        ("STRASSE", ["Die Straße"]),
+        ("straße die", ["Die Straße"]),
+        ("50%", ["50% of It"]),
+        ("of it", ["50% of It"]),
+        ("o_it", []),
+        ("ЧАЙКА", ["Чайка"]),
+    ],
+)
+def test_titles_are_found_blind_to_case_in_every_script(open_store, query, titles):
+    store = open_store()
+    for title in ("Die Straße", "50% of It", "Чайка"):
+        store.save(talk(title, "zzz", "zzz"))
+    assert [hit.title for hit in store.search(query)] == titles
+
+
+def test_a_letter_in_a_tag_is_looked_for_in_the_chats_that_have_it(open_store, monkeypatch):
+    monkeypatch.setattr(search, "_full_text", lambda *_: pytest.fail("the beginnings of half of all words"))
+    store = open_store()
+    for number in range(6):
+        chat = talk(f"chat {number}", "what is a tern", f"a bird that flies {number}")
+        store.save(chat)
+        if number % 2:
+            store.mark(chat.id, Marks(tags=("work",)))
+    assert [hit.title for hit in store.search("#work b", 3)] == ["chat 5", "chat 3", "chat 1"]
+    assert store.search("#work b", 3)[0].snippet == "a bird that flies 5"
+
+
+def test_a_history_from_before_gets_the_index_of_titles(old):
+    with sqlite3.connect(old) as connection:
+        connection.execute("DROP INDEX conversations_titles")
+    connection.close()
+    database = open_database(old)
+    steps = database.connection.execute(
+        "EXPLAIN QUERY PLAN SELECT c.id FROM conversations c WHERE c.title LIKE '%a%' AND c.deleted IS NULL"
+        " AND c.archived = 0 ORDER BY c.pinned DESC, c.updated DESC"
+    ).fetchall()
+    assert "COVERING INDEX conversations_titles" in steps[0][3]
+    database.close()

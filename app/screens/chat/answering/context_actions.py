@@ -9,13 +9,13 @@ from app.chat.session import ChatSession
 from app.chat.turn import Turn
 from app.models.backends.port import ChatModel
 from app.models.builtin import model_title
-from app.screens.chat.model_actions import ModelActions
+from app.screens.chat.answering.length_actions import LengthActions
 from app.screens.dialogs.context_full import ContextFull, RoomChoice
 from app.widgets.contents import context_use
 from engine import Thinking, ThinkingSupport
 
 
-class ContextActions(ModelActions):
+class ContextActions(LengthActions):
     """Sets how much is thought, ends thoughts, makes room."""
 
     def action_answer_now(self) -> None:
@@ -104,6 +104,10 @@ class ContextActions(ModelActions):
     def _larger(self, session: ChatSession) -> str:
         """What a larger context takes."""
         model = session.model.local if session.model is not None else None
+        if model is not None and model.context_length < model.longest_context:
+            return (
+                f"of the {model.longest_context:,} tokens that the model reads, not {model.context_length:,}"
+            )
         if model is None or model.max_tokens >= model.context_length:
             return "choose a model that reads more"
         others = ", ".join(model_title(other.path) for other in self._idle_models(session))
@@ -151,6 +155,9 @@ class ContextActions(ModelActions):
     def _enlarge(self, session: ChatSession) -> None:
         idle = self._idle_models(session)
         model = session.model.local if session.model is not None else None
+        if model is not None and model.context_length < model.longest_context:
+            self.ask_context()
+            return
         if model is None or not idle or model.max_tokens >= model.context_length:
             self.action_choose_model()
             return

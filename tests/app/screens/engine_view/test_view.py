@@ -226,3 +226,50 @@ def test_figures_fill_the_lines_that_there_are():
     for expected in ("12 of 24 ms", "40 MB for the last 1,024 tokens", "120 MB in host memory", "2 times"):
         assert expected in text, text
     assert all(len(line) <= 70 for line in text.splitlines())
+
+
+async def test_what_is_kept_of_a_chat_is_named_and_given_up_by_a_key(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        screen = await three_chats(pilot, engine)
+        engine.generations[0].finish()
+        foxes = screen.tabs.sessions[0].conversation
+        await wait_until(pilot, lambda: not screen.tabs.sessions[0].busy)
+        engine.kept_of = foxes.id
+        view = await opened(pilot)
+        await pilot.press("end")
+        await wait_until(pilot, lambda: "block 600: kept of Foxes" in plain(view.query_one("#under")))
+        await pilot.press("e")
+        await wait_until(pilot, lambda: app._notifications)
+        assert engine.evicted == [foxes.id]
+        assert "26 kB of “Foxes” are free" in [n.message for n in app._notifications][-1]
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.screen is screen and screen.tabs.position == 0)
+
+
+async def test_a_chat_that_answers_keeps_its_context_and_can_be_saved(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        screen = await three_chats(pilot, engine)
+        view = await opened(pilot)
+        await pilot.press("n")
+        await wait_until(pilot, lambda: "Rain in March" in plain(view.query_one("#under")))
+        await pilot.press("e")
+        refused = "“Rain in March” keeps its context: it is answering; stop its answers before."
+        await wait_until(pilot, lambda: refused in [n.message for n in app._notifications])
+        assert not engine.evicted
+        await pilot.press("s")
+        await wait_until(pilot, lambda: engine.saved == [screen.tabs.sessions[1].conversation.id])
+        await wait_until(pilot, lambda: "on their way to disk" in [n.message for n in app._notifications][-1])
+
+
+async def test_blocks_of_nobody_are_left_alone(make_app, engine):
+    app = make_app()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await three_chats(pilot, engine)
+        view = await opened(pilot)
+        await pilot.press("end")
+        await wait_until(pilot, lambda: "kept for chats to come" in plain(view.query_one("#under")))
+        await pilot.press("e", "s")
+        await wait_until(pilot, lambda: len(app._notifications) == 2)
+        assert not engine.evicted and not engine.saved
