@@ -27,7 +27,7 @@ from engine.api.detail import DeviceUse, EngineDetail, TickRecord
 from engine.api.errors import EngineClosedError, RequestError
 from engine.api.generation import Generation
 from engine.api.load_plan import LoadPlan
-from engine.api.options import EngineOptions, Offload
+from engine.api.options import EngineOptions, Offload, check_context_length
 from engine.api.request import Request, check_leaves_a_token, check_token_ids, without_tokens
 from engine.api.stats import EngineStats
 from engine.constraints.compiler import Constraints
@@ -39,7 +39,6 @@ from engine.core.model_loader import (
     ModelOrigin,
     ResidentModel,
     build_model,
-    check_length,
     rebuild_model,
 )
 from engine.core.model_moves import ModelMoves
@@ -114,7 +113,7 @@ class Engine:
 
         Raises what `load` raises for a file that cannot be served.
         """
-        check_length(context_length)
+        check_context_length(context_length)
         return self._moves.plan_load(Path(path).expanduser(), context_length)
 
     def load(
@@ -132,7 +131,7 @@ class Engine:
         progress: called with (fraction, what) on the caller's thread; raising from it abandons the load, and
         so does `close`. Raises `ModelFileError`, `UnsupportedModelError`, `TokenizerError` or `EngineError`.
         """
-        check_length(context_length)
+        check_context_length(context_length)
 
         def report(fraction: float, what: str) -> None:
             self._loop.check_open()
@@ -350,7 +349,7 @@ class Model:
 
     def limit_context(self, tokens: int) -> None:
         """Let sequences have so many tokens from now on; who has as many ends. `EngineError` if aside."""
-        check_length(tokens)
+        check_context_length(tokens)
         self._check_loaded()
         loop, most = self._engine._loop, min(tokens, self.longest_context)
         loop.call(lambda: loop.limit_context(self._key, most))

@@ -95,6 +95,12 @@ class EngineOptions:
         return 0 if isinstance(self.host_layers, str) else self.host_layers
 
 
+def check_context_length(wanted: int | None) -> None:
+    """Raise `EngineError` for a length that no sequence can have."""
+    if wanted is not None and wanted < 1:
+        raise EngineError(f"context_length: {wanted} is not at least 1")
+
+
 def _at_least(name: str, value: int | None, least: int) -> None:
     if value is not None and value < least:
         raise EngineError(f"engine options: {name}: {value} is not at least {least}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 
-from engine.api.errors import EngineError, ModelFileError, UnsupportedModelError
+from engine.api.errors import ModelFileError, UnsupportedModelError
 from engine.cache.block_manager import BlockManager
 from engine.cache.budget import KVBudget
 from engine.cache.window_pages import WindowShape
@@ -170,12 +170,6 @@ class LoadOptions:
     def room(self) -> Room:
         """Memory that one more model can have now."""
         return Room(free_bytes(self.ops.device) + self.cached_kv(), self.kv_budget_bytes)
-
-
-def check_length(context_length: int | None) -> None:
-    """Raise `EngineError` for a context that no token fits into."""
-    if context_length is not None and context_length < 1:
-        raise EngineError(f"context_length: {context_length} is not at least 1")
 
 
 def build_model(
