@@ -283,7 +283,6 @@ class ChatApp(LeavingApp):
 
 def _freeze_garbage() -> None:
     """Keep what exists after warm-up out of later collections: they would stall frames and ticks."""
-    gc.unfreeze()
     gc.collect()
     gc.freeze()
 
