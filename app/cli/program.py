@@ -23,6 +23,7 @@ COMMANDS = {
     "architectures": "list the types of models that run, and what others lack",
     "pull": "fetch a model",
     "serve": "answer other programs over HTTP, as OpenAI's and Anthropic's servers do",
+    "attach": "open the app on the engine of a tui-chat that serves on this computer",
     "export": "write chats into files",
     "import": "take chats of a file into the history",
     "tokenize": "turn text from stdin into token ids",
@@ -232,6 +233,9 @@ def _fill_descriptors() -> None:
 
 def _run(args: argparse.Namespace) -> int:
     if args.command is None:
+        return _chat(args)
+    if args.command == "attach":
+        args.chat_endpoint = _module("attach").address(args)
         return _chat(args)
     if getattr(args, "model", "") is None:
         args.model = args.chat_model

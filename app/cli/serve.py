@@ -12,6 +12,7 @@ from app.models.choice import resolve_model
 from app.models.found import FoundModel, ModelSearch, find, search_of
 from app.models.make import make_engine
 from app.models.stores.ollama import weights_of
+from app.serve.doors import noted
 from app.serve.listening import USUAL_PORT, address_of, listening_socket, missing_package
 from app.settings.file import Settings, parse_size
 from app.settings.paths import locations
@@ -99,7 +100,8 @@ def run(args: argparse.Namespace) -> int:
             application = make_application(served_models, engine.stats, options, log)
             listening.listen()
             say(f"serving {', '.join(served.id for served in models)} at {address_of(listening)}")
-            interrupted = run_server(application, options, listening)
+            with noted(locations().doors, address_of(listening)):
+                interrupted = run_server(application, options, listening)
         finally:
             engine.close()
     return _INTERRUPTED if interrupted else 0

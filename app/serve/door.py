@@ -5,9 +5,11 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from app.models.port import ModelPort
+from app.serve.doors import noted
 from app.serve.listening import address_of
 from app.settings.file import SamplingSettings
 from engine import EngineStats
@@ -29,8 +31,10 @@ class Door:
         resident: Callable[[], Sequence[ModelPort]],
         stats: Callable[[], EngineStats | None],
         sampling: Callable[[], SamplingSettings],
+        doors: Path,
     ) -> None:
-        """`listening` is bound already and belongs to the door from now on."""
+        """`listening` is bound already and belongs to the door from now on; doors: where it is noted."""
+        self._doors = doors
         self.address = address_of(listening)
         self._listening = listening
         self._resident, self._stats, self._sampling = resident, stats, sampling
@@ -62,7 +66,8 @@ class Door:
         if self._closed.is_set():
             return
         try:
-            asyncio.run(self._server.serve(sockets=[self._listening]))
+            with noted(self._doors, self.address):
+                asyncio.run(self._server.serve(sockets=[self._listening]))
         except Exception:
             log.exception("serving other programs")
 

@@ -60,6 +60,11 @@ class Locations:
         return self.state / "models.json"
 
     @property
+    def doors(self) -> Path:
+        """Where programs that serve note their addresses."""
+        return self.state / "doors"
+
+    @property
     def kv_folder(self) -> Path:
         """The contexts of chats, as the engine keeps them between two starts."""
         return self.cache / "kv"

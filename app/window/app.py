@@ -67,8 +67,6 @@ class ChatApp(LeavingApp):
     TITLE = "tui-chat"
     CSS_PATH: ClassVar = [*_STYLES]
     ENABLE_COMMAND_PALETTE = True
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012
-    """Classes of screens that name none of their own: low dialogs do without air."""
 
     def __init__(
         self,
@@ -91,6 +89,8 @@ class ChatApp(LeavingApp):
         """
         read_alt_keys()
         super().__init__(self.save_all)
+        # Classes of screens that name none of their own: low dialogs do without air.
+        self.VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]
         self.settings = settings
         self.places = places or locations()
         self.warnings = list(warnings)
@@ -178,7 +178,10 @@ class ChatApp(LeavingApp):
         if self._listening is None:
             return
         engine = context.engine
-        self._door = Door(self._listening, engine.resident, engine.stats, lambda: context.settings.sampling)
+        self._door = Door(
+            *(self._listening, engine.resident, engine.stats, lambda: context.settings.sampling),
+            self.places.doors,
+        )
         self._door.open()
         self.notify(f"Other programs are served at {self._door.address}")
 
@@ -280,7 +283,6 @@ class ChatApp(LeavingApp):
 
 def _freeze_garbage() -> None:
     """Keep what exists after warm-up out of later collections: they would stall frames and ticks."""
-    gc.unfreeze()
     gc.collect()
     gc.freeze()
 

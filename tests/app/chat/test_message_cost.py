@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.chat.conversation import AnswerStats, Conversation
 from app.chat.draft import Draft, chip
-from app.chat.message_cost import MessageCost, TokenCounter, _kv_bytes, pieces_of, reading_speed
+from app.chat.message_cost import MessageCost, TokenCounter, kv_bytes, pieces_of, reading_speed
 from engine import ModelStats
 from engine.api.stats import KVGroupStats
 from tests.support.fakes import FakeTokenizer
@@ -91,6 +91,6 @@ def test_prompts_that_were_read_tell_how_fast_others_are():
 def test_layers_with_a_window_keep_no_more():
     groups = (KVGroupStats(0, 100, 0, 0), KVGroupStats(512, 1000, 0, 0))
     model = ModelStats("m", "m", 0, 1100, 8192, groups)
-    assert _kv_bytes(model, 100) == 110_000
-    assert _kv_bytes(model, 2000) == 200_000 + 512_000
-    assert _kv_bytes(ModelStats("m", "m", 0, 7, 8192), 10) == 70
+    assert kv_bytes(model, 100) == 110_000
+    assert kv_bytes(model, 2000) == 200_000 + 512_000
+    assert kv_bytes(ModelStats("m", "m", 0, 7, 8192), 10) == 70

@@ -10,7 +10,8 @@ import pytest
 
 from app.models.outside import count_outside
 from app.serve.door import Door
-from app.serve.listening import listening_socket
+from app.serve.doors import noted, open_doors
+from app.serve.listening import address_of, listening_socket
 from app.settings.file import SamplingSettings
 from tests.app.serve.scripted import ScriptedServer, Template, Tokenizer, said
 
@@ -22,7 +23,7 @@ def post(address, body):
         return json.load(response)
 
 
-def test_whatever_is_loaded_is_served():
+def test_whatever_is_loaded_is_served(tmp_path):
     scripted, resident = ScriptedServer(), []
     scripted.answer("Good", " day.")
     door = Door(
@@ -30,6 +31,7 @@ def test_whatever_is_loaded_is_served():
         lambda: resident,
         scripted.engine.stats,
         lambda: SamplingSettings(temperature=0.25),
+        tmp_path,
     )
     door.open()
     try:
@@ -38,16 +40,31 @@ def test_whatever_is_loaded_is_served():
         assert refused.value.code == 503 and b"no model is loaded yet" in refused.value.read()
         resident.append(scripted.model)
         assert post(door.address, said())["choices"][0]["message"]["content"] == "Good day."
+        assert open_doors(tmp_path) == [door.address]
         assert scripted.generations[0].request.sampling.temperature == 0.25
     finally:
         door.close(60)
     with pytest.raises(OSError):
         post(door.address, said())
+    assert open_doors(tmp_path) == [] == list(tmp_path.iterdir())
 
 
-def test_a_door_may_close_while_it_opens():
+def test_what_a_killed_program_left_and_what_is_damaged_is_no_door(tmp_path):
+    with listening_socket("127.0.0.1", 0) as gone:
+        closed = address_of(gone)
+    (tmp_path / "1.json").write_text(json.dumps({"address": closed, "since": 1}))
+    (tmp_path / "2.json").write_text("[")
+    (tmp_path / "3.json").write_text(json.dumps({"address": "http://[", "since": 1}))
+    with listening_socket("127.0.0.1", 0) as listening:
+        listening.listen()
+        with noted(tmp_path, address_of(listening)):
+            assert open_doors(tmp_path) == [address_of(listening)]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["2.json"]
+
+
+def test_a_door_may_close_while_it_opens(tmp_path):
     scripted = ScriptedServer()
-    door = Door(listening_socket("127.0.0.1", 0), list, scripted.engine.stats, SamplingSettings)
+    door = Door(listening_socket("127.0.0.1", 0), list, scripted.engine.stats, SamplingSettings, tmp_path)
     door.open()
     door.close(60)
     assert not door._thread.is_alive()
