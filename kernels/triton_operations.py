@@ -302,9 +302,12 @@ class TritonOperations:
         weight, eps = (None, 0.0) if qk_norm is None else (qk_norm.weight, qk_norm.eps)
         out = make_output(tables.num_tokens, shape, qkv.device)
         if tables.num_tokens == tables.num_decode and not tables.shares_kv and not self.batch_invariant:
+            follows_plan = (shape, attention.rotation) not in own.plans
             plan = own.plan(shape, attention.rotation)
             overlaps = _loads_early(attention.output, tables.num_tokens)
-            attend_decode(qkv, tables, kv, shape, plan, out, weight, eps, attention.sinks, overlaps)
+            attend_decode(
+                qkv, tables, kv, shape, plan, out, weight, eps, attention.sinks, overlaps, follows_plan
+            )
             add_sums(out, shape)
             return out
         rotation = own.rotations[attention.rotation]

@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.attention.decode_append import append_token, repeated, repeated_columns
-from kernels.attention.decode_plan import SPLIT_FIELDS, DecodePlan, plan_decode
-from kernels.attention.decode_split import attend_blocks, store_partial, write_unsplit
+from kernels.attention.decode_append import append_token, before_inputs, repeated, repeated_columns
+from kernels.attention.decode_plan import FEW_ROWS, SPLIT_FIELDS, DecodePlan, plan_decode
+from kernels.attention.decode_split import attend_blocks, load_both, store_partial, write_unsplit
 from kernels.attention.rope_append import temperature_at
 from kernels.attention.shape import AttentionShape, padded_dim
 from kernels.attention.softmax import NO_SCORE, combine_partials
@@ -28,7 +28,12 @@ __all__ = ["DecodePlan", "attend_decode", "attention_decode", "plan_decode"]
 WARPS = 4
 
 MANY_ROWS = 16
-"""Rows from which on programs are long enough for a deeper pipeline, 4 stages for 3."""
+"""Rows from which on programs are long enough for a deeper pipeline, 4 stages for 3; up to `FEW_ROWS` with
+whole tiles 2 let more of them run at once."""
+
+FEW_HEADS = 4
+"""KV heads up to which few rows are so few programs that each has twice the threads, and its first tile of
+keys and values before its inputs: with 8 of them attention of eight rows took 17 us instead of 12."""
 
 TILE_VALUES = 8192
 """Keys of a step of the loop hold so many values where a block holds more: long heads have smaller tiles."""
@@ -38,8 +43,9 @@ LEAST_TILE = 32
 SPARE = 8 << 10
 """Bytes of shared memory that the loop's tiles leave to everything else."""
 
-COMBINED, COMBINED_VALUES = 16, 16384
-"""Parts that are added up in one step, and their values: all are on their way before the first is used."""
+COMBINED, FEW_COMBINED, COMBINED_VALUES = 16, 8, 16384
+"""Parts that are added up in one step, of few rows and of more, and their values: all are on their way before
+the first is used."""
 
 LONG_HEAD = 256
 """Values of a head beyond which a program needs twice the threads for their registers."""
@@ -60,7 +66,7 @@ def attention_decode(
     weight and give no value. Keys and values of the tokens are already in their pages. Rows with a
     context of 0 give zeros.
     """
-    _launch(q, None, None, 0.0, tables, layer, shape, plan, out, sinks, False)
+    _launch(q, None, None, 0.0, tables, layer, shape, plan, out, sinks, False, False)
 
 
 def attend_decode(
@@ -74,16 +80,18 @@ def attend_decode(
     eps: float = 0.0,
     sinks: Tensor | None = None,
     overlaps: bool = False,
+    follows_plan: bool = False,
 ) -> None:
     """`rope_append` and `attention_decode` of a pass's first `num_decode` tokens, in one kernel.
 
     qkv float32 or float16 [S, T, (q_heads + 2 kv_heads) * head_dim], added up over S in index order;
     qk_norm as of `rope_append`; plan made with the rotation. Rows with a context of 0 give zeros and
     write nothing. overlaps: whether the next kernel has work before it needs the result, and starts at once.
+    follows_plan: whether the plan is what was launched before this; else all but qkv was there before that.
     """
     if plan.rotation is None:
         raise ValueError("the plan holds no rotation")
-    _launch(None, qkv, qk_norm, eps, tables, layer, shape, plan, out, sinks, overlaps)
+    _launch(None, qkv, qk_norm, eps, tables, layer, shape, plan, out, sinks, overlaps, follows_plan)
 
 
 def _launch(
@@ -98,12 +106,16 @@ def _launch(
     out: Activations,
     sinks: Tensor | None,
     overlaps: bool,
+    follows_plan: bool,
 ) -> None:
-    if tables.num_decode == 0:
+    rows = tables.num_decode
+    if rows == 0:
         return
     scales = layer.values if layer.scales is None else layer.scales
     source = q if qkv is None else qkv
     padded = triton.next_power_of_2(shape.groups)
+    combined = FEW_COMBINED if rows <= FEW_ROWS else COMBINED
+    wider = shape.head_dim > LONG_HEAD or _few_programs(shape, rows)
     _attention_decode[(plan.splits.shape[0], shape.kv_heads)](
         source,
         layer.values,
@@ -135,15 +147,21 @@ def _launch(
         NORMED_HEADS=shape.normed_heads,
         PAIRS=plan.pairs,
         ADJACENT=plan.adjacent,
-        STEP=max(1, min(COMBINED, COMBINED_VALUES // (padded * padded_dim(shape.head_dim)))),
+        STEP=max(1, min(combined, COMBINED_VALUES // (padded * padded_dim(shape.head_dim)))),
         FAST=has_ptx(layer.values),
         WIDTH=SUM_WIDTH,
         OVERLAPS=overlaps,
-        num_warps=WARPS if shape.head_dim <= LONG_HEAD else 2 * WARPS,
-        num_stages=_stages(shape, tables.num_decode, gpu_of(out.values).shared, _wide(layer)),
-        **early(layer.values),
+        HELD=qkv is not None and _few_programs(shape, rows),
+        num_warps=2 * WARPS if wider else WARPS,
+        num_stages=_stages(shape, rows, gpu_of(out.values).shared, _wide(layer)),
+        **early(layer.values, starts_early=not follows_plan),
         **_options(shape, _wide(layer)),
     )
+
+
+def _few_programs(shape: AttentionShape, rows: int) -> bool:
+    """Whether each of them had better have more threads and start before its inputs are there."""
+    return rows <= FEW_ROWS and shape.kv_heads <= FEW_HEADS and shape.head_dim <= LONG_HEAD
 
 
 def _wide(layer: LayerKV) -> bool:
@@ -159,8 +177,9 @@ def _tile(shape: AttentionShape, wide: bool = False) -> int:
 
 def _stages(shape: AttentionShape, rows: int, shared: int, wide: bool = False) -> int:
     """Tiles of keys and values on their way at once."""
-    wanted, size = (4 if rows >= MANY_ROWS else 3), (8 if wide else 4)
-    return max(1, min(wanted, (shared - SPARE) // (size * _tile(shape, wide) * padded_dim(shape.head_dim))))
+    values, size = _tile(shape, wide) * padded_dim(shape.head_dim), (8 if wide else 4)
+    wanted = 4 if rows >= MANY_ROWS else 2 if rows <= FEW_ROWS and values >= TILE_VALUES else 3
+    return max(1, min(wanted, (shared - SPARE) // (size * values)))
 
 
 def _options(shape: AttentionShape, wide: bool) -> dict[str, Any]:
@@ -224,6 +243,7 @@ def _attention_decode(
     FAST: tl.constexpr,
     WIDTH: tl.constexpr,
     OVERLAPS: tl.constexpr,
+    HELD: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
     """Grid (W, KV heads): one split's blocks of one KV head for its GROUPS query heads.
@@ -231,29 +251,47 @@ def _attention_decode(
     Keys and values are the rows of a matrix product, queries its columns: those are padded to 8 alone.
     Bytes: the split's keys and values once, 4 · blocks · BLOCK_SIZE · D for float16. With APPEND the source
     is the projections' partial sums, and who has the newest block starts from the new token's own values.
+    HELD: whether all but those is loaded before they are there, the first tile among it.
     """
-    wait_for_inputs(EARLY)
-    let_next_start(EARLY and OVERLAPS)
+    if not HELD:
+        wait_for_inputs(EARLY)
+        let_next_start(EARLY and OVERLAPS)
     split, head = tl.program_id(0), tl.program_id(1)
     fields = splits + split * SPLIT_FIELDS
     seq = tl.load(fields)
     if seq < 0:
+        if HELD:
+            wait_for_inputs(EARLY)
         return
     first_split, count, first = tl.load(fields + 1), tl.load(fields + 2), tl.load(fields + 3)
     end, context, block = tl.load(fields + 4), tl.load(fields + 5), tl.load(fields + 6)
+    following = tl.load(fields + 7)
+    written = context - 1 if APPEND else context
+    held: tl.constexpr = 0
+    if HELD:
+        held = load_both(
+            values, scales, block, first * (BLOCK_SIZE // TILE), written, head, block_stride, scale_stride,
+            KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, TILE, QUANTIZED, FAST,
+        )  # fmt: skip
     row, d = tl.arange(0, ROWS), tl.arange(0, DIM)
     place = (seq.to(tl.int64) * KV_HEADS + head) * GROUPS
     row_max, row_sum = tl.full((COLUMNS,), NO_SCORE, tl.float32), tl.zeros((COLUMNS,), tl.float32)
-    acc, written = tl.zeros((DIM, COLUMNS), tl.float32), context
+    acc = tl.zeros((DIM, COLUMNS), tl.float32)
     if APPEND:
         newest = (end * BLOCK_SIZE >= context) & (context > 0)
         grown = q_scale * temperature_at(context - 1, TEMPERATURE, TEMPERATURE_LENGTH)
+        known = before_inputs(
+            slots, cos_sin, norm, seq, head, newest,
+            KV_HEADS, GROUPS, ROWS, HEAD_DIM, DIM, NORM, NORMED_HEADS, PAIRS, ADJACENT,
+        )  # fmt: skip
+        if HELD:
+            wait_for_inputs(EARLY)
+            let_next_start(EARLY and OVERLAPS)
         query, own_score, own_value = append_token(
-            source, values, scales, slots, cos_sin, norm, seq, head, newest, block_stride, scale_stride,
+            source, values, scales, known, seq, head, newest, block_stride, scale_stride,
             num_tokens, eps, grown, KV_HEADS, GROUPS, ROWS, HEAD_DIM, DIM, BLOCK_SIZE, CAP, QUANTIZED,
             QKV_SPLITS, NORM, NORMED_HEADS, PAIRS, ADJACENT,
         )  # fmt: skip
-        written = context - 1
         row_max = tl.where(newest, repeated(own_score, COLUMNS), row_max)
         row_sum = tl.where(newest, row_sum + 1.0, row_sum)
         acc = tl.where(newest, acc + own_value[:, None], acc)
@@ -262,8 +300,9 @@ def _attention_decode(
         query = tl.load(source + (place + row[:, None]) * HEAD_DIM + d[None, :], mask=inside, other=0.0)
     row_max, row_sum, acc = attend_blocks(
         repeated_columns(query, COLUMNS), row_max, row_sum, acc, values, scales,
-        block_tables + seq.to(tl.int64) * table_width, block, first, end, context, written, head,
-        block_stride, scale_stride, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, TILE, WINDOW, CAP, QUANTIZED, FAST,
+        block_tables + seq.to(tl.int64) * table_width, block, following, first, end, context, written,
+        head, block_stride, scale_stride, held, KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, TILE, WINDOW, CAP,
+        QUANTIZED, FAST, HELD,
     )  # fmt: skip
     let_next_start(EARLY and not OVERLAPS)
     if count == 1:

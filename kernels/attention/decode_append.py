@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from kernels.attention.rope_append import rotate_heads
+from kernels.attention.rope_append import head_weights, load_heads, rotate_heads
 from kernels.attention.softmax import capped
 from kernels.kv.tiles import store_heads
 
@@ -16,23 +16,28 @@ def _store_token(
     value: tl.tensor,
     slot: tl.tensor,
     head: tl.tensor,
+    first: tl.tensor,
     wanted: tl.tensor,
     block_stride: tl.tensor,
     scale_stride: tl.tensor,
     KV_HEADS: tl.constexpr,
+    ROWS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     QUANTIZED: tl.constexpr,
 ) -> tuple:
-    """Write a key and a value, [1, DIM] each, to their slot where `wanted`; → them as stored."""
+    """Write a key, [ROWS, DIM] alike, and a value, [1, DIM], to their slot; → them as stored.
+
+    first, wanted: which of their rows are written.
+    """
     plane: tl.constexpr = KV_HEADS * BLOCK_SIZE
     groups: tl.constexpr = (HEAD_DIM + 31) // 32
     block = slot // BLOCK_SIZE
     offset = head * BLOCK_SIZE + slot % BLOCK_SIZE
     page = block * block_stride + offset * HEAD_DIM
     scale_page = block * scale_stride + offset * groups
-    key = store_heads(values, scales, key, page, scale_page, 0, wanted, HEAD_DIM, 1, DIM, QUANTIZED)
+    key = store_heads(values, scales, key, page, scale_page, 0, first, HEAD_DIM, ROWS, DIM, QUANTIZED)
     value = store_heads(
         values, scales, value, page + plane * HEAD_DIM, scale_page + plane * groups, 0, wanted,
         HEAD_DIM, 1, DIM, QUANTIZED,
@@ -41,13 +46,51 @@ def _store_token(
 
 
 @triton.jit
+def before_inputs(
+    slots: tl.tensor,
+    cos_sin: tl.tensor,
+    norm: tl.tensor,
+    seq: tl.tensor,
+    head: tl.tensor,
+    newest: tl.tensor,
+    KV_HEADS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    ROWS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    NORM: tl.constexpr,
+    NORMED_HEADS: tl.constexpr,
+    PAIRS: tl.constexpr,
+    ADJACENT: tl.constexpr,
+) -> tl.tuple:
+    """What `append_token` needs besides the projections: slot, rotation, the norm's weights.
+
+    Key and rotation as often as there are queries: to reach all rows one would go through shared memory.
+    """
+    row, d, one = tl.arange(0, ROWS), tl.arange(0, DIM), tl.arange(0, 1)
+    heads: tl.constexpr = GROUPS * KV_HEADS
+    same, keys = row * 0, row < tl.where(newest, GROUPS, 0)
+    turn = cos_sin + seq * (2 * DIM) + same[:, None] + d[None, :]
+    cos, sin = tl.load(turn), tl.load(turn + DIM)
+    slot = tl.load(slots + seq)
+    value_norm: tl.constexpr = NORM if heads + KV_HEADS < NORMED_HEADS else ""
+    of_query = head_weights(
+        norm, head * GROUPS + row, row < GROUPS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM, NORMED_HEADS
+    )
+    of_key = head_weights(norm, heads + head + same, keys, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM, NORMED_HEADS)
+    of_value = head_weights(
+        norm, heads + KV_HEADS + head + one, one < tl.where(newest, 1, 0),
+        HEAD_DIM, DIM, PAIRS, ADJACENT, value_norm, NORMED_HEADS,
+    )  # fmt: skip
+    return slot, cos, sin, of_query, of_key, of_value
+
+
+@triton.jit
 def append_token(
     qkv: tl.tensor,
     values: tl.tensor,
     scales: tl.tensor,
-    slots: tl.tensor,
-    cos_sin: tl.tensor,
-    norm: tl.tensor,
+    known: tl.tuple,
     seq: tl.tensor,
     head: tl.tensor,
     newest: tl.tensor,
@@ -75,35 +118,44 @@ def append_token(
     → float16, float32 beside such KV, [ROWS, DIM]; float32 [ROWS]; float32 [DIM]. Where `newest` holds,
     key and value are written to their slot, and scored as stored; elsewhere they are not read.
     """
+    slot, cos, sin, query_norm, key_norm, value_norm = known
     row = tl.arange(0, ROWS)
-    d = tl.arange(0, DIM)
     heads: tl.constexpr = GROUPS * KV_HEADS
     width: tl.constexpr = (heads + 2 * KV_HEADS) * HEAD_DIM
     place = seq.to(tl.int64) * width
     stride = num_tokens.to(tl.int64) * width
-    cos = tl.load(cos_sin + seq * (2 * DIM) + d)
-    sin = tl.load(cos_sin + seq * (2 * DIM) + DIM + d)
-    slot = tl.load(slots + seq)
-    query = rotate_heads(
-        qkv, place, head * GROUPS + row, row < GROUPS, cos, sin, norm, stride, eps, heads + KV_HEADS,
-        QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM, NORMED_HEADS,
-    )  # fmt: skip
-    query = (query * q_scale).to(tl.float32 if values.dtype.element_ty == tl.float32 else tl.float16)
-    value_norm: tl.constexpr = NORM if heads + KV_HEADS < NORMED_HEADS else ""
     # A tensor of one row each: picking rows of a larger one is a sum across threads.
     one = tl.arange(0, 1)
-    wanted = one < tl.where(newest, 1, 0)
+    wanted, keys = one < tl.where(newest, 1, 0), row < tl.where(newest, GROUPS, 0)
+    of_query, of_key, of_value = head * GROUPS + row, heads + head + row * 0, heads + KV_HEADS + head + one
+    # All loads before the first barrier, which they would wait for.
+    query = load_heads(qkv, place, of_query, row < GROUPS, stride, QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT)
+    key = load_heads(qkv, place, of_key, keys, stride, QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT)
+    value = load_heads(qkv, place, of_value, wanted, stride, QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT)
+    query = rotate_heads(
+        query,
+        of_query,
+        row < GROUPS,
+        cos,
+        sin,
+        eps,
+        heads + KV_HEADS,
+        query_norm,
+        HEAD_DIM,
+        NORM,
+        NORMED_HEADS,
+    )
+    query = (query * q_scale).to(tl.float32 if values.dtype.element_ty == tl.float32 else tl.float16)
+    norm_of_value: tl.constexpr = NORM if heads + KV_HEADS < NORMED_HEADS else ""
     key = rotate_heads(
-        qkv, place, heads + head + one, wanted, cos, sin, norm, stride, eps, heads + KV_HEADS,
-        QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM, NORMED_HEADS,
-    )  # fmt: skip
+        key, of_key, keys, cos, sin, eps, heads + KV_HEADS, key_norm, HEAD_DIM, NORM, NORMED_HEADS
+    )
     value = rotate_heads(
-        qkv, place, heads + KV_HEADS + head + one, wanted, cos, sin, norm, stride, eps, 0,
-        QKV_SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, value_norm, NORMED_HEADS,
-    )  # fmt: skip
+        value, of_value, wanted, 0.0, 0.0, eps, 0, value_norm, HEAD_DIM, norm_of_value, NORMED_HEADS
+    )
     key, value = _store_token(
-        values, scales, key, value, slot, head, wanted, block_stride, scale_stride,
-        KV_HEADS, HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED,
+        values, scales, key, value, slot, head, row < tl.where(newest, 1, 0), wanted,
+        block_stride, scale_stride, KV_HEADS, ROWS, HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED,
     )  # fmt: skip
     score = capped(tl.sum(query.to(tl.float32) * key, axis=1), CAP)
     return query, score, tl.reshape(value, (DIM,))

@@ -19,15 +19,15 @@ from kernels.cuda.activations import PassTables
 MAX_SPLITS = 32
 """The most splits that a single row is cut into."""
 
-FEW_ROWS, FEW_ROWS_SPLITS = 8, 64
-"""From 2 rows to so many, they share more splits than `MAX_SPLITS`: alone they would not fill a device."""
+FEW_ROWS, FEW_ROWS_SPLITS, FEW_ROWS_PROGRAMS = 8, 64, 256
+"""From 2 rows to so many, they share so many splits, fewer if they were more programs than run at once."""
 
 MIN_TILES = 2
 """Blocks below which a split is not cut further."""
 
 SPLIT_FIELDS = tl.constexpr(8)
 """int32 fields of a split: sequence (-1: none), the sequence's first split and how many it has, the
-split's first and end block, the context's tokens, the page of the first block, unused."""
+split's first and end block, the context's tokens, the pages of the split's first two blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ def plan_decode(tables: PassTables, shape: AttentionShape, rotation: Rotation | 
     W is at most num_decode + 64. `attend_decode` needs `rotation`.
     """
     rows, device = tables.num_decode, tables.context_lens.device
-    most = FEW_ROWS_SPLITS if 1 < rows <= FEW_ROWS else MAX_SPLITS
+    few = min(FEW_ROWS_SPLITS, FEW_ROWS_PROGRAMS // shape.kv_heads)
+    most = few if 1 < rows <= FEW_ROWS else MAX_SPLITS
     work = rows + most
     dim = padded_dim(shape.head_dim)
     plan = DecodePlan(
@@ -118,14 +119,17 @@ def _write_splits(
     place = splits + (start + number) * SPLIT_FIELDS
     wanted = number < count
     begin = first + number * tiles // tl.maximum(count, 1)
+    end = first + (number + 1) * tiles // tl.maximum(count, 1)
     tl.store(place, row, mask=wanted)
     tl.store(place + 1, start, mask=wanted)
     tl.store(place + 2, count, mask=wanted)
     tl.store(place + 3, begin, mask=wanted)
-    tl.store(place + 4, first + (number + 1) * tiles // tl.maximum(count, 1), mask=wanted)
+    tl.store(place + 4, end, mask=wanted)
     tl.store(place + 5, context, mask=wanted)
     page = tl.load(table + begin, mask=wanted & (tiles > 0), other=0)
     tl.store(place + 6, page, mask=wanted)
+    following = tl.load(table + begin + 1, mask=wanted & (begin + 1 < end), other=0)
+    tl.store(place + 7, following, mask=wanted)
 
 
 @triton.jit(do_not_specialize=["table_width"])

@@ -8,18 +8,11 @@ from kernels.kv.tiles import load_tile, product
 
 
 @triton.jit
-def attend_blocks(
-    queries: tl.tensor,
-    row_max: tl.tensor,
-    row_sum: tl.tensor,
-    acc: tl.tensor,
+def load_both(
     values: tl.tensor,
     scales: tl.tensor,
-    table: tl.tensor,
     block: tl.tensor,
-    first: tl.tensor,
-    end: tl.tensor,
-    context: tl.tensor,
+    tile: tl.tensor,
     written: tl.tensor,
     head: tl.tensor,
     block_stride: tl.tensor,
@@ -29,49 +22,131 @@ def attend_blocks(
     DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     TILE: tl.constexpr,
+    QUANTIZED: tl.constexpr,
+    FAST: tl.constexpr,
+) -> tl.tuple:
+    """Keys [TILE, DIM] and values [DIM, TILE] of a tile of a block; values beyond `written` are 0."""
+    plane: tl.constexpr = KV_HEADS * BLOCK_SIZE
+    groups: tl.constexpr = (HEAD_DIM + 31) // 32
+    parts: tl.constexpr = BLOCK_SIZE // TILE
+    start = head * BLOCK_SIZE + tile % parts * TILE
+    page = block.to(tl.int64) * block_stride + start * HEAD_DIM
+    scale_page = block.to(tl.int64) * scale_stride + start * groups
+    position = tile * TILE + tl.arange(0, TILE)
+    key = load_tile(
+        values, scales, page, scale_page, position >= 0,
+        HEAD_DIM, DIM, TILE, QUANTIZED, False, False, FAST,
+    )  # fmt: skip
+    value = load_tile(
+        values, scales, page + plane * HEAD_DIM, scale_page + plane * groups, position < written,
+        HEAD_DIM, DIM, TILE, QUANTIZED, True, True, FAST,
+    )  # fmt: skip
+    return key, value
+
+
+@triton.jit
+def _attend_tile(
+    queries: tl.tensor,
+    row_max: tl.tensor,
+    row_sum: tl.tensor,
+    row_sums: tl.tensor,
+    acc: tl.tensor,
+    both: tl.tuple,
+    tile: tl.tensor,
+    context: tl.tensor,
+    written: tl.tensor,
+    TILE: tl.constexpr,
+    WINDOW: tl.constexpr,
+    CAP: tl.constexpr,
+    FAST: tl.constexpr,
+) -> tl.tuple:
+    """One step of the online softmax, over the keys and values of `both`."""
+    key, value = both
+    position = tile * TILE + tl.arange(0, TILE)
+    seen = position < written
+    if WINDOW > 0:
+        seen = seen & (position >= context - WINDOW)
+    scores = tl.where(seen[:, None], capped(product(key, queries, None, FAST), CAP), NO_SCORE)
+    new_max = tl.maximum(row_max, tl.max(scores, axis=0))
+    rescale = tl.exp2(row_max - new_max)
+    weight = tl.exp2(scores - new_max[None, :])
+    row_sum = row_sum * rescale
+    row_sums = row_sums * rescale[None, :] + weight
+    acc = product(value, weight.to(value.dtype), acc * rescale[None, :], FAST)
+    return new_max, row_sum, row_sums, acc
+
+
+@triton.jit
+def attend_blocks(
+    queries: tl.tensor,
+    row_max: tl.tensor,
+    row_sum: tl.tensor,
+    acc: tl.tensor,
+    values: tl.tensor,
+    scales: tl.tensor,
+    table: tl.tensor,
+    block: tl.tensor,
+    following: tl.tensor,
+    first: tl.tensor,
+    end: tl.tensor,
+    context: tl.tensor,
+    written: tl.tensor,
+    head: tl.tensor,
+    block_stride: tl.tensor,
+    scale_stride: tl.tensor,
+    held: tl.tuple,
+    KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    TILE: tl.constexpr,
     WINDOW: tl.constexpr,
     CAP: tl.constexpr,
     QUANTIZED: tl.constexpr,
     FAST: tl.constexpr,
+    HELD: tl.constexpr,
 ) -> tuple:
-    """Online softmax over blocks [first, end), of which `block` is the first, TILE slots at a time.
+    """Online softmax over blocks [first, end), TILE slots at a time, of which `written` count.
 
-    `written` slots count.
-
+    block, following: the pages of the first two; held: with HELD the first tile's keys and values.
     queries [DIM, n] of the tiles' type; → row_max and row_sum float32 [n], acc float32 [DIM, n].
     """
-    plane: tl.constexpr = KV_HEADS * BLOCK_SIZE
-    groups: tl.constexpr = (HEAD_DIM + 31) // 32
     parts: tl.constexpr = BLOCK_SIZE // TILE
-    slot = tl.arange(0, TILE)
     # Kept by key until the end: a sum over keys crosses the program's threads.
     row_sums = tl.zeros((TILE, queries.shape[1]), tl.float32)
-    for tile in range(first * parts, end * parts):
-        start = head * BLOCK_SIZE + tile % parts * TILE
-        page = block.to(tl.int64) * block_stride + start * HEAD_DIM
-        scale_page = block.to(tl.int64) * scale_stride + start * groups
+    start = first * parts
+    if parts > 1:
+        following = block
+    if HELD:
+        row_max, row_sum, row_sums, acc = _attend_tile(
+            queries, row_max, row_sum, row_sums, acc, held, start, context, written, TILE, WINDOW, CAP, FAST
+        )
+        block = following
+        start += 1
+    for tile in range(start, end * parts):
+        both = load_both(
+            values,
+            scales,
+            block,
+            tile,
+            written,
+            head,
+            block_stride,
+            scale_stride,
+            KV_HEADS,
+            HEAD_DIM,
+            DIM,
+            BLOCK_SIZE,
+            TILE,
+            QUANTIZED,
+            FAST,
+        )
         # One step ahead, so that the next tile's address does not wait for memory.
-        block = tl.load(table + (tile + 1) // parts, mask=tile + 1 < end * parts, other=0)
-        position = tile * TILE + slot
-        seen = position < written
-        if WINDOW > 0:
-            seen = seen & (position >= context - WINDOW)
-        key = load_tile(
-            values, scales, page, scale_page, position >= 0,
-            HEAD_DIM, DIM, TILE, QUANTIZED, False, False, FAST,
-        )  # fmt: skip
-        value = load_tile(
-            values, scales, page + plane * HEAD_DIM, scale_page + plane * groups, position < written,
-            HEAD_DIM, DIM, TILE, QUANTIZED, True, True, FAST,
-        )  # fmt: skip
-        scores = tl.where(seen[:, None], capped(product(key, queries, None, FAST), CAP), NO_SCORE)
-        new_max = tl.maximum(row_max, tl.max(scores, axis=0))
-        rescale = tl.exp2(row_max - new_max)
-        weight = tl.exp2(scores - new_max[None, :])
-        row_sum = row_sum * rescale
-        row_sums = row_sums * rescale[None, :] + weight
-        acc = product(value, weight.to(value.dtype), acc * rescale[None, :], FAST)
-        row_max = new_max
+        unknown = (tile > first * parts) & (tile + 1 < end * parts)
+        block = tl.load(table + (tile + 1) // parts, mask=unknown, other=following)
+        row_max, row_sum, row_sums, acc = _attend_tile(
+            queries, row_max, row_sum, row_sums, acc, both, tile, context, written, TILE, WINDOW, CAP, FAST
+        )
     return row_max, row_sum + tl.sum(row_sums, axis=0), acc
 
 

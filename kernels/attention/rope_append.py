@@ -123,30 +123,21 @@ def temperature_at(position: tl.tensor, TEMPERATURE: tl.constexpr, LENGTH: tl.co
 
 
 @triton.jit
-def rotate_heads(
+def load_heads(
     qkv: tl.tensor,
     place: tl.tensor,
     head: tl.tensor,
     inside: tl.tensor,
-    cos: tl.tensor,
-    sin: tl.tensor,
-    norm: tl.tensor,
     split_stride: tl.tensor,
-    eps: tl.tensor,
-    rotated_heads: tl.tensor,
     SPLITS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     DIM: tl.constexpr,
     PAIRS: tl.constexpr,
     ADJACENT: tl.constexpr,
-    NORM: tl.constexpr,
-    NORMED_HEADS: tl.constexpr,
-) -> tl.tensor:
-    """Sum, normalise and rotate some heads of one token → float32 [ROWS, DIM]; NORM says in which order.
+) -> tl.tuple:
+    """Some heads of one token, added up over the splits, and each value's partner: float32 [ROWS, DIM].
 
     place int64 scalar: offset of the token's row in split 0; head int32 [ROWS], inside bool [ROWS].
-    Heads from `rotated_heads` on are not rotated, those from NORMED_HEADS on not normalised. Each value is
-    read with its partner of the pair, so that the result stays in the order of the input.
     """
     d = tl.arange(0, DIM)
     partner, _, _ = partner_of(PAIRS, ADJACENT, DIM)
@@ -158,20 +149,66 @@ def rotate_heads(
         step = split * split_stride
         x += tl.load(row + step + d[None, :], mask=kept, other=0.0).to(tl.float32)
         y += tl.load(row + step + partner[None, :], mask=kept, other=0.0).to(tl.float32)
+    return x, y
+
+
+@triton.jit
+def rotate_heads(
+    both: tl.tuple,
+    head: tl.tensor,
+    inside: tl.tensor,
+    cos: tl.tensor,
+    sin: tl.tensor,
+    eps: tl.tensor,
+    rotated_heads: tl.tensor,
+    weights: tl.tuple,
+    HEAD_DIM: tl.constexpr,
+    NORM: tl.constexpr,
+    NORMED_HEADS: tl.constexpr,
+) -> tl.tensor:
+    """Normalise and rotate what `load_heads` gave → float32 [ROWS, DIM]; NORM says in which order.
+
+    Heads from `rotated_heads` on are not rotated, those from NORMED_HEADS on not normalised. Each value is
+    there with its partner of the pair, so that the result stays in the order of the input.
+    """
+    x, y = both
     rotates = (head < rotated_heads)[:, None]
     normed = (head < NORMED_HEADS)[:, None]
-    weight = norm + head[:, None] * HEAD_DIM
     if NORM == "before":
-        own = tl.load(weight + d[None, :], mask=kept & normed, other=1.0)
-        other = tl.load(weight + partner[None, :], mask=kept & normed, other=1.0)
+        own, other = weights
         root = _root(x, normed & inside[:, None], eps, HEAD_DIM)
         x = x / root * own
         y = y / root * other
-    turned = tl.where(rotates, x * cos[None, :] + y * sin[None, :], x)
+    turned = tl.where(rotates, x * cos + y * sin, x)
     if NORM == "after":
-        own = tl.load(weight + d[None, :], mask=kept & normed, other=1.0)
+        own = weights[0]
         turned = turned / _root(turned, normed & inside[:, None], eps, HEAD_DIM) * own
     return turned
+
+
+@triton.jit
+def head_weights(
+    norm: tl.tensor,
+    head: tl.tensor,
+    inside: tl.tensor,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    PAIRS: tl.constexpr,
+    ADJACENT: tl.constexpr,
+    NORM: tl.constexpr,
+    NORMED_HEADS: tl.constexpr,
+) -> tl.tuple:
+    """The norm's weights of some heads, and of each value's partner: 1 where a head has none."""
+    d = tl.arange(0, DIM)
+    partner, _, _ = partner_of(PAIRS, ADJACENT, DIM)
+    own, other = 1.0, 1.0
+    if NORM != "":
+        kept = inside[:, None] & (d[None, :] < HEAD_DIM) & (head < NORMED_HEADS)[:, None]
+        weight = norm + head[:, None] * HEAD_DIM
+        own = tl.load(weight + d[None, :], mask=kept, other=1.0)
+        if NORM == "before":
+            other = tl.load(weight + partner[None, :], mask=kept, other=1.0)
+    return own, other
 
 
 @triton.jit
@@ -222,10 +259,23 @@ def _rope_append(
     split_stride = num_tokens.to(tl.int64) * width
     position = tl.load(positions + token)
     cos, sin = rotation_of(position, inv_freq, magnitude, PAIRS, ADJACENT, DIM)
+    weights = head_weights(norm, head, head < heads, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM, NORMED_HEADS)
+    both = load_heads(
+        qkv, token * width, head, head < heads, split_stride, SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT
+    )
     x = rotate_heads(
-        qkv, token * width, head, head < heads, cos, sin, norm, split_stride, eps, Q_HEADS + KV_HEADS,
-        SPLITS, HEAD_DIM, DIM, PAIRS, ADJACENT, NORM, NORMED_HEADS,
-    )  # fmt: skip
+        both,
+        head,
+        head < heads,
+        cos[None, :],
+        sin[None, :],
+        eps,
+        Q_HEADS + KV_HEADS,
+        weights,
+        HEAD_DIM,
+        NORM,
+        NORMED_HEADS,
+    )
     d = tl.arange(0, DIM)
     if tl.program_id(1) * ROWS < Q_HEADS:
         place = q + (token * Q_HEADS + head[:, None]) * HEAD_DIM + d[None, :]

@@ -14,7 +14,7 @@ from kernels.cuda.early import early
 from kernels.cuda.gpu import gpu_of
 from kernels.experts.both_kernel import experts_both_kernel
 from kernels.experts.float_kernels import float_experts_kernel
-from kernels.experts.router import FEW_PAIRS, FEW_TOKENS, route_few
+from kernels.experts.router import FEW_PAIRS, FEW_TOKENS, TICKET_STRIDE, route_few
 from kernels.experts.routing import Groups, Routes, group_pairs, route_tokens
 from kernels.experts.rows_kernels import experts_rows_kernel
 from kernels.experts.tile_kernels import experts_tiled_kernel
@@ -61,7 +61,7 @@ class TritonExperts:
     routing: Routing
     activation: Activation
     tickets: Tensor
-    """int32 [FEW_TOKENS], zeros, for `route_few`."""
+    """int32 [FEW_TOKENS · TICKET_STRIDE], zeros, for `route_few`."""
     done: Tensor
     """int32 [1 + FEW_PAIRS], for `experts_both_kernel`."""
     activation_scale: float = 1.0
@@ -105,7 +105,7 @@ def make_experts(
         hidden,
         routing,
         activation,
-        torch.zeros(FEW_TOKENS, dtype=torch.int32, device=maker.device),
+        torch.zeros(FEW_TOKENS * TICKET_STRIDE, dtype=torch.int32, device=maker.device),
         torch.zeros(1 + FEW_PAIRS, dtype=torch.int32, device=maker.device),
         activation_scale,
         None if matrices.factors is None else matrices.factors.to(maker.device, torch.float32),

@@ -15,6 +15,9 @@ from kernels.experts.routing import Routes, choose
 
 FEW_TOKENS, FEW_PAIRS = 8, 64
 """Tokens and pairs up to which this is the fastest."""
+TICKET_STRIDE = 32
+"""Tickets are lines of the L2 apart: those of one line are counted one after another."""
+_STRIDE = tl.constexpr(TICKET_STRIDE)
 _WARP_COLUMNS = 4096
 """Columns of which one warp holds a row of the router and of x in registers."""
 
@@ -31,7 +34,8 @@ def route_few(
 ) -> Routes:
     """x float16 [T, hidden], for at most FEW_TOKENS and FEW_PAIRS; router rows [experts, hidden] of floats.
 
-    tickets: int32 [FEW_TOKENS], zero before and after; done: int32 [1 + T · used] or more, which become zero.
+    tickets: int32 [FEW_TOKENS · TICKET_STRIDE], zero before and after; done: int32 [1 + T · used] or more,
+    which become zero.
     """
     (tokens, hidden), experts, device = x.shape, router.shape[0], x.device
     pairs = tokens * routing.used
@@ -84,7 +88,7 @@ def _route_few(
 ) -> None:
     """Grid (experts, tokens), a program for each logit. Bytes: the router once, and from L2 for each token.
 
-    tickets: how many logits of each token are there.
+    tickets: how many logits of each token are there, TICKET_STRIDE apart.
     """
     expert, token = tl.program_id(0), tl.program_id(1)
     column = tl.arange(0, BLOCK)
@@ -103,8 +107,8 @@ def _route_few(
     tl.store(logits + token * EXPERTS + expert, logit)
     # All threads' values must be written before one of them counts this program as done.
     tl.debug_barrier()
-    if tl.atomic_add(tickets + token, 1, sem="acq_rel") == EXPERTS - 1:
-        tl.store(tickets + token, 0)
+    if tl.atomic_add(tickets + token * _STRIDE, 1, sem="acq_rel") == EXPERTS - 1:
+        tl.store(tickets + token * _STRIDE, 0)
         every = token + tl.arange(0, 1)
         number = tl.arange(0, PADDED)[None, :]
         score = tl.load(

@@ -78,8 +78,8 @@ def add_norm(
 
 
 def _warps(block: int, count: int) -> int:
-    """8 values a thread where rows wait for memory, 16 where many rows hide it."""
-    per_thread = 8 if count <= FEW_ROWS else 16
+    """4 values a thread where rows wait for memory, 16 where many rows hide it."""
+    per_thread = 4 if count <= FEW_ROWS else 16
     return min(32, max(1, block // (32 * per_thread)))
 
 
@@ -115,12 +115,14 @@ def _add_norm(
     Bytes per row: H * (4 + 4 splits, or 2 splits of float16) read, 2 H + H / 4 written, and 4 H more
     for the residual unless rows are picked.
     """
+    column = tl.arange(0, BLOCK)
+    inside = column < H
+    # From memory, not from the L2, while the kernel before this one ends.
+    scale = tl.load(weight + column, mask=inside, other=0.0) if NORMED else 1.0
     wait_for_inputs(EARLY)
     let_next_start(EARLY)
     out = tl.program_id(0).to(tl.int64)
     row = tl.load(rows + out).to(tl.int64) if PICKED else out
-    column = tl.arange(0, BLOCK)
-    inside = column < H
     x = tl.load(residual + row * H + column, mask=inside, other=0.0)
     if SPLITS > 0:
         step = num_tokens.to(tl.int64) * H
@@ -134,7 +136,6 @@ def _add_norm(
         x = (x + added * join_scale) * sum_scale
         if not PICKED:
             tl.store(residual + row * H + column, x, mask=inside)
-    scale = tl.load(weight + column, mask=inside, other=0.0) if NORMED else 1.0
     if CENTRED:
         x = tl.where(inside, x - tl.sum(x, axis=0) / H, 0.0)
     if NORMED:

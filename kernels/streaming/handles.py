@@ -11,7 +11,7 @@ from kernels.cpu.linear import CPULinear
 from kernels.cpu.packed.experts import PackedExperts, few_rows
 from kernels.cuda.activations import Activations
 from kernels.experts.experts import TritonExperts
-from kernels.experts.router import FEW_PAIRS, FEW_TOKENS
+from kernels.experts.router import FEW_PAIRS, FEW_TOKENS, TICKET_STRIDE
 from kernels.experts.routing import route_tokens
 from kernels.linear.linear import Segment, TritonLinear, apply_linear
 from kernels.planes.layout import PlanesMatrix, gate_up_order
@@ -107,7 +107,7 @@ def _experts(
         own.router.shape[1],
         own.routing,
         own.activation,
-        torch.zeros(FEW_TOKENS, dtype=torch.int32, device=device),
+        torch.zeros(FEW_TOKENS * TICKET_STRIDE, dtype=torch.int32, device=device),
         torch.zeros(1 + FEW_PAIRS, dtype=torch.int32, device=device),
         own.activation_scale,
         vector(own.factors),

@@ -15,6 +15,7 @@ from kernels.attention.shape import AttentionShape, make_output
 from kernels.contract import Rotation, Routing
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables
 from kernels.experts.experts import TritonExperts, apply_experts
+from kernels.experts.router import FEW_TOKENS, TICKET_STRIDE
 from kernels.linear.gate import gate_activations, sigmoid_gate
 from kernels.linear.linear import Segment, TritonLinear
 from kernels.linear.norm import add_norm
@@ -38,6 +39,7 @@ COUNTED = (8, 16, 32, 64, 256)
 """Tokens of the quantised linears whose instructions are counted."""
 META = torch.device("meta")
 SHAPE = AttentionShape(q_heads=32, kv_heads=8, head_dim=128, block_size=64, scale=128**-0.5)
+FEW_HEADS = AttentionShape(q_heads=32, kv_heads=4, head_dim=128, block_size=64, scale=128**-0.5)
 LONG_HEADS = AttentionShape(q_heads=16, kv_heads=2, head_dim=512, block_size=64, scale=1.0, norms_values=True)
 
 
@@ -121,6 +123,8 @@ def _experts() -> Iterator[Launch]:
 def _attention() -> Iterator[Launch]:
     overlapping = partial(_decode, "float16", overlaps=True)
     yield Launch("decode attention beside the next kernel", overlapping, slow=True, sibling=True)
+    held = partial(_decode, "float16", 8, FEW_HEADS)
+    yield Launch("decode attention, first tile before inputs", held, slow=True, sibling=True)
     for kv_format in ("float16", "bfloat16", "q8_0", "float32"):
         other = kv_format != "float16"
         yield Launch(f"rope {kv_format}", partial(_rope, kv_format))
@@ -215,7 +219,7 @@ def _apply_experts(first: GGMLType | None, tokens: int, second: GGMLType | None 
     experts = TritonExperts(
         count, router, None, weight(first, 2 * size, hidden), None, weight(second or first, hidden, size),
         None, size, hidden,
-        routing, "silu", _empty(9, dtype=torch.int32), _empty(65, dtype=torch.int32),
+        routing, "silu", _empty(FEW_TOKENS * TICKET_STRIDE, dtype=torch.int32), _empty(65, dtype=torch.int32),
     )  # fmt: skip
     return apply_experts(_activations(tokens, hidden), experts)
 

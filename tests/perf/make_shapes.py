@@ -164,9 +164,30 @@ def biases(shapes: Shapes) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield f"blk.{layer}.ffn_down_exps.bias", (count, shapes.width)
 
 
+def check_widths(name: str, quant: str) -> None:
+    """Raise ValueError where a matrix is no whole number of blocks wide: its file would have other shapes."""
+    width = unfilled_width(SHAPES[name], quant)
+    if width:
+        fitting = [other for other in QUANTS if not unfilled_width(SHAPES[name], other)]
+        raise ValueError(
+            f"--quant {quant}: its blocks do not fill the {width} columns of {name}; "
+            f"use {' or '.join(fitting)}"
+        )
+
+
+def unfilled_width(shapes: Shapes, quant: str) -> int:
+    """The columns of the first matrix that is no whole number of blocks wide, 0 where there is none."""
+    for name, layer, _, cols in matrices(shapes):
+        elements, _ = GGML_QUANT_SIZES[GGMLQuantizationType[tensor_type(name, layer, shapes, quant)]]
+        if cols % elements:
+            return cols
+    return 0
+
+
 def make_shapes(path: str | Path, name: str, quant: str, seed: int = 0) -> Path:
-    """Write the file; returns its path."""
+    """Write the file; returns its path. Raise ValueError where the type's blocks do not fill a row."""
     shapes = SHAPES[name]
+    check_widths(name, quant)
     writer = GGUFWriter(str(path), shapes.arch)
     _write_settings(writer, shapes, f"{name} random {quant}", quant)
     write_vocabulary(
@@ -321,6 +342,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
+    try:
+        check_widths(args.shapes, args.quant)
+    except ValueError as error:
+        parser.error(str(error))
     started = time.perf_counter()
     path = make_shapes(args.out, args.shapes, args.quant, args.seed)
     print(f"{path}: {path.stat().st_size / 1e6:,.0f} MB in {time.perf_counter() - started:.1f} s")

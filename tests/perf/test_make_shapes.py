@@ -80,3 +80,10 @@ def test_wide_vocabulary_is_a_real_byte_level_vocabulary():
         assert left in known and right in known
         known.add(left + right)
     assert vocabulary.tokens[vocabulary.eos] == "<|im_end|>"
+
+
+def test_blocks_that_do_not_fill_a_row_are_refused(tmp_path):
+    path = tmp_path / "a.gguf"
+    with pytest.raises(ValueError, match=r"q4_k_m: .* 2880 columns of gpt-oss-20b; use q8_0 or mxfp4 or f16"):
+        make_shapes.make_shapes(path, "gpt-oss-20b", "q4_k_m")
+    assert not path.exists()

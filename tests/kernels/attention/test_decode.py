@@ -167,6 +167,11 @@ def test_fused_beside_the_next_kernel(device):
     check_fused(SMALL, [17, 0, 300, 64], device, overlaps=True)
 
 
+@pytest.mark.parametrize(("kv_heads", "rows"), [(4, 3), (8, 3), (2, 9)])
+def test_fused_with_and_without_a_first_tile_before_inputs(kv_heads, rows, device):
+    check_fused(dataclasses.replace(SMALL, q_heads=8, kv_heads=kv_heads), [17, 300, 64] * (rows // 3), device)
+
+
 @pytest.mark.parametrize("kv_format", ["float16", "bfloat16", "q8_0", "float32"])
 @pytest.mark.parametrize("contexts", [[1], [16], [17, 0, 300, 64], [5] * 9])
 def test_fused_with_rotation_and_append(contexts, kv_format, device):

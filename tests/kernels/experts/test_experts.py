@@ -11,7 +11,7 @@ from kernels.contract import Activation, ExpertMatrices, QuantizedMatrix, Routin
 from kernels.cuda.activations import Activations
 from kernels.experts import experts as products
 from kernels.experts.experts import TritonExperts, apply_experts, make_experts
-from kernels.experts.router import FEW_TOKENS, ids_of, route_few, sharers
+from kernels.experts.router import FEW_TOKENS, TICKET_STRIDE, ids_of, route_few, sharers
 from kernels.experts.routing import group_pairs, route_tokens
 from kernels.linear.linear import LinearMaker
 from kernels.quant.formats import GGMLType
@@ -52,7 +52,8 @@ def test_one_launch_routes_a_few_tokens_as_the_definition_does(routing: Routing,
     x, router = torch.randn(tokens, 96).half(), torch.randn(12, 96) / 10
     bias, selection, factors = torch.randn(12), torch.randn(12), torch.rand(12) + 0.5
     on = [part.to(device) for part in (x, router, bias, selection, factors)]
-    tickets, done = (torch.zeros(65, dtype=torch.int32, device=device) for _ in range(2))
+    sizes = FEW_TOKENS * TICKET_STRIDE, 65
+    tickets, done = (torch.zeros(size, dtype=torch.int32, device=device) for size in sizes)
     done += 1
     routes = route_few(*on, routing, tickets, done)
     ids, weights = reference.route(x.float() @ router.T + bias, selection, routing)
