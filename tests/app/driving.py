@@ -36,11 +36,11 @@ async def wait_for_idle(min_sleep: float = 0.0, max_sleep: float = 1.0) -> None:
 
 
 async def wait_until(pilot: Pilot, condition: Callable[[], object], seconds: float = 30.0) -> None:
-    """Return once `condition()` is true; fail after `seconds`."""
+    """Return once `condition()` is true and every screen has its widgets; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         await pilot.pause()
-        if condition():
+        if condition() and all(screen.is_mounted for screen in pilot.app.screen_stack):
             return
         assert time.monotonic() < deadline, f"never came true: {condition}"
         await asyncio.sleep(0.005)
