@@ -12,12 +12,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.attention.decode_append import append_token, before_inputs, repeated, repeated_columns
+from kernels.attention.decode_append import append_token, repeated, repeated_columns
 from kernels.attention.decode_plan import FEW_ROWS, SPLIT_FIELDS, DecodePlan, plan_decode
-from kernels.attention.decode_split import attend_blocks, load_both, store_partial, write_unsplit
+from kernels.attention.decode_split import attend_blocks, finish_split, load_both, load_split
 from kernels.attention.rope_append import temperature_at
 from kernels.attention.shape import AttentionShape, padded_dim
-from kernels.attention.softmax import NO_SCORE, combine_partials
+from kernels.attention.softmax import NO_SCORE
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables, has_ptx
 from kernels.cuda.early import early, let_next_start, wait_for_inputs
 from kernels.cuda.gpu import gpu_of
@@ -28,12 +28,12 @@ __all__ = ["DecodePlan", "attend_decode", "attention_decode", "plan_decode"]
 WARPS = 4
 
 MANY_ROWS = 16
-"""Rows from which on programs are long enough for a deeper pipeline, 4 stages for 3; up to `FEW_ROWS` with
-whole tiles 2 let more of them run at once."""
+"""Rows from which on programs are long enough for a deeper pipeline, 4 stages for 3. Up to `FEW_ROWS` have 2
+where tiles are large: more programs run at once."""
 
 FEW_HEADS = 4
 """KV heads up to which few rows are so few programs that each has twice the threads, and its first tile of
-keys and values before its inputs: with 8 of them attention of eight rows took 17 us instead of 12."""
+keys and values before its inputs are there: with 8 heads eight rows took 17 us instead of 12."""
 
 TILE_VALUES = 8192
 """Keys of a step of the loop hold so many values where a block holds more: long heads have smaller tiles."""
@@ -44,8 +44,8 @@ SPARE = 8 << 10
 """Bytes of shared memory that the loop's tiles leave to everything else."""
 
 COMBINED, FEW_COMBINED, COMBINED_VALUES = 16, 8, 16384
-"""Parts that are added up in one step, of few rows and of more, and their values: all are on their way before
-the first is used."""
+"""Parts that are added up in one step, those of up to `FEW_ROWS` rows, and the most values of them: all are
+on their way before the first is used."""
 
 LONG_HEAD = 256
 """Values of a head beyond which a program needs twice the threads for their registers."""
@@ -113,9 +113,6 @@ def _launch(
         return
     scales = layer.values if layer.scales is None else layer.scales
     source = q if qkv is None else qkv
-    padded = triton.next_power_of_2(shape.groups)
-    combined = FEW_COMBINED if rows <= FEW_ROWS else COMBINED
-    wider = shape.head_dim > LONG_HEAD or _few_programs(shape, rows)
     _attention_decode[(plan.splits.shape[0], shape.kv_heads)](
         source,
         layer.values,
@@ -137,25 +134,20 @@ def _launch(
         tables.num_tokens,
         eps,
         shape.q_scale,
-        ROWS=padded,
-        COLUMNS=max(8, padded),
         SINKS=sinks is not None,
         QUANTIZED=layer.scales is not None,
         APPEND=qkv is not None,
         QKV_SPLITS=0 if qkv is None else qkv.shape[0],
         NORM=shape.norm(qk_norm),
-        NORMED_HEADS=shape.normed_heads,
         PAIRS=plan.pairs,
         ADJACENT=plan.adjacent,
-        STEP=max(1, min(combined, COMBINED_VALUES // (padded * padded_dim(shape.head_dim)))),
         FAST=has_ptx(layer.values),
         WIDTH=SUM_WIDTH,
         OVERLAPS=overlaps,
         HELD=qkv is not None and _few_programs(shape, rows),
-        num_warps=2 * WARPS if wider else WARPS,
         num_stages=_stages(shape, rows, gpu_of(out.values).shared, _wide(layer)),
         **early(layer.values, starts_early=not follows_plan),
-        **_options(shape, _wide(layer)),
+        **_options(shape, rows, _wide(layer)),
     )
 
 
@@ -182,8 +174,16 @@ def _stages(shape: AttentionShape, rows: int, shared: int, wide: bool = False) -
     return max(1, min(wanted, (shared - SPARE) // (size * values)))
 
 
-def _options(shape: AttentionShape, wide: bool) -> dict[str, Any]:
+def _options(shape: AttentionShape, rows: int, wide: bool) -> dict[str, Any]:
+    padded = triton.next_power_of_2(shape.groups)
+    combined = FEW_COMBINED if rows <= FEW_ROWS else COMBINED
+    wider = shape.head_dim > LONG_HEAD or _few_programs(shape, rows)
     return {
+        "ROWS": padded,
+        "COLUMNS": max(8, padded),
+        "STEP": max(1, min(combined, COMBINED_VALUES // (padded * padded_dim(shape.head_dim)))),
+        "NORMED_HEADS": shape.normed_heads,
+        "num_warps": 2 * WARPS if wider else WARPS,
         "KV_HEADS": shape.kv_heads,
         "GROUPS": shape.groups,
         "HEAD_DIM": shape.head_dim,
@@ -260,13 +260,10 @@ def _attention_decode(
     fields = splits + split * SPLIT_FIELDS
     seq = tl.load(fields)
     if seq < 0:
-        if HELD:
-            wait_for_inputs(EARLY)
+        wait_for_inputs(EARLY)
         return
-    first_split, count, first = tl.load(fields + 1), tl.load(fields + 2), tl.load(fields + 3)
-    end, context, block = tl.load(fields + 4), tl.load(fields + 5), tl.load(fields + 6)
-    following = tl.load(fields + 7)
-    written = context - 1 if APPEND else context
+    first_split, count, first, end, context, block, following = load_split(fields)
+    acc, written = tl.zeros((DIM, COLUMNS), tl.float32), context - 1 if APPEND else context
     held: tl.constexpr = 0
     if HELD:
         held = load_both(
@@ -276,21 +273,13 @@ def _attention_decode(
     row, d = tl.arange(0, ROWS), tl.arange(0, DIM)
     place = (seq.to(tl.int64) * KV_HEADS + head) * GROUPS
     row_max, row_sum = tl.full((COLUMNS,), NO_SCORE, tl.float32), tl.zeros((COLUMNS,), tl.float32)
-    acc = tl.zeros((DIM, COLUMNS), tl.float32)
     if APPEND:
         newest = (end * BLOCK_SIZE >= context) & (context > 0)
         grown = q_scale * temperature_at(context - 1, TEMPERATURE, TEMPERATURE_LENGTH)
-        known = before_inputs(
-            slots, cos_sin, norm, seq, head, newest,
-            KV_HEADS, GROUPS, ROWS, HEAD_DIM, DIM, NORM, NORMED_HEADS, PAIRS, ADJACENT,
-        )  # fmt: skip
-        if HELD:
-            wait_for_inputs(EARLY)
-            let_next_start(EARLY and OVERLAPS)
         query, own_score, own_value = append_token(
-            source, values, scales, known, seq, head, newest, block_stride, scale_stride,
+            source, values, scales, slots, cos_sin, norm, seq, head, newest, block_stride, scale_stride,
             num_tokens, eps, grown, KV_HEADS, GROUPS, ROWS, HEAD_DIM, DIM, BLOCK_SIZE, CAP, QUANTIZED,
-            QKV_SPLITS, NORM, NORMED_HEADS, PAIRS, ADJACENT,
+            QKV_SPLITS, NORM, NORMED_HEADS, PAIRS, ADJACENT, HELD, OVERLAPS, EARLY,
         )  # fmt: skip
         row_max = tl.where(newest, repeated(own_score, COLUMNS), row_max)
         row_sum = tl.where(newest, row_sum + 1.0, row_sum)
@@ -305,16 +294,7 @@ def _attention_decode(
         QUANTIZED, FAST, HELD,
     )  # fmt: skip
     let_next_start(EARLY and not OVERLAPS)
-    if count == 1:
-        write_unsplit(row_max, row_sum, acc, sinks, out, sums, head, place, GROUPS, HEAD_DIM, SINKS, WIDTH)
-    else:
-        counter = counters + seq * KV_HEADS + head
-        earlier = store_partial(
-            row_max, row_sum, acc, partials, row_stats, counter, split, head, KV_HEADS, GROUPS, HEAD_DIM
-        )
-        if earlier == count - 1:
-            tl.store(counter, 0)
-            combine_partials(
-                partials, row_stats, sinks, out, sums, first_split, count, head, place,
-                KV_HEADS, GROUPS, HEAD_DIM, DIM, SINKS, STEP, ROWS, WIDTH,
-            )  # fmt: skip
+    finish_split(
+        row_max, row_sum, acc, partials, row_stats, counters + seq * KV_HEADS + head, sinks, out, sums, split,
+        first_split, count, head, place, KV_HEADS, GROUPS, HEAD_DIM, DIM, SINKS, STEP, ROWS, WIDTH,
+    )  # fmt: skip

@@ -5,6 +5,7 @@ import triton.language as tl
 
 from kernels.attention.rope_append import head_weights, load_heads, rotate_heads
 from kernels.attention.softmax import capped
+from kernels.cuda.early import let_next_start, wait_for_inputs
 from kernels.kv.tiles import store_heads
 
 
@@ -46,7 +47,7 @@ def _store_token(
 
 
 @triton.jit
-def before_inputs(
+def _before_inputs(
     slots: tl.tensor,
     cos_sin: tl.tensor,
     norm: tl.tensor,
@@ -90,7 +91,9 @@ def append_token(
     qkv: tl.tensor,
     values: tl.tensor,
     scales: tl.tensor,
-    known: tl.tuple,
+    slots: tl.tensor,
+    cos_sin: tl.tensor,
+    norm: tl.tensor,
     seq: tl.tensor,
     head: tl.tensor,
     newest: tl.tensor,
@@ -112,13 +115,23 @@ def append_token(
     NORMED_HEADS: tl.constexpr,
     PAIRS: tl.constexpr,
     ADJACENT: tl.constexpr,
+    HELD: tl.constexpr,
+    OVERLAPS: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> tuple:
     """The queries of a row and KV head, and the new token's score and value for them.
 
     → float16, float32 beside such KV, [ROWS, DIM]; float32 [ROWS]; float32 [DIM]. Where `newest` holds,
-    key and value are written to their slot, and scored as stored; elsewhere they are not read.
+    key and value are written to their slot, and scored as stored; elsewhere they are not read. With HELD it
+    waits for qkv, once all else is loaded.
     """
-    slot, cos, sin, query_norm, key_norm, value_norm = known
+    slot, cos, sin, query_norm, key_norm, value_norm = _before_inputs(
+        slots, cos_sin, norm, seq, head, newest,
+        KV_HEADS, GROUPS, ROWS, HEAD_DIM, DIM, NORM, NORMED_HEADS, PAIRS, ADJACENT,
+    )  # fmt: skip
+    if HELD:
+        wait_for_inputs(EARLY)
+        let_next_start(EARLY and OVERLAPS)
     row = tl.arange(0, ROWS)
     heads: tl.constexpr = GROUPS * KV_HEADS
     width: tl.constexpr = (heads + 2 * KV_HEADS) * HEAD_DIM

@@ -3,8 +3,16 @@
 import triton
 import triton.language as tl
 
-from kernels.attention.softmax import LOG2_E, NO_SCORE, capped, write_heads
+from kernels.attention.softmax import LOG2_E, NO_SCORE, capped, combine_partials, write_heads
 from kernels.kv.tiles import load_tile, product
+
+
+@triton.jit
+def load_split(fields: tl.tensor) -> tl.tuple:
+    """All fields of a split but the first, see `SPLIT_FIELDS`."""
+    first_split, count, first = tl.load(fields + 1), tl.load(fields + 2), tl.load(fields + 3)
+    end, context = tl.load(fields + 4), tl.load(fields + 5)
+    return first_split, count, first, end, context, tl.load(fields + 6), tl.load(fields + 7)
 
 
 @triton.jit
@@ -151,7 +159,47 @@ def attend_blocks(
 
 
 @triton.jit
-def write_unsplit(
+def finish_split(
+    row_max: tl.tensor,
+    row_sum: tl.tensor,
+    acc: tl.tensor,
+    partials: tl.tensor,
+    row_stats: tl.tensor,
+    counter: tl.tensor,
+    sinks: tl.tensor,
+    out: tl.tensor,
+    sums: tl.tensor,
+    split: tl.tensor,
+    first_split: tl.tensor,
+    count: tl.tensor,
+    head: tl.tensor,
+    place: tl.tensor,
+    KV_HEADS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    SINKS: tl.constexpr,
+    STEP: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> None:
+    """The row's result where it is one split, or this split's part of it; the last one adds them all up."""
+    if count == 1:
+        _write_unsplit(row_max, row_sum, acc, sinks, out, sums, head, place, GROUPS, HEAD_DIM, SINKS, WIDTH)
+    else:
+        earlier = _store_partial(
+            row_max, row_sum, acc, partials, row_stats, counter, split, head, KV_HEADS, GROUPS, HEAD_DIM
+        )
+        if earlier == count - 1:
+            tl.store(counter, 0)
+            combine_partials(
+                partials, row_stats, sinks, out, sums, first_split, count, head, place,
+                KV_HEADS, GROUPS, HEAD_DIM, DIM, SINKS, STEP, ROWS, WIDTH,
+            )  # fmt: skip
+
+
+@triton.jit
+def _write_unsplit(
     row_max: tl.tensor,
     row_sum: tl.tensor,
     acc: tl.tensor,
@@ -178,7 +226,7 @@ def write_unsplit(
 
 
 @triton.jit
-def store_partial(
+def _store_partial(
     row_max: tl.tensor,
     row_sum: tl.tensor,
     acc: tl.tensor,

@@ -117,7 +117,7 @@ def _add_norm(
     """
     column = tl.arange(0, BLOCK)
     inside = column < H
-    # From memory, not from the L2, while the kernel before this one ends.
+    # No kernel writes them, and they are in the L2 no more: read while the one before this ends.
     scale = tl.load(weight + column, mask=inside, other=0.0) if NORMED else 1.0
     wait_for_inputs(EARLY)
     let_next_start(EARLY)
