@@ -5,6 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+
+# More threads wait than there are processors: spinning they would take the time of those that compute.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import torch
 
 if not torch.cuda.is_available():

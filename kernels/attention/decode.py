@@ -170,13 +170,14 @@ def _tile(shape: AttentionShape, wide: bool = False) -> int:
 def _stages(shape: AttentionShape, rows: int, shared: int, wide: bool = False) -> int:
     """Tiles of keys and values on their way at once."""
     values, size = _tile(shape, wide) * padded_dim(shape.head_dim), (8 if wide else 4)
-    wanted = 4 if rows >= MANY_ROWS else 2 if rows <= FEW_ROWS and values >= TILE_VALUES else 3
+    few = rows <= FEW_ROWS and TILE_VALUES <= values and shape.head_dim <= LONG_HEAD
+    wanted = 4 if rows >= MANY_ROWS else 2 if few else 3
     return max(1, min(wanted, (shared - SPARE) // (size * values)))
 
 
 def _options(shape: AttentionShape, rows: int, wide: bool) -> dict[str, Any]:
     padded = triton.next_power_of_2(shape.groups)
-    combined = FEW_COMBINED if rows <= FEW_ROWS else COMBINED
+    combined = FEW_COMBINED if rows <= FEW_ROWS and shape.head_dim <= LONG_HEAD else COMBINED
     wider = shape.head_dim > LONG_HEAD or _few_programs(shape, rows)
     return {
         "ROWS": padded,

@@ -28,6 +28,8 @@ LONG_HEADS = "heads of 512"
 """Part of the names of launches that AMD's GPUs are never asked for."""
 LONG_HEADS_STACK = 512
 """In prefill attention their sums fill the registers of Hopper: its loop spills a few values."""
+LONG_HEADS_BEFORE_LOOP = 96
+"""In decode attention queries, key and rotation do, before its loop."""
 
 WIDE = "attention float32"
 """Part of the names of launches over float32 KV."""
@@ -62,6 +64,8 @@ def _stack(entry: Mapping[str, Any]) -> int:
     """Bytes of local memory that one thread may have."""
     if entry["kernel"] == "_attention_prefill" and LONG_HEADS in entry["launch"]:
         return LONG_HEADS_STACK
+    if entry["kernel"] == "_attention_decode" and LONG_HEADS in entry["launch"]:
+        return LONG_HEADS_BEFORE_LOOP
     if entry["kernel"] == "_attention_prefill" and WIDE in entry["launch"]:
         return WIDE_STACK
     return STACK.get(entry["kernel"], 0)

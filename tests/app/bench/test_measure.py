@@ -257,7 +257,7 @@ def test_json_has_the_promised_keys_and_the_table_shows_them(pretended):
     )
     engine = SimpleNamespace(stats=lambda: SimpleNamespace(of_device={"cpu": stats}.get))
     workload = Workload((Rows(1, 8), Rows(2, 8)), (64,), Prompts(4, 16), 8, Prompts(1, 400), 8, repeat=1)
-    figures = command.measure(engine, bench, workload) | {"start": {"load_s": 1.5, "first_token_s": 2.5}}
+    figures = command.measure(engine, bench.model, bench, workload) | {"start": {"load_s": 1.5, "first_token_s": 2.5}}
     figures = json.loads(json.dumps(figures))
     assert figures["model"] == "pretended" and figures["device"] == "cpu" and figures["fallbacks"] == ["op x"]
     assert {"python", "torch"} <= figures["versions"].keys()
@@ -327,7 +327,7 @@ def test_parts_left_out_are_null_or_empty(pretended):
         device="cpu", kernels="", kv_dtype="", slower=(), process_bytes=1, kv_bytes_total=1
     )
     engine = SimpleNamespace(stats=lambda: SimpleNamespace(of_device={"cpu": stats}.get))
-    figures = command.measure(engine, bench, Workload((), (), None, 8, repeat=1))
+    figures = command.measure(engine, bench.model, bench, Workload((), (), None, 8, repeat=1))
     assert figures["prefill"] == [] and figures["decode"] == []
     assert figures["packed"] is None and figures["stall"] is None
     assert "pretended on" in render(figures)

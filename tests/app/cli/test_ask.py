@@ -61,7 +61,7 @@ class FakeModel:
     finished = None
     path = Path("fake.gguf")
     warning = None
-    max_tokens = context_length = 2048
+    max_tokens = context_length = longest_context = 2048
 
     def __init__(self, texts, reason=FinishReason.STOP, opened=False, error=None):
         self.texts, self.reason, self.error = texts, reason, error

@@ -62,7 +62,7 @@ class Generation:
 
 class Model:
     name, path, warning = "fake", Path("fake.gguf"), None
-    max_tokens = context_length = 2048
+    max_tokens = context_length = longest_context = 2048
 
     def __init__(self):
         self.template, self.tokenizer = Template(), self
