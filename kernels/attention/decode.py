@@ -170,7 +170,7 @@ def _tile(shape: AttentionShape, wide: bool = False) -> int:
 def _stages(shape: AttentionShape, rows: int, shared: int, wide: bool = False) -> int:
     """Tiles of keys and values on their way at once."""
     values, size = _tile(shape, wide) * padded_dim(shape.head_dim), (8 if wide else 4)
-    few = rows <= FEW_ROWS and TILE_VALUES <= values and shape.head_dim <= LONG_HEAD
+    few = rows <= FEW_ROWS and values >= TILE_VALUES and shape.head_dim <= LONG_HEAD
     wanted = 4 if rows >= MANY_ROWS else 2 if few else 3
     return max(1, min(wanted, (shared - SPARE) // (size * values)))
 

@@ -257,7 +257,9 @@ def test_json_has_the_promised_keys_and_the_table_shows_them(pretended):
     )
     engine = SimpleNamespace(stats=lambda: SimpleNamespace(of_device={"cpu": stats}.get))
     workload = Workload((Rows(1, 8), Rows(2, 8)), (64,), Prompts(4, 16), 8, Prompts(1, 400), 8, repeat=1)
-    figures = command.measure(engine, bench.model, bench, workload) | {"start": {"load_s": 1.5, "first_token_s": 2.5}}
+    figures = command.measure(engine, bench.model, bench, workload) | {
+        "start": {"load_s": 1.5, "first_token_s": 2.5}
+    }
     figures = json.loads(json.dumps(figures))
     assert figures["model"] == "pretended" and figures["device"] == "cpu" and figures["fallbacks"] == ["op x"]
     assert {"python", "torch"} <= figures["versions"].keys()

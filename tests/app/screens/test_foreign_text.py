@@ -15,7 +15,18 @@ from tests.app.screens.chat.test_answers import ask
 ROOT = Path(__file__).parents[3]
 NASTY = "e\x1b[2J\x9b1m\x07[red]x[/] [@click=app.quit]q[/] [/]\u202egg\nv"
 STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-CONTENTS = {"_FOOT", "card", "cost_text", "difference", "words", "_row", "row", "_table", "_warning_lines", "welcome"}
+CONTENTS = {
+    "_FOOT",
+    "card",
+    "cost_text",
+    "difference",
+    "words",
+    "_row",
+    "row",
+    "_table",
+    "_warning_lines",
+    "welcome",
+}
 """What a widget may be given besides the app's own words: all of it cleaned, none of it markup."""
 
 
