@@ -164,10 +164,22 @@ def test_a_name_and_a_password_go_with_every_request_and_into_no_file(served, fe
     assert "cret" not in "".join(path.read_text("latin-1") for path in models.iterdir())
 
 
-def test_a_server_that_falls_silent_is_asked_again(served, fetched, monkeypatch, models, model_bytes):
-    monkeypatch.setattr(web, "_TIMEOUT", 1.0)
+def test_a_server_that_falls_silent_is_asked_again(served, monkeypatch, models, model_bytes):
+    fetch = Fetch(make_plan(url(served), (), environment={}), models)
     served.faults[PATH] = [Fault(hold=1000)]
-    assert fetched(url(served)).progress.state is State.DONE
+    opened, real = [], web.Web._open
+
+    def first_is_left_soon(self, request):
+        answer = real(self, request)
+        if not opened:
+            answer.fp.raw._sock.settimeout(0.05)
+        opened.append(request)
+        return answer
+
+    monkeypatch.setattr(web.Web, "_open", first_is_left_soon)
+    fetch.start()
+    assert fetch.wait(WAIT)
+    assert fetch.progress.state is State.DONE and len(opened) > 1
     assert (models / NAME).read_bytes() == model_bytes
 
 
