@@ -73,7 +73,9 @@ class ScriptedServer:
     def refuses(self, status: int, message: str = "", **headers: str) -> None:
         lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
         body = json.dumps({"error": {"message": message}}) if message else ""
-        self.says(f"HTTP/1.1 {status} No\r\n{lines}content-length: {len(body)}\r\n\r\n{body}".encode())
+        # A client that took the connection for kept would meet its end in the next request.
+        lines += f"content-length: {len(body)}\r\nconnection: close\r\n"
+        self.says(f"HTTP/1.1 {status} No\r\n{lines}\r\n{body}".encode())
 
     def _serve(self) -> None:
         while True:
