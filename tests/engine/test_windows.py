@@ -60,10 +60,12 @@ def ids_of(generation: Generation) -> list[int]:
 
 def answers(engine: Engine, path: Path, prompts: list[list[int]]) -> list[list[int]]:
     model = engine.load(path)
-    running = [
-        model.submit(Request(tuple(prompt), GREEDY, max_tokens=NEW + i, ignore_eog=True))
+    requests = [
+        Request(tuple(prompt), GREEDY, max_tokens=NEW + i, ignore_eog=True)
         for i, prompt in enumerate(prompts)
     ]
+    # On the engine's thread: all are there before a tick, however slow the test's own is.
+    running = engine._loop.call(lambda: [model.submit(request) for request in requests])
     return [ids_of(generation) for generation in running]
 
 
