@@ -1,5 +1,6 @@
 """What all tests share: kernels are interpreted where there is no GPU, and a small model."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -17,6 +18,12 @@ if not torch.cuda.is_available():
         from tests.kernels import fast_interpreter
 
         fast_interpreter.install()
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the collector need not walk it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from app.window.app import ChatApp
 from tests.app.computer import give_memory
 from tests.app.driving import wait_for_idle
 from tests.support.fakes import FakeEngine
+from tests.support.shared_styles import share_styles
 
 
 @pytest.fixture
@@ -31,6 +32,11 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pilots wait in steps of milliseconds: with Textual's own, half of the tests' time was sleep."""
     monkeypatch.setattr(textual.app, "wait_for_idle", wait_for_idle)
     monkeypatch.setattr(textual.pilot, "wait_for_idle", wait_for_idle)
+
+
+@pytest.fixture(autouse=True)
+def parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    share_styles(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

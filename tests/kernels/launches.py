@@ -103,9 +103,7 @@ def _linears() -> Iterator[Launch]:
 
 def _pairs() -> Iterator[Launch]:
     for tokens in (8, 16, MAX_ROWS):
-        yield Launch(
-            f"q, k beside v of two types, {tokens} tokens", partial(_pair, tokens), sibling=tokens == 16
-        )
+        yield Launch(f"q, k beside v of two types, {tokens} tokens", partial(_pair, tokens), sibling=tokens > 8)
     yield Launch("q, k beside v, weights before inputs", partial(_pair, 8, 2048), slow=True, sibling=True)
 
 
@@ -151,7 +149,7 @@ def _ticks() -> Iterator[Launch]:
     yield Launch("tables of a mixed pass", partial(_tick, 7, 8, 256))
     yield Launch("rows of drafts", _draft_rows)
     yield Launch("sampler 1 row", partial(_sample, 1), slow=True)
-    yield Launch("sampler 32 rows", partial(_sample, 32), slow=True, target="gfx942")
+    yield Launch("sampler 32 rows", partial(_sample, 32), slow=True, sibling=True)
 
 
 def _empty(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
