@@ -70,11 +70,12 @@ def parse_header(path: str | Path, part: int = 0, *, skim: bool = False) -> Head
     """Read and check the header of one file; `part` is noted in its tensors.
 
     Array values are located but not decoded. With `skim` the ends of long string arrays are guessed,
-    which is quick and usually right; a header that must be right is read without it. Raises
+    which is quick and usually right, and the system reads nothing ahead; a header that must be right, or
+    whose weights are read too, is read without it. Raises
     ModelFileError for a file that is broken or no GGUF file, UnsupportedModelError for a version or
     tensor type not supported here.
     """
-    source = open_source(path)
+    source = open_source(path, sparsely=skim)
     try:
         return _parse(source, part, skim)
     except BaseException:

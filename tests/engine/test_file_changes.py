@@ -120,6 +120,23 @@ def test_what_the_disk_cannot_read_is_an_error(file, monkeypatch):
         source.u32("header", 0)
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice on files")
+@pytest.mark.parametrize("refused", [False, True])
+def test_nothing_is_read_ahead_of_a_header_that_is_only_shown(file, monkeypatch, refused):
+    advised = []
+
+    def advise(_descriptor, first, nbytes, advice):
+        advised.append((first, nbytes, advice))
+        if refused:
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(source_module.os, "posix_fadvise", advise)
+    open_gguf(file).close()
+    assert advised == []
+    assert summarize(file).supported
+    assert advised == [(0, 0, os.POSIX_FADV_RANDOM)]
+
+
 def test_a_source_is_closed_when_nobody_holds_it(file):
     before = open_descriptors()
     for _ in range(50):

@@ -76,9 +76,9 @@ def inside() -> None:
         timed(name)
     take = ChatSession._on_events
 
-    def taken(session: ChatSession, generation: Any, events: Any) -> None:
+    def taken(session: ChatSession, answer: Any, generation: Any, events: Any) -> None:
         note("text", chat=session.conversation.id, tokens=len(events))
-        take(session, generation, events)
+        take(session, answer, generation, events)
 
     ChatSession._on_events = taken  # type: ignore[method-assign]
     program()
@@ -126,7 +126,12 @@ class App:
             if self._process.poll() is not None:
                 raise SystemExit(f"the app ended ({self._process.returncode}) before: {what}")
             time.sleep(0.1)
-        raise SystemExit(f"not within {_LONGEST:.0f} s: {what}")
+        raise SystemExit(f"not within {_LONGEST:.0f} s: {what}\n{self._complaints()}")
+
+    def _complaints(self) -> str:
+        """The end of the app's log."""
+        logs = sorted(self._log.parent.glob("logs/*.log"))
+        return "\n".join(line for log in logs for line in log.read_text(errors="replace").splitlines()[-20:])
 
     def end(self) -> None:
         """Leave the app."""
