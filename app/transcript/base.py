@@ -11,6 +11,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from app.markdown.code import spend
+from app.terminal.later import later
 from app.transcript.column import Column, Place, Shown
 from app.transcript.message import MessageRows
 from app.transcript.paint import GUTTER, Mark, highlight, mark, paint, with_chip
@@ -101,7 +102,7 @@ class TranscriptBase(TallView):
             self._flush_due = True
             wait = self._last_flush + self.frame_seconds - time.monotonic()
             if wait > 0.001:
-                self.set_timer(wait, self._flush)
+                later(self, wait, self._flush)
             else:
                 self.call_later(self._flush)
 
@@ -147,7 +148,7 @@ class TranscriptBase(TallView):
             return
         if self._polishing is not None or any(item.unpolished for item in self._column.items):
             self._polish_due = True
-            self.set_timer(POLISH_SECONDS * 6, self._polish)
+            later(self, POLISH_SECONDS * 6, self._polish)
 
     # the reading position
 

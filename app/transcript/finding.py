@@ -11,6 +11,7 @@ from textual.message import Message
 from textual.selection import Selection
 
 from app.markdown.code import spend
+from app.terminal.later import later
 from app.transcript.base import TranscriptBase
 from app.transcript.column import Place
 from app.transcript.message import HEADER, MessageRows
@@ -95,7 +96,7 @@ class Finding(TranscriptBase):
         self._arrange(place)
         if not ended:
             self._report()
-            self.set_timer(_SEARCH_SECONDS, partial(self._collect_some, work, go=go))
+            later(self, _SEARCH_SECONDS, partial(self._collect_some, work, go=go))
             return
         self._collecting = None
         if go and self._hits and self._here is None:

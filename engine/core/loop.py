@@ -1,8 +1,8 @@
 """The engine's thread: inbox → plan → run → commit → deliver, one round a tick.
 
 Everything that changes scheduler or KV happens here. Commands from other threads wait in the inbox until
-the next tick, so a cancellation never races with a step in flight. A failure ends the sequences that it
-belongs to. After the device itself has failed, models are loaded again (`recovery.device_recovery`).
+the next tick, so a cancellation never races with a step in flight. A failure ends its own sequences;
+after one of the device itself models are loaded again (`recovery.device_recovery`).
 """
 
 import logging
@@ -118,9 +118,7 @@ class EngineLoop(ContextCommands):
 
     def detail(self) -> EngineDetail | None:
         """The close look that was last taken; another one is taken soon."""
-        if self._stats.want_detail():
-            self._post(lambda: None)
-        return self._stats.details.latest
+        return self._stats.detail(lambda: self._post(lambda: None))
 
     def add_model(self, resident: ResidentModel) -> None:
         """Make a loaded model schedulable; on the engine's thread."""

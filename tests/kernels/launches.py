@@ -103,7 +103,9 @@ def _linears() -> Iterator[Launch]:
 
 def _pairs() -> Iterator[Launch]:
     for tokens in (8, 16, MAX_ROWS):
-        yield Launch(f"q, k beside v of two types, {tokens} tokens", partial(_pair, tokens), sibling=tokens > 8)
+        yield Launch(
+            f"q, k beside v of two types, {tokens} tokens", partial(_pair, tokens), sibling=tokens > 8
+        )
     yield Launch("q, k beside v, weights before inputs", partial(_pair, 8, 2048), slow=True, sibling=True)
 
 

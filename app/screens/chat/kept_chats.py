@@ -14,6 +14,7 @@ from app.models.builtin import model_title
 from app.screens.chat.two_windows import TwoWindows
 from app.settings import actions
 from app.settings.words import size_text
+from app.terminal.later import later
 
 _UNDO_SHOWN_SECONDS = 10
 
@@ -118,7 +119,7 @@ class KeptChats(TwoWindows):
             return False
         deleted = _Deleted(chat, index)
         self._deleted = (*self._deleted, deleted)
-        self.set_timer(UNDO_SECONDS, partial(self._delete_for_good, deleted))
+        later(self, UNDO_SECONDS, partial(self._delete_for_good, deleted))
         key = self.active.key("undo_delete")
         self.notify(f"“{chat.title}” is deleted; {key} brings it back.", timeout=_UNDO_SHOWN_SECONDS)
         return True

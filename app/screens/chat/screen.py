@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.timer import Timer
 from textual.widgets import TextArea
 
 from app.chat.events import (
@@ -38,6 +37,7 @@ from app.screens.chat.writing.cost_hint import CostHint
 from app.screens.chat.writing.writing_actions import WritingActions
 from app.screens.context import AppContext
 from app.settings import actions
+from app.terminal.later import later
 from app.widgets.live_panel import LivePanel
 from app.widgets.notice_bar import NoticeBar
 from app.widgets.status_line import StatusLine
@@ -71,7 +71,7 @@ class ChatScreen(
         super().__init__(context, self._on_session)
         self._telling = Telling(self.app, context, context.tell)
         self._cost = CostHint(self.composer, context, self.tabs)
-        self._draft_timer: Timer | None = None
+        self._draft_due = False
         self._sent_early: list[str] = []
         """What was sent before the chats of the last time were there."""
 
@@ -191,11 +191,12 @@ class ChatScreen(
     def _on_typed(self) -> None:
         self.completer.refresh()
         self._cost.count_soon()
-        if self._draft_timer is None:
-            self._draft_timer = self.set_timer(_DRAFT_SECONDS, self._on_draft_due)
+        if not self._draft_due:
+            self._draft_due = True
+            later(self, _DRAFT_SECONDS, self._on_draft_due)
 
     def _on_draft_due(self) -> None:
-        self._draft_timer = None
+        self._draft_due = False
         self.keep_draft()
 
     @on(Composer.Submitted)

@@ -20,6 +20,7 @@ from app.screens.engine_view.kv_map import KVMapView
 from app.screens.engine_view.pixels import Pixels
 from app.screens.engine_view.timeline import SECONDS, Timeline
 from app.settings.chat_colors import NAMES
+from app.terminal.later import later
 from app.widgets import contents
 from app.widgets.lines import LineWidget, Row, pair
 from app.widgets.sentence import engine_sentence
@@ -88,7 +89,7 @@ class EngineView(Screen[str | None]):
         self._engine.detail()
         self.set_interval(_PERIOD, self.look)
         self.set_interval(_DEVICE_PERIOD, self._ask_device)
-        self.set_timer(_PERIOD / 4, self.look)
+        later(self, _PERIOD / 4, self.look)
         self._ask_device()
         self._fit()
 

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from engine.api.detail import EngineDetail
 from engine.api.stats import EngineStats, KVDiskStats, KVGroupStats, ModelStats, SequenceState, SequenceStats
 from engine.core.aside_models import working
 from engine.core.figures.detail_collector import DetailCollector
@@ -69,11 +70,13 @@ class StatsCollector:
         running = self.latest.decode_tok_s or self.latest.prefill_tok_s
         return RATE_WINDOW if running else None
 
-    def want_detail(self) -> bool:
-        """Have a close look taken with the next snapshot; whether an idle engine must wake up for it."""
+    def detail(self, wake: Callable[[], object]) -> EngineDetail | None:
+        """Return the latest close look, and have one taken with the next snapshot; `wake` an idle engine."""
         latest, idle = self.details.latest, all(s.user_paused for s in self.latest.sequences)
         self.details.wanted = not idle or latest is None or latest.stats is not self.latest
-        return idle and self.details.wanted
+        if idle and self.details.wanted:
+            wake()
+        return latest
 
     def take(
         self,

@@ -3,11 +3,10 @@
 import asyncio
 import threading
 
-from textual.timer import Timer
-
 from app.chat.message_cost import LEAST_TOKENS, TokenCounter, cost_of
 from app.screens.chat.tabs import Tabs
 from app.screens.context import AppContext
+from app.terminal.later import later
 from app.widgets.writing.composer import Composer
 
 _PAUSE = 0.3
@@ -19,7 +18,7 @@ class CostHint:
 
     def __init__(self, composer: Composer, context: AppContext, tabs: Tabs) -> None:
         self._composer, self._context, self._tabs = composer, context, tabs
-        self._timer: Timer | None = None
+        self._waits = False
         self._counter: TokenCounter | None = None
         self._stop = threading.Event()
         self._counting = self._again = False
@@ -34,15 +33,16 @@ class CostHint:
         if self._composer.chat != self._chat or (document.line_count == 1 and not document.get_line(0)):
             self._chat = self._composer.chat
             self._say("", warns=False)
-        if self._timer is None:
-            self._timer = self._composer.set_timer(_PAUSE, self._due)
+        if not self._waits:
+            self._waits = True
+            later(self._composer, _PAUSE, self._due)
 
     def close(self) -> None:
         """Count no more."""
         self._stop.set()
 
     def _due(self) -> None:
-        self._timer = None
+        self._waits = False
         # The text may have changed again while a long one is being counted.
         self._again = self._counting
         if not self._counting:
