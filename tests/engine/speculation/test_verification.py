@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
-from app.models.builtin import builtin_model_path
 from engine.api.generation import Generation
 from engine.api.request import Finished, FinishReason, Request, SamplingParams
 from engine.engine import Engine, Model
@@ -19,6 +19,7 @@ from kernels.reference.operations import TorchOperations
 from kernels.select import CPU_BLOCK_SIZE as BLOCK_SIZE
 from tests.support.passes import load_decoder
 from tests.support.paused import submit_paused
+from tests.support.shallow_model import make_shallow
 
 GREEDY = SamplingParams(temperature=0.0)
 SUMS = "What is 14 + 19?\nassistant\nThe answer is 33.\nuser\n" * 3
@@ -53,18 +54,23 @@ def new_engine(speculation: str, **options) -> Engine:
 
 
 @pytest.fixture(scope="module")
-def plain() -> Iterator[Model]:
-    with new_engine("off") as engine:
-        yield engine.load(builtin_model_path())
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_shallow(tmp_path_factory.mktemp("shallow") / "shallow.gguf")
 
 
 @pytest.fixture(scope="module")
-def eager() -> Iterator[Model]:
+def plain(path: Path) -> Iterator[Model]:
+    with new_engine("off") as engine:
+        yield engine.load(path)
+
+
+@pytest.fixture(scope="module")
+def eager(path: Path) -> Iterator[Model]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("engine.core.loop.Speculator", Eager)
         engine = new_engine("auto")
     with engine:
-        yield engine.load(builtin_model_path())
+        yield engine.load(path)
 
 
 @pytest.fixture(autouse=True)
@@ -102,16 +108,21 @@ def test_texts_are_the_same_alone_and_together(plain: Model, eager: Model, sampl
     assert Eager.proposed > alone > Eager.accepted / 2 > 10
 
 
+def with_own_answer(plain: Model, prompt: str) -> str:
+    """A prompt, what it is answered, and the prompt again."""
+    (answer,) = ids_from(plain, (prompt,))
+    return prompt + plain.tokenizer.decode(answer) + "\n" + prompt
+
+
 def test_quoting_oneself_is_the_same(plain: Model, eager: Model):
-    (answer,) = ids_from(plain, (WORDS,))
-    prompt = WORDS + plain.tokenizer.decode(answer) + "\n" + WORDS
+    prompt = with_own_answer(plain, WORDS)
     assert ids_from(eager, (prompt,), (STORY,)) == ids_from(plain, (prompt,), (STORY,))
     assert Eager.accepted > 10
 
 
-def test_what_pays_is_drafted_without_being_forced(plain: Model):
+def test_what_pays_is_drafted_without_being_forced(path: Path, plain: Model):
     with new_engine("auto") as engine:
-        model = engine.load(builtin_model_path())
+        model = engine.load(path)
         generation, sequence = submit_paused(model, request_of(model, WORDS, tokens=120))
         generation.resume()
         assert ids_of(generation) == ids_from(plain, (WORDS, GREEDY, 120))[0]
@@ -143,22 +154,23 @@ def test_stop_strings_across_accepted_tokens(plain: Model, eager: Model):
 
 def test_the_end_of_text_inside_a_draft_ends_the_answer(plain: Model, eager: Model, monkeypatch):
     """Any token may be the model's end of text: all of those that a looping text confirms are tried."""
-    (expected,) = ids_from(plain, (SUMS,))
-    for ending in sorted(set(expected))[::2]:
+    prompt = with_own_answer(plain, STORY * 2)
+    (expected,) = ids_from(plain, (prompt,))
+    for ending in sorted(set(expected)):
         monkeypatch.setattr(eager.tokenizer, "eog_ids", frozenset({ending}))
-        generation = submit(eager, SUMS, ignore_eog=False)
+        generation = submit(eager, prompt, ignore_eog=False)
         assert ids_of(generation) == expected[: expected.index(ending)]
         end = generation.finished
         assert (end.reason, end.completion_tokens) == (FinishReason.STOP, expected.index(ending))
-    assert Eager.accepted > 20
+    assert Eager.accepted > 5
 
 
-def test_kv_pressure_changes_no_text(plain: Model, monkeypatch):
+def test_kv_pressure_changes_no_text(path: Path, plain: Model, monkeypatch):
     monkeypatch.setattr("engine.core.loop.Speculator", Eager)
     asked = [(f"{i}, {i}, {i}, {i}, {i},", GREEDY, 80) for i in range(1, 6)]
     expected = ids_from(plain, *asked)
     with new_engine("auto", kv_budget_bytes=10 * plain.info.kv_bytes_per_token * BLOCK_SIZE) as engine:
-        model = engine.load(builtin_model_path())
+        model = engine.load(path)
         assert ids_from(model, *asked) == expected
         assert engine._loop.scheduler.preemptions > 0 and Eager.accepted > 20
 
@@ -179,9 +191,9 @@ def test_cancelling_amid_drafts_leaves_the_others_and_no_block(plain: Model, eag
 
 
 @pytest.mark.parametrize("kind", [CPUOperations, TorchOperations])
-def test_a_pass_accepts_what_passes_one_by_one_gave(kind: type[TorchOperations]):
+def test_a_pass_accepts_what_passes_one_by_one_gave(path: Path, kind: type[TorchOperations]):
     """Drafts right and wrong at every place, at a block's border, beside a row without any."""
-    decoder = load_decoder(builtin_model_path(), kind(torch.device("cpu"), "float32", "float32", BLOCK_SIZE))
+    decoder = load_decoder(path, kind(torch.device("cpu"), "float32", "float32", BLOCK_SIZE))
 
     def start(sequence_id: int) -> tuple[EagerRunner, Sequence, Sequence]:
         runner = EagerRunner(decoder, [20])
