@@ -1,10 +1,11 @@
 """Packing, chunking, batching and prefix hits change nothing (float32)."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from app.models.builtin import builtin_model_path
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine
 from engine.model.decoder import Decoder
@@ -13,6 +14,7 @@ from kernels.cpu.operations import CPUOperations
 from kernels.reference.operations import TorchOperations
 from kernels.select import CPU_BLOCK_SIZE as BLOCK_SIZE
 from tests.support.passes import Passes, assert_same_logits, load_decoder
+from tests.support.shallow_model import make_shallow
 from tests.support.tiny_gguf import make_tiny
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -25,10 +27,15 @@ def operations(request) -> Operations:
     return kind(torch.device("cpu"), "float32", "float32", BLOCK_SIZE)
 
 
+@pytest.fixture(scope="module")
+def shallow(tmp_path_factory) -> Path:
+    return make_shallow(tmp_path_factory.mktemp("shallow") / "shallow.gguf", layers=3)
+
+
 @pytest.fixture(scope="module", params=["llama", "qwen2", "qwen3", "built-in"])
-def decoder(request, operations: Operations, tmp_path_factory) -> Decoder:
+def decoder(request, operations: Operations, shallow: Path, tmp_path_factory) -> Decoder:
     if request.param == "built-in":
-        return load_decoder(builtin_model_path(), operations)
+        return load_decoder(shallow, operations)
     folder = tmp_path_factory.mktemp("models")
     path = make_tiny(folder / "tiny.gguf", request.param, quant="Q5_K_M", seed=3)
     return load_decoder(path, operations)
@@ -124,8 +131,8 @@ def greedy_text(model, prompt: str, tokens: int = 40) -> tuple[str, int]:
     return text, end.cached_tokens
 
 
-def test_prefix_hit_equals_recomputed_in_the_engine(engine: Engine):
-    model = engine.load(builtin_model_path())
+def test_prefix_hit_equals_recomputed_in_the_engine(engine: Engine, shallow: Path):
+    model = engine.load(shallow)
     prompt = "Once upon a time there was a little fox who lived in the woods with her mother. " * 4
     first, cached_first = greedy_text(model, prompt)
     second, cached_second = greedy_text(model, prompt)
@@ -134,15 +141,15 @@ def test_prefix_hit_equals_recomputed_in_the_engine(engine: Engine):
     model.unload()
 
 
-def test_eight_requests_together_answer_as_alone(engine: Engine):
-    model = engine.load(builtin_model_path())
+def test_eight_requests_together_answer_as_alone(engine: Engine, shallow: Path):
+    model = engine.load(shallow)
     texts = [f"Tell me a story about number {i}, please. " + "And then? " * i for i in range(8)]
     requests = [
         Request(tuple(model.tokenizer.encode(t)), GREEDY, max_tokens=30, ignore_eog=True) for t in texts
     ]
     together = [g.result(120)[0] for g in [model.submit(r) for r in requests]]
     model.unload()
-    model = engine.load(builtin_model_path())
+    model = engine.load(shallow)
     apart = [model.submit(r).result(120)[0] for r in requests]
     assert together == apart
     model.unload()
