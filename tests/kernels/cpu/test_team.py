@@ -55,7 +55,9 @@ def test_a_passing_team_leaves_no_threads(threads):
 
 
 @pytest.mark.parametrize("answering, of_load", [(True, 1), (False, 3)])
-def test_passes_leave_a_core_to_a_load_and_it_leaves_them_the_others(threads, monkeypatch, answering, of_load):
+def test_passes_leave_a_core_to_a_load_and_it_leaves_them_the_others(
+    threads, monkeypatch, answering, of_load
+):
     monkeypatch.setattr("kernels.cpu.team._last_pass", time.monotonic() if answering else -1e9)
     monkeypatch.setattr("kernels.cpu.team._ANSWERING_S", 600.0)
     seen: list[int] = []
