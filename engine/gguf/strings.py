@@ -15,6 +15,7 @@ from engine.gguf.source import Source
 
 _WINDOW = 1 << 16
 _FEW = 64
+_PIECE = 1 << 12
 _U64 = struct.Struct("<Q")
 # The upper bytes of a key's length, and how the keys begin that writers put behind string arrays.
 _USUAL_KEYS = (b"tokenizer.", b"general.")
@@ -108,9 +109,13 @@ def decode_strings(source: Source, fields: np.ndarray) -> list[str]:
     """The strings whose length fields are `fields`; bytes that are not UTF-8 become U+FFFD."""
     base = int(fields[0])
     raw = source.read(base, int(fields[-1]) - base)
-    starts = (fields[:-1] + (8 - base)).tolist()
-    ends = (fields[1:] - base).tolist()
-    return [raw[a:b].decode("utf-8", "replace") for a, b in zip(starts, ends, strict=True)]
+    texts: list[str] = []
+    # In pieces, since making a list of all numbers holds the interpreter while others answer.
+    for first in range(0, len(fields) - 1, _PIECE):
+        piece = fields[first : first + _PIECE + 1] - base
+        starts, ends = (piece[:-1] + 8).tolist(), piece[1:].tolist()
+        texts += [raw[a:b].decode("utf-8", "replace") for a, b in zip(starts, ends, strict=True)]
+    return texts
 
 
 def _verified_run(source: Source, offset: int) -> np.ndarray:

@@ -54,6 +54,8 @@ _FILL_IN_THE_MIDDLE: dict[str, tuple[str, ...]] = {
 _HARMONY = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
 _KEY = "tokenizer.ggml."
 _SPM_IDS = {"bos": 1, "eos": 2, "unknown": 0}
+_PIECE = 1 << 12
+"""Tokens at a time."""
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ class Vocabulary:
 def read_vocabulary(file: GGUFFile, model: str) -> Vocabulary:
     """Read and check the vocabulary of tokenizer model `model`; TokenizerError names the field."""
     tokens = _tokens(file)
-    ids = dict(zip(tokens, range(len(tokens)), strict=True))
+    ids = _ids_by_text(tokens)
     if len(ids) != len(tokens):
         double = next(text for i, text in enumerate(tokens) if ids[text] != i)
         raise TokenizerError(f"{file.path}: {_KEY}tokens holds {double!r} twice; get the file anew.")
@@ -111,6 +113,14 @@ def _tokens(file: GGUFFile) -> list[str]:
     if "" in tokens:
         tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
     return tokens
+
+
+def _ids_by_text(tokens: list[str]) -> dict[str, int]:
+    """Of equal texts the last id; in pieces, since one call holds the interpreter while others answer."""
+    ids: dict[str, int] = {}
+    for first in range(0, len(tokens), _PIECE):
+        ids.update(zip(tokens[first : first + _PIECE], range(first, len(tokens)), strict=False))
+    return ids
 
 
 def _types(file: GGUFFile, count: int) -> np.ndarray:
