@@ -3,7 +3,6 @@
 import hashlib
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
@@ -39,7 +38,7 @@ from engine.runner.model_kv import window_sizes
 from engine.templates.chat_template import ChatTemplate
 from engine.tokenizer.tokenizer import Tokenizer
 from kernels.contract import Operations
-from kernels.cpu.team import cores_of_load, passing_team
+from kernels.cpu.team import passing_team
 from kernels.quant.formats import KVFormat
 
 log = logging.getLogger(__name__)
@@ -183,7 +182,7 @@ def build_model(
     nothing of it is visible to the engine until it is added.
     """
     progress(0.0, "header")
-    with open_gguf(path) as file, passing_team(), _cores(options.ops):
+    with open_gguf(path) as file, passing_team():
         config = read_config(file, context_length)
         footprint = read_footprint(file, config, check_tensors(file, config))
         name = options.file_name(path)
@@ -201,11 +200,6 @@ def build_model(
     return_freed_memory()
     free = free_bytes(options.ops.device)
     raise does_not_fit(need, free, options.holders(), "memory ran out while it was loaded")
-
-
-def _cores(ops: Operations) -> AbstractContextManager[None]:
-    """Where the processor answers too, it does not work on a load with all it has."""
-    return cores_of_load() if ops.device.type == "cpu" else nullcontext()
 
 
 def _build(

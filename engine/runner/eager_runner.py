@@ -19,7 +19,6 @@ from engine.runner.sampler import Sampled, sample_rows
 from engine.scheduler.config import SlowPasses
 from engine.scheduler.plan import ModelBatch
 from engine.scheduler.sequence import Sequence
-from kernels.cpu.team import leave_cores_to_loads
 
 
 class EagerRunner:
@@ -52,7 +51,6 @@ class EagerRunner:
     @torch.inference_mode()
     def run(self, batch: ModelBatch) -> Sampled:
         """Run one pass; returns an id or a cause for every sequence that reached its target."""
-        leave_cores_to_loads()
         few = self.few_tokens
         if few is None or not batch.decode or not batch.prefill or batch.num_tokens <= few:
             return self._pass(batch)

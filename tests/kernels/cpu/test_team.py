@@ -12,7 +12,7 @@ pytest.importorskip("llvmlite")
 import torch
 
 from kernels.cpu.compiler import Emitter, Kernel, _machine, machine_code
-from kernels.cpu.team import cores_of_load, leave_cores_to_loads, passing_team, threads_for
+from kernels.cpu.team import passing_team, threads_for
 
 
 def tasks() -> set[str]:
@@ -52,35 +52,3 @@ def test_a_passing_team_leaves_no_threads(threads):
     worker.start()
     worker.join(60)
     assert not worker.is_alive() and len(new) >= threads - 1
-
-
-@pytest.mark.parametrize("answering, of_load", [(True, 1), (False, 3)])
-def test_passes_leave_a_core_to_a_load_and_it_leaves_them_the_others(
-    threads, monkeypatch, answering, of_load
-):
-    monkeypatch.setattr("kernels.cpu.team._last_pass", time.monotonic() if answering else -1e9)
-    monkeypatch.setattr("kernels.cpu.team._ANSWERING_S", 600.0)
-    seen: list[int] = []
-
-    def load() -> None:
-        with cores_of_load():
-            seen.append(threads_for(100))
-            begun.set()
-            passed.wait()
-        seen.append(threads_for(100))
-
-    begun, passed = threading.Event(), threading.Event()
-    loader = threading.Thread(target=load)
-    leave_cores_to_loads()
-    assert threads_for(100) == 3
-    monkeypatch.setattr("kernels.cpu.team._last_pass", time.monotonic() if answering else -1e9)
-    loader.start()
-    begun.wait()
-    for _ in range(2):
-        leave_cores_to_loads()
-        assert threads_for(100) == 2
-    passed.set()
-    loader.join()
-    assert seen == [of_load, 3]
-    leave_cores_to_loads()
-    assert threads_for(100) == 3
