@@ -76,6 +76,7 @@ def experts_both_kernel(
             acc = products(
                 quants1, high1, meta1, x, sums, S1, K1, pair // USED, live, block,
                 expert * tl.cdiv(N1, ROWS), 0, 1, FORM1, BN, BM, STAGES1, RAGGED1, False, FAST, TILES1, WARPS,
+                CAPPED=True,
             )  # fmt: skip
             store_pairs(
                 acc, bias1, weights, opened, opened_sums, block, expert, pair, live, N1, tokens,
@@ -95,6 +96,7 @@ def experts_both_kernel(
             acc = products(
                 quants2, high2, meta2, opened, opened_sums, S2, K2, pair, live, block,
                 expert * tl.cdiv(N2, ROWS), 0, 1, FORM2, BN, BM, STAGES2, RAGGED2, False, FAST, TILES2, WARPS,
+                CAPPED=True,
             )  # fmt: skip
             store_pairs(
                 acc, bias2, weights, out, out, block, expert, pair, live, N2, tokens,

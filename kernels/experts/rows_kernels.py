@@ -76,6 +76,7 @@ def experts_rows_kernel(
     acc = products(
         quants, high, meta, x, sums, S, K, row, live, tl.program_id(0), expert * per_expert, 0, 1,
         FORM, BN, BM, STAGES, RAGGED, BEFORE, FAST, TILES, WARPS,
+        CAPPED=True,
     )  # fmt: skip
     let_next_start(EARLY)
     store_pairs(

@@ -7,7 +7,7 @@ as a pair of float16 (the second holds what rounding the first lost).
 import triton
 import triton.language as tl
 
-from kernels.linear.rows_fields import at_once, factor, last_word, meta_word, minima_by_lane
+from kernels.linear.rows_fields import factor, last_word, meta_word, minima_by_lane
 from kernels.linear.rows_operands import four_planes, fragment, scale, scaled_plane, sides, small
 from kernels.planes.fields import word_count
 from kernels.planes.layout import ROWS, WIDTH
@@ -28,8 +28,14 @@ def _columns(px: tl.tensor, at: tl.tensor, K: tl.tensor, RAGGED: tl.constexpr) -
 
 
 @triton.jit
-def _planes_of(x: tl.tensor, BM: tl.constexpr) -> tl.tuple:
-    """The columns [BM, 32] of each plane of a super-block [BM, 256], in the registers that have them."""
+def _eight_columns(
+    px: tl.tensor, at: tl.tensor, live: tl.tensor, K: tl.tensor, BM: tl.constexpr, RAGGED: tl.constexpr
+) -> tl.tuple:
+    """Activations [BM, 32] of all planes, as `_four_columns` gives them."""
+    there = live[:, None]
+    if RAGGED:
+        there = there & ((at + tl.arange(0, 8 * _WIDTH))[None, :] < K)
+    x = tl.load(px + at, mask=there, other=0)
     parts = tl.permute(tl.reshape(x, (BM, 2, 2, 2, _WIDTH)), (0, 4, 3, 2, 1))
     lower, upper = tl.split(parts)
     first, second = tl.split(lower)
@@ -39,6 +45,25 @@ def _planes_of(x: tl.tensor, BM: tl.constexpr) -> tl.tuple:
     p4, p5 = tl.split(third)
     p6, p7 = tl.split(fourth)
     return p0, p1, p2, p3, p4, p5, p6, p7
+
+
+@triton.jit
+def _four_columns(
+    px: tl.tensor, at: tl.tensor, live: tl.tensor, K: tl.tensor, BM: tl.constexpr, RAGGED: tl.constexpr
+) -> tl.tuple:
+    """Activations [BM, 32] of four planes, zero for rows that are not live and behind the last column.
+
+    Loaded at once: of a load for each plane the compiler moves the addresses from lane to lane, in every
+    step of the loop, where they come from a sum over the program's threads.
+    """
+    there = live[:, None]
+    if RAGGED:
+        there = there & ((at + tl.arange(0, 4 * _WIDTH))[None, :] < K)
+    x = tl.load(px + at, mask=there, other=0)
+    lower, upper = tl.split(tl.permute(tl.reshape(x, (BM, 2, 2, _WIDTH)), (0, 3, 2, 1)))
+    p0, p1 = tl.split(lower)
+    p2, p3 = tl.split(upper)
+    return p0, p1, p2, p3
 
 
 @triton.jit
@@ -173,6 +198,27 @@ def _minima(
 
 
 @triton.jit
+def _plane_columns(
+    xs: tl.tuple,
+    four: tl.tuple,
+    px: tl.tensor,
+    column: tl.tensor,
+    PLANE: tl.constexpr,
+    K: tl.tensor,
+    LOADED: tl.constexpr,
+    RAGGED: tl.constexpr,
+) -> tl.tensor:
+    """Activations [BM, 32] of a plane: of all eight, of its group's four, or loaded now."""
+    if LOADED == 8:
+        x = xs[PLANE]
+    elif LOADED == 4:
+        x = four[PLANE % 4]
+    else:
+        x = _columns(px, column + PLANE * _WIDTH, K, RAGGED)
+    return x
+
+
+@triton.jit
 def _group(
     acc: tl.tensor,
     odd: tl.tensor,
@@ -182,6 +228,7 @@ def _group(
     d: tl.tensor,
     xs: tl.tuple,
     px: tl.tensor,
+    live: tl.tensor,
     column: tl.tensor,
     K: tl.tensor,
     FORM: tl.constexpr,
@@ -191,9 +238,12 @@ def _group(
     RAGGED: tl.constexpr,
     BEFORE: tl.constexpr,
     FAST: tl.constexpr,
-    ONCE: tl.constexpr,
+    LOADED: tl.constexpr,
 ) -> tl.tuple:
     """Adds the products with four planes; with BEFORE planes 1 and 3 go to `odd`, and d waits."""
+    four: tl.tuple = ()
+    if LOADED == 4:
+        four = _four_columns(px, column + GROUP * (4 * _WIDTH), live, K, BM, RAGGED)
     words: tl.constexpr = word_count(FORM) // 2
     first = quants[GROUP * words]
     second = first
@@ -207,8 +257,7 @@ def _group(
         left = four_planes(first_a, first_a, high_a, FORM, GROUP, FAST)
         right = four_planes(first_b, first_b, high_b, FORM, GROUP, FAST)
         for index in tl.static_range(4):
-            at = column + (4 * GROUP + index) * _WIDTH
-            x = xs[4 * GROUP + index] if ONCE else _columns(px, at, K, RAGGED)
+            x = _plane_columns(xs, four, px, column, 4 * GROUP + index, K, LOADED, RAGGED)
             xa, xb = sides(x, BM)
             word = meta[meta_word(FORM, GROUP, index)]
             acc += tl.dot(left[index], tl.trans(xa)) * scale(word, d, FORM, index, 0, FAST)[:, None]
@@ -218,8 +267,7 @@ def _group(
         upper = fragment(high, BN, _WIDTH) if FORM.high_bits > 0 else first
         planes = four_planes(first, second, upper, FORM, GROUP, FAST)
         for index in tl.static_range(4):
-            at = column + (4 * GROUP + index) * _WIDTH
-            x = xs[4 * GROUP + index] if ONCE else _columns(px, at, K, RAGGED)
+            x = _plane_columns(xs, four, px, column, 4 * GROUP + index, K, LOADED, RAGGED)
             x = tl.trans(fragment(x, BM, _WIDTH))
             word = meta[meta_word(FORM, GROUP, index)]
             if BEFORE:
@@ -236,7 +284,6 @@ def _group(
 @triton.jit
 def load_activations(
     px: tl.tensor,
-    pxs: tl.tensor,
     ps: tl.tensor,
     s: tl.tensor,
     live: tl.tensor,
@@ -245,18 +292,17 @@ def load_activations(
     FORM: tl.constexpr,
     BM: tl.constexpr,
     RAGGED: tl.constexpr,
+    LOADED: tl.constexpr,
     APART: tl.constexpr,
 ) -> tl.tuple:
-    """The columns of all planes of super-block s where they are loaded at once, or APART; their means."""
+    """The columns of all planes of super-block s where LOADED is 8, APART by a load for each; their means."""
     at = s * (8 * _WIDTH)
     xs: tl.tuple = ()
-    if APART:
+    if LOADED == 8 and APART:
         for plane in tl.static_range(8):
             xs = xs + (_columns(px, at + plane * _WIDTH, K, RAGGED),)
-    elif at_once(FORM, BM):
-        columns = at + tl.arange(0, 8 * _WIDTH)[None, :]
-        there = live[:, None] & (columns < K) if RAGGED else live[:, None]
-        xs = _planes_of(tl.load(pxs + at, mask=there, other=0), BM)
+    elif LOADED == 8:
+        xs = _eight_columns(px, at, live, K, BM, RAGGED)
     means = 0
     if FORM.minima:
         if RAGGED:
@@ -274,6 +320,7 @@ def add_block(
     activations: tl.tuple,
     s: tl.tensor,
     px: tl.tensor,
+    live: tl.tensor,
     K: tl.tensor,
     FORM: tl.constexpr,
     BN: tl.constexpr,
@@ -282,9 +329,12 @@ def add_block(
     BEFORE: tl.constexpr,
     FAST: tl.constexpr,
     WARPS: tl.constexpr,
-    ONCE: tl.constexpr,
+    LOADED: tl.constexpr,
 ) -> tl.tensor:
-    """acc and the products of super-block s: what `load_block` and `_activations` gave."""
+    """acc and the products of super-block s: what `load_block` and `load_activations` gave.
+
+    LOADED: 8 where the columns of all planes are among these, else of how many planes one load here is.
+    """
     quants, upper, words, minima = loaded
     xs, means = activations
     if FORM.high_bits > 0:
@@ -304,8 +354,8 @@ def add_block(
     at = s * (8 * _WIDTH)
     for group in tl.static_range(2):
         part, odd = _group(
-            part, odd, quants, upper, meta, factor_d, xs, px, at, K,
-            FORM, group, BN, BM, RAGGED, BEFORE, FAST, ONCE,
+            part, odd, quants, upper, meta, factor_d, xs, px, live, at, K,
+            FORM, group, BN, BM, RAGGED, BEFORE, FAST, LOADED,
         )  # fmt: skip
     if BEFORE:
         even_factor: tl.constexpr = factor(FORM, 0, FAST)

@@ -17,9 +17,18 @@ from kernels.planes.layout import MXFP4_TABLE, WIDTH, PlanesFormat
 
 
 @triton.constexpr_function
-def at_once(form: PlanesFormat, rows: int) -> bool:
-    """Whether a super-block's activations are loaded at once: where registers hold those of all planes."""
-    return rows == 8 and form.bits == 4 and form.scales == "k" and form.scale_width == WIDTH
+def planes_at_once(form: PlanesFormat, rows: int, capped: bool) -> int:
+    """Planes whose activations are one load: all eight, half of them or one, as registers hold.
+
+    capped: whether a program has fewer registers than its compiler would take.
+    """
+    if rows > 8:
+        return 1
+    if form.scale_width < WIDTH:
+        return 4
+    if form.bits == 4 and form.scales == "k":
+        return 4 if capped else 8
+    return 1
 
 
 @triton.constexpr_function

@@ -10,7 +10,7 @@ import triton.language as tl
 from kernels.cuda.early import let_next_start, wait_for_inputs
 from kernels.linear.gate import store_gated
 from kernels.linear.rows_blocks import add_block, from_here, load_activations, load_block
-from kernels.linear.rows_fields import at_once
+from kernels.linear.rows_fields import planes_at_once
 from kernels.planes.fields import word_count
 from kernels.planes.layout import ROWS, WIDTH
 
@@ -45,6 +45,7 @@ def products(
     WARPS: tl.constexpr,
     AHEAD: tl.constexpr = 0,
     EARLY: tl.constexpr = False,
+    CAPPED: tl.constexpr = False,
 ) -> tl.tensor:
     """float32 [BN, BM]: rows of weights times rows of activations, over a share of the super-blocks.
 
@@ -52,6 +53,7 @@ def products(
     BN rows of the weights, counted from tile `base_tile`.
     AHEAD: 0 where this program has waited for its inputs. Else how many super-blocks each share has: their
     weights are loaded into one warp's registers, and then it waits and lets the next kernel start.
+    CAPPED: see `planes_at_once`.
     """
     # What the compiler then knows decides how wide it loads.
     K = K // _WIDTH * _WIDTH
@@ -79,15 +81,17 @@ def products(
     pm = meta + base * (FORM.words * _ROWS) + (ahead_n * (FORM.words * _ROWS) + natural % _ROWS)
     stride = K if RAGGED else S * (8 * _WIDTH)
     counts = K // _WIDTH * 2 if RAGGED else S * 16
-    px = x + (token * stride)[:, None] + column[None, :]
-    columns = tl.arange(0, 8 * _WIDTH)[None, :]
-    pxs = x + (token * stride)[:, None] + columns
+    APART: tl.constexpr = AHEAD > 0
+    LOADED: tl.constexpr = (
+        planes_at_once(FORM, BM, CAPPED) if not APART else 8 if FORM.scale_width == _WIDTH else 1
+    )
+    WIDE: tl.constexpr = _WIDTH if APART else _WIDTH * LOADED
+    px = x + (token * stride)[:, None] + tl.arange(0, WIDE)[None, :]
     ps = sums + (token * counts)[:, None] + tl.arange(0, 16)[None, :]
     acc = tl.zeros((BN, BM), tl.float32)
     start = S * share // SPLITS
     if AHEAD > 0:
         tl.static_assert(WARPS == 1)
-        WIDE: tl.constexpr = FORM.scale_width == _WIDTH
         held: tl.tuple = ()
         for number in tl.static_range(AHEAD):
             s = start + number
@@ -100,12 +104,14 @@ def products(
         let_next_start(EARLY)
         inputs: tl.tuple = ()
         for number in tl.static_range(AHEAD):
-            own = load_activations(px, pxs, ps, start + number, live, K, counts, FORM, BM, RAGGED, WIDE)
+            own = load_activations(
+                px, ps, start + number, live, K, counts, FORM, BM, RAGGED, LOADED, APART
+            )  # fmt: skip
             inputs = inputs + (own,)
         for number in tl.static_range(AHEAD):
             acc = add_block(
-                acc, from_here(held[number], FORM, FAST), inputs[number], start + number, px, K,
-                FORM, BN, BM, RAGGED, BEFORE, FAST, WARPS, WIDE,
+                acc, from_here(held[number], FORM, FAST), inputs[number], start + number, px, live, K,
+                FORM, BN, BM, RAGGED, BEFORE, FAST, WARPS, LOADED,
             )  # fmt: skip
     else:
         for s in tl.range(start, S * (share + 1) // SPLITS, num_stages=STAGES):
@@ -113,10 +119,10 @@ def products(
                 pq + s * (words * _WORD), ph + s * _WORD, pm + s * (FORM.words * _ROWS),
                 pn + s * (FORM.words * _ROWS), FORM, BM,
             )  # fmt: skip
-            inputs = load_activations(px, pxs, ps, s, live, K, counts, FORM, BM, RAGGED, False)
+            inputs = load_activations(px, ps, s, live, K, counts, FORM, BM, RAGGED, LOADED, APART)
             acc = add_block(
-                acc, loaded, inputs, s, px, K,
-                FORM, BN, BM, RAGGED, BEFORE, FAST, WARPS, at_once(FORM, BM),
+                acc, loaded, inputs, s, px, live, K,
+                FORM, BN, BM, RAGGED, BEFORE, FAST, WARPS, LOADED,
             )  # fmt: skip
     acc = tl.reshape(acc, (OWN // 2, WARPS, 2, 8, BM))
     return tl.reshape(tl.permute(acc, (1, 3, 0, 2, 4)), (BN, BM))
