@@ -10,7 +10,7 @@ from kernels.cpu.activations import Activations
 from kernels.cpu.compiler import LANES, shared_out
 from kernels.cpu.expert_pairs import Pairs, sort_kernel
 from kernels.cpu.packed.expert_products import down_packed_kernel, open_packed_kernel
-from kernels.cpu.packed.products import ProductKind, product_kind
+from kernels.cpu.packed.kinds import ProductKind, product_kind
 from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable, pack, plain_memory
 from kernels.cpu.packed.values import slices_of
 from kernels.reference.experts import Experts
