@@ -59,6 +59,12 @@ class Emitter:
         """A 64-bit constant."""
         return ir.Constant(I64, value)
 
+    def opaque(self, value: int) -> Value:
+        """A constant that LLVM does not know: of loops that it would unroll it mixes the turns, and registers
+        do not suffice."""
+        kind = ir.FunctionType(I64, [I64])
+        return self.ir.asm(kind, "", "=r,0", [self.const(value)], True)
+
     def vector(self, value: float) -> Value:
         """A vector of one constant."""
         return ir.Constant(VECTOR, [value] * LANES)

@@ -82,38 +82,23 @@ def store_activations(e: Emitter, dots: Dots, half: int, numbers: Value, place: 
     e.store(ordered, e.address(place, e.const(2 * LANES * half), I8))
 
 
-class QuadProducts:
-    """Sums over some quads of a group: 16 rows of W of 4 columns each, as 64 bytes."""
+def operands(e: Emitter, dots: Dots, quad: Value) -> list[Value]:
+    """What is multiplied of a quad: its bytes, or its even columns and its odd ones as words."""
+    if dots.by_bytes:
+        return [quad]
+    even = ir.Constant(INTS, [_EVEN] * LANES)
+    return [e.ir.and_(quad, even), e.ir.and_(e.ir.lshr(quad, ir.Constant(INTS, [8] * LANES)), even)]
 
-    def __init__(self, e: Emitter, dots: Dots, quads: list[Value], first: int) -> None:
-        """first: number of the first quad in its group."""
-        self._e, self._dots, self._first = e, dots, first
-        self._operands = quads if dots.by_bytes else [self._words(quad) for quad in quads]
 
-    def sum(self, activations: Value) -> Value:
-        """Σ quant · q, int32 of 16 lanes, with the group whose 64 bytes are at `activations`."""
-        zero = ir.Constant(INTS, [0] * LANES)
-        if self._dots.by_bytes:
-            # Two sums, since an addition waits for the one before.
-            high, low = (self._bytes(zero, activations, plane) for plane in (0, GROUP))
-            return self._e.ir.add(self._e.ir.shl(high, ir.Constant(INTS, [_LOW_BITS] * LANES)), low)
-        total = zero
-        for number, words in enumerate(self._operands, self._first):
-            for half, part in enumerate(words):
-                total = self._of_words(total, part, activations, 8 * number + 4 * half)
-        return total
+class _Products:
+    """Steps of sums of products."""
 
-    def _bytes(self, total: Value, activations: Value, plane: int) -> Value:
+    def __init__(self, e: Emitter, dots: Dots) -> None:
+        self._e, self._dots = e, dots
+
+    def _of_bytes(self, total: Value, quad: Value, activations: Value, at: int) -> Value:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * self._dots.lanes}"
-        for number, quad in enumerate(self._operands, self._first):
-            x = self._spread(activations, plane + 4 * number)
-            total = self._by_instruction(name, [total, quad, x])
-        return total
-
-    def _words(self, quad: Value) -> tuple[Value, Value]:
-        """Even columns and odd ones, as words."""
-        e, even = self._e, ir.Constant(INTS, [_EVEN] * LANES)
-        return e.ir.and_(quad, even), e.ir.and_(e.ir.lshr(quad, ir.Constant(INTS, [8] * LANES)), even)
+        return self._by_instruction(name, [total, quad, self._spread(activations, at)])
 
     def _of_words(self, total: Value, words: Value, activations: Value, at: int) -> Value:
         e = self._e
@@ -153,6 +138,60 @@ class QuadProducts:
             return parts[0]
         order = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
         return e.ir.shuffle_vector(parts[0], parts[1], order)
+
+
+class QuadProducts(_Products):
+    """Sums over some quads of a group: 16 rows of W of 4 columns each, as 64 bytes."""
+
+    def __init__(self, e: Emitter, dots: Dots, quads: list[Value], first: int) -> None:
+        """first: number of the first quad in its group."""
+        super().__init__(e, dots)
+        self._first = first
+        self._operands = [operands(e, dots, quad) for quad in quads]
+
+    def sum(self, activations: Value) -> Value:
+        """Σ quant · q, int32 of 16 lanes, with the group whose 64 bytes are at `activations`."""
+        zero = ir.Constant(INTS, [0] * LANES)
+        if self._dots.by_bytes:
+            # Two sums, since an addition waits for the one before.
+            high, low = (self._bytes(zero, activations, plane) for plane in (0, GROUP))
+            return self._e.ir.add(self._e.ir.shl(high, ir.Constant(INTS, [_LOW_BITS] * LANES)), low)
+        total = zero
+        for number, words in enumerate(self._operands, self._first):
+            for half, part in enumerate(words):
+                total = self._of_words(total, part, activations, 8 * number + 4 * half)
+        return total
+
+    def _bytes(self, total: Value, activations: Value, plane: int) -> Value:
+        for number, (quad,) in enumerate(self._operands, self._first):
+            total = self._of_bytes(total, quad, activations, plane + 4 * number)
+        return total
+
+
+class QuadSums(_Products):
+    """Σ quant · q of one row, as operands go by that others multiply too."""
+
+    def __init__(self, e: Emitter, dots: Dots) -> None:
+        super().__init__(e, dots)
+        zero = ir.Constant(INTS, [0] * LANES)
+        self._totals = [e.variable(zero) for _ in range(2 if dots.by_bytes else 1)]
+
+    def add(self, operand: Value, activations: Value) -> None:
+        """activations: of the group, its operand's number times 4 bytes later."""
+        for plane, total in enumerate(self._totals):
+            before = self._e.ir.load(total, typ=INTS)
+            if self._dots.by_bytes:
+                after = self._of_bytes(before, operand, activations, GROUP * plane)
+            else:
+                after = self._of_words(before, operand, activations, 0)
+            self._e.ir.store(after, total)
+
+    def whole(self) -> Value:
+        """int32 of 16 lanes."""
+        totals = [self._e.ir.load(total, typ=INTS) for total in self._totals]
+        if not self._dots.by_bytes:
+            return totals[0]
+        return self._e.ir.add(self._e.ir.shl(totals[0], ir.Constant(INTS, [_LOW_BITS] * LANES)), totals[1])
 
 
 def look_up(e: Emitter, dots: Dots, table: tuple[int, ...], places: Value) -> Value:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kernels.contract import QuantizedMatrix
-from kernels.cpu.compiler import LANES, shared_out
+from kernels.cpu.compiler import LANES, shared_out, wide_registers
 from kernels.cpu.expert_pairs import Pairs, sort_kernel, sorted_pairs
 from kernels.cpu.expert_rows import ROW_TYPES, down_kernel, open_kernel, rows_kernel
 from kernels.cpu.packed.experts import PackedExperts, few_rows
@@ -24,9 +24,9 @@ from kernels.reference.gate import gate, scaled
 
 _SLICE_VALUES = 1 << 19
 """Values of a slice: they stay in the second cache until they are multiplied."""
-_MOST_ROWS = {torch.float32: 16, torch.bfloat16: 10}
+_MOST_ROWS = dict(zip((torch.float32, torch.bfloat16), (16, 10) if wide_registers() else (8, 8), strict=True))
 """Rows an expert, in the mean, up to which its blocks are multiplied as they are read: measured on AVX-512
-cores with AMX, Q4_K."""
+cores with AMX and on AVX2 cores, Q4_K."""
 
 
 def serves(experts: Experts) -> bool:
@@ -105,7 +105,9 @@ def _by_slices(x: Tensor, experts: Experts | PackedExperts, pairs: Pairs, dtype:
 def _products(experts: Experts | PackedExperts, dtype: torch.dtype) -> tuple[Experts, list[Product], Product]:
     """All but the matrices, and the products with gate and up, or with both, and with down."""
     if isinstance(experts, PackedExperts):
-        return experts.own, [experts.gate.product, experts.up.product], experts.down.product
+        stacks = (experts.gate, experts.up, experts.down)
+        *both, last = (partial(stack.product, exact=experts.exact) for stack in stacks)
+        return experts.own, list(both), last
     scratch = torch.empty(_SLICE_VALUES, dtype=dtype)
     parts = [_Stacked.of(part, experts.count) for part in (*experts.gate_up, experts.down)]
     products: list[Product] = [partial(part.product, scratch=scratch) for part in parts]

@@ -25,11 +25,13 @@ from kernels.contract import (
 )
 from kernels.cpu.compiler import LANES, wide_registers
 from kernels.cpu.decode import DecodeTables, HeadNorm, attend_decode, attention_kernel
+from kernels.cpu.dots import Dots, host_dots
 from kernels.cpu.experts import apply_cpu_experts, compile_experts, serves
 from kernels.cpu.linear import CPULinear, few_rows, make_parts, many_rows
 from kernels.cpu.norm import add_norm
 from kernels.cpu.packed.experts import PackedExperts, compile_packed, pack_experts, without_matrices
-from kernels.cpu.packed.products import PackedProduct, ProductKind, compile_products
+from kernels.cpu.packed.kinds import ProductKind
+from kernels.cpu.packed.products import PackedProduct, compile_products
 from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable, plain_memory
 from kernels.cpu.packed.values import rows_of, values_kernel
 from kernels.cpu.recorded import Compute, Prepare, RecordedPass, record
@@ -45,10 +47,10 @@ from kernels.reference.operations import (
 from kernels.reference.paged_kv import PagedKV
 from kernels.reference.weight_probe import MANY_ROWS
 
-_FEW_ROUNDED, _FEW_EXACT = 32, 16
+_FEW_ROUNDED, _FEW_EXACT = (16 if host_dots() is Dots.PLAIN else 32), 16
 """Passes of at most so many rows multiply packed weights, with rounded activations or as they are: measured
-on AVX-512 cores with AMX, where torch's bfloat16 overtakes rounded ones between 32 and 64 rows, and on AVX2
-cores, where torch's float32 overtakes exact ones at 16."""
+on AVX-512 cores with AMX, where torch's bfloat16 overtakes rounded ones between 32 and 64 rows. With nothing
+to multiply by but what LLVM makes of it torch's float32 does so between 16 and 32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +96,9 @@ class CPUOperations(TorchOperations):
         self._compiled: set[ProductKind] = set()
         self._wanted: SimpleQueue[ProductKind | None] | None = None
         self.few_tokens: int = _FEW_EXACT if self.exact else _FEW_ROUNDED
-        always = wide_registers() and not self.exact and self.weight_dtype is torch.float32
+        always = _always_packed(self.exact, self.weight_dtype)
         self._packed_rows = sys.maxsize if always else self.few_tokens
-        """Rows up to which packed weights are multiplied: torch's float32 is slower at any number."""
+        """Rows up to which packed weights are multiplied."""
         self.verify_rows = max(self.few_tokens, TorchOperations.verify_rows)
         self.name = f"LLVM for few rows, {self.name}"
 
@@ -266,6 +268,13 @@ class CPUOperations(TorchOperations):
             layer, own.decode, own.query_factors(attention), attention.window, attention.softcap,
             attention.sinks,
         )  # fmt: skip
+
+
+def _always_packed(exact: bool, weight_dtype: torch.dtype) -> bool:
+    """Whether torch is slower at any number of rows: on AVX2 always, on AVX-512 in float32 by its choice."""
+    if not wide_registers():
+        return host_dots() is not Dots.PLAIN
+    return not exact and weight_dtype is torch.float32
 
 
 def _decode_tables(layout: PassLayout, block_size: int) -> DecodeTables:

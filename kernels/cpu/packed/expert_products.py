@@ -8,7 +8,8 @@ from kernels.contract import Activation
 from kernels.cpu.compiler import CACHE_LINE, F32, I64, LANES, Emitter, Value, compiled
 from kernels.cpu.expert_rows import ExpertPairs
 from kernels.cpu.gate import open_gate
-from kernels.cpu.packed.products import ProductKind, Source, TileProduct
+from kernels.cpu.packed.kinds import ProductKind
+from kernels.cpu.packed.products import Source, TileProduct
 
 _TOGETHER = 4
 """Pairs that a tile is read for at once; one and two have code of their own."""

@@ -8,9 +8,12 @@ from torch import Tensor
 from kernels.contract import ExpertMatrices, QuantizedMatrix
 from kernels.cpu.activations import Activations
 from kernels.cpu.compiler import LANES, shared_out
+from kernels.cpu.dots import Dots, host_dots
 from kernels.cpu.expert_pairs import Pairs, sort_kernel
+from kernels.cpu.packed import products
 from kernels.cpu.packed.expert_products import down_packed_kernel, open_packed_kernel
-from kernels.cpu.packed.products import ProductKind, product_kind
+from kernels.cpu.packed.kinds import ProductKind, product_kind
+from kernels.cpu.packed.products import PackedProduct
 from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable, pack, plain_memory
 from kernels.cpu.packed.values import slices_of
 from kernels.reference.experts import Experts
@@ -32,10 +35,14 @@ class Stack:
     tiles: int
     """Of an expert."""
 
-    def product(self, x: Tensor, expert: int) -> Tensor:
-        """x [n, columns] → float32 [n, rows] of one expert, slice by slice."""
+    def product(self, x: Tensor, expert: int, exact: bool) -> Tensor:
+        """x [n, columns] → float32 [n, rows] of one expert: by blocks of rows, or by torch slice by slice."""
         y = torch.empty(x.shape[0], self.tiles * LANES)
         start = expert * self.step + self.first
+        if products.MORE_IN_BLOCKS and host_dots() is not Dots.PLAIN:
+            own = PackedProduct(self.matrix.part(start, self.tiles), None, None, exact)
+            own(Activations(x.to(torch.float32).contiguous(), exact), y.data_ptr(), y.shape[1])
+            return y
         for row, values in slices_of(self.matrix, x.dtype, start, self.tiles):
             y[:, row : row + values.shape[1]] = torch.mm(x, values)
         return y

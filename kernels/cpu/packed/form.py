@@ -92,6 +92,15 @@ def read_quads(e: Emitter, type: GGMLType, dots: Dots, group: Value) -> list[Val
     return [look_up(e, dots, entries, places) for places in low]
 
 
+def value_of(e: Emitter, quad: Value, column: int, scale: Value, offset: Value) -> Value:
+    """Values of one of a quad's four columns, float32 of 16 lanes."""
+    return e.fma(e.ir.sitofp(_byte(e, quad, column), VECTOR), scale, offset)
+
+
+def _byte(e: Emitter, quad: Value, number: int) -> Value:
+    return e.ir.and_(e.ir.lshr(quad, _ints(8 * number)), _ints(0xFF))
+
+
 def _plane(e: Emitter, group: Value, start: int, bits: int, raise_to: int) -> list[Value]:
     """A plane's fields, each at bit `raise_to` of its byte."""
     vectors = [

@@ -5,9 +5,6 @@ columns are whole numbers, exact, and are scaled once; float32 activations multi
 A row's result is the same whatever rows come with it.
 """
 
-from dataclasses import dataclass
-from typing import Literal
-
 from llvmlite import ir
 from torch import Tensor
 
@@ -18,45 +15,29 @@ from kernels.cpu.compiler import (
     F32,
     I8,
     I64,
-    INTS,
     LANES,
     VECTOR,
     Emitter,
+    Kernel,
     Value,
     compiled,
     shared_out,
     wide_registers,
 )
-from kernels.cpu.dots import GROUP, Dots, QuadProducts, host_dots
+from kernels.cpu.dots import GROUP, QuadProducts
 from kernels.cpu.gate import open_gate
-from kernels.cpu.packed.form import FORMS, QUADS, Record, read_quads, sizes
+from kernels.cpu.packed.form import FORMS, QUADS, Record, read_quads, sizes, value_of
+from kernels.cpu.packed.kinds import ProductKind, product_kind
+from kernels.cpu.packed.row_blocks import ABREAST, RowBlocks
 from kernels.cpu.packed.tiles import PackedMatrix
-from kernels.quant.formats import GGMLType
 
 MOST_ROWS = 8 if wide_registers() else 2
-"""Rows whose sums stay in registers."""
+"""Rows whose sums stay in registers, beside the quants of a group."""
+MORE_IN_BLOCKS = not wide_registers()
+"""Whether more rows than that are multiplied with what is decoded to memory before (`row_blocks`)."""
 
 _TOGETHER = 64
 """Rows whose activations a tile meets before the next tile: they stay in the second cache."""
-
-Precision = Literal["whole", "float"]
-"""Of activations: 15 bits, or float32 as it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProductKind:
-    """What one kernel is compiled for."""
-
-    type: GGMLType
-    gate: Activation | None
-    """Of a matrix whose first half of rows is the gate's, the second what it opens."""
-    precision: Precision
-    dots: Dots
-
-
-def product_kind(type: GGMLType, gate: Activation | None, exact: bool) -> ProductKind:
-    """For this processor."""
-    return ProductKind(type, gate, "float" if exact else "whole", host_dots())
 
 
 class PackedProduct:
@@ -85,10 +66,15 @@ class PackedProduct:
         """
         for start in range(0, x.rows, _TOGETHER):
             count = min(_TOGETHER, x.rows - start)
-            product_kernel(self.kind, min(MOST_ROWS, 1 << (count - 1).bit_length()))(
+            self._kernel(count)(
                 *shared_out(self._tiles), count, self._blocks, stride, *self._addresses,
                 x.numbers + start * x.row_bytes, x.factors + start * x.row_factors, out + 4 * start * stride,
             )  # fmt: skip
+
+    def _kernel(self, rows: int) -> Kernel:
+        if MORE_IN_BLOCKS and rows > MOST_ROWS:
+            return row_block_kernel(self.kind)
+        return product_kernel(self.kind, min(MOST_ROWS, 1 << (rows - 1).bit_length()))
 
 
 def compile_products(kind: ProductKind) -> None:
@@ -97,6 +83,8 @@ def compile_products(kind: ProductKind) -> None:
     while rows <= MOST_ROWS:
         product_kernel(kind, rows)
         rows *= 2
+    if MORE_IN_BLOCKS:
+        row_block_kernel(kind)
 
 
 @compiled
@@ -127,6 +115,33 @@ def product_kernel(kind: ProductKind, rows: int) -> ir.Module:
         for number, total in zip(numbers, totals, strict=True):
             at = e.ir.add(e.ir.mul(stride, number), e.ir.mul(tile, e.const(LANES)))
             e.store(total, e.address(y, at))
+    return e.finish()
+
+
+@compiled
+def row_block_kernel(kind: ProductKind) -> ir.Module:
+    """All of up to `_TOGETHER` rows; parameters as `product_kernel`'s."""
+    e = Emitter("row_blocks")
+    tiles, chunk, count, blocks, stride = (e.parameter(index) for index in range(1, 6))
+    quants, scales, bias, x, factors, y = (e.pointer(index) for index in range(6, 12))
+    product = RowBlocks(e, kind, blocks, quants, scales)
+    parts, room = 1 if kind.gate is None else 2, (_TOGETHER + ABREAST) * LANES
+    sums = e.bytes(4 * parts * room)
+    with e.pieces(tiles, chunk) as tile:
+        with e.loop(e.const(0), e.const(parts)) as part:
+            own = e.ir.add(tile, e.ir.mul(part, tiles))
+            place, added = e.address(sums, e.ir.mul(part, e.const(room))), e.variable(e.vector(0.0))
+            with e.ir.if_then(e.ir.icmp_signed("!=", e.ir.ptrtoint(bias, I64), e.const(0))):
+                e.ir.store(e.load(e.address(bias, e.ir.mul(own, e.const(LANES)))), added)
+            with e.loop(e.const(0), count) as row:
+                e.store(e.ir.load(added, typ=VECTOR), e.address(place, e.ir.mul(row, e.const(LANES))))
+            product.add(own, count, x, factors, place)
+        with e.loop(e.const(0), count) as row:
+            at = e.address(sums, e.ir.mul(row, e.const(LANES)))
+            halves = [e.load(e.address(at, e.const(room * part))) for part in range(parts)]
+            total = halves[0] if kind.gate is None else open_gate(e, kind.gate, *halves)
+            to = e.ir.add(e.ir.mul(stride, row), e.ir.mul(tile, e.const(LANES)))
+            e.store(total, e.address(y, to))
     return e.finish()
 
 
@@ -199,12 +214,10 @@ class TileProduct:
 
     def _floats(self, quads: list[Value], first: int, scales: tuple[Value, Value], group: Value,
                 sources: list[Source], sums: list[Value]) -> None:  # fmt: skip
-        e, low = self._e, ir.Constant(INTS, [0xFF] * LANES)
+        e = self._e
         for number, quad in enumerate(quads, first):
             for column in range(4):
-                shift = ir.Constant(INTS, [8 * column] * LANES)
-                quant = e.ir.sitofp(e.ir.and_(e.ir.lshr(quad, shift), low), VECTOR)
-                weight = e.fma(quant, *scales)
+                weight = value_of(e, quad, column, *scales)
                 for (source, _), total in zip(sources, sums, strict=True):
                     at = e.ir.add(e.ir.mul(group, e.const(GROUP)), e.const(4 * number + column))
                     x = e.splat(e.load(e.address(source, at), F32))

@@ -1,7 +1,7 @@
 """Weights as packed tiles: what a CPU holds of a file's quantised matrices, and the only copy of them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from llvmlite import ir
@@ -51,6 +51,11 @@ class PackedMatrix:
     def nbytes(self) -> int:
         """Memory held."""
         return self.quants.nbytes + self.scales.nbytes
+
+    def part(self, first: int, tiles: int) -> "PackedMatrix":
+        """Some of its tiles, in the same memory."""
+        span = slice(first, first + tiles)
+        return replace(self, rows=tiles * LANES, quants=self.quants[span], scales=self.scales[span])
 
 
 def is_packable(parts: Sequence[QuantizedMatrix]) -> bool:

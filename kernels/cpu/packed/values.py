@@ -11,16 +11,14 @@ from kernels.cpu.compiler import (
     I8,
     I16,
     I64,
-    INTS,
     LANES,
-    VECTOR,
     Emitter,
     Value,
     compiled,
     shared_out,
 )
 from kernels.cpu.dots import GROUP, Dots, host_dots
-from kernels.cpu.packed.form import FORMS, QUADS, Record, read_quads, sizes
+from kernels.cpu.packed.form import FORMS, QUADS, Record, read_quads, sizes, value_of
 from kernels.cpu.packed.tiles import PackedMatrix
 from kernels.cpu.team import threads_for
 from kernels.quant.formats import GGMLType
@@ -87,8 +85,7 @@ class TileGroups:
             count = QUADS // own.sides
             for quad in range(side * count, (side + 1) * count):
                 for column in range(4):
-                    quant = e.ir.sitofp(_byte(e, quads[quad], column), VECTOR)
-                    yield 4 * quad + column, e.fma(quant, scale, offset)
+                    yield 4 * quad + column, value_of(e, quads[quad], column, scale, offset)
 
 
 @compiled
@@ -128,8 +125,3 @@ def rows_kernel(type: GGMLType, dots: Dots) -> ir.Module:
                 at = e.ir.add(first, e.const(column))
                 e.store(e.ir.extract_element(value, lane), e.address(line, at))
     return e.finish()
-
-
-def _byte(e: Emitter, quad: Value, number: int) -> Value:
-    shift, low = (ir.Constant(INTS, [value] * LANES) for value in (8 * number, 0xFF))
-    return e.ir.and_(e.ir.lshr(quad, shift), low)

@@ -10,7 +10,7 @@ pytest.importorskip("llvmlite")
 from kernels.contract import ExpertMatrices, QuantizedMatrix, Routing
 from kernels.cpu import experts as cpu_experts
 from kernels.cpu.operations import CPUOperations
-from kernels.cpu.packed import values
+from kernels.cpu.packed import products, values
 from kernels.quant.formats import GGMLType
 from kernels.reference.operations import TorchOperations
 from tests.kernels.cpu.test_operations import AFFINE, CPU, relative
@@ -91,10 +91,14 @@ def test_every_part_has_its_own_type(tokens: int):
 
 
 @pytest.mark.parametrize(("dtype", "limit"), [("float32", 3e-6), ("bfloat16", 2e-2)])
-@pytest.mark.parametrize("name", ["Q4_K", "MXFP4", "F16"])
-def test_experts_of_many_rows_are_multiplied_slice_by_slice(
-    name: str, dtype: str, limit: float, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "blocks"), [("Q4_K", False), ("Q4_K", True), ("MXFP4", False), ("F16", False)]
+)
+def test_experts_of_many_rows_are_multiplied_one_after_another(
+    name: str, blocks: bool, dtype: str, limit: float, monkeypatch: pytest.MonkeyPatch
 ):
+    """By blocks of rows, as narrow registers need them, or slice by slice."""
+    monkeypatch.setattr(products, "MORE_IN_BLOCKS", blocks)
     refuse(monkeypatch, "_by_rows")
     refuse(monkeypatch, "few_rows")
     monkeypatch.setattr(cpu_experts, "_MOST_ROWS", {torch.float32: 0, torch.bfloat16: 0})

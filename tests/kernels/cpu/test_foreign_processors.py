@@ -15,16 +15,19 @@ from kernels.cpu.decode import attention_kernel
 from kernels.cpu.dots import Dots
 from kernels.cpu.packed.expert_products import down_packed_kernel
 from kernels.cpu.packed.form import FORMS
-from kernels.cpu.packed.products import ProductKind, product_kernel
+from kernels.cpu.packed.kinds import ProductKind
+from kernels.cpu.packed.products import product_kernel, row_block_kernel
 from kernels.cpu.packed.tiles import pack_kernel
 from kernels.cpu.packed.values import rows_kernel, values_kernel
 from kernels.quant.formats import GGMLType
 
+ARM, X86 = "aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"
 PROCESSORS = {
-    "aarch64-unknown-linux-gnu": ("neoverse-n1", "", Dots.PLAIN),
-    "x86_64-unknown-linux-gnu": ("haswell", "", Dots.WORDS_256),
+    "neoverse-n1": (ARM, Dots.PLAIN),
+    "haswell": (X86, Dots.WORDS_256),
+    "alderlake": (X86, Dots.BYTES_256),
 }
-MACHINES = {"aarch64-unknown-linux-gnu": 183, "x86_64-unknown-linux-gnu": 62}
+MACHINES = {ARM: 183, X86: 62}
 """As ELF files number them."""
 
 
@@ -38,15 +41,13 @@ def compile_for(request: pytest.FixtureRequest):
     """(the ways to multiply there, what compiles a module for it)."""
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
-    cpu, features, dots = PROCESSORS[request.param]
-    machine = binding.Target.from_triple(request.param).create_target_machine(
-        cpu=cpu, features=features, opt=3
-    )
+    triple, dots = PROCESSORS[request.param]
+    machine = binding.Target.from_triple(triple).create_target_machine(cpu=request.param, opt=3)
 
     def check(module: ir.Module) -> None:
-        module.triple = request.param
+        module.triple = triple
         code = machine_code(module, machine)
-        assert code[:4] == b"\x7fELF" and int.from_bytes(code[18:20], "little") == MACHINES[request.param]
+        assert code[:4] == b"\x7fELF" and int.from_bytes(code[18:20], "little") == MACHINES[triple]
 
     return dots, check
 
@@ -55,13 +56,16 @@ def compile_for(request: pytest.FixtureRequest):
 def test_packed_weights(compile_for, type: GGMLType):
     dots, check = compile_for
     check(written(pack_kernel, type))
-    check(written(product_kernel, ProductKind(type, None, "whole", dots), 1))
+    kind = ProductKind(type, None, "whole", dots)
+    check(written(product_kernel, kind, 1))
+    check(written(row_block_kernel, kind))
 
 
 def test_all_else(compile_for):
     dots, check = compile_for
     kind = ProductKind(GGMLType.Q4_K, "silu", "float", dots)
     check(written(product_kernel, kind, 2))
+    check(written(row_block_kernel, kind))
     check(written(down_packed_kernel, ProductKind(GGMLType.Q6_K, None, "whole", dots)))
     check(written(activation_kernel, dots))
     check(written(values_kernel, GGMLType.IQ4_XS, torch.bfloat16, dots))

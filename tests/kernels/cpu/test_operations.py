@@ -13,10 +13,9 @@ from app.models.builtin import builtin_model_path
 from kernels.contract import Branch, LayerAttention, PassLayout, QuantizedMatrix, Rotation
 from kernels.cpu import activations, operations
 from kernels.cpu.block_readers import READERS
-from kernels.cpu.compiler import wide_registers
 from kernels.cpu.dots import Dots, host_dots, usable_dots
 from kernels.cpu.operations import CPUOperations
-from kernels.cpu.packed import products, values
+from kernels.cpu.packed import kinds, products, values
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import FORMATS, GGMLType
 from kernels.reference import operations as reference_operations
@@ -135,15 +134,18 @@ def test_activations_without_size_give_nothing():
     assert ops.linear(x, handle).abs().max() < 1e-30
 
 
+@pytest.mark.parametrize("blocks", [False, True])
 @pytest.mark.parametrize("dots", Dots)
-def test_every_way_to_multiply_gives_the_same(dots: Dots, monkeypatch):
-    """Sums of whole numbers are exact: of those that this processor has."""
+def test_every_way_to_multiply_gives_the_same(dots: Dots, blocks: bool, monkeypatch):
+    """Sums of whole numbers are exact: of those that this processor has, by blocks of rows and without."""
     if dots not in usable_dots():
         pytest.skip("not on this processor")
+    monkeypatch.setattr(products, "MOST_ROWS", 2)
     ops, x = CPUOperations(CPU, "bfloat16", "bfloat16", 32), torch.randn(5, 256) * 3
     results = []
-    for one in (host_dots(), dots):
-        for module in (products, activations, values):
+    for one, by_blocks in ((host_dots(), False), (dots, blocks)):
+        monkeypatch.setattr(products, "MORE_IN_BLOCKS", by_blocks)
+        for module in (kinds, activations, values):
             monkeypatch.setattr(module, "host_dots", lambda one=one: one)
         parts = [matrix(GGMLType[name], 32, 256) for name in ("Q8_0", "Q6_K", "IQ4_XS", "MXFP4")]
         results.append([ops.linear(x, ops.make_linear([part], None)) for part in parts])
@@ -182,18 +184,24 @@ def test_short_prompts_attend_in_bfloat16_between_quantised_products():
     assert relative(ours, definition) < 0.05
 
 
-def test_many_rows_go_to_torch_where_it_is_faster(monkeypatch):
-    """Never where it would multiply in float32 by its own choice."""
+@pytest.mark.parametrize(("wide", "dots", "expected"), [
+    (True, Dots.BYTES_512, ["float32", "bfloat16"]), (False, Dots.BYTES_256, []),
+    (False, Dots.WORDS_256, []), (False, Dots.PLAIN, ["auto", "float32", "bfloat16"]),
+])  # fmt: skip
+def test_many_rows_go_to_torch_where_it_is_faster(wide, dots, expected, monkeypatch):
+    """Where registers are wide never where it would multiply in float32 by its own choice."""
+    monkeypatch.setattr(operations, "wide_registers", lambda: wide)
+    monkeypatch.setattr(operations, "host_dots", lambda: dots)
     part, x = matrix(GGMLType.Q4_K, 32, 256), torch.randn(100, 256)
     asked = []
-    monkeypatch.setattr(operations, "many_rows", lambda x, *_: asked.append(len(x)))
+    monkeypatch.setattr(operations, "many_rows", lambda x, *_: asked.append((dtype, len(x))))
     monkeypatch.setattr(reference_operations, "fastest_weight_dtype", lambda *_: torch.float32)
     for dtype in ("auto", "float32", "bfloat16"):
         ops = CPUOperations(CPU, dtype, "float32", 32)
         handle = ops.make_linear([part], None)
         for rows in (1, ops.few_tokens, 100):
             ops.linear(x[:rows], handle)
-    assert asked == ([100, 100] if wide_registers() else [100] * 3)
+    assert asked == [(dtype, 100) for dtype in expected]
 
 
 @pytest.mark.parametrize("weight_dtype", ["float32", "bfloat16"])
