@@ -17,11 +17,14 @@ from kernels.planes.layout import MXFP4_TABLE, WIDTH, PlanesFormat
 
 
 @triton.constexpr_function
-def planes_at_once(form: PlanesFormat, rows: int, capped: bool) -> int:
-    """Planes whose activations are one load: all eight, half of them or one, as registers hold.
+def planes_at_once(form: PlanesFormat, rows: int, capped: bool, apart: bool) -> int:
+    """Planes whose activations are had at once: all eight, half of them or one, as registers hold.
 
-    capped: whether a program has fewer registers than its compiler would take.
+    capped: whether a program has fewer registers than its compiler would take. apart: whether weights are
+    in registers before; each plane is a load of its own then.
     """
+    if apart:
+        return 8 if form.scale_width == WIDTH else 1
     if rows > 8:
         return 1
     if form.scale_width < WIDTH:

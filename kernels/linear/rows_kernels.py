@@ -69,12 +69,8 @@ def products(
     ahead = tl.minimum(first + owned // _ROWS, TILES - 1) - first
     ahead *= S
     within = owned % _ROWS
-    words: tl.constexpr = word_count(FORM)
-    pq = (
-        quants
-        + base * (words * _WORD)
-        + ((ahead * (words * _WORD) + within * _WIDTH)[:, None] + column[None, :])
-    )
+    QUANTS: tl.constexpr = word_count(FORM) * _WORD
+    pq = quants + base * QUANTS + ((ahead * QUANTS + within * _WIDTH)[:, None] + column[None, :])
     ph = high + base * _WORD + ((ahead * _WORD + within * _WIDTH)[:, None] + column[None, :])
     pn = meta + base * (FORM.words * _ROWS) + (ahead * (FORM.words * _ROWS) + within)
     ahead_n = (tl.minimum(first + natural // _ROWS, TILES - 1) - first) * S
@@ -82,9 +78,7 @@ def products(
     stride = K if RAGGED else S * (8 * _WIDTH)
     counts = K // _WIDTH * 2 if RAGGED else S * 16
     APART: tl.constexpr = AHEAD > 0
-    LOADED: tl.constexpr = (
-        planes_at_once(FORM, BM, CAPPED) if not APART else 8 if FORM.scale_width == _WIDTH else 1
-    )
+    LOADED: tl.constexpr = planes_at_once(FORM, BM, CAPPED, APART)
     WIDE: tl.constexpr = _WIDTH if APART else _WIDTH * LOADED
     px = x + (token * stride)[:, None] + tl.arange(0, WIDE)[None, :]
     ps = sums + (token * counts)[:, None] + tl.arange(0, 16)[None, :]
@@ -96,7 +90,7 @@ def products(
         for number in tl.static_range(AHEAD):
             s = start + number
             loaded = load_block(
-                pq + s * (words * _WORD), ph + s * _WORD, pm + s * (FORM.words * _ROWS),
+                pq + s * QUANTS, ph + s * _WORD, pm + s * (FORM.words * _ROWS),
                 pn + s * (FORM.words * _ROWS), FORM, BM,
             )  # fmt: skip
             held = held + (loaded,)
@@ -116,7 +110,7 @@ def products(
     else:
         for s in tl.range(start, S * (share + 1) // SPLITS, num_stages=STAGES):
             loaded = load_block(
-                pq + s * (words * _WORD), ph + s * _WORD, pm + s * (FORM.words * _ROWS),
+                pq + s * QUANTS, ph + s * _WORD, pm + s * (FORM.words * _ROWS),
                 pn + s * (FORM.words * _ROWS), FORM, BM,
             )  # fmt: skip
             inputs = load_activations(px, ps, s, live, K, counts, FORM, BM, RAGGED, LOADED, APART)
