@@ -21,6 +21,8 @@ from tests.support.tiny_blocks import TYPES
 from tests.support.tiny_gguf import dequantised_f32_copy, make_tiny, weights_hash
 
 NMSE_LIMIT = 1e-8
+ORDER_LIMIT = 1e-11
+"""Of sums of the same products in float32: packed weights and dequantised ones add them in other orders."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +50,7 @@ def test_logits_equal_llama_cpp(name: str, engine: Engine, tmp_path):
     assert nmse(ours, golden.logits) <= NMSE_LIMIT
     assert best_differs(ours, golden.logits) == []
     on_quantised = engine_logits(engine, quantised, golden.tokens)
-    assert nmse(on_quantised, ours) <= 1e-12
+    assert nmse(on_quantised, ours) <= ORDER_LIMIT
     assert best_differs(on_quantised, ours) == []
 
 
@@ -59,7 +61,7 @@ def test_every_type_computes_what_its_dequantised_values_do(quant: str, engine: 
     plain = dequantised_f32_copy(quantised, tmp_path / "plain.gguf")
     expected = engine_logits(engine, plain, tokens)
     assert expected.std() > 0.1
-    assert nmse(engine_logits(engine, quantised, tokens), expected) <= 1e-12
+    assert nmse(engine_logits(engine, quantised, tokens), expected) <= ORDER_LIMIT
 
 
 def test_the_comparison_notices_another_model(engine: Engine, tmp_path):
