@@ -77,6 +77,8 @@ class Fit:
     chat_bytes: int
     """KV of one of them."""
     chats_that_fit: int
+    kv_room: int
+    """Bytes that chats can have beside the weights."""
     advice: tuple[Advice, ...] = ()
     kv_format: str = ""
     """Element type of the KV."""
@@ -122,7 +124,8 @@ def _advised(footprint: Footprint, rules: DeviceRules, room: Room, context: int,
 def _fit(footprint: Footprint, rules: DeviceRules, room: Room, context: int, chats: int) -> Fit:
     weights, chat = weight_bytes(footprint, rules), kv_bytes(footprint, rules, context)
     most = SLOTS_PER_CONTEXT * footprint.context_length // context
-    fitting = min(max(0, kv_room(footprint, rules, room)) // chat, most)
+    for_chats = max(0, kv_room(footprint, rules, room))
+    fitting = min(for_chats // chat, most)
     verdict = Verdict.FITS if fitting >= chats else Verdict.FEWER
     if room.free_bytes is None:
         verdict = Verdict.UNKNOWN
@@ -132,7 +135,7 @@ def _fit(footprint: Footprint, rules: DeviceRules, room: Room, context: int, cha
     scratch = max(LOAD_MARGIN, scratch_bytes(footprint, rules, longest))
     return Fit(
         verdict, weights, chats * chat, scratch, room.free_bytes, context, chats, chat, fitting,
-        kv_format=rules.kv_format,
+        for_chats, kv_format=rules.kv_format,
     )  # fmt: skip
 
 

@@ -29,6 +29,8 @@ class Notes:
     """When a model's last answer ended, in seconds since 1970."""
     order: str = ""
     """The picker's, "" where none was chosen."""
+    contexts: Mapping[Path, int] = field(default_factory=dict)
+    """How many tokens chats with a model may have, where that was chosen."""
 
 
 class ModelNotes:
@@ -45,6 +47,7 @@ class ModelNotes:
             frozenset(map(Path, _favourites(kept))),
             {Path(path): at for path, at in _used(kept).items()},
             order if isinstance(order := kept.get("order"), str) else "",
+            {Path(path): tokens for path, tokens in _contexts(kept).items()},
         )
 
     def toggle_favourite(self, model: Path) -> bool:

@@ -142,7 +142,9 @@ DIVIDED = Split(Placement(layers=8), 36, 4_700_000_000, 2_100_000_000, 0, 1, 1)
 
 
 def made(verdict, *, free=11_200_000_000, chats=1, fitting=6, advice=()):
-    return Fit(verdict, 4_700_000_000, chats * 1_100_000_000, 1 << 28, free, 8192, chats, 1, fitting, advice)
+    return Fit(
+        verdict, 4_700_000_000, chats * 1_100_000_000, 1 << 28, free, 8192, chats, 1, fitting, fitting, advice
+    )
 
 
 @pytest.mark.parametrize(

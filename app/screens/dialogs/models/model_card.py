@@ -90,7 +90,7 @@ def _model_lines(model: ModelFile, known: Known, now: float) -> Iterator[Line]:
         yield "Family", f"{summary.architecture}{size}"
     yield "Weights", _weights(model)
     if model.context_length:
-        yield "Context", f"{model.context_length:,} tokens"
+        yield "Context", _context(model.context_length, known.notes.contexts.get(model.path))
     if model.fit is not None:
         yield "Memory", fit_text(model.fit)
     elif model.caution is not None:
@@ -110,6 +110,12 @@ def _model_lines(model: ModelFile, known: Known, now: float) -> Iterator[Line]:
         yield "Tokenizer", summary.tokenizer or "not named"
         yield "Licence", summary.license or "not named in the file"
     yield from _place(model, known, now)
+
+
+def _context(longest: int, chosen: int | None) -> str:
+    if chosen is None or chosen >= longest:
+        return f"{longest:,} tokens"
+    return f"{chosen:,} of {longest:,} tokens, as chosen"
 
 
 def _weights(model: ModelFile) -> str:

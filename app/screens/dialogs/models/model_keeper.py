@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from textual.screen import Screen
 
+from app.models.fit.device import memory_of
 from app.models.fit.speeds import SpeedStore
 from app.models.found import ModelSearch
 from app.models.listed.listing import ModelFile
@@ -17,6 +18,7 @@ from app.models.listed.notes import ModelNotes
 from app.models.listed.order import Known, Order
 from app.models.listed.removal import Removal, RemovalRefused, plan_removal, remove
 from app.screens.dialogs.confirm import ConfirmScreen
+from app.screens.dialogs.models.context_length import ContextFacts, ContextLength
 from app.screens.dialogs.models.model_rows import title_of
 from app.settings.paths import Locations
 from app.settings.words import size_text
@@ -75,6 +77,23 @@ class ModelKeeper:
             said = f"There is no desktop here to show {path}. {copied.message}"
         screen.notify(said, severity="information" if copied.ok else "warning")
 
+    async def choose_context(self, screen: Screen, model: ModelFile, search: ModelSearch) -> Known:
+        """Ask how long chats with a model may become, before it is loaded; return what is known then."""
+        title, known = title_of(model), await asyncio.to_thread(self.known)
+        if model.path in self._in_use():
+            screen.notify(f"{title} is open in a chat: /context chooses there.")
+            return known
+        chosen = known.notes.contexts.get(model.path)
+        facts = await asyncio.to_thread(facts_before_load, model, title, search, chosen)
+        if facts is None:
+            screen.notify(f"How much memory {title} would have for chats is not known.", severity="warning")
+            return known
+        tokens = await screen.app.push_screen_wait(ContextLength(facts))
+        if tokens is None:
+            return known
+        kept = None if tokens == facts.longest else tokens
+        return await self._write(screen, partial(self._notes.keep_context, model.path, kept))
+
     async def delete(self, screen: Screen, model: ModelFile, search: ModelSearch) -> bool:
         """Ask, and delete a model's files; tell whether that was done. Says why where it cannot be."""
         try:
@@ -99,6 +118,27 @@ class ModelKeeper:
         except OSError as error:
             screen.notify(f"This is not remembered: {error.strerror}", severity="warning")
         return await asyncio.to_thread(self.known)
+
+
+def facts_before_load(
+    model: ModelFile, title: str, search: ModelSearch, chosen: int | None
+) -> ContextFacts | None:
+    """What chats would take of the memory that is free beside the weights; None where nobody says what is.
+
+    Asks the device: call off the UI.
+    """
+    memory, summary = memory_of(search), model.summary
+    if memory is None or summary is None or summary.footprint is None:
+        return None
+    footprint, room = summary.footprint, memory.fit_of(summary.footprint)
+    if room.free_bytes is None:
+        return None
+    longest = footprint.context_length
+
+    def cost(tokens: int) -> int:
+        return memory.fit_of(footprint, context=tokens).chat_bytes if tokens else 0
+
+    return ContextFacts(title, min(chosen or longest, longest), longest, room.kv_room, cost)
 
 
 def _question(model: ModelFile, removal: Removal) -> str:

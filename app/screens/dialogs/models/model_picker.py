@@ -38,7 +38,9 @@ _BESIDE_FROM, _BELOW_FROM, _SHORT_UNDER = 110, 34, 24
 """Columns from which the card stands beside the list, rows from which it stands below, rows of a small
 terminal."""
 _OPENED = (ModelFile, Remote)
-_OF_MODELS = ("favourite", "delete", "show_folder")
+_OF_MODELS = ("favourite", "delete", "show_folder", "context")
+
+_MODEL_KEYS = ("Ctrl+F ★", "Ctrl+T context", "Ctrl+R folder", "Del deletes")
 
 
 class _Filter(Input):
@@ -62,6 +64,7 @@ class ModelPicker(ModalScreen[Path | None]):
         Binding("ctrl+f", "favourite", "Favourite", priority=True),
         Binding("ctrl+s", "sort", "Sort", priority=True),
         Binding("ctrl+r", "show_folder", "Show the folder", priority=True),
+        Binding("ctrl+t", "context", "How long chats may become", priority=True),
         Binding("tab", "card", "Card", priority=True),
         Binding("ctrl+down", "scroll_card(1)", "Scroll the card", priority=True),
         Binding("ctrl+up", "scroll_card(-1)", "Scroll the card", priority=True),
@@ -240,7 +243,7 @@ class ModelPicker(ModalScreen[Path | None]):
             said = "Looking for models…"
         else:
             opens = ("Enter opens",) if isinstance(row, _OPENED) and row.problem is None else ()
-            of_model = ("Ctrl+F ★", "Ctrl+R folder", "Del deletes") if isinstance(row, ModelFile) else ()
+            of_model = _MODEL_KEYS if isinstance(row, ModelFile) else ()
             said = " · ".join((*opens, "Ctrl+S sorts", *of_model, *self._card_keys, "Esc leaves"))
         self.query_one("#foot", Static).update(words(said))
 
@@ -295,6 +298,14 @@ class ModelPicker(ModalScreen[Path | None]):
         """Show the model's file in its folder, or copy its path."""
         if isinstance(row := self._row, ModelFile):
             self.run_worker(self._keeper.show_folder(self, row), group="folder")
+
+    def action_context(self) -> None:
+        """Choose how long chats with the model may become."""
+        if isinstance(row := self._row, ModelFile) and row.problem is None:
+            self.run_worker(self._choose_context(row), exclusive=True, group="context")
+
+    async def _choose_context(self, model: ModelFile) -> None:
+        self._take(await self._keeper.choose_context(self, model, self._search))
 
     def action_delete(self) -> None:
         """Ask, and delete the model's file."""

@@ -2,9 +2,13 @@
 
 import pytest
 
+from app.models.builtin import builtin_model_path
+from app.models.found import ModelSearch
+from app.models.listed.listing import ModelFile, read_model
 from app.models.listed.notes import ModelNotes
 from app.screens.dialogs.context_full import ContextFull
 from app.screens.dialogs.models.context_length import ContextFacts, ContextLength, cost_text, steps_to
+from app.screens.dialogs.models.model_picker import ModelPicker
 from app.screens.dialogs.models.slider import THUMB, Slider
 from app.settings.paths import locations
 from tests.app.driving import plain, ready, say, wait_until
@@ -95,3 +99,33 @@ async def test_a_full_context_leads_there_and_what_waits_is_sent_then(make_app, 
         await wait_until(pilot, lambda: isinstance(app.screen, ContextLength))
         await pilot.press("end", "enter")
         await wait_until(pilot, lambda: len(engine.generations) == 2)
+
+
+async def test_it_is_chosen_in_the_list_before_the_model_is_loaded(make_app, engine, tmp_path):
+    other = tmp_path / "other.gguf"
+    other.symlink_to(builtin_model_path())
+    app = make_app(find_models=lambda search: [read_model(other, ModelSearch())])
+    async with app.run_test(size=(130, 40)) as pilot:
+        screen = await ready(pilot)
+        await pilot.press("ctrl+o")
+        await wait_until(pilot, lambda: isinstance(app.screen, ModelPicker))
+        picker = app.screen
+        await wait_until(pilot, lambda: isinstance(picker._row, ModelFile))
+        await pilot.press("ctrl+t")
+        await wait_until(pilot, lambda: isinstance(app.screen, ContextLength))
+        view = app.screen
+        assert view.tokens == 2048 and "such chats fit" in shown(view)
+        assert ModelNotes(locations().notes_file).context_of(other) is None
+        await pilot.press("home", "enter")
+        card = picker.query_one("#card")
+        await wait_until(pilot, lambda: "256 of 2,048 tokens, as chosen" in str(card.content))
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: screen.active.model is not None and screen.active.model.path == other)
+        assert screen.active.model.local.context_length == 256
+        await pilot.press("ctrl+o")
+        await wait_until(pilot, lambda: isinstance(app.screen, ModelPicker))
+        await wait_until(pilot, lambda: isinstance(app.screen._row, ModelFile))
+        await pilot.press("ctrl+t")
+        await wait_until(
+            pilot, lambda: "/context chooses there" in [n.message for n in app._notifications][-1]
+        )
