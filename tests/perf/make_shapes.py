@@ -56,6 +56,7 @@ class Shapes:
 
 SHAPES = {
     "qwen3-0.6b": Shapes("qwen3", 28, 1024, 3072, 16, 8, 128, 151_936, 40_960, 1e6, True),
+    "qwen3-4b": Shapes("qwen3", 36, 2560, 9728, 32, 8, 128, 151_936, 40_960, 1e6, True),
     "qwen3-8b": Shapes("qwen3", 36, 4096, 12_288, 32, 8, 128, 151_936, 40_960, 1e6, False),
     "qwen3-30b-a3b": Shapes(
         "qwen3moe", 48, 2048, 768, 32, 4, 128, 151_936, 40_960, 1e6, False, experts=128, used=8
