@@ -1,5 +1,6 @@
 """What all tests share: kernels are interpreted where there is no GPU, and a small model."""
 
+import functools
 import gc
 import os
 import sys
@@ -24,6 +25,21 @@ def pytest_collection_finish() -> None:
     """What is imported by now stays: the collector need not walk it again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What one worker compiles for the processor the others find, unless a test names a folder of its own."""
+    from kernels import machine_cache
+
+    folder, keep_in = tmp_path_factory.getbasetemp().parent / "compiled", machine_cache.keep_in
+
+    @functools.wraps(keep_in)
+    def keep_together(named: Path | None) -> None:
+        keep_in(folder if named is None else named)
+
+    machine_cache.keep_in = keep_together
+    keep_together(None)
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,7 @@ def test_what_was_kept_is_found_under_its_key_alone(folder):
 
 
 def test_nothing_is_kept_without_a_folder(folder):
-    machine_cache.keep_in(None)
+    machine_cache.keep_in.__wrapped__(None)
     machine_cache.keep("a", CODE)
     assert machine_cache.find("a") is None and not folder.exists()
 
