@@ -1,9 +1,13 @@
-"""Two devices of one program, of which one is lost: its chats say so and go on, on the other, at a key."""
+"""Two devices of one program, of which one is lost: its chats say so and go on, on the other, at a key.
+
+So do requests of other programs, which are told to come back.
+"""
 
 import asyncio
 import shutil
 from dataclasses import replace
 
+import httpx
 import pytest
 
 from app.chat.conversation import Conversation, Status
@@ -12,8 +16,11 @@ from app.chat.prompt import answer_footer
 from app.chat.pump import Pump
 from app.chat.session import ChatSession
 from app.chat.shared import Services
+from app.cli.serve import _moving
 from app.models.loader import EngineService
 from app.serve.metrics import Metrics
+from app.serve.program import ServeOptions, make_application
+from app.serve.requests.served import Served, ServedModels
 from app.widgets.live_panel import total_rows
 from engine import EngineFailedError, SamplingParams
 from engine.several import engines as several
@@ -51,15 +58,19 @@ def rank(engines, monkeypatch):
 
 
 def lose(engine, monkeypatch) -> None:
-    """Every pass fails from the eighth on, and so does all that asks for the device's memory."""
+    """A pass of an answer that has eight tokens fails, and then all that asks for the device's memory."""
 
     def poisoned(*_what) -> None:
         raise RuntimeError(LOST)
 
+    def die(batch) -> None:
+        if any(sequence.num_generated >= 8 for sequence in batch.decode):
+            poisoned()
+
     def install() -> None:
         for resident in engine._loop.models:
             tap = resident.runner = Tap(resident.runner)
-            tap.before = lambda _batch, tap=tap: poisoned() if len(tap.passes) >= 8 else None
+            tap.before = die
 
     engine._loop.call(install)
     # The healthy engine never gets there.
@@ -100,16 +111,15 @@ async def test_chats_of_a_lost_device_go_on_on_the_other_at_a_key(engines, files
 
     lost, other = engines._engines
     lose(lost, monkeypatch)
-    for tab in tabs:
+    for tab in (first, healthy):
         tab.send("Tell me of terns.")
     await until(lambda: not any(tab.busy for tab in tabs))
     assert answer(healthy).text == wanted[2] and answer(healthy).status is Status.COMPLETE
-    for tab, text in ((first, wanted[0]), (beside, wanted[1])):
-        node = answer(tab)
-        assert node.status is Status.ERROR and text.startswith(node.text) and node.text
-        footer = answer_footer(tab.conversation, node, "^R", "^O")
-        assert "illegal memory access" in footer and "its models can go on on cpu" in footer
-        assert "goes on where it stopped. Press ^R to try again." in footer and "restart" not in footer
+    node = answer(first)
+    assert node.status is Status.ERROR and wanted[0].startswith(node.text) and node.text
+    footer = answer_footer(first.conversation, node, "^R", "^O")
+    assert "illegal memory access" in footer and "its models can go on on cpu" in footer
+    assert "goes on where it stopped. Press ^R to try again." in footer and "restart" not in footer
 
     stats = engines.stats()
     assert [bool(part.failure) for part in stats.parts] == [True, False] and not stats.failure
@@ -128,9 +138,7 @@ async def test_chats_of_a_lost_device_go_on_on_the_other_at_a_key(engines, files
         2,
     ] and first.model.local.device == "cpu"
     assert await asked(healthy, "And of gulls?")
-    beside.resume()
-    await until(lambda: not beside.busy)
-    assert answer(beside).text.startswith(wanted[1])
+    assert await asked(beside, "Tell me of terns.") == wanted[1]
     assert beside.model.local is first.model.local and len(engines.stats().models) == 2
     assert not [event for event in told if isinstance(event, Notice)]
 
@@ -144,3 +152,36 @@ async def test_chats_of_a_lost_device_go_on_on_the_other_at_a_key(engines, files
     for tab in tabs:
         tab.close()
     service.close()
+
+
+async def test_requests_of_a_lost_device_are_told_to_come_back(engines, files, monkeypatch):
+    usual = SamplingParams(temperature=0.0)
+    served = [Served(engines.load(file), file.stem, frozenset(), usual) for file in files]
+    models = ServedModels(lambda: served, None, _moving(engines))
+    application = make_application(models, engines.stats, ServeOptions(), lambda _row: None)
+    transport = httpx.ASGITransport(application)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=60) as client:
+
+        async def ask(**more) -> httpx.Response:
+            body = {"messages": [{"role": "user", "content": "Terns?"}], "max_tokens": TOKENS, **more}
+            return await client.post("/v1/chat/completions", json=body)
+
+        wanted = [(await ask(model=name)).json()["choices"] for name in ("one", "two")]
+        lose(engines._engines[0], monkeypatch)
+        ended, other = await asyncio.gather(ask(), ask(model="two"))
+        assert other.json()["choices"] == wanted[1]
+        assert ended.status_code == 500 and "illegal memory access" in ended.json()["error"]["message"]
+        again = await ask()
+        assert again.status_code == 503 and again.headers["retry-after"] == "5"
+        assert "one: the device that had it failed; another one loads it" in again.text
+        assert (await ask(model="two")).json()["choices"] == wanted[1]
+        async with asyncio.timeout(60):
+            while (again := await ask(model="one")).status_code == 503:
+                await asyncio.sleep(0.01)
+        assert again.json()["choices"] == wanted[0]
+        assert (await client.get("/health")).status_code == 200
+        lose(engines._engines[1], monkeypatch)
+        await ask()
+        last = await ask()
+        assert last.status_code == 503 and "restart the program" in last.json()["error"]["message"]
+        assert (await client.get("/health")).status_code == 503
