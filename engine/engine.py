@@ -103,7 +103,7 @@ class Engine:
             debug=chosen.debug,
         )
         store = KVStore(chosen.kv_disk_folder, chosen.kv_disk_bytes) if chosen.kv_disk_folder else None
-        self._loop = EngineLoop(config, self._ops, self._kv_limit, self._rebuild, store)
+        self._loop = EngineLoop(config, self._ops, self._kv_limit, self._rebuild, store, chosen.elsewhere)
         self._model_keys = itertools.count(chosen.first_id, chosen.id_step)
         self._sequence_ids = itertools.count(chosen.first_id, chosen.id_step)
         self._loading = threading.RLock()
@@ -254,6 +254,7 @@ class Engine:
             self._loop.call(self._loop.models.make_room)
 
     def _load_options(self) -> LoadOptions:
+        self._loop.check_open()
         host_layers = self._options.forced_host_layers if self._ops.runs_ahead else 0
         return LoadOptions(
             *(self._ops, self._most_kv(), self._make_room, self._holders),

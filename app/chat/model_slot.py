@@ -68,14 +68,16 @@ class ModelSlot:
         self._tell(Changed())
 
     async def awake(self) -> ChatModel | None:
-        """Return the model once it is not aside any more; None where it stays so or the task is cancelled.
+        """Return the model once it is there to answer; None where it stays aside or the task is cancelled.
 
+        One that went with its device is loaded on another one.
         Who makes room for it is asked about as for a switch.
         """
-        if self.current is None or not self._engine.is_paused(self.current):
-            return self.current
+        current = self.current
+        if current is None or not (self._engine.is_paused(current) or self._engine.can_move(current)):
+            return current
         if not self.loading:
-            self.open(self.current.path)
+            self.open(current.path)
         self._ended = asyncio.get_running_loop().create_future()
         try:
             return self.current if await self._ended else None

@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from app.cli.common import CommandError, read_settings, say
 from app.models.choice import resolve_model
@@ -19,6 +19,7 @@ from app.settings.paths import locations
 
 if TYPE_CHECKING:
     from app.serve.program import ServeOptions
+    from app.serve.requests.moving import Moving
     from app.serve.requests.on_demand import ModelShelf
     from app.serve.requests.served import Served
     from engine import AnyEngine, Model
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
             if args.load_on_demand is not None:
                 shelf = _shelf(engine, search, settings, paths)
                 on_demand = OnDemand(shelf, args.load_on_demand)
-            served_models = ServedModels(lambda: models, on_demand)
+            served_models = ServedModels(lambda: models, on_demand, _moving(engine))
             application = make_application(served_models, engine.stats, options, log)
             listening.listen()
             say(f"serving {', '.join(served.id for served in models)} at {address_of(listening)}")
@@ -164,6 +165,15 @@ def _load(engine: "AnyEngine", path: Path) -> "Model":
         if warning:
             say(f"warning: {warning}")
     return model
+
+
+def _moving(engine: "AnyEngine") -> "Moving":
+    from app.serve.requests.moving import Moving
+
+    return Moving(
+        lambda model: engine.stats().can_move(cast("Model", model).id),
+        lambda model: _load(engine, model.path),
+    )
 
 
 def _shelf(

@@ -143,6 +143,11 @@ class EngineService:
         """Tell whether a model is aside."""
         return self.states().get(model.path) == PAUSED
 
+    def can_move(self, model: ChatModel) -> bool:
+        """Tell whether a model went with its device and opening it again has another one load it."""
+        stats, local = self.stats(), model.local
+        return stats is not None and local is not None and stats.can_move(local.id)
+
     def resident(self) -> list[ModelPort]:
         """Return the models that are loaded or aside; any thread may ask."""
         return list({id(model.local): model.local for model in list(self._resident.values())}.values())
@@ -237,6 +242,9 @@ class EngineService:
         if engine is None:
             raise EngineError(self._failure or "The engine is closed.")
         model = self._named(job.path)
+        if model is not None and self.can_move(model):
+            self._forget(model.local)
+            model = None
         if model is not None and not self.is_paused(model):
             return model
         file = weights_of(job.path)
@@ -255,6 +263,11 @@ class EngineService:
         else:
             engine.wake_model(model.local.id, progress)
         return model
+
+    def _forget(self, lost: ModelPort) -> None:
+        """Drop every name of a model, so that its file is loaded anew."""
+        for path in [path for path, model in self._resident.items() if model.local is lost]:
+            del self._resident[path]
 
     def _named(self, path: Path) -> LocalModel | None:
         """The resident model of a path, also where it was loaded under another name of its file."""

@@ -21,6 +21,7 @@ class Metrics:
     """Counts what requests were and cost; the engine's own figures are read when somebody asks."""
 
     def __init__(self, stats: Stats) -> None:
+        self._stats = stats
         self._registry = CollectorRegistry()
         self._registry.register(_EngineFigures(stats))
         self._first = self._histogram("vllm:time_to_first_token_seconds", "Arrival to first token", _FIRST)
@@ -73,6 +74,12 @@ class Metrics:
         """A request was not served."""
         self._refused.labels(str(status)).inc()
 
+    @property
+    def failure(self) -> str:
+        """Why nothing is served until a restart, "" while something is."""
+        stats = self._stats()
+        return stats.failure if stats is not None else ""
+
     def text(self) -> bytes:
         """All figures in Prometheus's format."""
         return generate_latest(self._registry)
@@ -124,6 +131,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[EngineStats], float]], ...] = (
         *("vllm:kv_cache_usage_perc", "Share of KV memory that sequences hold"),
         lambda s: s.kv_bytes_used / s.kv_bytes_total if s.kv_bytes_total else 0.0,
     ),
+    ("tui_chat:device_lost", "1 for a device that serves nothing until a restart", lambda s: bool(s.failure)),
     ("tui_chat:tick_seconds", "Smoothed duration of a tick", lambda s: s.tick_ms / 1000),
     ("tui_chat:decode_tokens_per_second", "Over the last second", lambda s: s.decode_tok_s),
     ("tui_chat:prefill_tokens_per_second", "Over the last second", lambda s: s.prefill_tok_s),

@@ -144,6 +144,8 @@ class Routes:
         return JsonResponse(_shown(served, served.id))
 
     async def _health(self, _request: Request) -> Response:
+        if self._desk.metrics.failure:
+            raise ApiError("the device failed and computes nothing more; restart the server", 503)
         return JsonResponse({"status": "ok"})
 
     async def _metrics(self, _request: Request) -> Response:

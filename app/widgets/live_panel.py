@@ -181,7 +181,8 @@ def _device_rows(stats: EngineStats, width: int) -> list[Row]:
     for part in stats.parts:
         speed = f"{part.decode_tok_s:.0f} tok/s{BETWEEN}" if part.decode_tok_s else ""
         right = f"{speed}{size_text(free_bytes(part))} free "
-        rows.append(pair(((f" {device_text(part.device)}", "text"),), ((right, "dim"),), width))
+        figures = ("lost until a restart ", "warning") if part.failure else (right, "dim")
+        rows.append(pair(((f" {device_text(part.device)}", "text"),), (figures,), width))
     return rows
 
 

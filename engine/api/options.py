@@ -67,6 +67,9 @@ class EngineOptions:
     """Of models and sequences; the next ones follow in steps of `id_step`, so that engines beside each other
     need not give an id twice."""
     id_step: int = 1
+    elsewhere: Callable[[], str] = str
+    """Names of other devices whose engines could take over the models of this one's, "" for none: an engine
+    that gives its device up says so."""
     debug: bool = False
     """Check every invariant in every tick."""
 

@@ -168,8 +168,17 @@ class EngineStats:
     """Operations that run on a slower implementation than this device has."""
     kv_disk: KVDiskStats | None = None
     """None where KV is not kept in files."""
+    failure: str = ""
+    """Why the device serves nothing any more until a restart; of several together: why none of them does."""
+    lost_models: tuple[int, ...] = ()
+    """Ids of the models that went with it."""
     parts: tuple["EngineStats", ...] = ()
     """The same of each device, where these are the figures of several together."""
+
+    def can_move(self, model_id: int) -> bool:
+        """Whether a model went with its device, while another one serves and could load its file."""
+        lost = any(model_id in part.lost_models for part in self.parts)
+        return lost and any(not part.failure for part in self.parts)
 
     def of_device(self, device: str) -> "EngineStats":
         """The figures of one device; these where there is no other."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.constraints.short_strings import ShortStrings
+
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
@@ -29,7 +31,8 @@ def _threads() -> ThreadPoolExecutor:
 class Matcher:
     """One sequence's; `follow` is the engine's thread's alone, and so is the mask once it is ready."""
 
-    def __init__(self, grammar: "LLMatcher", vocab_size: int) -> None:
+    def __init__(self, grammar: "LLMatcher", vocab_size: int, strings: ShortStrings | None = None) -> None:
+        """strings: the same grammar where it has strings with a longest length."""
         self.words = np.zeros(-(-vocab_size // _WORD), dtype=np.int32)
         """A bit for each token, the lowest first: whether it may come next."""
         self.error: str | None = None
@@ -38,7 +41,7 @@ class Matcher:
         """Set once the mask behind the answer last followed is there, or `error` is."""
         self.late = False
         """Whether somebody has waited for this mask in vain."""
-        self._grammar = grammar
+        self._grammar, self._strings = grammar, strings
         self._answer: list[int] = []
         """What was followed last."""
         self._begun = False
@@ -81,11 +84,15 @@ class Matcher:
 
     def _take(self, news: list[tuple[bool, list[int]]]) -> str | None:
         """Bring grammar and mask up to date; returns why they cannot be."""
-        grammar = self._grammar
+        grammar, strings = self._grammar, self._strings
         for anew, tokens in news:
             if anew:
                 grammar.reset()
             if grammar.try_consume_tokens(tokens) < len(tokens):
                 return grammar.get_error() or "the answer so far is none that it allows"
+            if strings is not None:
+                strings.took(tokens, anew=anew)
+        if strings is not None and strings.fill(grammar, self.words):
+            return None
         grammar.unsafe_compute_mask_ptr(self.words.ctypes.data, self.words.nbytes)
         return grammar.get_error() or None

@@ -1,5 +1,6 @@
 """Models that gave their memory back and are not forgotten: handles stay, requests wait for them."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -8,6 +9,8 @@ from engine.api.stats import ModelStats, SequenceState
 from engine.core.model_loader import ModelOrigin, ResidentModel
 from engine.core.output_processor import OutputProcessor
 from engine.scheduler.sequence import Sequence, WaitCause
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -79,8 +82,11 @@ class AsideModels:
         """What host memory has of weights is of no use any more: files are read again."""
         for model in self:
             kept, model.kept = model.kept, None
-            if kept is not None:
-                kept.runner.close()
+            try:
+                if kept is not None:
+                    kept.runner.close()
+            except Exception:
+                log.exception("closing a model that is aside failed")
 
     def stats(self) -> tuple[ModelStats, ...]:
         """What a snapshot says of them."""

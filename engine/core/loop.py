@@ -56,6 +56,7 @@ class EngineLoop(ContextCommands):
         kv_limit: Callable[[int], int],
         rebuild: Callable[[ModelOrigin, Progress], ResidentModel],
         store: KVStore | None = None,
+        elsewhere: Callable[[], str] = str,
     ) -> None:
         """kv_limit: from the bytes that KV holds now to the most that it may take.
 
@@ -70,9 +71,7 @@ class EngineLoop(ContextCommands):
         self._speculator = self._new_speculator(self.scheduler)
         self.ticks = TickLog()
         self._executor = Executor(self.models.by_key, ops.device)
-        self._trial = DeviceTrial(ops.device)
-        self._failure: str | None = None
-        """Why nothing is served any more."""
+        self._trial = DeviceTrial(ops.device, elsewhere)
         self._outputs: dict[int, OutputProcessor] = {}
         self._ops = ops
         self.disk = KVDisk(store, ops, lambda: self._post_or_lose(lambda: None))
@@ -84,8 +83,8 @@ class EngineLoop(ContextCommands):
         self._check_device()
 
     def _check_device(self) -> None:
-        if self._failure is not None:
-            raise EngineFailedError(self._failure)
+        if self._stats.failure:
+            raise EngineFailedError(self._stats.failure)
 
     def submit(self, sequence: Sequence, stream: EventStream) -> None:
         """Hand over a checked request; raises `EngineClosedError` after the end."""
@@ -373,13 +372,14 @@ class EngineLoop(ContextCommands):
             self.scheduler.focus(focused)
         except Exception as error:
             log.exception("the engine could not be rebuilt")
-            self._give_up(f"the device failed ({cause}) and the engine could not go on: {error}")
+            self._give_up(self._trial.given_up(cause, error))
 
     def _give_up(self, cause: str) -> None:
         """End everything with one cause and refuse what comes with it."""
         if not self._closing.is_set():
-            self._failure = cause
+            self._stats.given_up(cause)
         self.models.drop()
+        self.models.aside.clear()
         self._start_over(cause)
 
     def _take_snapshot(self) -> None:

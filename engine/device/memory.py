@@ -5,6 +5,7 @@ import gc
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 
@@ -66,7 +67,9 @@ def return_freed_memory() -> None:
             free_workspaces()
             give_back_spare()
         # Pinned memory is kept by torch as well; versions that cannot give it back lack the function.
-        getattr(torch.accelerator, "empty_host_cache", lambda: None)()
+        with suppress(RuntimeError):
+            # It asks all GPUs whether they are done with it, one that is lost too.
+            getattr(torch.accelerator, "empty_host_cache", lambda: None)()
     trim_host_memory()
 
 

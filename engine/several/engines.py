@@ -5,9 +5,10 @@ tick of another. Only what they share is one: the process, host memory, the fold
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -118,11 +119,11 @@ class Engines:
 
     def evict_kv(self, owner: str) -> int:
         """Forget what is kept of an owner's contexts on every device; returns its bytes."""
-        return sum(engine.evict_kv(owner) for engine in self._engines)
+        return self._sum(lambda engine: engine.evict_kv(owner))
 
     def save_kv(self, owner: str) -> int:
         """Begin to save an owner's running and paused answers of every device; returns how many tokens."""
-        return sum(engine.save_kv(owner) for engine in self._engines)
+        return self._sum(lambda engine: engine.save_kv(owner))
 
     def close(self, timeout: float = 5.0) -> None:
         """End every request as cancelled and stop all threads; waits at most `timeout` seconds."""
@@ -137,6 +138,14 @@ class Engines:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def _sum(self, work: Callable[[Engine], int]) -> int:
+        """Of all devices; one that is lost has nothing."""
+        total = 0
+        for engine in self._engines:
+            with suppress(EngineFailedError):
+                total += work(engine)
+        return total
 
     def _of(self, number: int) -> Engine:
         """Whose model or sequence has an id."""
@@ -165,7 +174,15 @@ def open_engine(device: str = "auto", **options: Any) -> AnyEngine:
     with ExitStack() as undo:
         engines: list[Engine] = []
         for number, name in enumerate(names, start=1):
+            shared["elsewhere"] = partial(_others, engines, number - 1)
             engines.append(Engine(name, **options | shared, first_id=number, id_step=len(names)))
             undo.callback(engines[-1].close)
         undo.pop_all()
     return Engines(engines)
+
+
+def _others(engines: list[Engine], own: int) -> str:
+    """Names of the devices that still serve, but for one."""
+    return " or ".join(
+        engine.device for index, engine in enumerate(engines) if index != own and not engine.stats().failure
+    )

@@ -30,6 +30,7 @@ def merged_stats(each: Sequence[EngineStats]) -> EngineStats:
         models=tuple(model for part in parts for model in part.models),
         fallbacks=tuple(dict.fromkeys(text for part in parts for text in part.fallbacks)),
         kv_disk=_disk([part.kv_disk for part in parts if part.kv_disk is not None]),
+        failure="; ".join(part.failure for part in parts) if all(part.failure for part in parts) else "",
         parts=parts,
     )
 

@@ -81,6 +81,7 @@ SHAPES = {
     "tiny-moe": Shapes("qwen3moe", 4, 256, 256, 4, 2, 64, 2048, 2048, 1e6, False, experts=8, used=2),
     "tiny-oss": Shapes("gpt-oss", 2, 96, 96, 4, 2, 32, 2048, 2048, 1e6, False, experts=8, used=2, window=64),
     "tiny": Shapes("qwen3", 8, 256, 512, 4, 2, 64, 2048, 2048, 1e6, False),
+    "tiny-wide": Shapes("qwen3", 2, 64, 128, 2, 1, 32, 151_936, 2048, 1e6, True),
     "llama-0.1b": Shapes("llama", 12, 768, 2048, 12, 4, 64, 12_288, 2048, 1e4, False),
 }
 

@@ -296,6 +296,7 @@ class Answering(ABC):
             repeated=f"it repeated itself, {resume} goes on all the same",
             full=f"; {self.key('make_room')} makes some, {resume} then goes on",
             goes_on=f"; {resume} goes on where it stopped",
+            moves=self._services.engine.can_move(answer.model),
         )
         status, pieces = answer.finish(finished, said)
         measured = self._services.measured

@@ -37,7 +37,9 @@ class Said:
     full: str = ""
     """Behind that no room is left in the context."""
     goes_on: str = ""
-    """Behind why a model elsewhere broke off, where it can go on."""
+    """Behind why a model broke off that runs elsewhere, or can be moved to another device."""
+    moves: bool = False
+    """Whether it can."""
 
 
 class RunningAnswer:
@@ -174,13 +176,13 @@ class RunningAnswer:
         )
         if note == NO_ROOM:
             note += said.full
-        elif status is Status.ERROR and self._resumes_elsewhere:
+        elif status is Status.ERROR and bool(self.node.text) and (said.moves or self._resumes_elsewhere):
             note = f"{note}{said.goes_on}"
         return status, note
 
     @property
     def _resumes_elsewhere(self) -> bool:
-        return self.model.local is None and self.model.continues and bool(self.node.text)
+        return self.model.local is None and self.model.continues
 
     def finish(self, finished: Finished, said: Said) -> tuple[Status, Pieces]:
         """End it; return how, and the pieces that were held back."""

@@ -57,6 +57,8 @@ def _device_parts(use: DeviceUse | None) -> list[str]:
 
 def _part_text(part: EngineStats) -> str:
     """What one of several devices holds and does."""
+    if part.failure:
+        return f"{device_text(part.device)} lost until a restart"
     used, total = size_text(part.kv_bytes_used), size_text(part.kv_bytes_total)
     figures = f"{part.decode_tok_s:.0f}/s, tick {part.tick_ms:.0f} ms"
     return f"{device_text(part.device)} context {used} of {total}, {figures}"

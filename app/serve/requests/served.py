@@ -53,17 +53,34 @@ class Loader(Protocol):
         """Load the model of this name if there is one; raises `ApiError`."""
 
 
+class Mover(Protocol):
+    """What has another device load a model whose own is lost."""
+
+    def now(self, served: Served, /) -> Served:
+        """It with its model of now."""
+
+    def check(self, served: Served, /) -> None:
+        """Raise `ApiError` for a model that is on its way."""
+
+
 class ServedModels:
     """All of them, the first one being meant where a request names none."""
 
-    def __init__(self, loaded: Callable[[], Sequence[Served]], on_demand: Loader | None = None) -> None:
+    def __init__(
+        self,
+        loaded: Callable[[], Sequence[Served]],
+        on_demand: Loader | None = None,
+        mover: Mover | None = None,
+    ) -> None:
+        """mover: of those that are `loaded`."""
         self._loaded = loaded
-        self._on_demand = on_demand
+        self._on_demand, self._mover = on_demand, mover
 
     @property
     def models(self) -> Sequence[Served]:
         """Those that are loaded now."""
-        return self._loaded() if self._on_demand is None else [*self._loaded(), *self._on_demand.loaded]
+        loaded = self._loaded() if self._mover is None else [*map(self._mover.now, self._loaded())]
+        return loaded if self._on_demand is None else [*loaded, *self._on_demand.loaded]
 
     async def others(self) -> Sequence[str]:
         """Names of those that would be loaded on demand."""
@@ -72,11 +89,16 @@ class ServedModels:
         return [name for name in listed if name not in loaded]
 
     async def prepare(self, fields: Fields) -> None:
-        """Have the model that a request names loaded, where that is allowed; raises `ApiError`."""
+        """Have the model that a request names loaded, where that is allowed or its device is lost.
+
+        Raises `ApiError`.
+        """
         name = fields.text("model")
+        served = next(iter(self.models), None) if name is None else self._find(name)
+        if self._mover is not None and served is not None:
+            self._mover.check(served)
         if self._on_demand is None or name is None:
             return
-        served = self._find(name)
         if served is not None:
             self._on_demand.note(served)
         else:

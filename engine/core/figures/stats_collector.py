@@ -47,6 +47,9 @@ class StatsCollector:
         self._prefill_rate = RateMeter()
         self._taken_at = 0.0
         self._memory = (0.0, 0)
+        self.failure = ""
+        """Why nothing is served any more."""
+        self._lost_models: tuple[int, ...] = ()
         self.details = DetailCollector(models)
         self.latest = self._build(scheduler, {}, time.monotonic())
 
@@ -60,6 +63,11 @@ class StatsCollector:
             self._decode_rate.add(now, self._rows + accepted)
         if self._prefill_tokens:
             self._prefill_rate.add(now, self._prefill_tokens)
+
+    def given_up(self, cause: str) -> None:
+        """The device serves nothing any more; call it while its models are known."""
+        aside = [model.stats.model_id for model in self._models.aside]
+        self.failure, self._lost_models = cause, (*(model.key for model in self._models), *aside)
 
     def due(self, now: float) -> bool:
         """Whether the last snapshot is old enough."""
@@ -143,6 +151,8 @@ class StatsCollector:
             tick_error=_p95(scheduler.errors),
             fallbacks=tuple(self._ops.fallbacks),
             kv_disk=self._disk(),
+            failure=self.failure,
+            lost_models=self._lost_models,
         )
 
     def _sequence(

@@ -7,14 +7,15 @@ its old key, queues every sequence with prompt and answer as its tokens, and no 
 A CUDA error that poisons the context (an illegal access, an assertion in a kernel, a launch failure)
 cannot be undone inside a process: every later call fails, and only a new process gets a new context.
 Then the device fails the trial here, every answer ends with a cause that says to restart the program,
-and the engine refuses requests with the same words. Conversations are the app's and stay. What can be
+or which other devices can go on with its models, and the engine refuses requests with the same words.
+Conversations are the app's and stay. What can be
 brought back in the process is a device that answers the trial: one that was reset or replaced behind
 the driver's back, or a failure of which the process was told but that left its context whole.
 """
 
 import time
 from collections import deque
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 import torch
 
@@ -28,13 +29,15 @@ from engine.scheduler.sequence import Sequence, WaitCause
 
 _MOST = 3
 _WITHIN_S = 600.0
+_AGAIN = "restart the program, and if it happens again choose another model or device"
 
 
 class DeviceTrial:
     """Whether it is worth loading models again."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, elsewhere: Callable[[], str] = str) -> None:
+        """elsewhere: names devices that could take over the models, "" for none."""
+        self._device, self._elsewhere = device, elsewhere
         self._failed_at: deque[float] = deque(maxlen=_MOST)
 
     def check(self) -> None:
@@ -42,17 +45,24 @@ class DeviceTrial:
         now = time.monotonic()
         if len(self._failed_at) == _MOST and now - self._failed_at[0] < _WITHIN_S:
             raise EngineError(
-                f"it has failed {_MOST + 1} times within {_WITHIN_S / 60:.0f} minutes; restart the program, "
-                "and if it happens again choose another model or device"
+                f"it has failed {_MOST + 1} times within {_WITHIN_S / 60:.0f} minutes"
+                + ("" if self._elsewhere() else f"; {_AGAIN}")
             )
         self._failed_at.append(now)
         try:
             check_device(self._device)
         except Exception as error:
             raise EngineError(
-                f"it computes nothing more for this process ({describe(error)}); restart the program: "
-                "conversations are kept"
+                f"it computes nothing more for this process ({describe(error)})"
+                + ("" if self._elsewhere() else "; restart the program: conversations are kept")
             ) from None
+
+    def given_up(self, cause: str, error: Exception) -> str:
+        """What everybody is told: the device failed with `cause`, and `error` kept it from coming back."""
+        others = self._elsewhere()
+        which = str(self._device) if others else "the device"
+        goes_on = f"; its models can go on on {others}" if others else ""
+        return f"{which} failed ({cause}) and the engine could not go on: {error}{goes_on}"
 
 
 def rewind(output: OutputProcessor) -> None:

@@ -60,7 +60,7 @@ class Fakes:
     def __init__(self, *, stop_repeats: bool = True) -> None:
         self.engine, self.history = FakeEngine(), Saved()
         self.pump = Pump(asyncio.get_running_loop(), lambda: None)
-        there = SimpleNamespace(is_paused=lambda model: False)
+        there = SimpleNamespace(is_paused=lambda model: False, can_move=lambda model: False)
         services = Services(there, self.pump, self.history, stop_repeats=stop_repeats)  # type: ignore[arg-type]
         self.tabs = [Tab(services, self.engine) for _ in range(2)]
 

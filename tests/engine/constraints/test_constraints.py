@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from random import Random
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from engine.api.answer_format import format_of
 from engine.api.constraint import Constraint, ConstraintError, ConstraintKind
 from engine.api.tool_format import tool_format_of
+from engine.constraints import compiler as module
 from engine.constraints.compiler import Constraints
+from engine.constraints.short_strings import ShortStrings, probe_of
 from engine.tokenizer.tokenizer import Tokenizer
 from tests.support.tiny_gguf import make_tiny
 from tests.support.tiny_vocab import bpe_vocabulary, spm_vocabulary
@@ -162,6 +165,64 @@ def test_an_answer_is_of_its_format_or_a_call(tokenizer, constraints, template):
     assert not takes(constraints, tokenizer, constraint, "I do not know.")
     both = '{"name": "a", "age": 1}' + written.format(name="weather")
     assert not takes(constraints, tokenizer, constraint, both)
+
+
+SHORT = {"type": "string", "maxLength": 9}
+LINES = {"type": "array", "items": SHORT}
+BIRD = {
+    "type": "object",
+    "properties": {"a": {"enum": ["tern", "gull"]}, "b": {**SHORT, "minLength": 4}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+CHOICE = {"anyOf": [{**SHORT, "maxLength": 2}, LINES]}
+OPEN = {"type": "object", "properties": {"c": CHOICE}, "required": ["c"]}
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        Constraint(JSON, json.dumps(BIRD)),
+        Constraint(JSON, json.dumps(OPEN)),
+        Constraint(
+            *(CALLS, json.dumps([{"type": "function", "function": {"name": "f", "parameters": OPEN}}])),
+            tool_format=tool_format_of("<tool_call>"),
+        ),
+    ],
+    ids=["bird", "open", "calls"],
+)
+def test_short_strings_have_the_masks_that_the_library_gives(tokenizer, constraints, constraint, monkeypatch):
+    """Along random answers that prefer text, so that strings are filled to their ends."""
+    quick = constraints.matcher(constraint)
+    monkeypatch.setattr(module, "probe_of", lambda _constraint: None)
+    usual = Constraints(tokenizer, tokenizer.vocab_size + MORE).matcher(constraint)
+    fills, fill = [], ShortStrings.fill
+    monkeypatch.setattr(ShortStrings, "fill", lambda *what: fills.append(fill(*what)) or fills[-1])
+    for seed in range(4):
+        random, ids = Random(seed), []
+        for _ in range(150):
+            found = allowed(quick, ids)
+            assert found == allowed(usual, ids), tokenizer.decode(ids)
+            text = [i for i in found if tokenizer.token_bytes(i).isalnum()]
+            ids.append(random.choice(sorted(text if text and random.random() < 0.7 else found)))
+            if ids[-1] in tokenizer.eog_ids:
+                break
+    assert any(fills)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string"},
+        {**SHORT, "pattern": "a*"},
+        {"anyOf": [SHORT, {"enum": ["a longer string"]}]},
+        {**SHORT, "description": "~^`@#%&!"},
+    ],
+)
+def test_other_strings_are_left_to_the_library(schema):
+    assert probe_of(Constraint(JSON, json.dumps(schema))) is None
+    assert probe_of(Constraint(REGEX, json.dumps(SHORT))) is None
+    assert probe_of(Constraint(JSON, json.dumps({**SHORT, "description": "~"}))) == "^"
 
 
 @pytest.mark.parametrize(

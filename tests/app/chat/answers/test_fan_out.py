@@ -21,7 +21,9 @@ QUESTION = "Tell me at length and in detail what a tern is, where it lives and w
 
 async def test_four_answers_read_the_prompt_once(small_model):
     with Engine("cpu", weight_dtype="float32", kv_budget_bytes=64 << 20, debug=True) as engine:
-        there = SimpleNamespace(is_paused=lambda model: False, release=lambda model: None)
+        there = SimpleNamespace(
+            is_paused=lambda model: False, can_move=lambda model: False, release=lambda model: None
+        )
         services = Services(there, Pump(asyncio.get_running_loop(), lambda: None), Saved())  # type: ignore[arg-type]
         conversation = Conversation(sampling=SamplingParams(temperature=1.0), max_tokens=8)
         session = ChatSession(conversation, services, lambda *_: None)
