@@ -163,7 +163,7 @@ def firsts(ids: tl.tensor, USED: tl.constexpr, BM: tl.constexpr) -> tl.tuple:
 
 @triton.jit
 def pair_of(numbers: tl.tensor, number: tl.tensor, USED: tl.constexpr, BM: tl.constexpr) -> tl.tensor:
-    """The pair with a number that `firsts` gave; if none has it -1, which `sharers` finds to begin nowhere."""
+    """The pair numbered so by `firsts`; -1, which `sharers` lets begin nowhere, if none has it."""
     SLOTS: tl.constexpr = triton.next_power_of_2(USED)
     place = tl.arange(0, BM * SLOTS)
     return tl.max(tl.where(numbers == number, place // SLOTS * USED + place % SLOTS, -1), axis=0)
