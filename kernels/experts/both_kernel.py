@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from kernels.cuda.early import let_next_start, wait_for_inputs
-from kernels.experts.router import ids_of, sharers
+from kernels.experts.router import firsts, ids_of, pair_of, sharers
 from kernels.experts.rows_kernels import store_pairs
 from kernels.linear.rows_kernels import products
 
@@ -56,12 +56,15 @@ def experts_both_kernel(
     BIAS2: tl.constexpr,
     FAST: tl.constexpr,
     WARPS: tl.constexpr,
+    DENSE: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
     """opened float16 [P, N1 / 2] and its sums, out float32 [USED, tokens, N2]; see `experts_rows_kernel`.
 
     ids: those of `Routes`, of at most BM tokens. done: int32 [1 + P], zero before: how many programs began,
     and how many of the first product ended for the expert that a pair is the first to have.
+    DENSE: turns are those of experts in use alone, so that programs without one come last. Else they come
+    where pairs share an expert, and from the places that they leave at once others start late.
     grid: P · (⌈N1 / BN⌉ + ⌈N2 / BN⌉). Who began first has a first product, and those wait for nobody, so
     whoever waits waits for programs that run.
     """
@@ -69,8 +72,13 @@ def experts_both_kernel(
     chosen = ids_of(ids, pairs, USED, BM)
     turn = tl.atomic_add(done, 1, sem="relaxed")
     blocks1, blocks2 = tl.cdiv(N1, BN), tl.cdiv(N2, BN)
-    if turn < pairs * blocks1:
+    count, numbers = pairs, chosen
+    if DENSE:
+        numbers, count = firsts(chosen, USED, BM)
+    if turn < count * blocks1:
         number, block = turn // blocks1, turn % blocks1
+        if DENSE:
+            number = pair_of(numbers, number, USED, BM)
         expert, begins, pair, live = sharers(chosen, number, USED, BM)
         if begins:
             acc = products(
@@ -87,8 +95,10 @@ def experts_both_kernel(
             tl.atomic_add(done + 1 + number, 1, sem="release")
     else:
         let_next_start(EARLY)
-        rest = turn - pairs * blocks1
+        rest = turn - count * blocks1
         number, block = rest // blocks2, rest % blocks2
+        if DENSE:
+            number = pair_of(numbers, number, USED, BM)
         expert, begins, pair, live = sharers(chosen, number, USED, BM)
         if begins:
             while tl.atomic_add(done + 1 + number, 0, sem="acquire") < blocks1:

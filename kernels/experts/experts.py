@@ -38,6 +38,9 @@ TILES = (Tile(128, 16, 4, 3, 4), Tile(128, 32, 4, 3, 4), Tile(128, 64, 4, 3, 3))
 """For more tokens: the more pairs an expert has, the larger. Measured on an H200 with 128 experts of 768."""
 SPARE = Tile(64, 32, 4, 2, 4)
 """Where a GPU's shared memory holds no other, and where tiles may not depend on the number of tokens."""
+DENSE_PLACES = 32
+"""Tokens times the experts of one, rounded up, up to which each program of a shared launch may compare all
+ids, so that those without an expert come last. With 64 places that costs more than it gains."""
 FLOAT_ROWS, FLOAT_PAIRS = 64, 32
 """The same for weights that are no planes."""
 
@@ -252,8 +255,18 @@ class _Products:
             RAGGED1=first.shape[1] % COLUMNS != 0, RAGGED2=second.shape[1] % COLUMNS != 0,
             GATE=experts.activation, SCALE=experts.activation_scale, BIAS1=biases[0] is not None,
             BIAS2=biases[1] is not None, FAST=has_ptx(out), WARPS=plan.warps, num_warps=plan.warps,
+            DENSE=self._dense(plan),
             **_registers(out), **early(out),
         )  # fmt: skip
+
+    def _dense(self, plan: RowsPlan) -> bool:
+        """Whether turns are those of experts in use alone: where not all first products run at once."""
+        experts = self.experts
+        count, used = experts.count, experts.routing.used
+        in_use = count * (1 - (1 - used / count) ** self.tokens)
+        programs = in_use * triton.cdiv(2 * experts.size, plan.weights)
+        few = plan.tokens * triton.next_power_of_2(used) <= DENSE_PLACES
+        return few and programs > RESIDENT * multiprocessors(experts.done.device)
 
     def _plan(self, weight: PlanesMatrix, rows: int) -> RowsPlan:
         return rows_plan(weight.type, ROWS_PAIRS, (rows, weight.shape[1]), 1, gated=True)

@@ -143,3 +143,27 @@ def sharers(ids: tl.tensor, pair: tl.tensor, USED: tl.constexpr, BM: tl.constexp
     live = own >= 0
     first = tl.min(tl.where(live, own, BM * USED), axis=0) == pair
     return expert, first, tl.where(live, own, pair), live
+
+
+@triton.jit
+def firsts(ids: tl.tensor, USED: tl.constexpr, BM: tl.constexpr) -> tl.tuple:
+    """The pairs that are the first to have their expert, by the ids that `ids_of` gave.
+
+    → the number of each among them [BM · USED rounded up to a power of two], -1 for other pairs and places
+    that are none; how many they are. Every two ids are compared: for few of them.
+    """
+    PLACES: tl.constexpr = BM * triton.next_power_of_2(USED)
+    place = tl.arange(0, PLACES)
+    flat = tl.reshape(ids, (PLACES,))
+    before = (flat[:, None] == flat[None, :]) & (place[None, :] < place[:, None])
+    first = (tl.max(before.to(tl.int32), axis=1) == 0) & (flat >= 0)
+    behind = tl.cumsum(first.to(tl.int32), axis=0)
+    return tl.where(first, behind - 1, -1), tl.max(behind, axis=0)
+
+
+@triton.jit
+def pair_of(numbers: tl.tensor, number: tl.tensor, USED: tl.constexpr, BM: tl.constexpr) -> tl.tensor:
+    """The pair numbered so by `firsts`; -1, which `sharers` lets begin nowhere, if none has it."""
+    SLOTS: tl.constexpr = triton.next_power_of_2(USED)
+    place = tl.arange(0, BM * SLOTS)
+    return tl.max(tl.where(numbers == number, place // SLOTS * USED + place % SLOTS, -1), axis=0)

@@ -117,6 +117,8 @@ def _experts() -> Iterator[Launch]:
     yield Launch("Q4_K and Q6_K experts, 8 tokens", mixed, slow=True, sibling=True)
     small = partial(_apply_experts, GGMLType.IQ2_XXS, 8)
     yield Launch("IQ2_XXS experts, 8 tokens", small, slow=True, sibling=True)
+    four = partial(_apply_experts, GGMLType.MXFP4, 8, shape=(32, 4, 2880, 2880))
+    yield Launch("MXFP4 experts, 8 tokens with 4 each", four, slow=True, sibling=True)
     yield Launch("float16 experts", partial(_apply_experts, None, 4))
 
 
@@ -205,9 +207,14 @@ def _gated(type: GGMLType, tokens: int) -> object:
     return gated_wide(_activations(tokens), weights, None)
 
 
-def _apply_experts(first: GGMLType | None, tokens: int, second: GGMLType | None = None) -> object:
-    """Of Qwen3-30B-A3B's shapes; second: the type of down where it is not that of gate and up."""
-    count, hidden, size = 128, 2048, 768
+def _apply_experts(
+    first: GGMLType | None,
+    tokens: int,
+    second: GGMLType | None = None,
+    shape: tuple[int, int, int, int] = (128, 8, 2048, 768),
+) -> object:
+    """second: the type of down where it is not that of gate and up; shape: experts, used, hidden and size."""
+    count, used, hidden, size = shape
 
     def weight(type: GGMLType | None, rows: int, columns: int) -> PlanesMatrix | torch.Tensor:
         if type is None:
@@ -215,7 +222,7 @@ def _apply_experts(first: GGMLType | None, tokens: int, second: GGMLType | None 
         return _planes(type, count * rows, columns)
 
     router = TritonLinear([Segment(_empty(count, hidden), None)])
-    routing = Routing(8, "softmax", normalised=True, scale=1.0)
+    routing = Routing(used, "softmax", normalised=True, scale=1.0)
     experts = TritonExperts(
         count, router, None, weight(first, 2 * size, hidden), None, weight(second or first, hidden, size),
         None, size, hidden,

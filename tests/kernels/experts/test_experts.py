@@ -177,20 +177,24 @@ def test_a_router_may_read_something_else_and_experts_have_factors(device):
 
 
 @pytest.mark.parametrize(
-    ("kind", "down", "size", "tokens"),
-    [("Q4_K", "Q4_K", 256, 3), ("Q4_K", "Q6_K", 256, 3), ("MXFP4", "MXFP4", 160, 8)],
+    ("kind", "down", "size", "tokens", "used"),
+    [("Q4_K", "Q4_K", 256, 3, 2), ("Q4_K", "Q6_K", 256, 3, 2), ("MXFP4", "MXFP4", 160, 8, 3)],
 )
-def test_both_products_at_once_give_the_bits_of_two_launches(kind, down, size, tokens, device, monkeypatch):
+def test_both_products_at_once_give_the_bits_of_two_launches(
+    kind, down, size, tokens, used, device, monkeypatch
+):
     torch.manual_seed(6)
     hidden, results = 128 if kind == "MXFP4" else 256, []
     matrices = with_biases(made(kind, 5, hidden, size, False, down), hidden, size)
-    experts = on_device(matrices, Routing(2, "softmax_selected", False, 1.0), "swiglu_oai", device)
+    experts = on_device(matrices, Routing(used, "softmax_selected", False, 1.0), "swiglu_oai", device)
     given = activations(tokens, hidden, device)
-    for both in (False, True):
+    # With no program at once, those without an expert come last.
+    for both, resident in ((False, 8), (True, 8), (True, 0)):
         monkeypatch.setattr(products, "_fills_twice", lambda pairs, experts, both=both: both)
+        monkeypatch.setattr(products, "RESIDENT", resident)
         results.append(apply_experts(given, experts))
-    assert torch.equal(*results)
-    assert int(experts.done[0]) == 2 * tokens * (-(-2 * size // 64) + hidden // 64)
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+    assert int(experts.done[0]) == used * tokens * (-(-2 * size // 64) + hidden // 64)
 
 
 def on_device(
