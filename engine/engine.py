@@ -62,7 +62,7 @@ from engine.device.stream import on_device
 from engine.disk.store import KVStore
 from engine.footprint.device import rules_of
 from engine.model.weights import Progress
-from engine.scheduler.config import SchedulerConfig
+from engine.scheduler.config import TICK_FACTOR, SchedulerConfig
 from engine.scheduler.sequence import Sequence, TokenMatcher
 from engine.templates.chat_template import ChatTemplate
 from engine.templates.renderer import SHARED as SHARED_RENDERER
@@ -92,9 +92,9 @@ class Engine:
         """Of the longest pass of any model so far."""
         self._cpu_budget_bytes = 0 if self._ops.runs_ahead else default_kv_budget(self._ops.device)
         config = SchedulerConfig(
-            tick_factor=chosen.tick_factor,
+            tick_factor=chosen.tick_factor or TICK_FACTOR,
+            tick_extra_ms=self._ops.tick_extra_ms if chosen.tick_factor is None else 0.0,
             max_prefill_tokens=chosen.max_prefill_tokens or self._ops.max_prefill_tokens,
-            tick_extra_ms=self._ops.tick_extra_ms,
             fill_passes=self._ops.runs_ahead,
             few_tokens=self._ops.few_tokens,
             offload=Offload(chosen.kv_offload),

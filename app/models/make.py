@@ -45,7 +45,7 @@ def make_engine(settings: EngineSettings, *, keep_kv: bool = False, **overrides:
         "host_kv_bytes": settings.host_kv_bytes,
         "kv_dtype": settings.kv_dtype,
         "weight_dtype": settings.weight_dtype,
-        "tick_factor": settings.tick_factor,
+        "tick_factor": settings.tick_factor or None,
         "threads": settings.threads or None,
         "cache_folder": locations().cache / "kernels",
         "speculation": settings.speculation,

@@ -54,8 +54,11 @@ def checked(value: Any, default: Any, limits: Mapping[str, Any]) -> Any:
         raise ValueError(f"{kind_of(default)}, not {kind_of(value)}")
     if "choices" in limits and value not in limits["choices"]:
         raise ValueError(f"one of {', '.join(limits['choices'])}, not {value!r}")
+    if limits.get("or_zero") and value == 0:
+        return value
     if "low" in limits and not limits["low"] <= value <= limits["high"]:
-        raise ValueError(f"between {limits['low']} and {limits['high']}, not {value}")
+        zero = "0 or " if limits.get("or_zero") else ""
+        raise ValueError(f"{zero}between {limits['low']} and {limits['high']}, not {value}")
     if limits.get("thinking"):
         Thinking.parse(value)
     if limits.get("size") and value != "auto":

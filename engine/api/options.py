@@ -35,8 +35,9 @@ class EngineOptions:
     """Element type of the KV: "auto" is as wide as leaves a model room for its context or for four chats
     of 8,000 tokens, else q8_0; another name holds whatever the room."""
     weight_dtype: str = "auto"
-    tick_factor: float = 2.0
-    """Longest tick, in idle ticks, while a prompt is read beside running answers."""
+    tick_factor: float | None = None
+    """Longest tick, in idle ticks, while a prompt is read beside running answers; None for two, and for so
+    much more as the device's operations allow."""
     kv_offload: str = "auto"
     """Whether KV that must make room is kept in host memory: "auto" where that is quicker than
     computing it again, "always" or "never"."""
@@ -82,7 +83,7 @@ class EngineOptions:
         _at_least("threads", self.threads, 1)
         _at_least("first_id", self.first_id, 1)
         _at_least("id_step", self.id_step, 1)
-        if not 1.0 <= self.tick_factor < float("inf"):
+        if self.tick_factor is not None and not 1.0 <= self.tick_factor < float("inf"):
             raise EngineError(f"engine options: tick_factor: {self.tick_factor} is not a number from 1 on")
         _one_of("kv_offload", self.kv_offload, *Offload)
         _one_of("speculation", self.speculation, "auto", "off")

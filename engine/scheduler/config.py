@@ -18,6 +18,10 @@ class SlowPasses:
     half-way; None: there are none such."""
 
 
+TICK_FACTOR = 2.0
+"""Longest tick while somebody decodes, in ticks without prefill, where nobody asks for another."""
+
+
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
     """Limits and shares; milliseconds and seconds where a name says so."""
@@ -26,7 +30,7 @@ class SchedulerConfig:
     """Tokens read per tick while nobody decodes."""
     min_prefill_tokens: int = 4
     """Tokens read per tick in any case, so that a prompt always makes progress."""
-    tick_factor: float = 2.0
+    tick_factor: float = TICK_FACTOR
     """Longest tick while somebody decodes, in ticks without prefill."""
     tick_extra_ms: float = 0.0
     """A tick may be this much longer than one without prefill even if the factor allows less."""

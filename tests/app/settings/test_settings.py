@@ -48,6 +48,7 @@ def test_values_are_read(tmp_path):
     assert settings.general.restore_tabs is False
     assert settings.engine.kv_budget_bytes == 2 << 30
     assert settings.engine.tick_factor == 3.0
+    assert load_settings(write(tmp_path, "[engine]\ntick_factor = 0\n")) == (Settings(), [])
     assert settings.engine.speculation == "off"
     assert settings.sampling.params().temperature == 0.0
     assert settings.sampling.params().seed == 7
