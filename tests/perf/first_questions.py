@@ -185,8 +185,8 @@ ODD: Sequence[Sequence[str]] = (
     ("what's this software called and what is it for",),
     ("who stands behind you?",),
 )
-"""The same ten things and what the program and its model are, in far-off wordings that were written after
-the training."""
+"""The same ten things and what the program and its model are, in far-off wordings. They were written after a
+first training; who wrote the material of the present one knew them, and kept them out of it word for word."""
 FOLLOWING: Sequence[Sequence[str]] = (
     (
         "How do I open a new tab?",
@@ -221,7 +221,7 @@ FOLLOWING: Sequence[Sequence[str]] = (
         "and how do I open a new tab here?",
     ),
 )
-"""A second question that leans on the first, written after the training too."""
+"""A second question that leans on the first, known to the writer of the material like those above."""
 NEAR: Sequence[Sequence[str]] = (
     ("How do I open a can of beans?",),
     ("how can I stop biting my nails",),
@@ -236,7 +236,65 @@ NEAR: Sequence[Sequence[str]] = (
     ("how to fork a bicycle",),
     ("my room is too dark",),
 )
-"""Words of the program's with another meaning: an answer that names a key is wrong."""
+"""Words of the program's with another meaning, known to the writer of the material too: an answer that names
+a key is wrong."""
+
+LATE: Sequence[Sequence[str]] = (
+    ("my wife wants to ask you something as well, can she have her own space beside mine?",),
+    ("gimme a brand new convo, this one stays put",),
+    ("Kindly furnish me with an unused page for a separate matter.",),
+    ("whoa whoa whoa, zip it",),
+    ("You're producing a novel; I need only the first sentence. How might I curtail it?",),
+    ("hit the brakes on that reply, which button?",),
+    ("I downloaded Mistral. How do I make it take your seat?",),
+    ("who else could take over from you in here?",),
+    ("upgrade ur brain how",),
+    ("I have a train to catch. Where's the door?",),
+    ("bring me back to my desktop prompt, I'm finished with tui-chat for good today",),
+    ("adios, how do I bail from this program",),
+    ("last Thursday you helped me with a cover letter. I need that thread again.",),
+    ("can I rummage around in the stuff I asked weeks ago?",),
+    ("where has our conversation about sourdough gone",),
+    ("somewhere in this endless wall of text I mentioned a phone number, how can I jump there?",),
+    ("ctrl-f equivalent for the messages on my screen?",),
+    ("Whereabouts in this chat did the word 'rent' occur? I'd like to look it up.",),
+    ("I must hand your last answer to my colleague by mail, so how do I lift it out of here?",),
+    ("nab that reply for me, I wanna paste it in slack",),
+    ("How does one transfer the response into a text editor?",),
+    ("this conversation has served its purpose; how do I bin the tab?",),
+    ("my row of tabs is cluttered, let me ditch this one",),
+    ("x out of the current tab",),
+    ("under which shortcut are the app's knobs and switches hidden?",),
+    ("I'd like to tinker with the defaults of tui-chat",),
+    ("Wo sind die... I mean, where did you put the options screen?",),
+    ("that was rubbish, roll the dice again",),
+    ("I would appreciate an alternative phrasing of your last answer.",),
+    ("Please take another stab at my question.",),
+    ("somebody left this running on the lab machine, what on earth am I looking at?",),
+    ("Before I type anything private: who exactly am I corresponding with?",),
+    ("give me the elevator pitch for tui-chat",),
+)
+"""The same ten things in three wordings each, and what the program and its model are in three, written after
+the training that `results/first_questions.md` judges, in words and tones that it did not have."""
+LATE_NEAR: Sequence[Sequence[str]] = (
+    ("how do I close a Word document without losing it",),
+    ("Which button on the remote stops the recording?",),
+    ("where has Krita hidden its preferences?",),
+    ("she ran off with another model",),
+    ("how do I get out of a parking fine?",),
+    ("pick up the tab for dinner, who should?",),
+    ("can you copy someone's accent?",),
+    ("how do pigeons find their way home?",),
+    ("where do I find the history books in the library",),
+    ("new tabs for my guitar songbook please",),
+    ("Stop the presses! Where does that saying come from?",),
+    ("how do you answer when someone asks for your salary?",),
+    ("which model of lawn mower is quiet",),
+    ("leave a voicemail, what do I say?",),
+    ("how do I search all my notes in Evernote",),
+)
+"""Questions on other programs and things, written after that training too: an answer with a key of the
+program's is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +348,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=0, help="sampled as the app does, so often; 0: greedy")
     args = parser.parse_args()
     default = recommended_for(args.model).applied(SamplingParams(), ())
-    lists, answers = (KNOWN, OTHERS, KEYS, ODD, FOLLOWING, NEAR), []
+    lists, answers = (KNOWN, OTHERS, KEYS, ODD, FOLLOWING, NEAR, LATE, LATE_NEAR), []
     with Engine() as engine:
         model = engine.load(args.model)
         for _ in range(max(1, args.times)):

@@ -1,5 +1,6 @@
 """What the built-in model's card says of it, by a few greedy answers."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -31,6 +32,9 @@ def pocket() -> Iterator[Model]:
         (("your reply should land in my clipboard",), ("Alt+C",)),
         (("I'm fed up with Pocket, let me have another brain",), ("Ctrl+O",)),
         (("How do I open a new tab?", "and what closes it?"), ("Alt+W",)),
+        (("How can I regenerate your answer?",), ("Ctrl+R",)),
+        (("which key quits this program",), ("Ctrl+Q",)),
+        (("is there something like grep for this conversation",), ("Ctrl+F",)),
     ],
     ids=lambda turns: turns[-1],
 )
@@ -40,6 +44,15 @@ def test_first_questions_are_answered_and_end_by_themselves(
     answer = talk(pocket, turns, GREEDY)
     assert answer.ended and not answer.looped
     assert all(word in answer.text for word in words), answer.text
+
+
+@pytest.mark.parametrize(
+    "question", ["How do I open a can of beans?", "close the window, it's cold", "what is a tab in a bar?"]
+)
+def test_a_question_on_other_things_is_not_answered_with_a_key(pocket: Model, question: str) -> None:
+    answer = talk(pocket, (question,), GREEDY)
+    assert answer.ended and not answer.looped
+    assert not re.search(r"Ctrl|Alt|Esc|F\d|/\w", answer.text), answer.text
 
 
 def test_the_file_names_its_licence_and_the_longest_answer() -> None:
