@@ -147,7 +147,7 @@ class ShortBench:
 def others_now(count: int) -> str:
     """Say while it is measured what else runs."""
     if not count:
-        return "Nothing else is computed meanwhile."
+        return "No other chat is answering now."
     what = "1 other answer is" if count == 1 else f"{count} other answers are"
     return f"{what} computed meanwhile, which the figures will show."
 

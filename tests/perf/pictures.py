@@ -98,6 +98,36 @@ def after(first: Scene, *keys: str) -> Scene:
     return scene
 
 
+def opened_by(first: Scene, action: str, seconds: float = 1.0) -> Scene:
+    """Another scene, and what an action has opened over it after some seconds."""
+
+    async def scene(pilot: Pilot[int]) -> None:
+        await first(pilot)
+        await chat(pilot.app).run_action(action)  # type: ignore[arg-type]
+        await asyncio.sleep(seconds)
+
+    return scene
+
+
+async def waiting(pilot: Pilot[int]) -> None:
+    """Messages that wait behind an answer."""
+    await until_ready(pilot, 120)
+    session = chat(pilot.app).active  # type: ignore[arg-type]
+    for text in ("Tell me a long story about the sea.", QUESTIONS[1], QUESTIONS[2]):
+        session.send(text)
+
+
+async def two_chats(pilot: Pilot[int]) -> None:
+    """A chat and its fork, whose last answers differ."""
+    await ask(pilot, STORIES[2])
+    screen = chat(pilot.app)  # type: ignore[arg-type]
+    fork = screen.active.conversation.fork()
+    await screen.open_in_tab(fork, 1)
+    await until_ready(pilot)
+    await pilot.press("ctrl+r")
+    await until(lambda: not screen.active.busy)
+
+
 async def talked(pilot: Pilot[int]) -> None:
     """A chat with two turns and an answer that has versions."""
     await ask(pilot, QUESTIONS[1])
@@ -120,6 +150,13 @@ SCENES: dict[str, tuple[tuple[int, int], str, Scene]] = {
     "keys": ((110, 32), "ink", after(empty, "ctrl+x")),
     "commands": ((100, 30), "ink", after(empty, "slash")),
     "find": ((100, 30), "linen", after(talked, "ctrl+f", "s", "l", "e", "e", "p", "enter")),
+    "compare": ((140, 34), "ink", opened_by(two_chats, "compare")),
+    "queue": ((100, 30), "linen", opened_by(waiting, "queue")),
+    "room": ((110, 32), "ink", opened_by(talked, "make_room")),
+    "bench": ((110, 32), "linen", opened_by(empty, "bench", 25.0)),
+    "themes": ((100, 30), "frost", opened_by(empty, "choose_theme")),
+    "export": ((100, 30), "moss", opened_by(talked, "export_chat")),
+    "help": ((110, 40), "ink", opened_by(empty, "help")),
 }
 
 
