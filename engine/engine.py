@@ -52,6 +52,7 @@ from engine.device.memory import (
     forget_frames,
     free_bytes,
     freeze_garbage,
+    kv_room,
     limit_device,
     note_circles,
     return_freed_memory,
@@ -239,14 +240,14 @@ class Engine:
         if self._options.kv_budget_bytes is not None:
             return self._options.kv_budget_bytes
         if self._ops.device.type != "cuda":
-            return self._cpu_budget_bytes
+            return min(self._cpu_budget_bytes, held + kv_room(self._cpu_budget_bytes, self._ops.device))
         return device_kv_budget(self._ops.device, held, self._scratch_bytes)
 
     def _most_kv(self) -> int:
         """Bytes that KV could take if no weights were there."""
-        if self._options.kv_budget_bytes is not None or not self._ops.runs_ahead:
-            return self._kv_limit(0)
-        return self._options.vram_limit_bytes or device_bytes(self._ops.device)
+        if self._options.kv_budget_bytes is None and self._ops.runs_ahead:
+            return self._options.vram_limit_bytes or device_bytes(self._ops.device)
+        return self._options.kv_budget_bytes or self._cpu_budget_bytes
 
     def _make_room(self, needed: int) -> None:
         """Let cached KV give way to weights that would not fit beside it."""
@@ -389,11 +390,10 @@ class Model:
         self._unloaded = True
         loop = self._engine._loop
         with suppress(EngineClosedError):
-            freed = self._engine._moves.unload(self._key)
-            if freed is not None and not freed.is_set():
+            if (freed := self._engine._moves.unload(self._key)) is not None:
                 freed.wait()
-                loop.call(loop.update_budget)
             return_freed_memory()
+            loop.call(loop.update_budget)
 
     def _check_loaded(self) -> None:
         if self._unloaded:

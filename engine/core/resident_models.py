@@ -84,7 +84,8 @@ class ResidentModels:
     @property
     def kv_limit(self) -> int:
         """Bytes that KV may take now: what weights and graphs leave, or the settings' number."""
-        return self._kv_limit(sum(model.runner.kv_bytes for model in self))
+        # Runners of a processor count none: its KV takes memory as blocks are first written.
+        return self._kv_limit(sum(model.runner.kv_bytes for model in self) or self.budget.used_bytes)
 
     def update_budget(self, least: int) -> None:
         """What KV may take changes with what weights take; never less than the answers at hand need."""

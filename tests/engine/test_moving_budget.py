@@ -6,6 +6,7 @@ import pytest
 
 from engine.api.generation import Generation
 from engine.api.request import FinishReason, Request, TextDelta
+from engine.device.fit_advice import LOAD_MARGIN
 from engine.engine import Model
 from tests.engine.test_engine import wait_until
 from tests.engine.test_engine_lifecycle import GREEDY, new_engine
@@ -98,3 +99,20 @@ def test_limits_fall_and_rise_while_answers_are_written(files):
         for one in pair:
             one.resume()
         assert [len(ids_of(one)) for one in pair] == [200 - taken, 200]
+
+
+def test_a_processor_leaves_kv_no_more_than_is_free(files, monkeypatch):
+    free = 10 << 30
+    monkeypatch.setattr("engine.device.memory.free_host_bytes", lambda: free)
+    with new_engine(kv_budget_bytes=None) as engine:
+        loop = engine._loop
+        model = engine.load(files[0])
+        assert engine.stats().kv_bytes_total == 5 << 30, "half of what was free at the start"
+        ids_of(model.submit(request(40, 8)))
+        free = 2 << 30
+        loop.call(loop.update_budget)
+        taken = loop.call(lambda: loop.models.budget.used_bytes)
+        assert taken and loop.models.budget.total_bytes == free - LOAD_MARGIN // 2 + taken
+        free = 10 << 30
+        model.unload()
+        assert loop.models.budget.total_bytes == 5 << 30
