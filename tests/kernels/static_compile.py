@@ -24,12 +24,14 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction, MockTensor
 
-CUDA = (80, 86, 89, 90, 120)
+CUDA = (80, 86, 89, 90, 100, 120)
 HIP = ("gfx942", "gfx1100")
 TARGETS: dict[str, GPUTarget] = {f"sm_{arch}": GPUTarget("cuda", arch, 32) for arch in CUDA} | {
     arch: GPUTarget("hip", arch, 64 if arch.startswith("gfx9") else 32) for arch in HIP
 }
-MULTIPROCESSORS = {"sm_80": 108, "sm_86": 84, "sm_89": 128, "sm_90": 132, "sm_120": 170}
+MULTIPROCESSORS = {"sm_80": 108, "sm_86": 84, "sm_89": 128, "sm_90": 132, "sm_100": 148, "sm_120": 170}
+UNCOUNTED = ("sm_100",)
+"""Its large products are one thread's instruction over tensor memory, in which no warp's share is seen."""
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 _WARP_PRODUCT = 16 * 16

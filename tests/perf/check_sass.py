@@ -19,7 +19,14 @@ import triton
 
 from tests.kernels.compile_limits import COUNTED_ON, problems, record
 from tests.kernels.launches import Launch, launches
-from tests.kernels.static_compile import TARGETS, Compiled, compiling, instructions_per_weight, resources
+from tests.kernels.static_compile import (
+    TARGETS,
+    UNCOUNTED,
+    Compiled,
+    compiling,
+    instructions_per_weight,
+    resources,
+)
 
 
 def check(pairs: Iterable[tuple[str, str]]) -> Iterator[dict[str, object]]:
@@ -47,7 +54,7 @@ def _describe(kernel: Compiled, launch: Launch) -> dict[str, object]:
         "shared": kernel.shared,
         "seconds": round(kernel.seconds, 2),
     }
-    if launch.weights and kernel.target.startswith("sm_"):
+    if launch.weights and kernel.target.startswith("sm_") and kernel.target not in UNCOUNTED:
         entry["per_weight"] = round(instructions_per_weight(kernel, kernel.constants["BM"]), 2)
     return entry
 
