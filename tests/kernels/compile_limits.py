@@ -39,7 +39,10 @@ WIDE_STACK = 256
 
 SPILLED = {
     ("sm_90", "Q6_K linear, 8 tokens"): 16,
+    ("sm_100", "Q4_1 linear, 64 tokens"): 8,
+    ("sm_100", "Q4_K linear, 64 tokens"): 16,
     ("sm_100", "Q4_K linear, any tokens"): 16,
+    ("sm_100", "TQ1_0 linear, 64 tokens"): 16,
     ("sm_100", "q, k beside v of two types, 8 tokens"): 8,
 }
 """Bytes of single launches that Triton 3.9 leaves in local memory, two to four registers above a limit."""
