@@ -53,7 +53,7 @@ async def test_the_figures_of_a_quiet_engine_are_shown_and_copied(make_app, engi
     async with app.run_test(size=(100, 30)) as pilot:
         await ready(pilot)
         view = await measuring(pilot, engine)
-        assert "Warming up…\nNothing else" in shown(view)
+        assert "Warming up…\nNo other chat" in shown(view)
         await compute(pilot, engine)
         await wait_until(pilot, lambda: view.figures)
         for expected in ("Q4_K_M", "reading 512 tokens", "1 answer", "4 answers", "No other answer"):
