@@ -94,7 +94,7 @@ class Engine:
         self._cpu_budget_bytes = 0 if self._ops.runs_ahead else default_kv_budget(self._ops.device)
         config = SchedulerConfig(
             tick_factor=chosen.tick_factor or TICK_FACTOR,
-            tick_extra_ms=self._ops.tick_extra_ms if chosen.tick_factor is None else 0.0,
+            tick_extra_ms=self._ops.tick_extra_ms,
             max_prefill_tokens=chosen.max_prefill_tokens or self._ops.max_prefill_tokens,
             fill_passes=self._ops.runs_ahead,
             few_tokens=self._ops.few_tokens,

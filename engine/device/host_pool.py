@@ -1,6 +1,6 @@
 """KV blocks kept in host memory: numbered slots of one block each, in slabs that a thread pins.
 
-Pinning memory takes milliseconds a slab, so slots are asked for ahead of their need (`grow_to`) and
+Making and pinning a slab takes milliseconds, so slots are asked for ahead of their need (`grow_to`) and
 can be used once they are counted in `capacity`. Copies to and from a slot are queued in the runner's
 stream; what owns the slots must not close them before that stream is waited for.
 """
@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from kernels.streaming.pinned import PinnedMemory
+
 log = logging.getLogger(__name__)
 
 SLAB_BYTES = 64 << 20
-"""Memory is pinned in pieces of this size: a power of two, to which pinned memory is rounded up, and
-short enough that the driver, which others wait for meanwhile, is busy for some milliseconds only."""
+"""Memory is pinned in pieces of this size: short enough that the driver, which others wait for meanwhile,
+is busy for some milliseconds only."""
 
 _ALIGN = 64
 
@@ -27,20 +29,21 @@ class HostPool:
     def __init__(
         self,
         block_bytes: int,
-        pinned: bool,
+        device: torch.device,
         allocate: Callable[[int], Tensor] | None = None,
         slab_bytes: int | None = None,
     ) -> None:
-        """block_bytes: of one page in all layers; pinned: for a GPU, else plain memory is taken at once.
+        """block_bytes: of one page in all layers; device: where the KV is, plain memory for the CPU's.
 
-        allocate: uint8 memory of so many bytes, instead of torch's. slab_bytes: of the pieces it is taken in.
+        allocate: uint8 memory of so many bytes, instead of its own. slab_bytes: of the pieces it is taken in.
         """
         self.block_bytes = block_bytes
         self._stride = -(-block_bytes // _ALIGN) * _ALIGN
         self._slots_per_slab = max(1, (slab_bytes or SLAB_BYTES) // self._stride)
         self._slab_bytes = self._slots_per_slab * self._stride
-        self._pinned = pinned
-        self._allocate = allocate or self._take
+        self._device, self._pinned = device, device.type == "cuda"
+        self._memory = PinnedMemory(device)
+        self._given, self._allocate = allocate, allocate or self._take
         self._slabs: list[Tensor] = []
         self._views: dict[int, list[Tensor]] | None = None
         """Of each slot, where it has few: making them takes longer than copying a block of a small model."""
@@ -83,7 +86,7 @@ class HostPool:
         """Views of a slot's memory with the types and shapes of a block's pieces, one after another."""
         if self._views is not None and slot in self._views:
             return self._views[slot]
-        memory = self._memory(slot)
+        memory = self._slot(slot)
         result, offset = [], 0
         for piece in like:
             result.append(memory[offset : offset + piece.nbytes].view(piece.dtype).view(piece.shape))
@@ -94,13 +97,13 @@ class HostPool:
 
     def content(self, slot: int) -> memoryview:
         """The bytes of a slot, to be written to a file or read from one."""
-        return self._memory(slot)[: self.block_bytes].numpy().data
+        return self._slot(slot)[: self.block_bytes].numpy().data
 
     def staging(self, slots: int) -> "HostPool":
         """A pool of the same pages with so many slots, taken at once: milliseconds if memory is pinned."""
-        pool = HostPool(self.block_bytes, False, self._allocate, slots * self._stride)
-        pool._views = {}
-        pool.grow_to(slots)
+        pool = HostPool(self.block_bytes, self._device, self._given, slots * self._stride)
+        pool._views, pool._wanted = {}, 1
+        pool._grow()
         return pool
 
     def close(self) -> None:
@@ -109,8 +112,9 @@ class HostPool:
             self._closed = True
             self._slabs.clear()
             self._views = None
+            self._memory.close()
 
-    def _memory(self, slot: int) -> Tensor:
+    def _slot(self, slot: int) -> Tensor:
         if not 0 <= slot < self.capacity:
             raise IndexError(f"host slot {slot} of {self.capacity}")
         start = slot % self._slots_per_slab * self._stride
@@ -130,13 +134,21 @@ class HostPool:
                     self._wanted = len(self._slabs)
                     self._stop_growing()
                 return
-            with self._changed:
-                if not self._closed:
-                    self._slabs.append(slab)
+            if not self._keep(slab):
+                self._memory.close()
+
+    def _keep(self, slab: Tensor) -> bool:
+        """Whether the pool was not closed meanwhile."""
+        with self._changed:
+            if not self._closed:
+                self._slabs.append(slab)
+            return not self._closed
 
     def _stop_growing(self) -> None:
         self._thread = None
         self._changed.notify_all()
 
     def _take(self, num_bytes: int) -> Tensor:
-        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=self._pinned)
+        if self._pinned:
+            return self._memory.take_pinned(num_bytes)
+        return torch.empty(num_bytes, dtype=torch.uint8)

@@ -17,6 +17,7 @@ from engine.device.stream import open_stream
 from kernels.cuda.streams import CAPTURE_LOCK, give_back_spare
 from kernels.kv.slab_kv import give_back
 from kernels.kv.vmm import SLAB_BYTES, Memory, reserve
+from kernels.streaming.pinned import PinnedMemory
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ class WeightMemory:
         self._bytes = self._memory.tensor(torch.uint8, (self._reserved,))
         self._used = 0
         self._copies: list[Tensor] = []
+        self._host = PinnedMemory(device)
+        """Where the copies are."""
         self._forgotten = weakref.finalize(self, give_back, [self._memory], device)
         self._forgotten.atexit = False
         _open.add(self)
@@ -123,18 +126,19 @@ class WeightMemory:
         return True
 
     def _copy_out(self) -> bool:
-        stream, pinned = open_stream(self.device), self.device.type == "cuda"
+        stream = open_stream(self.device)
         copies: list[Tensor] = []
         try:
             for start in range(0, self._used, SLAB_BYTES):
                 part = self._bytes[start : min(start + SLAB_BYTES, self._used)]
-                # torch rounds up to a power of two, so whole slabs; the next is pinned beside the copy.
-                copies.append(torch.empty(part.nbytes, dtype=torch.uint8, pin_memory=pinned))
+                # The next is pinned beside the copy.
+                copies.append(self._host.take_pinned(part.nbytes))
                 with stream.current():
                     copies[-1].copy_(part, non_blocking=True)
         except (MemoryError, RuntimeError) as error:
             log.warning("weights cannot wait in host memory: %s", error)
             stream.mark().synchronize()
+            self._drop_copies()
             return False
         stream.mark().synchronize()
         self._copies = copies
@@ -158,14 +162,19 @@ class WeightMemory:
                 self._bytes[start : start + copy.nbytes].copy_(copy, non_blocking=True)
         stream.mark().synchronize()
         if not keep_copy:
-            self._copies = []
+            self._drop_copies()
 
     def close(self) -> None:
         """Give everything back; the tensors become invalid."""
         _open.discard(self)
         self._forgotten.detach()
-        self._copies = []
+        self._drop_copies()
         self._memory.close()
+
+    def _drop_copies(self) -> None:
+        self._copies = []
+        self._host.close()
+        self._host = PinnedMemory(self.device)
 
 
 def _tensors(handle: object) -> Iterator[Tensor]:

@@ -38,7 +38,8 @@ class EagerRunner:
         self.verify_rows = decoder.ops.verify_rows
         self.few_tokens = decoder.ops.few_tokens
         self.kv = ModelKV(decoder.ops, decoder.config, pages)
-        self.host_pools = [HostPool(size, pinned=False) for size in pool_bytes(decoder.ops, decoder.config)]
+        host = torch.device("cpu")
+        self.host_pools = [HostPool(size, host) for size in pool_bytes(decoder.ops, decoder.config)]
         self.recorded = RecordedPasses(decoder)
         self.notes = PassNotes()
         self.freed = threading.Event()

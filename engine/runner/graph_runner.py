@@ -102,8 +102,7 @@ class GraphRunner(BlockCopies):
             except BaseException:
                 self.kv.close()
                 raise
-        pinned = ops.device.type == "cuda"
-        self.host_pools = [HostPool(size, pinned) for size in pool_bytes(ops, decoder.config)]
+        self.host_pools = [HostPool(size, ops.device) for size in pool_bytes(ops, decoder.config)]
         self._mapped = self.kv.mapped_bytes
         self._moved = None
         self._rows = PersistentBatch(self._state, self._sampler, self.kv)

@@ -34,8 +34,7 @@ class StepRunner(BlockCopies, EagerRunner):
         self._stream = open_stream(ops.device)
         with torch.inference_mode(), self._stream.current():
             self.kv = ModelKV(ops, decoder.config, pages)
-        pinned = ops.device.type == "cuda"
-        self.host_pools = [HostPool(size, pinned) for size in pool_bytes(ops, decoder.config)]
+        self.host_pools = [HostPool(size, ops.device) for size in pool_bytes(ops, decoder.config)]
         self._mapped = self.kv.mapped_bytes
         self._moved: Mark | None = None
         self._in_flight: deque[InFlightStep] = deque()

@@ -91,15 +91,15 @@ class _Fit:
     def predict(self, x: tuple[float, ...]) -> float:
         return sum(map(mul, self.theta, x))
 
-    def observe(self, x: tuple[float, ...], ms: float) -> None:
+    def observe(self, x: tuple[float, ...], ms: float, steady: bool) -> None:
         if not self.seen[0]:
             self._scale(ms / self.predict(x))
         elif self.seen[0] == 1 and ms * MISLED < self.predict(x):
             # Compiling, or weights that came from a disk: what it said of reading would stay for long.
-            self._scale(ms / self.predict(x))
+            factor = ms / self.predict(x)
+            self._scale(factor, factor)
         ms = self._credible(x, ms)
-        if not x[_READS]:
-            self._observe_idle(x, ms)
+        self._observe_idle(x, ms, steady)
         for i, value in enumerate(x):
             self.seen[i] += value > 0
         weight = 1.0 / (ms * ms)
@@ -109,9 +109,15 @@ class _Fit:
             self.moment[i] = FORGETTING * self.moment[i] + part * ms
         self._solve(STIFFNESS * weight)
 
-    def _observe_idle(self, x: tuple[float, ...], ms: float) -> None:
-        expected = self.idle_ms(x)
-        self.idle = x, expected + IDLE_WEIGHT * (ms - expected) if self.idle is not None else ms
+    def _observe_idle(self, x: tuple[float, ...], ms: float, steady: bool) -> None:
+        """Learn of ticks that read nothing; one that reads says only that they do not last longer."""
+        alone = (x[0], x[_ROWS], 0.0, 0.0, x[_CONTEXT], 0.0)
+        expected = self.idle_ms(alone)
+        if x[_READS]:
+            if self.idle is not None and x[_ROWS] and ms < expected:
+                self.idle = alone, ms
+        elif steady:
+            self.idle = x, expected + IDLE_WEIGHT * (ms - expected) if self.idle is not None else ms
 
     def idle_ms(self, x: tuple[float, ...]) -> float:
         """What was measured of ticks that read nothing, carried over to the rows `x`.
@@ -135,18 +141,23 @@ class _Fit:
         if any(value > 0 and seen < 2 for value, seen in zip(x, self.seen, strict=True)):
             return ms
         if min(ratio, last) > DRIFT or max(ratio, last) < 1.0 / DRIFT:
-            self._scale(min(ratio, last) if ratio > 1.0 else max(ratio, last))
+            factor = min(ratio, last) if ratio > 1.0 else max(ratio, last)
+            self._scale(factor, 1.0 if x[_READS] else factor)
             self.last_ratio = 1.0
             return ms
         if ratio > SURPRISE:
             return expected * CLIPPED
         return max(ms, expected / CLIPPED) if ratio < 1.0 / SURPRISE else ms
 
-    def _scale(self, factor: float) -> None:
-        """The machine became `factor` times slower: so did all coefficients; trust the past less."""
+    def _scale(self, factor: float, idle: float = 1.0) -> None:
+        """The machine became `factor` times slower: so did all coefficients; trust the past less.
+
+        idle: what ticks that read nothing are scaled by. One that reads says nothing of them: reading may
+        be dearer than was known, or something else was done besides and the next one is as before.
+        """
         self.theta = [t * factor for t in self.theta]
         if self.idle is not None:
-            self.idle = self.idle[0], self.idle[1] * factor
+            self.idle = self.idle[0], self.idle[1] * idle
         self.gram = [[TRUST * value / factor**2 for value in row] for row in self.gram]
         self.moment = [TRUST * value / factor for value in self.moment]
 
@@ -171,10 +182,13 @@ class CostModel:
     def __init__(self) -> None:
         self._fits: dict[int, _Fit] = {}
 
-    def observe(self, model: int, load: Load, ms: float) -> None:
-        """Learn from one measured pass of `model`; times that are not positive are ignored."""
+    def observe(self, model: int, load: Load, ms: float, steady: bool = True) -> None:
+        """Learn from one measured pass of `model`; times that are not positive are ignored.
+
+        steady: whether ticks as this one are what rows have that nothing is read beside.
+        """
         if ms > 0.0:
-            self._fit(model).observe(load.features, ms)
+            self._fit(model).observe(load.features, ms, steady)
 
     def predict(self, model: int, load: Load) -> float:
         """Milliseconds of a pass of `model`; 0 for an empty one."""

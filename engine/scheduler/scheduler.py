@@ -22,9 +22,8 @@ from engine.scheduler.invariants import check_counts, check_invariants
 from engine.scheduler.kv_admission import KVAdmission
 from engine.scheduler.limits import ScheduledModel
 from engine.scheduler.plan import ModelBatch, TickPlan, take_accepted
-from engine.scheduler.prefill.chunked_prefill import NO_LIMIT, order_readers, tick_limit
-from engine.scheduler.prefill.prefill_limit import PrefillLimit
-from engine.scheduler.prefill.slow_passes import SlowModels
+from engine.scheduler.prefill.chunked_prefill import NO_LIMIT, tick_limit
+from engine.scheduler.prefill.prompt_planner import PromptPlanner
 from engine.scheduler.prefill.wait_estimate import wait_seconds
 from engine.scheduler.queue import SequenceQueue
 from engine.scheduler.sequence import Sequence
@@ -38,7 +37,7 @@ class Scheduler:
     """Sequences of all resident models, one tick budget and one KV budget.
 
     `engine.scheduler.queue` says who comes first, `engine.scheduler.kv_admission` who holds blocks,
-    `engine.scheduler.prefill.chunked_prefill` whose prompt is read; this class puts ticks together and
+    `engine.scheduler.prefill.prompt_planner` whose prompt is read; this class puts ticks together and
     accounts them.
     """
 
@@ -49,9 +48,9 @@ class Scheduler:
         """Longest that the last planned tick was to take; infinite when nobody decoded."""
         self.errors: deque[float] = deque(maxlen=_ERRORS_KEPT)
         """|predicted − measured| of the last passes, relative to what was measured."""
-        self.prefill_limit = PrefillLimit(config.max_prefill_tokens)
+        self._prompts = PromptPlanner(cost, config)
+        self.prefill_limit = self._prompts.limit
         self._models: dict[int, ScheduledModel] = {}
-        self._slow = SlowModels()
         self._sequences: dict[int, Sequence] = {}
         self._queue = SequenceQueue(config.head_start_s)
         self.kv_admission = KVAdmission(self._models, self._queue, cost, config)
@@ -82,7 +81,7 @@ class Scheduler:
             raise InvariantError(f"scheduler: model {key} was added twice")
         self._models[key] = ScheduledModel(key, blocks, context_length)
         if slow is not None:
-            self._slow.add(key, slow)
+            self._prompts.slow.add(key, slow)
 
     def remove_model(self, key: int) -> list[Sequence]:
         """Forget a model and give its memory back; returns its sequences, all ended by this call.
@@ -103,7 +102,7 @@ class Scheduler:
         for sequence in left:
             self._leave(sequence)
         self._models.pop(key).blocks.close()
-        self._slow.remove(key)
+        self._prompts.slow.remove(key)
         return left
 
     def check_fits(self, request: Request, model: int) -> None:
@@ -196,7 +195,7 @@ class Scheduler:
         For a plan of decode rows of one model alone; takes the blocks that the tick writes to. False
         once a row has ended or would reach its limit, or when no block is left.
         """
-        if plan is not self._in_flight or self._ending:
+        if plan is not self._in_flight or self._ending or not self._prompts.pace.may_repeat(ahead):
             return False
         return self.kv_admission.grow_ahead(plan.batches[0], ahead)
 
@@ -210,8 +209,9 @@ class Scheduler:
 
     def wait_seconds(self) -> dict[int, float]:
         """Estimates of the time to the first token, by sequence; none for who decodes or was paused."""
-        loads = self._loads(self._decode_batches())
-        return wait_seconds(self._sequences.values(), self._queue, loads, self.tick_limit_ms, self.cost)
+        loads, limit_ms = self._loads(self._decode_batches()), self.tick_limit_ms
+        cycle_ms = self._prompts.pace.cycle_ms(limit_ms, self.cost.idle_ms(loads))
+        return wait_seconds(self._sequences.values(), self._queue, loads, limit_ms, cycle_ms, self.cost)
 
     def observe(self, batch: ModelBatch, ms: float) -> float:
         """Teach the cost model one measured pass, before `commit`; returns what it had predicted."""
@@ -219,7 +219,7 @@ class Scheduler:
         predicted = self.cost.predict(batch.model, load)
         if ms > 0.0:
             self.errors.append(abs(predicted - ms) / ms)
-        self.cost.observe(batch.model, load, ms)
+        self._prompts.observe(batch, load, ms)
         return predicted
 
     def plan(self, now: float) -> TickPlan:
@@ -280,13 +280,12 @@ class Scheduler:
         for sequence_id in failed.keys() & self._sequences.keys():
             reason, error, _ = self._ending.get(sequence_id, (FinishReason.ERROR, failed[sequence_id], True))
             self._ending[sequence_id] = (reason, error, True)
+        self._prompts.done(plan.batches, unfinished, now)
         for batch in plan.batches:
-            self.prefill_limit.passed(len(batch.prefill))
             model = self._models[batch.model]
             for sequence in (one for one in batch.decode if one.sequence_id not in held):
                 taken = take_accepted(batch, sequence, accepted) if batch.drafts else 0
                 self._advance(model, sequence, 1 + taken, sampled, failed, now)
-            self._slow.left(batch, batch.model in unfinished)
             for chunk in batch.prefill:
                 length = chunk.length - (chunk.sequence.sequence_id in held)
                 self._advance(model, chunk.sequence, length, sampled, failed, now)
@@ -332,24 +331,21 @@ class Scheduler:
         return {key: self._load(batch) for key, batch in batches.items() if batch.decode}
 
     def _load(self, batch: ModelBatch) -> Load:
-        pads = self.config.fill_passes and batch.model not in self._slow
+        pads = self.config.fill_passes and batch.model not in self._prompts.slow
         return padded_load(batch.load, bool(batch.drafts)) if pads else batch.load
 
     def _add_prefill(
         self, batches: dict[int, ModelBatch], loads: dict[int, Load], spare_ms: float, now: float
     ) -> None:
         reading = [s for s in self._queue.active() if s.state is SequenceState.PREFILL and not s.reloads]
-        readers = order_readers(reading, self._queue.focus, now, self.config.starve_s)
-        most = self.prefill_limit.most(bool(loads))
-        chunks = self._slow.plan(readers, loads, spare_ms, self.cost, self.config, most)
-        self.prefill_limit.planned(sum(chunk.length for chunk in chunks), bool(loads))
+        chunks = self._prompts.plan(reading, self._queue.focus, loads, spare_ms, now)
         for chunk in self.kv_admission.grow_chunks(chunks):
             sequence = chunk.sequence
             sequence.read_at = now
             if sequence.admitted_at is None:
                 sequence.admitted_at = now
             batches[sequence.model].prefill.append(chunk)
-        self._slow.limit(batches, loads)
+        self._prompts.slow.limit(batches, loads)
         for batch in batches.values():
             # Who made room for another's chunk.
             batch.decode = [sequence for sequence in batch.decode if sequence.block_table]

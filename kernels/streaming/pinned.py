@@ -1,8 +1,8 @@
-"""Host memory for weights that the processor computes with and a GPU reads across the bus.
+"""Host memory that a GPU reads and writes across the bus: weights, and KV and weights that are put aside.
 
 Pages of their own, large ones where the system has them: a copy from memory that the driver has pinned runs
 at the bus's speed and waits for nobody. torch's own pinned memory is rounded up to powers of two, too much
-for weights.
+for weights; and the driver makes its pages while everybody else who calls it waits.
 """
 
 import logging
@@ -14,6 +14,9 @@ import torch
 from torch import Tensor
 
 log = logging.getLogger(__name__)
+
+PAGE_BYTES = 4096
+"""Of the smallest pages that a system has."""
 
 
 @dataclass(slots=True)
@@ -29,24 +32,39 @@ class PinnedMemory:
 
     def __init__(self, device: torch.device) -> None:
         """device: the one that reads it; no memory is pinned for the CPU."""
-        self._pins = device.type == "cuda"
+        self._device, self._pins = device, device.type == "cuda"
         self._pages = _Pages()
         self._unpinned: list[Tensor] = []
         self._forgotten = weakref.finalize(self, _give_back, self._pages)
         self._forgotten.atexit = False
 
     def take(self, *shape: int) -> Tensor:
-        """uint8 of a shape, contents undefined."""
+        """uint8 of a shape, contents undefined; raises `MemoryError`."""
         count = max(1, torch.Size(shape).numel())
         if not hasattr(mmap, "MAP_PRIVATE"):
             return torch.empty(shape, dtype=torch.uint8)
-        pages = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            pages = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise MemoryError(f"{count >> 20} MiB of host memory: {error}") from error
         if hasattr(mmap, "MADV_HUGEPAGE"):
             pages.madvise(mmap.MADV_HUGEPAGE)
         made = torch.frombuffer(pages, dtype=torch.uint8)
         self._pages.memory.append(pages)
         self._unpinned.append(made)
         return made[: torch.Size(shape).numel()].view(shape)
+
+    def take_pinned(self, count: int) -> Tensor:
+        """uint8 of so many bytes, pinned at once; raises `MemoryError`.
+
+        Its pages are made before the driver pins them: other threads' calls of the driver wait for the
+        pinning alone, 2 ms for 64 MiB.
+        """
+        made = self.take(count)
+        made[::PAGE_BYTES].fill_(0)
+        if self.pin():
+            raise MemoryError(f"{count >> 20} MiB of host memory could not be pinned")
+        return made
 
     def pin(self) -> int:
         """Have the driver pin all of it, best once it is filled; returns the bytes that it would not."""
@@ -60,16 +78,16 @@ class PinnedMemory:
 
     def _pin(self, taken: Tensor) -> int:
         driver, address = torch.cuda.cudart(), taken.data_ptr()
-        error = int(driver.cudaHostRegister(address, taken.nbytes, 0))
+        with torch.cuda.device(self._device):
+            error = int(driver.cudaHostRegister(address, taken.nbytes, 0))
         if error:
-            log.warning("%s bytes of weights were not pinned: CUDA error %s", taken.nbytes, error)
+            log.warning("%s bytes of host memory were not pinned: CUDA error %s", taken.nbytes, error)
             return taken.nbytes
         self._pages.pinned.append(address)
         return 0
 
 
 def _give_back(pages: _Pages) -> None:
-    for address in pages.pinned:
-        torch.cuda.cudart().cudaHostUnregister(address)
-    pages.pinned.clear()
+    while pages.pinned:
+        torch.cuda.cudart().cudaHostUnregister(pages.pinned.pop())
     pages.memory.clear()

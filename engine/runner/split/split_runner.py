@@ -65,7 +65,7 @@ class SplitRunner(BlockCopies, EagerRunner):
         # Layers on the processor have quick passes; of experts alone a larger pass reads each once.
         self.few_tokens = host_ops.few_tokens if first else None
         sizes = split_pool_bytes(ops, host_ops, config, first)
-        self.host_pools = [HostPool(sum(pair), self._pinned) for pair in zip(*sizes, strict=True)]
+        self.host_pools = [HostPool(sum(pair), ops.device) for pair in zip(*sizes, strict=True)]
         self.slow: SlowPasses | None = SlowPasses(longest, self.few_tokens)
         self._long_from: int | None = None
         """Tokens from which on the device reads alone."""

@@ -51,7 +51,30 @@ def test_the_pace_of_rows_is_that_of_ticks_that_read_nothing():
         cost.observe(1, rows, 10.0)
     for _ in range(300):
         cost.observe(1, Load(7, 700, 9, 9000.0), 30.0)
-    assert tick_limit({1: rows}, cost, config) == pytest.approx(20.0, rel=0.02)
+    assert tick_limit({1: rows}, cost, config) == pytest.approx(10.0 * config.tick_factor, rel=0.02)
     for _ in range(4):
         cost.observe(1, rows, 30.0)
-    assert tick_limit({1: rows}, cost, config) == pytest.approx(60.0, rel=0.2)
+    assert tick_limit({1: rows}, cost, config) == pytest.approx(30.0 * config.tick_factor, rel=0.2)
+
+
+def test_ticks_that_read_more_slowly_than_expected_say_nothing_of_the_others():
+    cost, config, rows = CostModel(), Bench().scheduler.config, Load(1, 500)
+    for tick in range(30):
+        cost.observe(1, rows, 5.0)
+        cost.observe(1, Load(1, 500, 64, 64.0 * tick), 12.0)
+    for _ in range(6):
+        cost.observe(1, Load(1, 500, 64, 2e6), 40.0)
+    assert tick_limit({1: rows}, cost, config) == pytest.approx(5.0 * config.tick_factor, rel=0.1)
+    for _ in range(6):
+        cost.observe(1, Load(1, 500, 64, 2e6), 4.0)
+    assert tick_limit({1: rows}, cost, config) < 4.5 * config.tick_factor
+
+
+def test_a_pause_of_the_machine_does_not_change_the_pace_of_rows():
+    cost, rows = CostModel(), Load(1, 500)
+    for tick in range(30):
+        cost.observe(1, rows, 5.0)
+        cost.observe(1, Load(1, 500, 64, 64.0 * tick), 12.0)
+    for ms in (1000.0, 900.0, 12.0, 12.0, 12.0):
+        cost.observe(1, Load(1, 500, 64, 2000.0), ms)
+    assert cost.idle_ms({1: rows}) == pytest.approx(5.0, rel=0.1)

@@ -95,7 +95,7 @@ def test_others_prompts_keep_their_budget():
 
 def test_no_pass_is_longer_than_its_memory_allows():
     bench = bench_of()
-    bench.scheduler._slow.add(SLOW, SlowPasses(24))
+    bench.scheduler._prompts.slow.add(SLOW, SlowPasses(24))
     slow = bench.submit(3000, model=SLOW)
     assert bench.lengths(bench.tick()) == {slow.sequence_id: 24}
 
@@ -113,7 +113,7 @@ def tick_left(bench: Bench) -> ModelBatch:
 
 def test_a_long_chunk_is_left_for_answers_and_goes_on():
     bench = bench_of()
-    bench.scheduler._slow.add(SLOW, SlowPasses(2048, long_from=64))
+    bench.scheduler._prompts.slow.add(SLOW, SlowPasses(2048, long_from=64))
     fast = bench.scheduler.sequences[decode(bench, FAST)]
     slow, short = bench.submit(3000, model=SLOW), bench.submit(9, model=SLOW)
     first, written = tick_left(bench), len(fast.token_ids)
@@ -126,7 +126,7 @@ def test_a_long_chunk_is_left_for_answers_and_goes_on():
 
 def test_who_ends_takes_a_chunk_along_that_was_left():
     bench = bench_of()
-    bench.scheduler._slow.add(SLOW, SlowPasses(2048, long_from=64))
+    bench.scheduler._prompts.slow.add(SLOW, SlowPasses(2048, long_from=64))
     ends, stays = bench.submit(1000, model=SLOW), bench.submit(500, model=SLOW)
     assert tick_left(bench).slice_ms == ALONE_MS
     bench.scheduler.finish(ends)
@@ -135,7 +135,7 @@ def test_who_ends_takes_a_chunk_along_that_was_left():
 
 def test_a_short_prompt_is_the_processors():
     bench = bench_of()
-    bench.scheduler._slow.add(SLOW, SlowPasses(2048, long_from=640))
+    bench.scheduler._prompts.slow.add(SLOW, SlowPasses(2048, long_from=640))
     decode(bench, FAST)
     slow = bench.submit(300, model=SLOW)
     for _ in range(3):

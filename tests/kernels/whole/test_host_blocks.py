@@ -120,7 +120,7 @@ def test_slots_of_a_gpu_are_pinned_behind_the_caller(monkeypatch):
         assert go.wait(60)
         return torch.zeros(num_bytes, dtype=torch.uint8)
 
-    blocks = HostPool(1000, pinned=True, allocate=slow)
+    blocks = HostPool(1000, torch.device("cuda"), allocate=slow)
     blocks.grow_to(9)
     assert blocks.capacity == 0
     with pytest.raises(IndexError):
@@ -152,7 +152,7 @@ def test_growth_ends_where_memory_does_and_may_be_asked_for_again(monkeypatch):
         left[0] -= 1
         return torch.zeros(num_bytes, dtype=torch.uint8)
 
-    blocks = HostPool(4096, pinned=True, allocate=scarce)
+    blocks = HostPool(4096, torch.device("cuda"), allocate=scarce)
     blocks.grow_to(3)
     assert blocks.wait(60)
     assert blocks.capacity == 1
@@ -172,7 +172,7 @@ def test_memory_that_arrives_after_the_end_is_not_kept(monkeypatch):
         assert go.wait(60)
         return torch.zeros(num_bytes, dtype=torch.uint8)
 
-    blocks = HostPool(4096, pinned=True, allocate=slow)
+    blocks = HostPool(4096, torch.device("cuda"), allocate=slow)
     blocks.grow_to(2)
     assert asked.wait(60)
     blocks.close()
