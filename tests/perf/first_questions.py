@@ -16,6 +16,7 @@ from app.models.builtin import builtin_model_path
 from app.models.recommended import recommended_for
 from engine import Engine, Finished, Message, Request, SamplingParams, TextDelta
 from engine.engine import Model
+from tests.perf.later_questions import LATER_NEAR, NATURAL, ODDER
 
 MOST_TOKENS = 400
 GREEDY = SamplingParams(temperature=0.0)
@@ -113,7 +114,7 @@ OTHERS: Sequence[Sequence[str]] = (
         "What is my cat's name?",
     ),
 )
-"""None of them stands in the training's data word for word."""
+"""None of them but one stands in the training's data word for word."""
 KEYS: Sequence[Sequence[str]] = (
     ("How do I open a new tab here?",),
     ("What do I press for a new tab?",),
@@ -274,8 +275,8 @@ LATE: Sequence[Sequence[str]] = (
     ("Before I type anything private: who exactly am I corresponding with?",),
     ("give me the elevator pitch for tui-chat",),
 )
-"""The same ten things in three wordings each, and what the program and its model are in three, written after
-the training that `results/first_questions.md` judges, in words and tones that it did not have."""
+"""The same ten things in three wordings each, and what the program and its model are in three. They were
+written after the training before the present one; who wrote its material knew them, none stands in it."""
 LATE_NEAR: Sequence[Sequence[str]] = (
     ("how do I close a Word document without losing it",),
     ("Which button on the remote stops the recording?",),
@@ -293,8 +294,8 @@ LATE_NEAR: Sequence[Sequence[str]] = (
     ("leave a voicemail, what do I say?",),
     ("how do I search all my notes in Evernote",),
 )
-"""Questions on other programs and things, written after that training too: an answer with a key of the
-program's is wrong."""
+"""Questions on other programs and things, written and known like those: an answer with a key of the program's
+is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +349,8 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=0, help="sampled as the app does, so often; 0: greedy")
     args = parser.parse_args()
     default = recommended_for(args.model).applied(SamplingParams(), ())
-    lists, answers = (KNOWN, OTHERS, KEYS, ODD, FOLLOWING, NEAR, LATE, LATE_NEAR), []
+    lists = (KNOWN, OTHERS, KEYS, ODD, FOLLOWING, NEAR, LATE, LATE_NEAR, NATURAL, ODDER, LATER_NEAR)
+    answers = []
     with Engine() as engine:
         model = engine.load(args.model)
         for _ in range(max(1, args.times)):

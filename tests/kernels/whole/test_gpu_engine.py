@@ -15,6 +15,7 @@ from engine.api.constraint import Constraint, ConstraintKind
 from engine.api.request import Request, SamplingParams, TextDelta
 from engine.engine import Engine
 from engine.runner import apart, cuda_graph, graph_runner
+from engine.scheduler.config import TICK_FACTOR
 from kernels.triton_operations import TritonOperations
 from tests.support.goldens import nmse
 from tests.support.tiny_gguf import make_tiny
@@ -39,7 +40,7 @@ def gpu_engine(device) -> Iterator[Engine]:
         yield engine
 
 
-@pytest.mark.parametrize(("named", "limits"), [(None, (1.9, 8.0)), (3.0, (3.0, 8.0))])
+@pytest.mark.parametrize(("named", "limits"), [(None, (TICK_FACTOR, 8.0)), (3.0, (3.0, 8.0))])
 def test_how_long_a_tick_may_be_is_what_was_asked_for(device, named, limits, monkeypatch):
     monkeypatch.setattr(facade, "operations_for", lambda *_: TritonOperations(torch.device(device), "auto"))
     with Engine("cpu", tick_factor=named, kv_budget_bytes=64 << 20) as engine:

@@ -19,6 +19,7 @@ from engine.runner.graph_runner import GraphRunner
 from engine.runner.warmup import CompileThread
 from engine.scheduler.plan import ModelBatch, PrefillChunk
 from engine.scheduler.sequence import Sequence
+from kernels.streaming import pinned
 from kernels.triton_operations import TritonOperations
 from tests.engine.test_engine import wait_until
 from tests.support.tiny_gguf import make_tiny
@@ -121,10 +122,10 @@ def test_a_copy_is_kept_or_made_again(memory, tensors):
 
 def test_a_host_without_memory_leaves_weights_where_they_are(memory, tensors, monkeypatch):
     def none(*_sizes, **_more):
-        raise RuntimeError("CUDA error: out of memory")
+        raise OSError("Cannot allocate memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(torch, "empty", none)
+        patch.setattr(pinned.mmap, "mmap", none)
         assert not memory.rest()
     assert memory.nbytes > 0 and memory.host_bytes == 0 and unharmed(tensors)
 
