@@ -134,6 +134,8 @@ async def test_the_card_and_every_key_are_there_at_every_size(app, size):
             await wait_until(pilot, lambda: "Tab list" in shown(foot))
         await wait_until(pilot, lambda: "Family     llama" in card_text(picker))
         assert pane.region.height >= 4 and pane.region.width >= 40
+        drawn = picker.query_one("#card")
+        await wait_until(pilot, lambda: drawn.size.height == len(card_text(picker).split("\n")))
         screen = picker.region
         for key in ("Ctrl+S", "Ctrl+F", "Ctrl+R", "Del", "Esc", "Enter"):
             assert key in shown(foot)
