@@ -16,6 +16,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+from app.chat.session import ChatSession
 from app.settings.file import GeneralSettings, Settings
 from app.settings.paths import HOME_VARIABLE
 from app.window.app import ChatApp, engine_factory
@@ -28,7 +29,7 @@ QUESTIONS = (
     "Write a Python function that reverses a string.",
 )
 STORIES = (QUESTIONS[0], "Tell me a long story about the sea.", "Tell me a story about a brave dragon.")
-ENOUGH = 12
+ENOUGH = 40
 """Tokens of an answer that are worth a picture."""
 Scene = Callable[[Pilot[int]], Awaitable[None]]
 
@@ -53,14 +54,25 @@ async def until(condition: Callable[[], object], seconds: float = 240.0) -> None
 
 async def tabs(pilot: Pilot[int]) -> None:
     """Three chats that answer at the same time beside one that has, with the panel."""
-    await ask(pilot, QUESTIONS[2])
+    await stream(await chats_of(pilot))
+
+
+async def chats_of(pilot: Pilot[int]) -> list[ChatSession]:
+    """Four chats, the first and the last with something in them; all but the first."""
+    await ask(pilot, "How do I cook rice?")
     for _ in range(3):
         await pilot.press("ctrl+t")
         screen = await until_ready(pilot)
-    streaming = screen.tabs.sessions[1:]
-    for session, question in zip(streaming, STORIES, strict=True):
+    for question in QUESTIONS[1:]:
+        await ask(pilot, question)
+    return screen.tabs.sessions[1:]
+
+
+async def stream(sessions: list[ChatSession]) -> None:
+    """Have chats answer; return in the midst of it."""
+    for session, question in zip(sessions, STORIES, strict=True):
         session.send(question)
-    paths = [one.conversation.path for one in streaming]
+    paths = [one.conversation.path for one in sessions]
     await until(lambda: all(path() and len(path()[-1].token_ids) > ENOUGH for path in paths), 60)
 
 
@@ -71,9 +83,9 @@ async def empty(pilot: Pilot[int]) -> None:
 
 async def engine(pilot: Pilot[int]) -> None:
     """The engine view while tabs answer."""
-    await tabs(pilot)
+    sessions = await chats_of(pilot)
     await pilot.press("alt+k")
-    await asyncio.sleep(1.0)
+    await stream(sessions)
 
 
 async def columns(pilot: Pilot[int]) -> None:
@@ -84,7 +96,7 @@ async def columns(pilot: Pilot[int]) -> None:
     screen.composer.insert("/fan 3 Write a short story about a dragon.")
     await pilot.press("enter")
     await until(lambda: len(pilot.app.screen_stack) > 1)
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(0.6)
 
 
 def after(first: Scene, *keys: str) -> Scene:
@@ -93,7 +105,7 @@ def after(first: Scene, *keys: str) -> Scene:
     async def scene(pilot: Pilot[int]) -> None:
         await first(pilot)
         await pilot.press(*keys)
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(0.6)
 
     return scene
 
