@@ -3,7 +3,8 @@
 Per model: ms ≈ a + b · rows + c · [whether it reads] + d · prefill tokens + e · context of the rows +
 f · token pairs of the prefill's attention. The coefficients are fitted by recursive least squares with
 forgetting, on relative errors (so that short ticks count as much as long ones), and are never negative.
-What the last ticks say nothing about (prefill, while everybody decodes) stays as it was learned.
+What the last ticks say nothing about (prefill, while everybody decodes) stays as it was learned, or as
+many times slower as what they say something about has become since.
 """
 
 from dataclasses import dataclass, field
@@ -43,6 +44,12 @@ UNITS = (1.0, 4.0, 1.0, 64.0, 1000.0, 1e5)
 
 _ROWS, _READS, _TOKENS, _CONTEXT, _PAIRS = 1, 2, 3, 4, 5
 """Where these features are."""
+
+_TOGETHER = (_ROWS, _CONTEXT), (_READS, _TOKENS, _PAIRS)
+"""What ticks have or lack together: decoding and reading."""
+
+LEAST_MS = 1e-3
+"""No pass is shorter: a prediction below says that nothing is known of such passes."""
 
 PRIOR_MS = (5.0, 0.5, 1.0, 4.0, 0.1, 0.1)
 """Coefficients before anything was measured, per unit; the first tick scales them all.
@@ -87,6 +94,8 @@ class _Fit:
     """Measured against predicted time of the last tick."""
     idle: tuple[tuple[float, ...], float] | None = None
     """Features and smoothed milliseconds of the last ticks that read nothing."""
+    anchors: list[list[float]] = field(default_factory=lambda: [[] for _ in _TOGETHER])
+    """Per entry of `_TOGETHER`: theta after the last tick that had of it."""
 
     def predict(self, x: tuple[float, ...]) -> float:
         return sum(map(mul, self.theta, x))
@@ -108,6 +117,9 @@ class _Fit:
             self.gram[i] = [FORGETTING * old + part * value for old, value in zip(row, x, strict=True)]
             self.moment[i] = FORGETTING * self.moment[i] + part * ms
         self._solve(STIFFNESS * weight)
+        for features, anchor in zip(_TOGETHER, self.anchors, strict=True):
+            if any(x[i] for i in features):
+                anchor[:] = self.theta
 
     def _observe_idle(self, x: tuple[float, ...], ms: float, steady: bool) -> None:
         """Learn of ticks that read nothing; one that reads says only that they do not last longer."""
@@ -134,7 +146,7 @@ class _Fit:
     def _credible(self, x: tuple[float, ...], ms: float) -> float:
         """Clip a lone surprise; two ticks off in the same direction mean that the machine changed."""
         expected = self.predict(x)
-        if expected <= 0.0:
+        if expected < LEAST_MS:
             return ms
         ratio = ms / expected
         last, self.last_ratio = self.last_ratio, ratio
@@ -143,6 +155,7 @@ class _Fit:
         if min(ratio, last) > DRIFT or max(ratio, last) < 1.0 / DRIFT:
             factor = min(ratio, last) if ratio > 1.0 else max(ratio, last)
             self._scale(factor, 1.0 if x[_READS] else factor)
+            self._follow(x)
             self.last_ratio = 1.0
             return ms
         if ratio > SURPRISE:
@@ -160,6 +173,20 @@ class _Fit:
             self.idle = self.idle[0], self.idle[1] * idle
         self.gram = [[TRUST * value / factor**2 for value in row] for row in self.gram]
         self.moment = [TRUST * value / factor for value in self.moment]
+
+    def _follow(self, x: tuple[float, ...]) -> None:
+        """What ticks like `x` lack changes as they did since it was last seen.
+
+        Not by every factor there was: what makes them faster again is mostly learned without one, and the
+        factors of a noisy machine would multiply without end.
+        """
+        for features, anchor in zip(_TOGETHER, self.anchors, strict=True):
+            if not anchor or any(x[i] for i in features):
+                continue
+            before = sum(map(mul, anchor, x))
+            if before >= LEAST_MS:
+                for i in features:
+                    self.theta[i] = anchor[i] * self.predict(x) / before
 
     def _solve(self, stiffness: float) -> None:
         """Coordinate descent with coefficients ≥ 0, held to the last solution by `stiffness`."""

@@ -1,3 +1,4 @@
+import math
 from random import Random
 
 import pytest
@@ -159,3 +160,16 @@ def test_a_first_tick_that_compiled_its_kernels_does_not_make_reading_dear_for_l
     for tick in range(3):
         model.observe(1, Load(rows=1, context=19 + tick), 20.0)
     assert 10 < model.reading_ms(1, 400) < 2000
+
+
+def test_what_reading_costs_does_not_run_away_while_a_noisy_machine_only_decodes() -> None:
+    rng, cost = Random(3), CostModel()
+    for tick in range(60):
+        reads = 256 if tick % 3 else 0
+        cost.observe(0, Load(1, 100 + tick, reads, chunk_pairs(100 * tick, reads)), 0.3 + 0.005 * reads)
+    asked = Load(1, 200, 512, chunk_pairs(0, 512))
+    learned = cost.predict(0, asked)
+    for tick in range(3000):
+        slower = 4.0 if tick // 50 % 7 == 0 else 1.0
+        cost.observe(0, Load(1, 200 + tick), 0.3 * slower * math.exp(abs(rng.gauss(0.0, 0.4))))
+    assert learned / 3.0 < cost.predict(0, asked) < 3.0 * learned
