@@ -17,8 +17,9 @@ from kernels.contract import Activation, QuantizedMatrix
 from kernels.cpu.activations import Activations
 from kernels.cpu.compiler import LANES
 from kernels.cpu.packed.products import PackedProduct
-from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable, pack, plain_memory
+from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable, pack
 from kernels.cpu.packed.values import SLICE_BYTES, slices_of
+from kernels.host_memory import host_bytes
 from kernels.quant.dequant import dequantize
 from kernels.quant.formats import GGMLType
 from kernels.reference.dense_linear import DenseLinear, make_dense
@@ -95,7 +96,7 @@ def _is_pair(parts: list[Part]) -> bool:
 
 
 def make_parts(
-    matrices: Sequence[QuantizedMatrix], dtype: torch.dtype, memory: Allocate = plain_memory
+    matrices: Sequence[QuantizedMatrix], dtype: torch.dtype, memory: Allocate = host_bytes
 ) -> list[Part]:
     """Stacked matrices, neighbours of one type joined.
 

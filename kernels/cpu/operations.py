@@ -32,9 +32,10 @@ from kernels.cpu.norm import add_norm
 from kernels.cpu.packed.experts import PackedExperts, compile_packed, pack_experts, without_matrices
 from kernels.cpu.packed.kinds import ProductKind
 from kernels.cpu.packed.products import PackedProduct, compile_products
-from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable, plain_memory
+from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable
 from kernels.cpu.packed.values import rows_of, values_kernel
 from kernels.cpu.recorded import Compute, Prepare, RecordedPass, record
+from kernels.host_memory import HostMemory
 from kernels.reference.gate import activate, gate, scaled
 from kernels.reference.operations import (
     Embedding,
@@ -91,7 +92,7 @@ class CPUOperations(TorchOperations):
         self.weight_format = "as in the file"
         self.exact = weight_dtype == "float32"
         """Whether no activation is rounded to fewer bits than float32 has."""
-        self.memory: Allocate = plain_memory
+        self.memory: Allocate = HostMemory().take
         """Of packed linears and experts."""
         self._compiled: set[ProductKind] = set()
         self._wanted: SimpleQueue[ProductKind | None] | None = None

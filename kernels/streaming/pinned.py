@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from kernels.host_memory import make_pages
+
 log = logging.getLogger(__name__)
 
 PAGE_BYTES = 4096
@@ -41,14 +43,9 @@ class PinnedMemory:
     def take(self, *shape: int) -> Tensor:
         """uint8 of a shape, contents undefined; raises `MemoryError`."""
         count = max(1, torch.Size(shape).numel())
-        if not hasattr(mmap, "MAP_PRIVATE"):
+        pages = make_pages(count)
+        if pages is None:
             return torch.empty(shape, dtype=torch.uint8)
-        try:
-            pages = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        except OSError as error:
-            raise MemoryError(f"{count >> 20} MiB of host memory: {error}") from error
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            pages.madvise(mmap.MADV_HUGEPAGE)
         made = torch.frombuffer(pages, dtype=torch.uint8)
         self._pages.memory.append(pages)
         self._unpinned.append(made)

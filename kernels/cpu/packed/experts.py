@@ -14,8 +14,9 @@ from kernels.cpu.packed import products
 from kernels.cpu.packed.expert_products import down_packed_kernel, open_packed_kernel
 from kernels.cpu.packed.kinds import ProductKind, product_kind
 from kernels.cpu.packed.products import PackedProduct
-from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable, pack, plain_memory
+from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable, pack
 from kernels.cpu.packed.values import slices_of
+from kernels.host_memory import host_bytes
 from kernels.reference.experts import Experts
 from kernels.reference.gate import scaled
 
@@ -70,7 +71,7 @@ class PackedExperts:
 
 
 def pack_experts(
-    matrices: ExpertMatrices, memory: Allocate = plain_memory
+    matrices: ExpertMatrices, memory: Allocate = host_bytes
 ) -> tuple[Stack, Stack, Stack] | None:
     """Gate, up and down; None where a type has no packed form or an expert does not fill tiles."""
     parts = [*matrices.gate_up, matrices.down]

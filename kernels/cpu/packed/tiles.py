@@ -1,5 +1,6 @@
 """Weights as packed tiles: what a CPU holds of a file's quantised matrices, and the only copy of them."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,7 @@ from kernels.cpu.block_readers import BYTES, READERS
 from kernels.cpu.compiler import I1, I8, I16, I32, I64, INTS, LANES, Emitter, Value, compiled
 from kernels.cpu.packed.form import FORMS, QUADS, VECTOR_BYTES, pack_quads, packed_bytes, sizes
 from kernels.cpu.team import threads_for
+from kernels.host_memory import host_bytes
 from kernels.quant.formats import FORMATS, GGMLType
 
 _SLICE_BYTES = 4 << 20
@@ -64,12 +66,7 @@ def is_packable(parts: Sequence[QuantizedMatrix]) -> bool:
     return parts[0].type in FORMS and len({part.type for part in parts}) == 1 and whole
 
 
-def plain_memory(*shape: int) -> Tensor:
-    """uint8 of a shape, contents undefined."""
-    return torch.empty(shape, dtype=torch.uint8)
-
-
-def pack(parts: Sequence[QuantizedMatrix], memory: Allocate = plain_memory) -> PackedMatrix | None:
+def pack(parts: Sequence[QuantizedMatrix], memory: Allocate = host_bytes) -> PackedMatrix | None:
     """Matrices stacked by rows, as `is_packable` says; None for scales that are not finite."""
     type, columns = parts[0].type, parts[0].shape[1]
     rows = sum(part.shape[0] for part in parts)
@@ -93,6 +90,21 @@ def pack(parts: Sequence[QuantizedMatrix], memory: Allocate = plain_memory) -> P
     return None if endless else made
 
 
+class _Reading(threading.local):
+    """What a thread reads files into: memory that is made anew costs more than what is read to it."""
+
+    memory: Tensor | None = None
+
+    def slice(self, nbytes: int) -> Tensor:
+        """uint8 of so many bytes, overwritten by the next one."""
+        if self.memory is None or self.memory.nbytes < nbytes:
+            self.memory = host_bytes(max(nbytes, _SLICE_BYTES))
+        return self.memory[:nbytes]
+
+
+_reading = _Reading()
+
+
 def _slices(part: QuantizedMatrix) -> Iterator[tuple[Tensor, Tensor]]:
     """(bytes, source row in them of every row), whole tiles after another."""
     rows, columns = part.shape
@@ -101,7 +113,7 @@ def _slices(part: QuantizedMatrix) -> Iterator[tuple[Tensor, Tensor]]:
         yield part.raw, torch.arange(rows) if part.row_order is None else part.row_order.contiguous()
         return
     step = max(1, _SLICE_BYTES // (line * LANES)) * LANES
-    buffer = torch.empty(min(rows, step) * line, dtype=torch.uint8)
+    buffer = _reading.slice(min(rows, step) * line)
     order = torch.arange(step)
     for start in range(0, rows, step):
         count = min(step, rows - start)
