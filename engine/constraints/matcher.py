@@ -7,8 +7,8 @@ aside, computed again or goes on after a failure: an answer that has not just gr
 import threading
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,9 +23,17 @@ _WORD = 32
 
 
 @cache
-def _threads() -> ThreadPoolExecutor:
-    """The library lets go of the interpreter while it computes."""
-    return ThreadPoolExecutor(_THREADS, "masks")
+def _begun() -> "SimpleQueue[Matcher]":
+    """What threads compute; the library lets go of the interpreter meanwhile."""
+    matchers: SimpleQueue[Matcher] = SimpleQueue()
+    for number in range(_THREADS):
+        threading.Thread(target=_work, args=(matchers,), name=f"masks {number}", daemon=True).start()
+    return matchers
+
+
+def _work(matchers: "SimpleQueue[Matcher]") -> None:
+    while True:
+        matchers.get()._compute()
 
 
 class Matcher:
@@ -35,6 +43,7 @@ class Matcher:
         """strings: the same grammar where it has strings with a longest length."""
         self.words = np.zeros(-(-vocab_size // _WORD), dtype=np.int32)
         """A bit for each token, the lowest first: whether it may come next."""
+        self._place = self.words.ctypes.data
         self.error: str | None = None
         """Why there is no mask."""
         self.ready = threading.Event()
@@ -67,7 +76,7 @@ class Matcher:
             self._news.append((anew, new))
             self.ready.clear()
         self.late = False
-        _threads().submit(self._compute)
+        _begun().put(self)
 
     def _compute(self) -> None:
         with self._computing:
@@ -94,5 +103,5 @@ class Matcher:
                 strings.took(tokens, anew=anew)
         if strings is not None and strings.fill(grammar, self.words):
             return None
-        grammar.unsafe_compute_mask_ptr(self.words.ctypes.data, self.words.nbytes)
+        grammar.unsafe_compute_mask_ptr(self._place, self.words.nbytes)
         return grammar.get_error() or None

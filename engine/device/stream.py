@@ -36,6 +36,13 @@ class DeviceStream(Protocol):
         """Tensor operations inside are queued here."""
         ...
 
+    def beside(self, after: Mark) -> AbstractContextManager[object]:
+        """Operations inside are queued behind `after` alone, beside what else is queued here until the end.
+
+        What is queued here later waits for them.
+        """
+        ...
+
     def host_tensor(self, *shape: int) -> Tensor:
         """int32 zeros that copies to and from the device need not wait for."""
         ...
@@ -96,6 +103,18 @@ class CudaStream:
     def current(self) -> AbstractContextManager[object]:
         """This stream."""
         return torch.cuda.stream(self._stream)
+
+    @contextmanager
+    def beside(self, after: Mark) -> Iterator[None]:
+        """Another stream, or this one where all are taken."""
+        assert isinstance(after, torch.cuda.Event)
+        other = next(iter(self._own.sides(1)), self._stream)
+        other.wait_event(after)
+        try:
+            with torch.cuda.stream(other):
+                yield
+        finally:
+            self._stream.wait_stream(other)
 
     def host_tensor(self, *shape: int) -> Tensor:
         """Pinned."""
@@ -178,6 +197,11 @@ class ImmediateStream:
 
     def current(self) -> AbstractContextManager[object]:
         """Nothing to choose."""
+        return nullcontext()
+
+    def beside(self, after: Mark) -> AbstractContextManager[object]:
+        """All that was queued is done, and so is what is done inside."""
+        after.synchronize()
         return nullcontext()
 
     def host_tensor(self, *shape: int) -> Tensor:

@@ -136,7 +136,8 @@ class CUDAGraphPass:
         self._starts = self._mirror(parts.tables.query_starts)
         self._ids = self._mirror(parts.ids)
         self._logit_rows = self._mirror(parts.logit_rows)
-        self._sampled_slots = self._mirror(parts.sampled_slots)
+        self.sampled_slots = self._mirror(parts.sampled_slots)
+        """Rows of the state that the batch last filled in samples, -1 for padding: on the host."""
         self._drafts = self._mirror(parts.drafts)
 
     def capture(self, compute: Callable[[PassBuffers], Tensor | None]) -> None:
@@ -156,13 +157,13 @@ class CUDAGraphPass:
         size, rows = self.size, len(batch.decode)
         self._slots[:] = -1
         self._ends[:] = 0
-        self._sampled_slots[:] = -1
+        self.sampled_slots[:] = -1
         self._logit_rows[:] = 0
         if size.verifies:
             self._fill_rows(batch, slots)
         else:
             self._slots[:rows] = slots[:rows]
-            self._sampled_slots[:rows] = slots[:rows]
+            self.sampled_slots[:rows] = slots[:rows]
         self._logit_rows[: size.num_decode] = np.arange(size.num_decode)
         self._starts[: size.num_decode + 1] = np.arange(size.num_decode + 1)
         token = size.num_decode
@@ -174,7 +175,7 @@ class CUDAGraphPass:
             self._ids[token : token + chunk.length] = chunk.sequence.token_ids[chunk.start : chunk.end]
             token += chunk.length
             if chunk.completes:
-                self._sampled_slots[place] = slot
+                self.sampled_slots[place] = slot
                 self._logit_rows[place] = token - 1
         self._starts[size.num_decode + len(batch.prefill) :] = token
         self.buffers.inputs.copy_(self._host, non_blocking=True)
@@ -195,7 +196,7 @@ class CUDAGraphPass:
                 lengths[token:end] = np.arange(known, known + end - token)
                 self._slots[token:end] = self._first_draft_row + np.arange(token, end)
             token = end
-        self._sampled_slots[:] = self._slots
+        self.sampled_slots[:] = self._slots
 
     def launch(self, compute: Callable[[PassBuffers], Tensor | None]) -> None:
         """Queue the pass in the current stream."""

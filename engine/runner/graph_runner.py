@@ -19,7 +19,7 @@ from engine.device.memory import scratch_of
 from engine.device.stream import Mark, open_stream
 from engine.device.weight_memory import WeightMemory
 from engine.model.decoder import Decoder
-from engine.runner.apart import Computed, choose, choose_apart
+from engine.runner.apart import ApartPass, Computed, choose
 from engine.runner.base import PassNotes
 from engine.runner.block_copies import BlockCopies
 from engine.runner.capture_policy import CapturePolicy
@@ -119,10 +119,8 @@ class GraphRunner(BlockCopies):
         self._ticks = 0
         self._compiler = CompileThread(self._free, ops.device)
         self.freed = self._compiler.freed
-        self.replays = 0
-        """Passes that were one replay of a captured graph."""
-        self.eager_passes = 0
-        """Passes whose kernels were launched one by one."""
+        self.replays = self.eager_passes = 0
+        """Passes that were one replay of a captured graph, and those launched kernel by kernel."""
         self._tick_ms = AHEAD_MS / 4
         self._collected_at = 0.0
 
@@ -134,7 +132,7 @@ class GraphRunner(BlockCopies):
     @property
     def verify_rows(self) -> int:
         """Most tokens of a pass with drafts: of those captured, others would lose what is gained."""
-        made = (self._passes.get((size, False)) for size in VERIFY_SIZES)
+        made = map(self._passes.get, ((size, False) for size in VERIFY_SIZES))
         return max((one.size.num_tokens for one in made if one is not None and one.captured), default=0)
 
     def can_verify(self, sequence: Sequence) -> bool:
@@ -180,9 +178,9 @@ class GraphRunner(BlockCopies):
                 slots = self._rows.place(batch.sequences, batch.drafts)
                 size = captured_size(batch)
                 one = (
-                    CUDAGraphPass(self._state, loose_size(batch), self._stream)
-                    if size is None
-                    else self._pass(size, batch.chosen_apart, hurry=bool(batch.decode))
+                    self._pass(size, batch.chosen_apart, hurry=bool(batch.decode))
+                    if size is not None
+                    else self._new_pass(loose_size(batch), batch.chosen_apart)
                 )
                 ready = one.has_run or one.size in self._compiled
                 one.fill(batch, slots)
@@ -341,10 +339,14 @@ class GraphRunner(BlockCopies):
         """The pass of a shape, captured if it can be, unless rows wait (`hurry`) and it is better not now."""
         made = self._passes.get((size, apart))
         if made is None:
-            made = self._passes[size, apart] = CUDAGraphPass(self._state, size, self._stream)
+            made = self._passes[size, apart] = self._new_pass(size, apart)
         if not made.captured and not (hurry and not self._capture_policy.capture_now(size)):
             self._capture(made, apart)
         return made
+
+    def _new_pass(self, size: PassSize, apart: bool) -> CUDAGraphPass:
+        parts = self._state, size, self._stream
+        return ApartPass(*parts, self._sampler) if apart else CUDAGraphPass(*parts)
 
     def _capture(self, made: CUDAGraphPass, apart: bool) -> None:
         compute = self._until_logits if apart else self._tick
@@ -366,13 +368,12 @@ class GraphRunner(BlockCopies):
         if self.kv.mapped_bytes != self._mapped:
             self._mapped = self.kv.mapped_bytes
             self.notes.add(f"KV memory mapped: {self._mapped >> 20} MiB")
-        apart = batch.chosen_apart
-        one.launch(self._until_logits if apart else self._tick)
         self.replays += one.captured
         self.eager_passes += not one.captured
-        if apart:
-            self._computed = Computed(one, batch, self._stream.mark())
+        if isinstance(one, ApartPass):
+            self._computed = one.compute(batch, self._until_logits)
         else:
+            one.launch(self._tick)
             self._in_flight.append(InFlightStep(sampled_rows(batch, one.size), *self._report()))
 
     def _choose(self) -> None:
@@ -380,7 +381,7 @@ class GraphRunner(BlockCopies):
         computed, self._computed = self._computed, None
         if computed is not None:
             with self._stream.current():
-                chosen = choose_apart(computed, self._rows, self._state, self._sampler, self._stream)
+                chosen = computed.choose()
                 self._in_flight.append(InFlightStep(chosen.rows, *self._report(), chosen))
 
     def _report(self) -> tuple[int, Mark]:

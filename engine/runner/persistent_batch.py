@@ -10,8 +10,6 @@ device has of them (here), and on the device its state and how it is sampled (`D
 from collections.abc import Container
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from engine.runner.model_kv import ModelKV
 from engine.runner.sampler import edits_logits
 from engine.scheduler.sequence import Sequence
@@ -79,12 +77,6 @@ class PersistentBatch:
             new = table[known:]
             self._kv.back(pool, max(new) + 1)
             self._state.set_blocks(slot, known, new, pool)
-
-    def set_masks(self, sequences: list[Sequence], words: Tensor) -> None:
-        """Send what may come next in placed sequences: `mask_words`."""
-        slots = [self._slots[sequence.sequence_id] for sequence in sequences]
-        biases = [sequence.request.sampling.logit_bias for sequence in sequences]
-        self._sampler.set_masks(slots, words, biases)
 
     def reported(self, sequence: Sequence) -> None:
         """The device gave this sequence a token."""

@@ -135,7 +135,10 @@ def _compile(vocab_size: int, device: torch.device) -> None:
 
 @torch.inference_mode()
 def launch_sampler(vocab_size: int, device: torch.device) -> None:
-    """Launch what first passes do of logits in one part, as an output matrix of many rows gives them."""
+    """Launch what first passes do of logits in one part, as an output matrix of many rows gives them.
+
+    And what brings masks to rows that are held to something.
+    """
     stream = open_stream(device)
     with stream.current():
         state = DecodeState.create(1, 1, 1, [], 1, device)
@@ -143,4 +146,5 @@ def launch_sampler(vocab_size: int, device: torch.device) -> None:
         slots = torch.full((1,), -1, dtype=torch.int32, device=device)
         logits = torch.zeros((1, 1, vocab_size), device=device)
         sample(logits, sampler, slots, state.rows[:, LENGTH.value])
+        sampler.set_masks(slots, torch.zeros((1, -(-vocab_size // 32)), dtype=torch.int32, device=device))
     stream.synchronize()

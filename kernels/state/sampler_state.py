@@ -9,8 +9,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.masks import mask_bias
-
 TEMPERATURE = tl.constexpr(0)
 TOP_P = tl.constexpr(1)
 MIN_P = tl.constexpr(2)
@@ -23,6 +21,7 @@ SEED = tl.constexpr(8)
 FIELDS = tl.constexpr(16)
 _SEEN_IN_PROMPT = -(1 << 15)
 _MOST_COUNTED = (1 << 15) - 1
+_MASK_TILE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +93,24 @@ class SamplerState:
         _scatter(self.counts[slot], counts)
         _scatter(self.bias[slot], {t: b for t, b in (logit_bias or {}).items() if t < vocab})
 
-    def set_masks(self, slots: Sequence[int], words: Tensor, biases: Sequence[Mapping[int, float]]) -> None:
+    def set_masks(self, slots: Tensor, words: Tensor) -> None:
         """Let masked rows have no tokens but those whose bits are set, until this is called for them again.
 
-        words: int32 [M, ceil(vocab / 32)], on the host. Few copies and launches, in stream order.
+        slots int32 [M], -1 for a row that stays as it is; words int32 [M, ceil(vocab / 32)], a bit for each
+        token, the lowest first; both on the device. What was added to logits before has no effect any more.
         """
         vocab = self.bias.shape[1]
-        device = self.bias.device
-        bias = mask_bias(words.to(device, non_blocking=True), vocab)
-        for row, own in enumerate(biases):
-            known = {token: value for token, value in own.items() if token < vocab}
-            if known:
-                tokens = torch.tensor(list(known)).to(device, non_blocking=True)
-                values = torch.tensor(list(known.values()), dtype=torch.float32)
-                bias[row].index_add_(0, tokens, values.to(device, non_blocking=True))
-        self.bias.index_copy_(0, torch.tensor(slots).to(device, non_blocking=True), bias)
+        _write_masks[(triton.cdiv(vocab, _MASK_TILE), words.shape[0])](
+            slots, words, self.bias, VOCAB=vocab, WORDS=words.shape[1], TILE=_MASK_TILE, num_warps=4
+        )
+
+    def add_bias(self, slot: int, logit_bias: Mapping[int, float]) -> None:
+        """Add to logits of a masked row behind `set_masks`. Waits for nothing."""
+        row = self.bias[slot]
+        known = {token: value for token, value in logit_bias.items() if token < row.shape[0]}
+        tokens = torch.tensor(list(known), dtype=torch.int64).to(row.device, non_blocking=True)
+        values = torch.tensor(list(known.values()), dtype=torch.float32)
+        row.index_add_(0, tokens, values.to(row.device, non_blocking=True))
 
 
 def _fields(parameters: RowParameters, edited: bool) -> Tensor:
@@ -146,6 +148,26 @@ def _scatter(row: Tensor, entries: Mapping[int, float]) -> None:
     tokens = torch.tensor(list(entries), dtype=torch.int64)
     values = torch.tensor(list(entries.values()), dtype=row.dtype)
     row.index_copy_(0, tokens.to(row.device, non_blocking=True), values.to(row.device, non_blocking=True))
+
+
+@triton.jit
+def _write_masks(
+    slots: tl.tensor,
+    words: tl.tensor,
+    bias: tl.tensor,
+    VOCAB: tl.constexpr,
+    WORDS: tl.constexpr,
+    TILE: tl.constexpr,
+) -> None:
+    """Grid (ceil(VOCAB / TILE), M): 0 for tokens whose bit is set, else -inf. Writes 4 bytes per token."""
+    row = tl.program_id(1)
+    slot = tl.load(slots + row).to(tl.int64)
+    if slot >= 0:
+        column = tl.program_id(0) * TILE + tl.arange(0, TILE)
+        inside = column < VOCAB
+        word = tl.load(words + row * WORDS + column // 32, mask=inside, other=0)
+        allowed = ((word >> (column % 32)) & 1) != 0
+        tl.store(bias + slot * VOCAB + column, tl.where(allowed, 0.0, float("-inf")), mask=inside)
 
 
 @triton.jit

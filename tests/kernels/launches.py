@@ -154,6 +154,7 @@ def _ticks() -> Iterator[Launch]:
     yield Launch("rows of drafts", _draft_rows)
     yield Launch("sampler 1 row", partial(_sample, 1), slow=True)
     yield Launch("sampler 32 rows", partial(_sample, 32), slow=True, sibling=True)
+    yield Launch("masks of 8 rows", partial(_masks, 8))
 
 
 def _empty(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -314,6 +315,11 @@ def _tick(decode: int, chunks: int, tokens: int) -> None:
     fill_pass(state, PassBuffers.create(state, decode, chunks, tokens, rows))
     ids = _empty(rows, dtype=torch.int32)
     advance(state, ids, ids, ids, sampler)
+
+
+def _masks(rows: int) -> None:
+    words = _empty(rows, -(-VOCAB // 32), dtype=torch.int32)
+    SamplerState.create(64, VOCAB, META).set_masks(_empty(rows, dtype=torch.int32), words)
 
 
 def _draft_rows() -> None:

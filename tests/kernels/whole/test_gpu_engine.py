@@ -167,7 +167,7 @@ def test_rows_that_are_held_to_something_are_chosen_as_by_the_processor(
 ):
     """Masks that come late hold their row for a tick, at its prompt's end and later; nobody else's."""
     path = make_tiny(tmp_path / "one.gguf", "qwen3", quant="F16", seed=5, layers=1, width=32, ffn=32, heads=2)
-    digits = Constraint(ConstraintKind.REGEX, "[0-9]{2}")
+    digits = Constraint(ConstraintKind.REGEX, "[0-9]{5}")
     biased = SamplingParams(temperature=0.0, logit_bias={70: 0.5})
     requests = [
         Request((20, 21, 22), GREEDY, max_tokens=3, ignore_eog=True),
@@ -189,7 +189,7 @@ def test_rows_that_are_held_to_something_are_chosen_as_by_the_processor(
             assert answer.finished.error is None
             told.append(("".join(event.text for event in events), [event.logprobs for event in events]))
     (free, _), (held, mine), (free_plain, _), (held_plain, theirs) = told
-    assert (free, held) == (free_plain, held_plain) and held.isdigit() and len(held) == 2
+    assert (free, held) == (free_plain, held_plain) and held.isdigit() and len(held) == 5
     for one, other in zip(mine, theirs, strict=True):
         values = [pair[1] for pair in other.top]
         assert one.logprob == pytest.approx(other.logprob, abs=0.02)
