@@ -16,7 +16,7 @@ from app.models.builtin import builtin_model_path
 from app.models.recommended import recommended_for
 from engine import Engine, Finished, Message, Request, SamplingParams, TextDelta
 from engine.engine import Model
-from tests.perf.later_questions import LATER_NEAR, NATURAL, ODDER
+from tests.perf.later_questions import FRESH, FRESH_NEAR, FRESH_OTHERS, LATER_NEAR, NATURAL, ODDER
 
 MOST_TOKENS = 400
 GREEDY = SamplingParams(temperature=0.0)
@@ -276,7 +276,7 @@ LATE: Sequence[Sequence[str]] = (
     ("give me the elevator pitch for tui-chat",),
 )
 """The same ten things in three wordings each, and what the program and its model are in three. They were
-written after the training before the present one; who wrote its material knew them, none stands in it."""
+written after an earlier training; who wrote the later material knew them, none stands in it."""
 LATE_NEAR: Sequence[Sequence[str]] = (
     ("how do I close a Word document without losing it",),
     ("Which button on the remote stops the recording?",),
@@ -350,6 +350,7 @@ def main() -> None:
     args = parser.parse_args()
     default = recommended_for(args.model).applied(SamplingParams(), ())
     lists = (KNOWN, OTHERS, KEYS, ODD, FOLLOWING, NEAR, LATE, LATE_NEAR, NATURAL, ODDER, LATER_NEAR)
+    lists += (FRESH, FRESH_NEAR, FRESH_OTHERS)
     answers = []
     with Engine() as engine:
         model = engine.load(args.model)

@@ -1,4 +1,4 @@
-"""Two more lists of wordings, of which the built-in model's training knew nothing."""
+"""Lists that were written after a training of the built-in model: the last three after its present one."""
 
 from collections.abc import Sequence
 
@@ -37,7 +37,7 @@ NATURAL: Sequence[Sequence[str]] = (
     ("is this running on my machine or in some cloud?",),
     ("what is tui-chat anyway",),
 )
-"""The ten things in three wordings each, three on what it is, as people ask; written after its training."""
+"""The ten things in three wordings each, three on what it is, as people ask; before the present training."""
 
 ODDER: Sequence[Sequence[str]] = (
     ("my kid wants to ask about dinosaurs, but I'd hate to lose my place here",),
@@ -74,7 +74,7 @@ ODDER: Sequence[Sequence[str]] = (
     ("so which AI is this?",),
     ("what is the thing I just started in my terminal?",),
 )
-"""The same in words and tones as far off as could be thought of, written after it too."""
+"""The same in words and tones as far off as could be thought of, written then too."""
 
 LATER_NEAR: Sequence[Sequence[str]] = (
     ("How do I open a bank account?",),
@@ -105,4 +105,127 @@ LATER_NEAR: Sequence[Sequence[str]] = (
     ("can you regenerate a kidney?",),
     ("exit poll results, what are they?",),
 )
-"""Words of the program's with another meaning, for both: an answer that names a key is wrong."""
+"""Words of the program's with another meaning, written then: an answer that names a key is wrong."""
+FRESH: Sequence[Sequence[str]] = (
+    ("my daughter's nagging me for a spelling quiz, I don't want it in the middle of my budget stuff",),
+    ("empty chat shortcut, anyone?",),
+    ("I'd like a second thread going while you finish this",),
+    ("ugh no that's not what I meant, make it quit",),
+    ("I clicked send too early and now it's rattling on, what do I push",),
+    ("can the reply be cut off half way",),
+    ("got something with more horsepower than Pocket?",),
+    ("wheres the dropdown to pick gemma",),
+    ("I'd rather have my Qwen handle this one, how do I set that up",),
+    ("ok packing up, how do I shut the app",),
+    ("in nano it's ctrl+x to get out, here?",),
+    ("i am stuck in this thing lol help me leave",),
+    ("the tab with my holiday plan vanished, can I dig it out again",),
+    ("everything I typed last winter, where did you put it?",),
+    ("list of prior sessions pls",),
+    ("I need to jump to where you listed the ingredients",),
+    ("is there a way to serach the messages in this tab",),
+    ("which line had the word 'deposit' in it? I can't scroll through all of this",),
+    ("what do I hit so your reply lands in my paste buffer",),
+    ("copying what you said without dragging the mouse",),
+    ("that's the perfect wording, I'd like to drop it into a mail",),
+    ("how do i make this tab go away but stay in the app",),
+    ("I only want to shut the one I'm in, not the lot",),
+    ("this chat's done, clear it from the tab bar",),
+    ("where's the place to fiddle with how tui-chat works",),
+    ("is there a preferences pane in this program",),
+    ("I'd like to change a default, which key gets me there",),
+    ("not convinced, have another crack at it: key?",),
+    ("could you word the last answer anew",),
+    ("same question, I'd like to see what else comes out",),
+    ("what am I actually chatting with here",),
+    ("does my text get sent off to a data center?",),
+    ("first time I see this program, what is it for",),
+    ("could you start me off on an empty chat, this one's for work",),
+    ("is there a hotkey that spawns a tab",),
+    ("need another chat for a recipe question, but leave this alone",),
+    ("stop it, that's way more than I needed",),
+    ("how can I make you quit writing before the end",),
+    ("I want to interrupt you, what do I press",),
+    ("is a cleverer model installed and how would I switch",),
+    ("model picker?",),
+    ("please let some other AI answer this chat",),
+    ("how do I shut tui-chat down for the night",),
+    ("what's the escape route out of this program",),
+    ("alt+f4 isn't doing anything, how do I close the app",),
+    ("what happened to the conversation I had this morning",),
+    ("can I get back to a chat whose tab I closed",),
+    ("show my previous conversations",),
+    ("I'm looking for a word somewhere in this long chat",),
+    ("is ctrl+f a thing in this program",),
+    ("how would I look up where we mentioned the hotel",),
+    ("I want to paste your answer into my homework",),
+    ("how can I get this text out of here and into my clipboard",),
+    ("what's the copy key for the response",),
+    ("I've finished with this chat, how do I close its tab",),
+    ("is there a shortcut that closes the tab",),
+    ("two tabs are plenty, how do I lose the third",),
+    ("where would I find the configuration",),
+    ("I want to see all options of this program",),
+    ("how do I alter the settings",),
+    ("could I get a different answer to that",),
+    ("try again please, that wasn't it",),
+    ("how can I make it answer a second time",),
+    ("hello, who's there?",),
+    ("is what I write here kept on my machine only",),
+    ("what's this terminal app supposed to do",),
+)
+"""The ten things and what the program is, six wordings of each: no training knew them."""
+FRESH_NEAR: Sequence[Sequence[str]] = (
+    ("where can I get a spare key cut",),
+    ("my boss wants me to stop the project early, what do I tell him",),
+    ("which tab do I pull to open a tin of sardines",),
+    ("is there a fresh copy of the Magna Carta",),
+    ("how do I get the last word in an argument",),
+    ("find out who my grandfather was",),
+    ("how do you leave a cult",),
+    ("what's the search history of the Titanic wreck",),
+    ("can I close my eyes during a scan",),
+    ("how can I open a new tab in Konsole",),
+    ("how do I print this chat on paper?",),
+    ("change the font size of my resume in LibreOffice",),
+    ("how do I open my heart to someone",),
+    ("what is a stop codon",),
+    ("the best model of e-bike for hills",),
+    ("how do I quit Zoom",),
+    ("who copied the Mona Lisa",),
+    ("where can I find saffron",),
+    ("close up photography tips",),
+    ("what are the settings in Hamlet",),
+    ("answer to the riddle of the sphinx",),
+    ("how do I start a new life abroad",),
+    ("a tab of butter, how much is that",),
+    ("how do I leave a WhatsApp group",),
+)
+"""The program's words with another meaning, other programs, and what the program cannot do."""
+FRESH_OTHERS: Sequence[Sequence[str]] = (
+    ("Write a haiku about an old lighthouse keeper",),
+    ("Write a haiku about my garden in March",),
+    ("Write a poem about my grandfather's watch",),
+    ("A short poem about penguins",),
+    ("Write a note to my roommate that the dishes are still dirty",),
+    ("Write a letter to the town hall that the street lamp in front of my house is broken",),
+    ("Write an email to my teacher that I will be late tomorrow",),
+    ("Message to my brother: sorry I forgot your birthday",),
+    ("What's my dog's name?",),
+    ("My hamster is called Krumel.", "What is my hamster called?"),
+    ("What is my favourite song?",),
+    ("I work as a nurse.", "What is my job?"),
+    ("Does God exist?",),
+    ("What happens to us when we die?",),
+    ("Give me six animals",),
+    ("Name three trees",),
+    ("What should I give my nephew for Christmas?",),
+    ("Say something to make me laugh",),
+    ("Hi, how's it going?",),
+    ("What is the capital of Austria?",),
+    ("Explain what an earthquake is",),
+    ("What is 23 + 8?",),
+    ("What is the opposite of early?",),
+    ("Translate 'thank you' to Spanish",),
+)
+"""Small texts, things told and not told, big questions, lists: no training knew them."""

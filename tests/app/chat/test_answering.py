@@ -177,7 +177,7 @@ def thinker():
 
 
 def asked(model, thinking: str = "auto") -> Asked:
-    messages = [Message("user", "Tell me a story about a dragon that lives on a small island in the sea.")]
+    messages = [Message("user", "Give me some tips for sleeping better at night.")]
     thought = Thinking.parse(thinking)
     chosen = {"temperature", "repetition_penalty"}
     return LocalModel(model).chat(ChatRequest(messages, {}, GREEDY, 60, chosen, thought))
