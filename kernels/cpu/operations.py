@@ -35,7 +35,7 @@ from kernels.cpu.packed.products import PackedProduct, compile_products
 from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable
 from kernels.cpu.packed.values import rows_of, values_kernel
 from kernels.cpu.recorded import Compute, Prepare, RecordedPass, record
-from kernels.host_memory import HostMemory
+from kernels.host_memory import HostMemory, host_bytes
 from kernels.reference.gate import activate, gate, scaled
 from kernels.reference.operations import (
     Embedding,
@@ -92,7 +92,7 @@ class CPUOperations(TorchOperations):
         self.weight_format = "as in the file"
         self.exact = weight_dtype == "float32"
         """Whether no activation is rounded to fewer bits than float32 has."""
-        self.memory: Allocate = HostMemory().take
+        self.memory: Allocate = host_bytes
         """Of packed linears and experts."""
         self._compiled: set[ProductKind] = set()
         self._wanted: SimpleQueue[ProductKind | None] | None = None
@@ -110,9 +110,16 @@ class CPUOperations(TorchOperations):
         compiler = threading.Thread(target=self._compile, args=[kinds], name="kernels", daemon=True)
         compiler.start()
         self._wanted = kinds
-        yield
-        kinds.put(None)
-        compiler.join()
+        memory = self.memory
+        if memory is host_bytes:
+            self.memory = HostMemory().take
+        try:
+            yield
+        finally:
+            # A slab would stay as long as this does.
+            self.memory = memory
+            kinds.put(None)
+            compiler.join()
 
     def make_kv(self, num_layers: int, num_blocks: int, kv_heads: int, head_dim: int) -> PagedKV:
         """As the definition's; its attention is compiled at once."""

@@ -28,7 +28,7 @@ QUESTIONS = (
     "Give me three tips for sleeping better.",
     "Write a Python function that reverses a string.",
 )
-STORIES = (QUESTIONS[0], "Tell me a long story about the sea.", "Tell me a story about a brave dragon.")
+STORIES = (QUESTIONS[0], "Tell me a long story about the sea.", "Tell me a story about a brave fox.")
 ENOUGH = 40
 """Tokens of an answer that are worth a picture."""
 Scene = Callable[[Pilot[int]], Awaitable[None]]
