@@ -42,7 +42,7 @@ class Matcher:
     def __init__(self, grammar: "LLMatcher", vocab_size: int, strings: ShortStrings | None = None) -> None:
         """strings: the same grammar where it has strings with a longest length."""
         self.words = np.zeros(-(-vocab_size // _WORD), dtype=np.int32)
-        """A bit for each token, the lowest first: whether it may come next."""
+        """A bit for each token, the lowest first: whether it may come next; after an error none may."""
         self._place = self.words.ctypes.data
         self.error: str | None = None
         """Why there is no mask."""
@@ -87,6 +87,8 @@ class Matcher:
                 self.error = self._take(news)
             except Exception as error:
                 self.error = str(error)
+            if self.error is not None:
+                self.words.fill(0)
             with self._told:
                 if not self._news:
                     self.ready.set()

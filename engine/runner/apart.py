@@ -93,8 +93,7 @@ class ApartPass(CUDAGraphPass):
         for row, one in rows:
             if one.matcher is not None:
                 held[row] = slot = int(slots[row])
-                # After an error nothing may come.
-                words[row] = one.matcher.words if one.matcher.error is None else 0
+                words[row] = one.matcher.words
                 biases[slot] = one.request.sampling.logit_bias
         source, target = self._inputs
         with self._stream.beside(begun):

@@ -200,19 +200,11 @@ def _batch(rows: Seq[Row], edits: LogitEdits | None, masks: TokenMasks | None) -
 
 
 def _masks(rows: Seq[Row], device: torch.device) -> TokenMasks | None:
-    places = [place for place, row in enumerate(rows) if row.sequence.matcher is not None]
-    if not places:
+    held = [(place, row.sequence.matcher.words) for place, row in enumerate(rows) if row.sequence.matcher]
+    if not held:
         return None
-    return TokenMasks(
-        torch.tensor(places, device=device),
-        mask_words([rows[place].sequence for place in places]).to(device),
-    )
-
-
-def mask_words(sequences: Seq[Sequence]) -> Tensor:
-    """int32 [R, words]: what may come next in sequences that have matchers; nothing after an error."""
-    words = [one.matcher.words * (one.matcher.error is None) for one in sequences if one.matcher is not None]
-    return torch.from_numpy(np.stack(words))
+    places, words = zip(*held, strict=True)
+    return TokenMasks(torch.tensor(places, device=device), torch.from_numpy(np.stack(words)).to(device))
 
 
 def _edits(rows: Seq[Row], vocab: int, device: torch.device) -> LogitEdits | None:

@@ -266,3 +266,4 @@ def test_an_answer_that_does_not_fit_is_said_to(tokenizer, constraints):
     matcher = constraints.matcher(Constraint(REGEX, "[0-9]"))
     matcher.follow(tokenizer.encode("x", first=False), 0)
     assert matcher.ready.wait(60) and matcher.error
+    assert not matcher.words.any()
