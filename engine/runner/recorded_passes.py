@@ -10,7 +10,7 @@ from engine.model.decoder import Decoder
 from engine.runner.input_batch import InputBatch
 from kernels.contract import PassLayout
 
-MOST_ROWS = 4
+MOST_ROWS = 8
 """Of a recording: with more, what the host does is little beside what is computed."""
 
 

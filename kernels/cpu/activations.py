@@ -18,6 +18,8 @@ GROUP_BYTES = 2 * GROUP
 _GROUPS_OF_TEAM = 1024
 """Groups times threads for each of which a team is worth waking. The larger it is, the more of what one
 thread alone would read lies in others' caches."""
+_UNITS, _UNITS_BITS = 1.5 * 2.0**23, 0x4B400000
+"""A float32 whose neighbours differ by 1, and its bits."""
 _LEAST = 1e-30
 """Groups whose largest value is less are taken for 0: no float32 divides `LARGEST` by much less."""
 
@@ -57,8 +59,7 @@ def activation_kernel(dots: Dots) -> ir.Module:
     with e.pieces(groups, chunk) as group:
         line = e.address(x, e.ir.mul(group, e.const(GROUP)))
         halves = [e.load(e.address(line, e.const(LANES * half))) for half in range(2)]
-        sizes = [e.call("llvm.fabs", half) for half in halves]
-        largest = e.call("llvm.vector.reduce.fmaximum", e.call("llvm.maximum", *sizes), result=F32)
+        largest = _largest(e, halves)
         scale = e.ir.fmul(largest, ir.Constant(F32, 1 / LARGEST))
         none = e.ir.fcmp_ordered("<", largest, ir.Constant(F32, _LEAST))
         inverse = e.ir.fdiv(ir.Constant(F32, float(LARGEST)), largest)
@@ -76,6 +77,14 @@ def activation_kernel(dots: Dots) -> ir.Module:
     return e.finish()
 
 
+def _largest(e: Emitter, halves: list[Value]) -> Value:
+    """The largest size as a float32, NaN where there is one: as whole numbers sizes have the same order."""
+    sizes = [e.ir.bitcast(e.call("llvm.fabs", half), INTS) for half in halves]
+    larger = e.ir.select(e.ir.icmp_signed(">", *sizes), *sizes)
+    return e.ir.bitcast(e.call("llvm.vector.reduce.smax", larger, result=I32), F32)
+
+
 def _whole(e: Emitter, values: Value) -> Value:
-    """Rounded to int32; what is no number becomes 0."""
-    return e.call("llvm.fptosi.sat", e.call("llvm.rint", values), result=INTS)
+    """Rounded to int32, ties to even: of up to 22 bits; what is no number becomes any."""
+    shifted = e.ir.fadd(values, e.vector(_UNITS))
+    return e.ir.sub(e.ir.bitcast(shifted, INTS), ir.Constant(INTS, [_UNITS_BITS] * LANES))

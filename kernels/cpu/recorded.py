@@ -21,7 +21,7 @@ from kernels.reference.operations import rotation_table, temperatures
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 8 << 20
+MOST_BYTES = 32 << 20
 """Of the memory that a recording keeps; models with more compute for so long that launches do not matter."""
 _ROOM = 64
 """Blocks of a context that a recording has room for, at first."""
