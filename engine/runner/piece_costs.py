@@ -1,11 +1,13 @@
 """How long torch takes for what no kernel serves of a model, measured once, when it is loaded."""
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import torch
 
 from engine.device.stream import DeviceStream
 from engine.model.decoder import Decoder
+from engine.model.split.split_decoder import SplitDecoder
 from engine.runner.input_batch import InputBatch, whole_prompt
 from engine.runner.model_kv import ModelKV
 from kernels.contract import PassLayout
@@ -15,17 +17,25 @@ CONTEXT, PROMPT = 512, 64
 """Tokens behind which one is measured, and of a prompt."""
 
 
-def measure_pieces(decoder: Decoder, stream: DeviceStream, pools: int) -> None:
+def measure_pieces(
+    decoder: Decoder | SplitDecoder,
+    stream: DeviceStream,
+    pools: int,
+    open_kv: Callable[[list[int]], ModelKV] | None = None,
+) -> None:
     """Time the pieces in passes of one token behind a context and of a short prompt, in KV of their own.
 
-    Nothing is known of them where memory does not hold that KV.
+    open_kv: from pages of each pool, where not all of it is on the decoder's device. Nothing is known of the
+    pieces where memory does not hold that KV.
     """
     ops = decoder.ops
     if not isinstance(ops, PieceOperations) or not ops.pieces:
         return
+    place = torch.device("cpu") if isinstance(decoder, SplitDecoder) else ops.device
     with suppress(MemoryError, torch.OutOfMemoryError), torch.inference_mode(), stream.current():
         blocks = 1 + -(-CONTEXT // ops.block_size)
-        kv = ModelKV(ops, decoder.config, [blocks] * pools)
+        counts = [blocks] * pools
+        kv = ModelKV(ops, decoder.config, counts) if open_kv is None else open_kv(counts)
         try:
             for pool in range(pools):
                 kv.back(pool, blocks)
@@ -33,7 +43,7 @@ def measure_pieces(decoder: Decoder, stream: DeviceStream, pools: int) -> None:
                     for piece in kv.pieces(pool, page):
                         piece.zero_()
             for make, tokens in ((_one_token, 1), (_prompt, PROMPT)):
-                packed = make(ops.block_size, ops.device)
+                packed = make(ops.block_size, place)
                 layouts = kv.by_group(packed.layouts * pools)
                 decoder.forward(packed.ids, layouts, kv.groups, packed.logit_rows)
                 with ops.pieces.measuring(tokens):

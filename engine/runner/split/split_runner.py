@@ -27,6 +27,7 @@ from engine.runner.block_copies import BlockCopies
 from engine.runner.eager_runner import EagerRunner
 from engine.runner.in_flight import InFlightStep
 from engine.runner.input_batch import InputBatch, pack, whole_prompt
+from engine.runner.piece_costs import measure_pieces
 from engine.runner.sampler import Sampled, sample_rows
 from engine.runner.split.captured_steps import SIZES, CapturedSteps
 from engine.runner.split.long_pass import LongPass, fewest_long
@@ -56,7 +57,7 @@ class SplitRunner(BlockCopies, EagerRunner):
         self._stream = open_stream(ops.device)
         self._pinned = ops.device.type == "cuda"
         with torch.inference_mode(), self._stream.current():
-            self.kv = SplitKV(ops, host_ops, config, pages, first)
+            self.kv = self._open_kv(pages)
         captured = captures_parts(ops)
         self.block_size, self.verify_rows = ops.block_size, host_ops.verify_rows
         if captured:
@@ -79,6 +80,10 @@ class SplitRunner(BlockCopies, EagerRunner):
         self.notes = PassNotes()
         self.freed = threading.Event()
 
+    def _open_kv(self, counts: list[int]) -> SplitKV:
+        made = self._split
+        return SplitKV(made.ops, made.host_ops, made.config, counts, made.placement.layers)
+
     @torch.inference_mode()
     def warm_up(self, progress: Callable[[float], None]) -> None:
         """Compile the device's kernels, and measure what its part of the longest pass takes.
@@ -90,6 +95,7 @@ class SplitRunner(BlockCopies, EagerRunner):
             self._try_out(*_TRIED_OUT)
             self._capture()
             self.scratch_bytes = scratch_of(self._split.ops.device, lambda: self._try_out(self._longest))
+        measure_pieces(self._split, self._stream, self.kv.num_pools, self._open_kv)
         self._long_from = fewest_long(self._split, self.kv, self._split.ops)
         self.slow = SlowPasses(self._longest, self.few_tokens, self._long_from)
 
@@ -182,8 +188,7 @@ class SplitRunner(BlockCopies, EagerRunner):
         decoder, pools = self._split, range(self.kv.num_pools)
         blocks = (len(token_ids) + self.block_size - 1) // self.block_size + 1
         with self._stream.current():
-            first = decoder.placement.layers
-            kv = SplitKV(decoder.ops, decoder.host_ops, decoder.config, [blocks for _ in pools], first)
+            kv = self._open_kv([blocks for _ in pools])
             try:
                 for pool in pools:
                     kv.back(pool, blocks)

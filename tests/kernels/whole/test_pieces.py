@@ -1,6 +1,7 @@
 """A whole model of which torch computes what no kernel serves: loaded, answered with, and told."""
 
 import logging
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -34,11 +35,11 @@ def refuse(*_args, **_options):
     raise OutOfResources(120_000, 101_376, "shared memory")
 
 
-def make_engine(device: str, **options) -> Engine:
+def make_engine(device: str, host_layers: int | str = "never", **options) -> Engine:
     with pytest.MonkeyPatch.context() as patch:
         ops = PieceOperations(torch.device(device), "auto", **options)
         patch.setattr(facade, "operations_for", lambda *_: ops)
-        return Engine("cpu", kv_budget_bytes=64 << 20, debug=True)
+        return Engine("cpu", kv_budget_bytes=64 << 20, debug=True, host_layers=host_layers)
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +99,16 @@ def test_heads_that_no_kernel_serves_are_torchs(gpu_engine, plain_engine, tmp_pa
     assert gpu_engine.stats().slower == (f"odd: {sentence}",)
     runner = runner_of(gpu_engine, model)
     assert runner.replays == 0 and runner.eager_passes and not runner.compiling
+
+
+def test_a_divided_model_tells_what_torch_takes_of_the_devices_layers(device, plain_engine, tmp_path):
+    path = make_tiny(tmp_path / "odd.gguf", "qwen3", head_dim=LONG, **SMALL | {"layers": 2})
+    with make_engine(device, host_layers=1) as engine:
+        model = engine.load(path)
+        assert_same_as_plain(model, plain_engine, path)
+        (sentence,) = told(engine)
+    number = r"\(\S+ ms a token written, \S+ ms a token read\)"
+    assert re.search(f"attention of answers and attention of prompts {number}: no kernel", sentence)
 
 
 @pytest.mark.parametrize(
