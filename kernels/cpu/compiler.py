@@ -35,7 +35,7 @@ SHORTS = ir.VectorType(I16, LANES)
 _POINTER = ir.PointerType()
 
 _ENTRY = "kernel"
-_SOURCES = ("cpu/*.py", "quant/formats.py", "quant/nonlinear.py")
+_SOURCES = ("cpu/*.py", "cpu/packed/*.py", "quant/formats.py", "quant/nonlinear.py")
 """Files of `kernels` that decide what is compiled."""
 
 _LOG2_E = 1.4426950408889634
@@ -189,6 +189,11 @@ class Emitter:
         function = self.module.globals.get(name) or ir.Function(self.module, kind, name)
         self.ir.call(function, [pointer, *(ir.Constant(I32, hint) for hint in (0, 3, 1))])
 
+    def call_at(self, address: Value, result: Value, *arguments: Value) -> Value:
+        """The function at a 64-bit address."""
+        kind = ir.FunctionType(result, [argument.type for argument in arguments])
+        return self.ir.call(_FunctionAt(self.ir.inttoptr(address, _POINTER), kind), arguments)
+
     def sum(self, value: Value) -> Value:
         """The sum of all lanes as a float32."""
         zero = ir.Constant(F32, -0.0)
@@ -227,6 +232,14 @@ class Emitter:
         """End the function."""
         self.ir.ret_void()
         return self.module
+
+
+class _FunctionAt:
+    """A pointer that llvmlite calls: its own pointers to functions are written as LLVM reads no more."""
+
+    def __init__(self, pointer: Value, kind: ir.FunctionType) -> None:
+        self.function_type, self.type = kind, pointer.type
+        self.get_reference = pointer.get_reference
 
 
 Arguments = ParamSpec("Arguments")
@@ -288,8 +301,8 @@ class Kernel:
         self._engine = binding.create_mcjit_compiler(binding.parse_assembly(""), _new_machine())
         self._engine.add_object_file(binding.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
-        self._address = self._engine.get_function_address(_ENTRY)
-        self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._address)
+        self.entry = self._engine.get_function_address(_ENTRY)
+        self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.entry)
         self._parallel = parallel_call()
 
     def __call__(self, threads: int, *parameters: int) -> None:
@@ -304,22 +317,22 @@ class Kernel:
         if threads == 1:
             self._call(block)
         else:
-            self._parallel(self._address, block, threads, 0)
+            self._parallel(self.entry, block, threads, 0)
 
 
 class Launch:
     """A kernel with its parameters, whose memory somebody else keeps."""
 
-    __slots__ = ("_address", "_block", "_kernel", "_threads")
+    __slots__ = ("_block", "address", "kernel", "threads")
 
     def __init__(self, kernel: Kernel, threads: int, block: "ctypes.Array[ctypes.c_int64]") -> None:
-        self._kernel, self._threads = kernel, threads
-        self._block, self._address = block, ctypes.addressof(block)
+        self.kernel, self.threads = kernel, threads
+        self._block, self.address = block, ctypes.addressof(block)
 
     def __call__(self) -> None:
         """Run on as many threads."""
         self._block[0] = 0
-        self._kernel.run(self._threads, self._address)
+        self.kernel.run(self.threads, self.address)
 
 
 def shared_out(items: int, pieces: int = _PIECES_PER_THREAD) -> tuple[int, int, int]:

@@ -24,6 +24,7 @@ from kernels.contract import (
     Routing,
 )
 from kernels.cpu.compiler import LANES, wide_registers
+from kernels.cpu.crowding import Crowding
 from kernels.cpu.decode import DecodeTables, HeadNorm, attend_decode, attention_kernel
 from kernels.cpu.dots import Dots, host_dots
 from kernels.cpu.experts import apply_cpu_experts, compile_experts, serves
@@ -98,6 +99,7 @@ class CPUOperations(TorchOperations):
         self._wanted: SimpleQueue[ProductKind | None] | None = None
         self.few_tokens: int = _FEW_EXACT if self.exact else _FEW_ROUNDED
         always = _always_packed(self.exact, self.weight_dtype)
+        self._crowding = Crowding()
         self._packed_rows = sys.maxsize if always else self.few_tokens
         """Rows up to which packed weights are multiplied."""
         self.verify_rows = max(self.few_tokens, TorchOperations.verify_rows)
@@ -263,7 +265,7 @@ class CPUOperations(TorchOperations):
         self, prepare: Prepare, layouts: Sequence[PassLayout], residual: Tensor, compute: Compute
     ) -> RecordedPass | None:
         """Of kernels alone."""
-        return record(prepare, layouts, residual, compute)
+        return record(prepare, layouts, residual, compute, self._crowding)
 
     def attend(self, qkv: Tensor, prepared: Any, layer: int, attention: LayerAttention) -> Tensor:
         """One kernel over the KV in place for passes of few tokens or of decode rows alone."""

@@ -5,18 +5,24 @@ of them anew takes as long again. Recorded is what launches kernels alone: where
 between, nothing is.
 """
 
+import ctypes
 import logging
+import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from llvmlite import ir
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernels.contract import PassLayout, Rotation
-from kernels.cpu.compiler import Launch, recording
+from kernels.cpu.compiler import I32, I64, Emitter, Launch, compiled, recording
+from kernels.cpu.crowding import Crowding
 from kernels.cpu.decode import DecodeTables
+from kernels.cpu.team import team_calls
 from kernels.reference.operations import rotation_table, temperatures
 
 log = logging.getLogger(__name__)
@@ -36,20 +42,85 @@ class RecordedPass:
     """One number of rows. Its logits last until it is run again."""
 
     def __init__(
-        self, prepared: Any, residual: Tensor, logits: Tensor, launches: list[Launch], kept: list[Tensor]
+        self,
+        prepared: Any,
+        residual: Tensor,
+        logits: Tensor,
+        launches: list[Launch],
+        kept: list[Tensor],
+        crowding: Crowding,
     ) -> None:
         """kept: the memory that launches read and write."""
         self._prepared, self._residual, self._kept = prepared, residual, kept
-        self._logits, self._launches = logits, launches
+        self._logits, self._launches = logits, _Chain(launches, crowding)
 
     def run(self, residual: Tensor, layouts: Sequence[PassLayout]) -> Tensor | None:
         """Logits float32 [T, vocab]; None where contexts have outgrown it."""
         if not all(_refill(own, layout) for own, layout in zip(self._prepared, layouts, strict=True)):
             return None
         self._residual.copy_(residual)
-        for launch in self._launches:
-            launch()
+        self._launches()
         return self._logits
+
+
+class _Chain:
+    """Launches one behind the other, by a team that is asked for once, or by one thread."""
+
+    def __init__(self, launches: list[Launch], crowding: Crowding) -> None:
+        entries: list[int] = []
+        for launch, next_one in zip(launches, [*launches[1:], None], strict=True):
+            alone = launch.threads == 1
+            waits = not alone or next_one is None or next_one.threads > 1
+            entries += [launch.kernel.entry, launch.address, alone, waits]
+        self._held = launches, (ctypes.c_int64 * len(entries))(*entries)
+        parameters = 0, len(launches), ctypes.addressof(self._held[1]), *team_calls()
+        block = (ctypes.c_int64 * len(parameters))(*parameters)
+        self._threads = max(launch.threads for launch in launches)
+        self._by_team, self._by_one = (
+            Launch(chain_kernel(), threads, block) for threads in (self._threads, 1)
+        )
+        self._crowding, self._least = crowding, math.inf
+        """Seconds of the shortest pass of the team."""
+
+    def __call__(self) -> None:
+        alone = self._crowding.alone and self._least < math.inf
+        started = time.perf_counter()
+        (self._by_one if alone else self._by_team)()
+        took = time.perf_counter() - started
+        if self._threads == 1:
+            return
+        if not alone:
+            self._least = min(self._least, took)
+        if alone == self._crowding.alone:
+            self._crowding.took(took / self._least, self._threads)
+
+
+@compiled
+def chain_kernel() -> ir.Module:
+    """Call every kernel of a list; where one thread calls one, the others wait.
+
+    Parameters: a counter that nobody draws from, kernels, four numbers of each (its address, that of its
+    parameters, whether one thread calls it alone, whether all wait for each other behind it), and the
+    addresses of `team_calls`.
+    """
+    e = Emitter("chain")
+    count, entries = e.parameter(1), e.pointer(2)
+    own_number, wait = e.parameter(3), e.parameter(4)
+    first = e.ir.icmp_signed("==", e.call_at(own_number, I32), ir.Constant(I32, 0))
+
+    def of(index: Any, field: int) -> Any:
+        return e.load(e.address(entries, e.ir.add(e.ir.mul(index, e.const(4)), e.const(field)), I64), I64)
+
+    with e.ir.if_then(first), e.loop(e.const(0), count) as index:
+        e.store(e.const(0), e.ir.inttoptr(of(index, 1), ir.PointerType()))
+    e.call_at(wait, ir.VoidType())
+    with e.loop(e.const(0), count) as index:
+        together = e.ir.icmp_signed("==", of(index, 2), e.const(0))
+        with e.ir.if_then(e.ir.or_(first, together)):
+            e.call_at(of(index, 0), ir.VoidType(), e.ir.inttoptr(of(index, 1), ir.PointerType()))
+        with e.ir.if_then(e.ir.icmp_signed("!=", of(index, 3), e.const(0))):
+            e.call_at(wait, ir.VoidType())
+    return e.finish()
 
 
 class _Watch(TorchDispatchMode):
@@ -75,7 +146,11 @@ class _Watch(TorchDispatchMode):
 
 
 def record(
-    prepare: Prepare, layouts: Sequence[PassLayout], residual: Tensor, compute: Compute
+    prepare: Prepare,
+    layouts: Sequence[PassLayout],
+    residual: Tensor,
+    compute: Compute,
+    crowding: Crowding,
 ) -> RecordedPass | None:
     """Record a pass, which is to be run afterwards as others are; None where it cannot be, for good."""
     prepared = prepare(layouts)
@@ -90,7 +165,7 @@ def record(
         logits = compute(own_residual, prepared)
     if watch.computes or sum(part.nbytes for part in watch.kept) > MOST_BYTES:
         return None
-    made = RecordedPass(prepared, own_residual, logits, launches, watch.kept)
+    made = RecordedPass(prepared, own_residual, logits, launches, watch.kept, crowding)
     if torch.equal(logits, expected) and _repeats(made, prepare, layouts, residual, compute):
         return made
     log.error("a recorded pass gives other logits than a pass does; such passes are not recorded")

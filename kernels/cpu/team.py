@@ -32,6 +32,20 @@ def parallel_call() -> Callable[[int, int, int, int], None]:
     return entry
 
 
+def team_calls() -> tuple[int, int]:
+    """Addresses of what tells a member of a team its number from 0 on, and of what has members wait for all.
+
+    Raises OSError where torch has no OpenMP.
+    """
+    library = _openmp()
+    number, wait = (
+        ctypes.cast(call, ctypes.c_void_p).value
+        for call in (library.omp_get_thread_num, library.GOMP_barrier)
+    )
+    assert number and wait
+    return number, wait
+
+
 @contextmanager
 def passing_team() -> Iterator[None]:
     """Around work that is not the calling thread's usual: its team ends with it, for the sake of others'.
