@@ -19,18 +19,21 @@ class RecordedPasses:
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
-        self._recorded: dict[tuple[int, int], Any] = {}
-        """By rows and threads; None where nothing can be recorded."""
+        self._recorded: dict[tuple[int, bool], Any] = {}
+        """By rows, and whether one thread computes them; None where nothing can be recorded."""
 
     def logits(self, packed: InputBatch, layouts: Sequence[PassLayout], kv: Sequence[Any]) -> Tensor | None:
         """float32 [T, vocab] of a pass of decode rows alone; None for others, and where none is recorded."""
         rows = len(packed.ids)
         if rows > MOST_ROWS or layouts[0].num_decode != rows or len(packed.sampled) != rows:
             return None
-        key = rows, torch.get_num_threads()
-        if key in self._recorded and self._recorded[key] is None:
+        if not self._may_be(rows):
             return None
         residual = self._decoder.embed(packed.ids)
+        # The first operation of a pass decides how many threads compute it.
+        if not self._may_be(rows):
+            return None
+        key = rows, torch.get_num_threads() == 1
         if key not in self._recorded:
             self._recorded[key] = self._record(residual, layouts, kv)
             return None
@@ -39,6 +42,10 @@ class RecordedPasses:
             # Contexts have outgrown it: the next pass records one with more room.
             del self._recorded[key]
         return logits
+
+    def _may_be(self, rows: int) -> bool:
+        key = rows, torch.get_num_threads() == 1
+        return key not in self._recorded or self._recorded[key] is not None
 
     def _record(self, residual: Tensor, layouts: Sequence[PassLayout], kv: Sequence[Any]) -> Any | None:
         decoder = self._decoder

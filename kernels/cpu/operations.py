@@ -24,10 +24,10 @@ from kernels.contract import (
     Routing,
 )
 from kernels.cpu.compiler import LANES, wide_registers
-from kernels.cpu.crowding import Crowding
 from kernels.cpu.decode import DecodeTables, HeadNorm, attend_decode, attention_kernel
 from kernels.cpu.dots import Dots, host_dots
 from kernels.cpu.experts import apply_cpu_experts, compile_experts, serves
+from kernels.cpu.free_cores import fit_team
 from kernels.cpu.linear import CPULinear, few_rows, make_parts, many_rows
 from kernels.cpu.norm import add_norm
 from kernels.cpu.packed.experts import PackedExperts, compile_packed, pack_experts, without_matrices
@@ -99,7 +99,6 @@ class CPUOperations(TorchOperations):
         self._wanted: SimpleQueue[ProductKind | None] | None = None
         self.few_tokens: int = _FEW_EXACT if self.exact else _FEW_ROUNDED
         always = _always_packed(self.exact, self.weight_dtype)
-        self._crowding = Crowding()
         self._packed_rows = sys.maxsize if always else self.few_tokens
         """Rows up to which packed weights are multiplied."""
         self.verify_rows = max(self.few_tokens, TorchOperations.verify_rows)
@@ -172,7 +171,10 @@ class CPUOperations(TorchOperations):
         return Embedding(None, matrix.raw.view(matrix.shape[0], -1), matrix.type, matrix.shape[1])
 
     def embed(self, ids: Tensor, handle: Any, norm: NormWeight | None = None) -> Tensor:
-        """Gather rows."""
+        """Gather rows, with as many threads from here on as there are cores for."""
+        if not self.exact:
+            # Sums of what torch computes may depend on how many there are.
+            fit_team()
         if not isinstance(handle, PackedEmbedding):
             return super().embed(ids, handle, norm)
         rows = rows_of(handle.matrix, ids)
@@ -265,7 +267,7 @@ class CPUOperations(TorchOperations):
         self, prepare: Prepare, layouts: Sequence[PassLayout], residual: Tensor, compute: Compute
     ) -> RecordedPass | None:
         """Of kernels alone."""
-        return record(prepare, layouts, residual, compute, self._crowding)
+        return record(prepare, layouts, residual, compute)
 
     def attend(self, qkv: Tensor, prepared: Any, layer: int, attention: LayerAttention) -> Tensor:
         """One kernel over the KV in place for passes of few tokens or of decode rows alone."""

@@ -7,8 +7,6 @@ between, nothing is.
 
 import ctypes
 import logging
-import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +18,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernels.contract import PassLayout, Rotation
 from kernels.cpu.compiler import I32, I64, Emitter, Launch, compiled, recording
-from kernels.cpu.crowding import Crowding
 from kernels.cpu.decode import DecodeTables
 from kernels.cpu.team import team_calls
 from kernels.reference.operations import rotation_table, temperatures
@@ -42,17 +39,11 @@ class RecordedPass:
     """One number of rows. Its logits last until it is run again."""
 
     def __init__(
-        self,
-        prepared: Any,
-        residual: Tensor,
-        logits: Tensor,
-        launches: list[Launch],
-        kept: list[Tensor],
-        crowding: Crowding,
+        self, prepared: Any, residual: Tensor, logits: Tensor, launches: list[Launch], kept: list[Tensor]
     ) -> None:
         """kept: the memory that launches read and write."""
         self._prepared, self._residual, self._kept = prepared, residual, kept
-        self._logits, self._launches = logits, _Chain(launches, crowding)
+        self._logits, self._launches = logits, _Chain(launches)
 
     def run(self, residual: Tensor, layouts: Sequence[PassLayout]) -> Tensor | None:
         """Logits float32 [T, vocab]; None where contexts have outgrown it."""
@@ -64,9 +55,9 @@ class RecordedPass:
 
 
 class _Chain:
-    """Launches one behind the other, by a team that is asked for once, or by one thread."""
+    """Launches one behind the other, by a team that is asked for once, of as many threads as it has then."""
 
-    def __init__(self, launches: list[Launch], crowding: Crowding) -> None:
+    def __init__(self, launches: list[Launch]) -> None:
         entries: list[int] = []
         for launch, next_one in zip(launches, [*launches[1:], None], strict=True):
             alone = launch.threads == 1
@@ -74,25 +65,10 @@ class _Chain:
             entries += [launch.kernel.entry, launch.address, alone, waits]
         self._held = launches, (ctypes.c_int64 * len(entries))(*entries)
         parameters = 0, len(launches), ctypes.addressof(self._held[1]), *team_calls()
-        block = (ctypes.c_int64 * len(parameters))(*parameters)
-        self._threads = max(launch.threads for launch in launches)
-        self._by_team, self._by_one = (
-            Launch(chain_kernel(), threads, block) for threads in (self._threads, 1)
-        )
-        self._crowding, self._least = crowding, math.inf
-        """Seconds of the shortest pass of the team."""
+        self._block = (ctypes.c_int64 * len(parameters))(*parameters)
 
     def __call__(self) -> None:
-        alone = self._crowding.alone and self._least < math.inf
-        started = time.perf_counter()
-        (self._by_one if alone else self._by_team)()
-        took = time.perf_counter() - started
-        if self._threads == 1:
-            return
-        if not alone:
-            self._least = min(self._least, took)
-        if alone == self._crowding.alone:
-            self._crowding.took(took / self._least, self._threads)
+        chain_kernel().run(torch.get_num_threads(), ctypes.addressof(self._block))
 
 
 @compiled
@@ -150,7 +126,6 @@ def record(
     layouts: Sequence[PassLayout],
     residual: Tensor,
     compute: Compute,
-    crowding: Crowding,
 ) -> RecordedPass | None:
     """Record a pass, which is to be run afterwards as others are; None where it cannot be, for good."""
     prepared = prepare(layouts)
@@ -165,7 +140,7 @@ def record(
         logits = compute(own_residual, prepared)
     if watch.computes or sum(part.nbytes for part in watch.kept) > MOST_BYTES:
         return None
-    made = RecordedPass(prepared, own_residual, logits, launches, watch.kept, crowding)
+    made = RecordedPass(prepared, own_residual, logits, launches, watch.kept)
     if torch.equal(logits, expected) and _repeats(made, prepare, layouts, residual, compute):
         return made
     log.error("a recorded pass gives other logits than a pass does; such passes are not recorded")
