@@ -278,12 +278,14 @@ class Operations(Protocol):
         norm: Any | None,
         rows: Tensor | None = None,
         branch: Branch = PLAIN_BRANCH,
+        reader: Any | None = None,
     ) -> Any:
         """residual float32 [T, hidden] += delta, in place; returns its norm for `linear`.
 
         delta: what `linear` gave, or None; it joins as `branch` says. norm: None for the residual itself,
         of which the result may be a view: it is used up before the next call. rows: int64 [R], to norm
-        these rows alone; the residual's contents are undefined afterwards.
+        these rows alone; the residual's contents are undefined afterwards. reader: the handle of
+        what reads the result first: a linear may begin early for it, and experts' router may be asked here.
         """
         ...
 

@@ -36,7 +36,7 @@ from kernels.cuda.compile import begin_to_read_compilers
 from kernels.cuda.launchers import load_one_at_a_time
 from kernels.cuda.link_probe import host_gb_s
 from kernels.cuda.streams import CAPTURE_LOCK
-from kernels.experts.experts import TritonExperts, apply_experts, make_experts
+from kernels.experts.experts import TritonExperts, apply_experts, make_experts, norm_for_experts
 from kernels.kv import pages
 from kernels.kv.pages import LayerKV
 from kernels.kv.slab_kv import SlabKV
@@ -243,17 +243,20 @@ class TritonOperations:
         norm: TritonNorm | None,
         rows: Tensor | None = None,
         branch: Branch = PLAIN_BRANCH,
+        reader: Any | None = None,
     ) -> Activations:
-        """One kernel."""
+        """One kernel, and the router's work in it where that is faster."""
         joins, scale = joined_branch(branch)
-        if norm is None:
-            return add_norm(
-                residual, delta, None, 0.0, rows, self.batch_invariant, joins, scale,
-                sum_scale=branch.sum_scale,
-            )  # fmt: skip
+        weight, eps, bias, centred = (
+            (None, 0.0, None, False) if norm is None else (norm.weight, norm.eps, norm.bias, norm.centred)
+        )
+        if rows is None and joins is None and bias is None and not centred and not self.batch_invariant:
+            routed = norm_for_experts(residual, delta, weight, eps, reader, scale, branch.sum_scale)
+            if routed is not None:
+                return routed
         return add_norm(
-            residual, delta, norm.weight, norm.eps, rows, self.batch_invariant, joins, scale,
-            norm.bias, norm.centred, branch.sum_scale,
+            residual, delta, weight, eps, rows, self.batch_invariant, joins, scale, bias, centred,
+            branch.sum_scale, rows is None and _loads_early(reader, residual.shape[0]),
         )  # fmt: skip
 
     def linear(self, x: Activations, handle: TritonLinear) -> Tensor:
@@ -350,11 +353,9 @@ class TritonOperations:
         return self._maker
 
 
-def _loads_early(output: Any | None, rows: int) -> bool:
-    """Whether the linear behind attention has work before it needs the result: none that crosses over has."""
-    if not isinstance(output, TritonLinear):
-        return False
-    return all(loads_early(part.weight, rows) for part in output.segments)
+def _loads_early(linear: Any | None, rows: int) -> bool:
+    """Whether a linear has work before it needs what is before it: none that crosses over has."""
+    return isinstance(linear, TritonLinear) and loads_early([part.weight for part in linear.segments], rows)
 
 
 def joined_branch(branch: Branch) -> tuple[tuple[Tensor, float] | None, float]:

@@ -104,7 +104,7 @@ class Decoder:
     ) -> Any:
         """Adds `delta` and its attention to `residual`; returns its feed-forward part, still to be added."""
         ops = self.ops
-        x = ops.add_norm(residual, delta, layer.attn_norm, branch=branch)
+        x = ops.add_norm(residual, delta, layer.attn_norm, branch=branch, reader=layer.qkv)
         qkv = self.linear(x, layer.qkv)
         if layer.all_heads_norms:
             qkv = ops.norm_columns(qkv, layer.all_heads_norms)
@@ -114,7 +114,8 @@ class Decoder:
         delta = self.linear(attended, layer.attn_output)
         if self.config.layers[index].parallel:
             return ops.add_outputs(delta, self._feed_forward(x, layer), None, x)
-        x = ops.add_norm(residual, delta, layer.ffn_norm, branch=layer.attn_branch)
+        own = layer.experts if layer.expert_norms is None else None
+        x = ops.add_norm(residual, delta, layer.ffn_norm, branch=layer.attn_branch, reader=own)
         if layer.expert_norms is not None:
             return self._beside_experts(residual, x, layer, layer.expert_norms)
         return self._feed_forward(x, layer)

@@ -1,7 +1,7 @@
 """Runs one model's passes on a GPU: captured per shape, queued ahead of the ids that they give.
 
 Everything a tick needs beyond its shape is on the device (`kernels.state.decode_state`). A tick of decode
-rows is one graph replay and one small copy to pinned memory; the host learns the ids when that is done.
+rows is one graph replay, which also writes its ids to pinned memory; the host reads them when that is done.
 """
 
 import logging
@@ -98,7 +98,6 @@ class GraphRunner(BlockCopies):
             self.kv = ModelKV(decoder.ops, decoder.config, pages)
             try:
                 self._state, self._sampler = self._make_state(MAX_ROWS)
-                self._reports = self._stream.host_tensor(*self._state.ring.shape)
             except BaseException:
                 self.kv.close()
                 raise
@@ -385,16 +384,14 @@ class GraphRunner(BlockCopies):
                 self._in_flight.append(InFlightStep(chosen.rows, *self._report(), chosen))
 
     def _report(self) -> tuple[int, Mark]:
-        """Have the host told what the tick just queued gives."""
+        """The number of the tick just queued, and when what it gives is in the ring."""
         tick = self._ticks
         self._ticks += 1
-        place = tick % DEPTH
-        self._reports[place].copy_(self._state.ring[place], non_blocking=True)
         return tick, self._stream.mark()
 
     def _read(self, step: InFlightStep) -> Sampled:
         step.done.synchronize()
-        result, followed = read_report(step, self._reports[step.tick % DEPTH].tolist())
+        result, followed = read_report(step, self._state.ring[step.tick % DEPTH].tolist())
         for sequence in followed:
             self._rows.reported(sequence)
         return result

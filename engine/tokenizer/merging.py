@@ -5,6 +5,8 @@ from collections.abc import Callable, Container, Sequence
 
 PairRank = Callable[[str, str], float | None]
 """How early two neighbours merge (the lowest first), None when they never do."""
+_PIECE = 1 << 12
+"""Merges at a time."""
 
 
 def merge_symbols(text: str, rank: PairRank) -> list[str]:
@@ -41,8 +43,12 @@ def merge_symbols(text: str, rank: PairRank) -> list[str]:
 
 def rank_of_merges(merges: Sequence[str], texts: Container[str]) -> PairRank:
     """By place in a list of merges such as "a b"; those whose joint text is none of `texts` never apply."""
-    # Backwards, so that of equal merges the first counts.
-    ranks = dict(zip(reversed(merges), range(len(merges) - 1, -1, -1), strict=True))
+    ranks: dict[str, int] = {}
+    # Backwards, so that of equal merges the first counts; in pieces, since one call for all of them holds the
+    # interpreter for tens of milliseconds while others answer.
+    for end in range(len(merges), 0, -_PIECE):
+        first = max(0, end - _PIECE)
+        ranks.update(zip(reversed(merges[first:end]), range(end - 1, first - 1, -1), strict=True))
 
     def rank(left: str, right: str) -> int | None:
         found = ranks.get(f"{left} {right}")

@@ -282,9 +282,9 @@ def _attention_decode(
             num_tokens, eps, grown, KV_HEADS, GROUPS, ROWS, HEAD_DIM, DIM, BLOCK_SIZE, CAP, QUANTIZED,
             QKV_SPLITS, NORM, NORMED_HEADS, PAIRS, ADJACENT, HELD, OVERLAPS, EARLY,
         )  # fmt: skip
-        row_max = tl.where(newest, repeated(own_score, COLUMNS), row_max)
-        row_sum = tl.where(newest, row_sum + 1.0, row_sum)
-        acc = tl.where(newest, acc + own_value[:, None], acc)
+        if newest:
+            row_max, row_sum = repeated(own_score, COLUMNS), row_sum + 1.0
+            acc += own_value[:, None]
     else:
         inside = (row < GROUPS)[:, None] & (d < HEAD_DIM)[None, :]
         query = tl.load(source + (place + row[:, None]) * HEAD_DIM + d[None, :], mask=inside, other=0.0)

@@ -160,18 +160,21 @@ def append_token(
     )
     query = (query * q_scale).to(tl.float32 if values.dtype.element_ty == tl.float32 else tl.float16)
     norm_of_value: tl.constexpr = NORM if heads + KV_HEADS < NORMED_HEADS else ""
-    key = rotate_heads(
-        key, of_key, keys, cos, sin, eps, heads + KV_HEADS, key_norm, HEAD_DIM, NORM, NORMED_HEADS
-    )
-    value = rotate_heads(
-        value, of_value, wanted, 0.0, 0.0, eps, 0, value_norm, HEAD_DIM, norm_of_value, NORMED_HEADS
-    )
-    key, value = _store_token(
-        values, scales, key, value, slot, head, row < tl.where(newest, 1, 0), wanted,
-        block_stride, scale_stride, KV_HEADS, ROWS, HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED,
-    )  # fmt: skip
-    score = capped(tl.sum(query.to(tl.float32) * key, axis=1), CAP)
-    return query, score, tl.reshape(value, (DIM,))
+    score, own = tl.zeros((ROWS,), tl.float32), tl.zeros((DIM,), tl.float32)
+    if newest:
+        turned = rotate_heads(
+            key, of_key, keys, cos, sin, eps, heads + KV_HEADS, key_norm, HEAD_DIM, NORM, NORMED_HEADS
+        )
+        plain = rotate_heads(
+            value, of_value, wanted, 0.0, 0.0, eps, 0, value_norm, HEAD_DIM, norm_of_value, NORMED_HEADS
+        )
+        kept_key, kept_value = _store_token(
+            values, scales, turned, plain, slot, head, row < 1, one < 1,
+            block_stride, scale_stride, KV_HEADS, ROWS, HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED,
+        )  # fmt: skip
+        score = capped(tl.sum(query.to(tl.float32) * kept_key, axis=1), CAP)
+        own = tl.reshape(kept_value, (DIM,)).to(tl.float32)
+    return query, score, own
 
 
 @triton.jit

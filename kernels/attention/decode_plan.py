@@ -15,6 +15,7 @@ from kernels.attention.rope_append import rotation_of
 from kernels.attention.shape import AttentionShape, padded_dim
 from kernels.contract import Rotation
 from kernels.cuda.activations import PassTables
+from kernels.cuda.early import early, wait_for_inputs
 
 MAX_SPLITS = 32
 """The most splits that a single row is cut into."""
@@ -98,6 +99,7 @@ def plan_decode(tables: PassTables, shape: AttentionShape, rotation: Rotation | 
             PAIRS=plan.pairs,
             ADJACENT=plan.adjacent,
             DIM=dim,
+            **early(plan.splits),
             num_warps=4,
         )
     return plan
@@ -155,12 +157,14 @@ def _plan_decode(
     PAIRS: tl.constexpr,
     ADJACENT: tl.constexpr,
     DIM: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """Grid (1 + rows or 1,): program 0 cuts, a vector over rows; program 1 + r rotates row r's position.
 
     Writes all 32 W bytes of splits and clears the counters. With splits of ceil(all blocks / MAX_SPLITS)
     blocks the rows need at most one split each beyond MAX_SPLITS.
     """
+    wait_for_inputs(EARLY)
     if tl.program_id(0) > 0:
         token = tl.program_id(0) - 1
         cos, sin = rotation_of(tl.load(positions + token), inv_freq, magnitude, PAIRS, ADJACENT, DIM)

@@ -211,12 +211,13 @@ class CPUOperations(TorchOperations):
         norm: NormWeight | None,
         rows: Tensor | None = None,
         branch: Branch = PLAIN_BRANCH,
+        reader: Any | None = None,
     ) -> Tensor:
         """One kernel where a branch is added as it is."""
         narrow = delta is not None and delta.dtype is not torch.float32
         plain = norm is not None and not norm.centred and norm.bias is None
         if norm is None or residual.shape[1] % LANES or narrow or not plain or branch != PLAIN_BRANCH:
-            return super().add_norm(residual, delta, norm, rows, branch)
+            return super().add_norm(residual, delta, norm, rows, branch, reader)
         if rows is not None and rows.shape[0] != residual.shape[0]:
             residual, delta = residual[rows], None if delta is None else delta[rows]
         return add_norm(residual, delta, norm.scaled, norm.eps_length)

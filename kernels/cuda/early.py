@@ -1,7 +1,9 @@
 """Kernels that start while the one before them ends (programmatic dependent launch, NVIDIA from sm_90 on).
 
 A kernel that is launched early may read nothing that the one before it writes, and write nothing, until it
-has waited; all of its programs must wait, so that what comes next can rely on all that came before.
+has waited; all of its programs must wait, so that what comes next can rely on all that came before. One that
+lets the next start before it waits itself leaves it nothing to read by then but what no kernel writes.
+
 Programs that start early go where there is room, which leaves a grid smaller than the GPU on a few
 multiprocessors: such a grid may follow early upon a few programs alone.
 """

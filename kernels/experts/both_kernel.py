@@ -66,11 +66,12 @@ def experts_both_kernel(
     DENSE: turns are those of experts in use alone, so that programs without one come last. Else they come
     where pairs share an expert, and from the places that they leave at once others start late.
     grid: P · (⌈N1 / BN⌉ + ⌈N2 / BN⌉). Who began first has a first product, and those wait for nobody, so
-    whoever waits waits for programs that run.
+    whoever waits waits for programs that run. FAST: a program's number says when it began, as NVIDIA's
+    hardware begins programs in the order of their numbers; elsewhere they are counted.
     """
     wait_for_inputs(EARLY)
     chosen = ids_of(ids, pairs, USED, BM)
-    turn = tl.atomic_add(done, 1, sem="relaxed")
+    turn = tl.program_id(0) if FAST else tl.atomic_add(done, 1, sem="relaxed")
     blocks1, blocks2 = tl.cdiv(N1, BN), tl.cdiv(N2, BN)
     count, numbers = pairs, chosen
     if DENSE:

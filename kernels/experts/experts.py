@@ -14,6 +14,12 @@ from kernels.cuda.early import early
 from kernels.cuda.gpu import gpu_of
 from kernels.experts.both_kernel import experts_both_kernel
 from kernels.experts.float_kernels import float_experts_kernel
+from kernels.experts.norm_router import (
+    ROUTED_EXPERTS,
+    ROUTED_TOKENS,
+    RoutedActivations,
+    norm_and_route,
+)
 from kernels.experts.router import FEW_PAIRS, FEW_TOKENS, TICKET_STRIDE, route_few
 from kernels.experts.routing import Groups, Routes, group_pairs, route_tokens
 from kernels.experts.rows_kernels import experts_rows_kernel
@@ -146,7 +152,10 @@ def apply_experts(
         torch.empty((tokens * used, triton.cdiv(experts.size, SUM_WIDTH)), device=device),
     )
     out = torch.empty((used, tokens, experts.hidden), device=device)
-    routes, groups = _route(x if routed is None else routed, experts, batch_invariant)
+    if isinstance(x, RoutedActivations) and routed is None:
+        routes, groups = x.routes, None
+    else:
+        routes, groups = _route(x if routed is None else routed, experts, batch_invariant)
     one = _Products(experts, routes, groups, tokens, fixed=batch_invariant)
     if groups is None and experts.between is None and _fills_twice(tokens * used, experts):
         one.launch_both(x, opened, out)
@@ -161,10 +170,8 @@ def apply_experts(
 def _route(x: Activations, experts: TritonExperts, batch_invariant: bool) -> tuple[Routes, Groups | None]:
     """No groups for a few tokens and experts that have planes: programs see in ids who shares one."""
     (segment,) = experts.router.segments
-    planes = isinstance(experts.gate_up, PlanesMatrix) and isinstance(experts.down, PlanesMatrix)
-    tokens = x.values.shape[0]
-    few = tokens <= FEW_TOKENS and tokens * experts.routing.used <= FEW_PAIRS
-    if few and planes and isinstance(segment.weight, Tensor) and not batch_invariant:
+    if _routes_few(experts, x.values.shape[0]) and not batch_invariant:
+        assert isinstance(segment.weight, Tensor)
         return route_few(
             x.values, segment.weight, segment.bias, experts.selection_bias, experts.factors, experts.routing,
             experts.tickets, experts.done,
@@ -172,6 +179,40 @@ def _route(x: Activations, experts: TritonExperts, batch_invariant: bool) -> tup
     logits = apply_linear(x, experts.router, batch_invariant)
     routes = route_tokens(logits, experts.selection_bias, experts.routing, experts.factors)
     return routes, group_pairs(routes, experts.count)
+
+
+def _routes_few(experts: TritonExperts, tokens: int) -> bool:
+    """Whether so many are routed in one launch."""
+    planes = isinstance(experts.gate_up, PlanesMatrix) and isinstance(experts.down, PlanesMatrix)
+    few = tokens <= FEW_TOKENS and tokens * experts.routing.used <= FEW_PAIRS
+    return few and planes and isinstance(experts.router.segments[0].weight, Tensor)
+
+
+def norm_for_experts(
+    residual: Tensor,
+    delta: Tensor | None,
+    weight: Tensor | None,
+    eps: float,
+    reader: object,
+    scale: float = 1.0,
+    sum_scale: float = 1.0,
+) -> RoutedActivations | None:
+    """`add_norm` of rows which `apply_experts` reads next, and their routes, where one launch is the faster.
+
+    reader: None or a handle that is none of these too. None: nothing was computed.
+    """
+    if delta is None or weight is None or not isinstance(reader, TritonExperts):
+        return None
+    experts, tokens = reader, residual.shape[0]
+    (segment,) = experts.router.segments
+    counted = triton.next_power_of_2(experts.count) == ROUTED_EXPERTS
+    if tokens > ROUTED_TOKENS or not counted or not _routes_few(experts, tokens):
+        return None
+    assert isinstance(segment.weight, Tensor)
+    return norm_and_route(
+        residual, delta, weight, eps, segment.weight, segment.bias, experts.selection_bias,
+        experts.factors, experts.routing, experts.tickets, experts.done, scale, sum_scale,
+    )  # fmt: skip
 
 
 def _fills_twice(pairs: int, experts: TritonExperts) -> bool:

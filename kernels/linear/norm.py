@@ -27,6 +27,7 @@ def add_norm(
     bias: Tensor | None = None,
     centred: bool = False,
     sum_scale: float = 1.0,
+    overlaps: bool = False,
 ) -> Activations:
     """Add the partial sums of a linear to the residual stream, and normalise the result.
 
@@ -36,6 +37,7 @@ def add_norm(
     batch_invariant by as many threads whatever the number of rows: a row's sums have one order.
     The sum over the splits is normalised with `joins`, weight and eps, and multiplied by `scale` before
     it is added; that sum is multiplied by `sum_scale`. centred: x less its mean is normalised (LayerNorm).
+    overlaps: whether the next kernel has work before it needs the result, and starts while the last one ends.
 
     → values float16 [T or R, H] = x / sqrt(mean(x²) + eps) * weight, and their sums of 16; without a
     weight x itself, held to float16's range.
@@ -49,11 +51,8 @@ def add_norm(
     if count:
         _add_norm[(count,)](
             residual,
-            residual if delta is None else delta,
-            residual if weight is None else weight,
-            residual if rows is None else rows,
-            residual if joins is None else joins[0],
-            residual if bias is None else bias,
+            *(residual if part is None else part for part in (delta, weight, rows)),
+            *(residual if part is None else part for part in (joins and joins[0], bias)),
             values,
             sums,
             residual.shape[0],
@@ -71,6 +70,7 @@ def add_norm(
             NORMED=weight is not None,
             BIAS=bias is not None,
             CENTRED=centred,
+            OVERLAPS=overlaps,
             **early(residual, starts_early=count <= EARLY_ROWS),
             num_warps=_warps(block, 1 if batch_invariant else count),
         )
@@ -108,6 +108,7 @@ def _add_norm(
     NORMED: tl.constexpr,
     BIAS: tl.constexpr,
     CENTRED: tl.constexpr,
+    OVERLAPS: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
     """Grid (rows,): one program holds one row in registers, BLOCK >= H.
@@ -119,8 +120,9 @@ def _add_norm(
     inside = column < H
     # No kernel writes them, and they are in the L2 no more: read while the one before this ends.
     scale = tl.load(weight + column, mask=inside, other=0.0) if NORMED else 1.0
+    let_next_start(EARLY and OVERLAPS)
     wait_for_inputs(EARLY)
-    let_next_start(EARLY)
+    let_next_start(EARLY and not OVERLAPS)
     out = tl.program_id(0).to(tl.int64)
     row = tl.load(rows + out).to(tl.int64) if PICKED else out
     x = tl.load(residual + row * H + column, mask=inside, other=0.0)

@@ -107,12 +107,15 @@ def _plans(weights: list[PlanesMatrix], rows: int, splits: int) -> list[RowsPlan
     return [rows_plan(w.type, rows, w.shape, processors) for w in weights]
 
 
-def loads_early(w: PlanesMatrix | Tensor, rows: int) -> bool:
-    """Whether `linear_rows` of w alone has its weights in registers before its inputs are there."""
-    if isinstance(w, Tensor) or rows > MAX_ROWS:
+def loads_early(weights: Sequence[PlanesMatrix | Tensor], rows: int) -> bool:
+    """Whether `linear_rows_parts` of these has weights in registers before its inputs are there."""
+    planes = [w for w in weights if isinstance(w, PlanesMatrix)]
+    if len(planes) < len(weights) or rows > MAX_ROWS:
         return False
-    splits = rows_plan(w.type, rows, w.shape, multiprocessors(w.quants.device)).splits
-    return _plans([w], rows, splits)[0].ahead > 0
+    first = planes[0]
+    splits = rows_plan(first.type, rows, first.shape, multiprocessors(first.quants.device)).splits
+    launches = [planes] if len(planes) == 2 else [[w] for w in planes]
+    return all(_plans(own, rows, splits)[0].ahead > 0 for own in launches)
 
 
 def gated_rows(

@@ -5,7 +5,7 @@ cannot be compiled or launched. From then on torch computes that operation of th
 """
 
 from collections.abc import Callable, Sequence
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -87,6 +87,7 @@ class PieceOperations(TritonOperations):
         norm: TritonNorm | None,
         rows: Tensor | None = None,
         branch: Branch = PLAIN_BRANCH,
+        reader: Any | None = None,
     ) -> Activations:
         """One kernel, which has changed nothing where it cannot be launched."""
 
@@ -100,7 +101,7 @@ class PieceOperations(TritonOperations):
             )
 
         kernels = super().add_norm
-        return self._serve("norms", lambda: kernels(residual, delta, norm, rows, branch), by_torch)
+        return self._serve("norms", lambda: kernels(residual, delta, norm, rows, branch, reader), by_torch)
 
     def norm_columns(self, output: Tensor, norms: Sequence[TritonNorm]) -> Tensor:
         """Also of embeddings."""

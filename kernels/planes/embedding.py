@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.cuda.early import early, let_next_start, wait_for_inputs
 from kernels.planes.layout import COLUMNS, ROWS, WIDTH, PlanesMatrix
 from kernels.planes.unpack import half_operands, plane_float32, row_pointers
 
@@ -25,8 +26,9 @@ def embed_rows(ids: Tensor, w: PlanesMatrix | Tensor) -> Tensor:
     out = torch.empty((ids.shape[0], hidden), dtype=torch.float32, device=ids.device)
     if ids.shape[0]:
         _embed[(ids.shape[0], w.quants.shape[1])](
-            ids, w.quants, w.high, w.meta, out, hidden, w.quants.shape[1], FORM=w.format, num_warps=1
-        )
+            ids, w.quants, w.high, w.meta, out, hidden, w.quants.shape[1], FORM=w.format, num_warps=1,
+            **early(out),
+        )  # fmt: skip
     return out
 
 
@@ -40,7 +42,10 @@ def _embed(
     hidden: int,
     S: int,
     FORM: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
+    wait_for_inputs(EARLY)
+    let_next_start(EARLY)
     token = tl.program_id(0)
     block = tl.program_id(1)
     source = tl.load(ids + token).to(tl.int64)

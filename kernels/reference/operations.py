@@ -253,6 +253,7 @@ class TorchOperations:
         norm: NormWeight | None,
         rows: Tensor | None = None,
         branch: Branch = PLAIN_BRANCH,
+        reader: Any | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Add in place, then norm all rows or the chosen ones."""
         if delta is not None:
@@ -275,8 +276,7 @@ class TorchOperations:
         normed, start = output.to(torch.float32), 0
         for norm in norms:
             part = normed[:, start : start + norm.scaled.shape[0]]
-            part.copy_(rms_norm(part, norm))
-            start += part.shape[1]
+            start += part.copy_(rms_norm(part, norm)).shape[1]
         return normed
 
     def gated_linear(self, x: Tensor, handle: GateLinear) -> Tensor:

@@ -7,6 +7,7 @@ Rows whose answer lies deeper are left to `kernels.sampling.search`. SIZES is th
 import triton
 import triton.language as tl
 
+from kernels.cuda.early import let_next_start, wait_for_inputs
 from kernels.sampling.candidates import collect, sort_found, threshold
 from kernels.sampling.draw_by_id import IN_ORDER, draw_by_id, group_masses, kind_of
 from kernels.sampling.histogram_ranges import WHOLE
@@ -278,12 +279,15 @@ def choose_tokens(
     POSITION_STRIDE: tl.constexpr,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """Grid (R,): the id of each row, and its bounds. What a search counts in is cleared.
 
     bounds float32 [R, BOUNDS]. Reads 8 bytes per group, and of the groups with a candidate what
     `group_statistics` read.
     """
+    wait_for_inputs(EARLY)
+    let_next_start(EARLY)
     row = tl.program_id(0)
     slot = tl.load(slots + row).to(tl.int64)
     token = tl.zeros_like(row)

@@ -6,6 +6,7 @@
 import triton
 import triton.language as tl
 
+from kernels.cuda.early import let_next_start, wait_for_inputs
 from kernels.sampling.draw import BOUNDS, BY_HISTOGRAM, bounds_of
 from kernels.sampling.draw_by_id import BY_MIN_P, TRIES, masses_before, min_p_masses
 from kernels.sampling.logits import (
@@ -86,6 +87,7 @@ def weigh_tokens(
     found: tl.tensor,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """Grid (P, R): what the search of a row needs to know of all its tokens; the programs of others return
     at once. A program takes every P-th tile. Reads the row once.
@@ -95,6 +97,8 @@ def weigh_tokens(
     for a kind by id the mass of each group, or masses before tokens. SIZES is (bins, tile, tokens of a
     group, tokens listed at most, another tile).
     """
+    wait_for_inputs(EARLY)
+    let_next_start(EARLY)
     row = tl.program_id(1)
     best, per_logit, floor, kind = bounds_of(bounds + BOUNDS * row)
     if kind > 0:

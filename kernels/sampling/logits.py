@@ -10,6 +10,7 @@ looked at twice, so no kernel writes them.
 import triton
 import triton.language as tl
 
+from kernels.cuda.early import let_next_start, wait_for_inputs
 from kernels.state.sampler_state import (
     EDITED,
     FIELDS,
@@ -123,6 +124,7 @@ def group_statistics(
     GROUP: tl.constexpr,
     TILE: tl.constexpr,
     MOST: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """Grid (ceil(GROUPS / TILE), R): planes [R, GROUPS] about each GROUP of neighbouring tokens.
 
@@ -131,6 +133,8 @@ def group_statistics(
     logit that is not forbidden.
     Reads 4 bytes per token and split, and 6 more in edited rows.
     """
+    wait_for_inputs(EARLY)
+    let_next_start(EARLY)
     row = tl.program_id(1)
     group = tl.program_id(0) * TILE + tl.arange(0, TILE)
     slot = tl.load(slots + row).to(tl.int64)

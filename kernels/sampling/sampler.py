@@ -11,6 +11,7 @@ import torch
 import triton
 from torch import Tensor
 
+from kernels.cuda.early import early
 from kernels.sampling.draw import BOUNDS, choose_tokens
 from kernels.sampling.draw_by_id import TRIES
 from kernels.sampling.histogram import weigh_tokens
@@ -114,6 +115,7 @@ class _Draw:
             TILE=tile,
             MOST=self.shape.most,
             num_warps=4,
+            **early(self.results),
         )
 
     def choose(self) -> None:
@@ -136,6 +138,7 @@ class _Draw:
                 shape.bins,
             ),
             num_warps=8,
+            **early(self.results),
         )
 
     def weigh(self) -> None:
@@ -147,6 +150,7 @@ class _Draw:
             SHAPE=self.kind,
             SIZES=(shape.bins, tile, shape.group, shape.capacity, rejection_tile),
             num_warps=shape.bin_warps,
+            **early(self.results),
         )
 
     def search(self) -> None:
@@ -168,6 +172,7 @@ class _Draw:
             ),
             num_warps=shape.list_warps,
             **_register_limit(self.results, shape),
+            **early(self.results),
         )
 
     def _known(self) -> tuple[Tensor | int, ...]:

@@ -15,6 +15,7 @@ program goes through a whole row, groups, tokens of a group, groups padded to a 
 import triton
 import triton.language as tl
 
+from kernels.cuda.early import let_next_start, wait_for_inputs
 from kernels.sampling.draw import BOUNDS, BY_HISTOGRAM, bounds_of
 from kernels.sampling.draw_by_id import BY_MIN_P, min_p_token, rejection_token
 from kernels.sampling.histogram import list_ranges, span_of
@@ -320,6 +321,7 @@ def search_tokens(
     POSITION_STRIDE: tl.constexpr,
     SHAPE: tl.constexpr,
     SIZES: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """Grid (P, R): the draw of rows under search; the programs of others return at once.
 
@@ -327,6 +329,8 @@ def search_tokens(
     and all programs of a row read it once. A draw by id takes one program that reads its table. listed
     int64 [R, 3, tokens listed at most]: in any order.
     """
+    wait_for_inputs(EARLY)
+    let_next_start(EARLY)
     row = tl.program_id(1)
     best, per_logit, floor, search = bounds_of(bounds + BOUNDS * row)
     if search > 0:

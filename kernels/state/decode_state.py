@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.cuda.activations import PassTables
+from kernels.cuda.early import early, let_next_start, wait_for_inputs
 from kernels.state.sampler_state import SamplerState, count_token
 
 ID = tl.constexpr(0)
@@ -48,7 +49,8 @@ class DecodeState:
     """int32 [1], ticks that have advanced."""
     ring: Tensor
     """int32 [depth, 2 * max_rows]: what the sampled rows of tick t gave, in the order of that pass, at
-    t % depth: an id, `ENDED` or `NOT_FINITE`. A pass has as many places for decode rows as for chunks."""
+    t % depth: an id, `ENDED` or `NOT_FINITE`. A pass has as many places for decode rows as for chunks.
+    In the host's memory, which the device writes to: who has waited for a tick reads it there."""
     block_size: int
     pools: int = 1
     """Tables of a row."""
@@ -75,6 +77,7 @@ class DecodeState:
         """All rows ended, all tables in the scratch block. At most 16 end-of-text ids."""
         if len(end_ids) > MAX_END_IDS:
             raise ValueError(f"{len(end_ids)} end-of-text ids; at most {MAX_END_IDS} fit")
+        on_gpu = torch.device(device).type == "cuda"
         padded = list(end_ids) + [-1] * (MAX_END_IDS - len(end_ids))
         rows = max_rows + draft_rows
         return cls(
@@ -82,7 +85,7 @@ class DecodeState:
             block_tables=torch.zeros(rows, pools * _aligned(max_blocks), dtype=torch.int32, device=device),
             end_ids=torch.tensor(padded, dtype=torch.int32, device=device),
             tick=torch.zeros(1, dtype=torch.int32, device=device),
-            ring=torch.full((depth, 2 * max_rows), ENDED, dtype=torch.int32, device=device),
+            ring=torch.full((depth, 2 * max_rows), ENDED, dtype=torch.int32, pin_memory=on_gpu),
             block_size=block_size,
             pools=pools,
             draft_rows=draft_rows,
@@ -214,6 +217,7 @@ def fill_pass(state: DecodeState, buffers: PassBuffers) -> None:
         BLOCK_SIZE=state.block_size,
         WIDTH=256,
         num_warps=4,
+        **early(state.rows, starts_early=False),
     )
 
 
@@ -246,6 +250,7 @@ def advance(
         END_IDS=MAX_END_IDS,
         BLOCK=triton.next_power_of_2(count),
         num_warps=4,
+        **early(state.rows),
     )
 
 
@@ -268,11 +273,14 @@ def _fill_pass(
     POOLS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
     WIDTH: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """Grid (S + 1,): one program per sequence, the last one for padding tokens.
 
     Moves 8 bytes per table entry, 12 per token and 8 more for each pool.
     """
+    wait_for_inputs(EARLY)
+    let_next_start(EARLY)
     sequence = tl.program_id(0)
     lane = tl.arange(0, WIDTH)
     begin = tl.load(starts + sequence)
@@ -335,8 +343,10 @@ def _advance(
     VOCAB: tl.constexpr,
     END_IDS: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ) -> None:
     """Grid (1,): one lane per sampled row; about 60 bytes a row."""
+    wait_for_inputs(EARLY)
     lane = tl.arange(0, BLOCK)
     inside = lane < count
     slot = tl.load(slots + lane, mask=inside, other=-1).to(tl.int64)

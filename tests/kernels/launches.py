@@ -15,6 +15,7 @@ from kernels.attention.shape import AttentionShape, make_output
 from kernels.contract import Rotation, Routing
 from kernels.cuda.activations import SUM_WIDTH, Activations, PassTables
 from kernels.experts.experts import TritonExperts, apply_experts
+from kernels.experts.norm_router import norm_and_route
 from kernels.experts.router import FEW_TOKENS, TICKET_STRIDE
 from kernels.linear.gate import gate_activations, sigmoid_gate
 from kernels.linear.linear import Segment, TritonLinear
@@ -68,6 +69,8 @@ def _norms() -> Iterator[Launch]:
     for tokens, splits in ((1, 0), (1, 4), (32, 2), (2048, 1)):
         yield Launch(f"norm {tokens} tokens, {splits} splits", partial(_norm, tokens, splits))
     yield Launch("norm of picked rows", partial(_norm, 2048, 1, 32))
+    beside = partial(add_norm, _empty(8, HIDDEN), _empty(8, 8, HIDDEN), _empty(HIDDEN), 1e-6, overlaps=True)
+    yield Launch("norm beside the next kernel", beside)
     yield Launch("residual without a norm", partial(add_norm, _empty(32, HIDDEN), None, None, 0.0))
     yield Launch("norms of all heads", partial(_norm_columns, 32))
 
@@ -119,6 +122,7 @@ def _experts() -> Iterator[Launch]:
     yield Launch("IQ2_XXS experts, 8 tokens", small, slow=True, sibling=True)
     four = partial(_apply_experts, GGMLType.MXFP4, 8, shape=(32, 4, 2880, 2880))
     yield Launch("MXFP4 experts, 8 tokens with 4 each", four, slow=True, sibling=True)
+    yield Launch("norm and router of one token", _norm_and_route)
     yield Launch("float16 experts", partial(_apply_experts, None, 4))
 
 
@@ -230,6 +234,15 @@ def _apply_experts(
         routing, "silu", _empty(FEW_TOKENS * TICKET_STRIDE, dtype=torch.int32), _empty(65, dtype=torch.int32),
     )  # fmt: skip
     return apply_experts(_activations(tokens, hidden), experts)
+
+
+def _norm_and_route() -> None:
+    hidden, experts = 2048, 128
+    tickets, done = (_empty(size, dtype=torch.int32) for size in (FEW_TOKENS * TICKET_STRIDE, 65))
+    norm_and_route(
+        _empty(1, hidden), _empty(8, 1, hidden), _empty(hidden), 1e-6, _empty(experts, hidden), None, None,
+        None, Routing(8, "softmax", normalised=True, scale=1.0), tickets, done,
+    )  # fmt: skip
 
 
 def _dequantize(type: GGMLType) -> None:

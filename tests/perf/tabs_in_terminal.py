@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from app.models.make import make_engine, switch_often
-from app.settings.file import EngineSettings, Settings
+from app.settings.file import EngineSettings, GeneralSettings, Settings
 from app.settings.paths import HOME_VARIABLE
 from engine.api.event_stream import EventStream
 from engine.api.request import Request, SamplingParams, TextDelta
@@ -64,8 +64,9 @@ class Arrivals:
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
-    """The defaults on the device that is measured."""
-    return Settings(engine=EngineSettings(device=args.device))
+    """The defaults on the device that is measured, with answers that go on whatever they say."""
+    general = GeneralSettings(stop_repeats=False)
+    return Settings(general=general, engine=EngineSettings(device=args.device))
 
 
 def endless(model: Any) -> SamplingParams:

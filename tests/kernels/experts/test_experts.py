@@ -11,11 +11,14 @@ from kernels.contract import Activation, ExpertMatrices, QuantizedMatrix, Routin
 from kernels.cuda.activations import Activations
 from kernels.experts import experts as products
 from kernels.experts.experts import TritonExperts, apply_experts, make_experts
+from kernels.experts.norm_router import RoutedActivations, norm_and_route
 from kernels.experts.router import FEW_TOKENS, TICKET_STRIDE, ids_of, route_few, sharers
 from kernels.experts.routing import group_pairs, route_tokens
 from kernels.linear.linear import LinearMaker
+from kernels.linear.norm import add_norm
 from kernels.quant.formats import GGMLType
 from kernels.reference import experts as reference
+from kernels.triton_operations import TritonOperations
 from tests.kernels.quant_cases import activations, plausible_bytes, relative_error
 
 ROUTINGS = [
@@ -61,6 +64,49 @@ def test_one_launch_routes_a_few_tokens_as_the_definition_does(routing: Routing,
     assert torch.equal(routes.ids.cpu().view(tokens, -1).long(), ids)
     torch.testing.assert_close(routes.weights.cpu().view(tokens, -1), weights, rtol=1e-5, atol=1e-6)
     assert not tickets.any() and not done[: 1 + ids.numel()].any()
+
+
+@pytest.mark.parametrize(("tokens", "hidden", "splits"), [(1, 300, 3), (3, 128, 1)])
+@pytest.mark.parametrize("routing", ROUTINGS, ids=lambda routing: routing.gating + str(routing.used))
+def test_a_norm_routes_what_it_gives(routing: Routing, tokens: int, hidden: int, splits: int, device: str):
+    torch.manual_seed(5)
+    residual, delta = torch.randn(tokens, hidden), torch.randn(splits, tokens, hidden)
+    weight, router, bias = torch.rand(hidden) + 0.5, torch.randn(12, hidden) / 10, torch.randn(12)
+    selection, factors = torch.randn(12), torch.rand(12) + 0.5
+    sizes = FEW_TOKENS * TICKET_STRIDE, 65
+    tickets, done = (torch.zeros(size, dtype=torch.int32, device=device) for size in sizes)
+    done += 1
+    here, before, *on = [
+        part.to(device) for part in (residual.clone(), delta, weight, router, bias, selection, factors)
+    ]
+    given = norm_and_route(here, before, on[0], 1e-6, *on[1:], routing, tickets, done, 0.5, 2.0)
+    other = residual.clone().to(device)
+    expected = add_norm(other, before, on[0], 1e-6, scale=0.5, sum_scale=2.0)
+    assert torch.equal(here, other)
+    torch.testing.assert_close(given.values, expected.values, rtol=1e-3, atol=1e-4)
+    assert relative_error(given.sums, expected.sums) < 1e-3
+    normed = other.cpu() / (other.cpu().square().mean(1, keepdim=True) + 1e-6).sqrt() * weight
+    ids, weights = reference.route(normed @ router.T + bias, selection, routing)
+    assert torch.equal(given.routes.ids.cpu().view(tokens, -1).long(), ids)
+    weights = weights * factors[ids]
+    torch.testing.assert_close(given.routes.weights.cpu().view(tokens, -1), weights, rtol=1e-4, atol=1e-5)
+    assert not tickets.any() and not done[: 1 + ids.numel()].any()
+
+
+@pytest.mark.parametrize(("count", "tokens"), [(100, 1), (100, 2), (5, 1)])
+def test_experts_behind_a_norm_are_those_behind_norm_and_router(count: int, tokens: int, device: str):
+    torch.manual_seed(6)
+    hidden, ops = 64, TritonOperations(torch.device(device), "auto")
+    experts = on_device(made("Q8_0", count, hidden, 32, False), ROUTINGS[0], "silu", device)
+    delta = torch.randn(2, tokens, hidden, device=device)
+    norm = ops.make_norm(torch.rand(hidden) + 0.5, 1e-6)
+    results = []
+    for asked in (experts, None):
+        residual = torch.ones(tokens, hidden, device=device)
+        x = ops.add_norm(residual, delta, norm, reader=asked)
+        assert isinstance(x, RoutedActivations) == (asked is not None and (count, tokens) == (100, 1))
+        results.append(ops.experts(x, experts).sum(0))
+    assert relative_error(*results) < 1e-3
 
 
 @triton.jit
@@ -194,7 +240,8 @@ def test_both_products_at_once_give_the_bits_of_two_launches(
         monkeypatch.setattr(products, "RESIDENT", resident)
         results.append(apply_experts(given, experts))
     assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
-    assert int(experts.done[0]) == used * tokens * (-(-2 * size // 64) + hidden // 64)
+    ended, blocks = int(experts.done[1:].sum()), -(-2 * size // 64)
+    assert ended and ended % blocks == 0, "what the second product waits for was counted"
 
 
 def on_device(

@@ -81,10 +81,10 @@ def test_registers_hold_the_weights_of_small_shares_alone() -> None:
 
 def test_a_small_matrix_alone_has_work_before_its_inputs_are_there() -> None:
     small, large = (empty_planes(GGMLType.Q4_K, (rows, 4096), torch.device("meta")) for rows in (2048, 4096))
-    assert loads_early(small, 1) and loads_early(small, 8)
-    assert not loads_early(small, 9) and not loads_early(small, 4096)
-    assert not loads_early(large, 1)
-    assert not loads_early(torch.empty(2048, 4096), 8)
+    assert loads_early([small], 1) and loads_early([small, small], 8)
+    assert not loads_early([small], 9) and not loads_early([small], 4096)
+    assert not loads_early([large], 1) and not loads_early([small, large], 1)
+    assert not loads_early([torch.empty(2048, 4096)], 8)
 
 
 @pytest.mark.parametrize("rows", [3, 20])

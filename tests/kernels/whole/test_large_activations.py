@@ -41,7 +41,7 @@ class Watched(TorchOperations):
         self.product = max(self.product, float(opened.abs().max()) / handle.activation_scale)
         return opened
 
-    def add_norm(self, residual, delta, norm, rows=None, branch=PLAIN_BRANCH) -> Tensor:
+    def add_norm(self, residual, delta, norm, rows=None, branch=PLAIN_BRANCH, reader=None) -> Tensor:
         if delta is not None:
             self.joined = max(self.joined, float(delta.abs().max()) / branch.activation_scale)
         return super().add_norm(residual, delta, norm, rows, branch)
