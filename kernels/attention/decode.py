@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.attention.decode_append import append_token, repeated, repeated_columns
+from kernels.attention.decode_append import BRANCHING_DIM, append_token, repeated, repeated_columns
 from kernels.attention.decode_plan import FEW_ROWS, SPLIT_FIELDS, DecodePlan, plan_decode
 from kernels.attention.decode_split import attend_blocks, finish_split, load_both, load_split
 from kernels.attention.rope_append import temperature_at
@@ -249,10 +249,9 @@ def _attention_decode(
 ) -> None:
     """Grid (W, KV heads): one split's blocks of one KV head for its GROUPS query heads.
 
-    Keys and values are the rows of a matrix product, queries its columns: those are padded to 8 alone.
-    Bytes: the split's keys and values once, 4 · blocks · BLOCK_SIZE · D for float16. With APPEND the source
-    is the projections' partial sums, and who has the newest block starts from the new token's own values.
-    HELD: whether all but those is loaded before they are there, the first tile among it.
+    Keys and values are the rows of a matrix product, queries its columns, alone padded to 8. Bytes: keys and
+    values once, 4 · blocks · BLOCK_SIZE · D for float16. With APPEND the source is the projections' partial
+    sums, and who has the newest block starts from the new token. HELD: whether all else is loaded first.
     """
     if not HELD:
         wait_for_inputs(EARLY)
@@ -282,9 +281,10 @@ def _attention_decode(
             num_tokens, eps, grown, KV_HEADS, GROUPS, ROWS, HEAD_DIM, DIM, BLOCK_SIZE, CAP, QUANTIZED,
             QKV_SPLITS, NORM, NORMED_HEADS, PAIRS, ADJACENT, HELD, OVERLAPS, EARLY,
         )  # fmt: skip
-        if newest:
-            row_max, row_sum = repeated(own_score, COLUMNS), row_sum + 1.0
-            acc += own_value[:, None]
+        if newest | (DIM > BRANCHING_DIM):
+            row_max = tl.where(newest, repeated(own_score, COLUMNS), row_max)
+            row_sum = tl.where(newest, row_sum + 1.0, row_sum)
+            acc = tl.where(newest, acc + own_value[:, None], acc)
     else:
         inside = (row < GROUPS)[:, None] & (d < HEAD_DIM)[None, :]
         query = tl.load(source + (place + row[:, None]) * HEAD_DIM + d[None, :], mask=inside, other=0.0)

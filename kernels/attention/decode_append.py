@@ -8,6 +8,10 @@ from kernels.attention.softmax import capped
 from kernels.cuda.early import let_next_start, wait_for_inputs
 from kernels.kv.tiles import store_heads
 
+BRANCHING_DIM = tl.constexpr(256)
+"""Head size up to which programs without the newest block branch around its key and value. Longer ones mask
+them: values that a branch hands on fill registers beside its own, and 416 bytes of 512-wide heads spilled."""
+
 
 @triton.jit
 def _store_token(
@@ -161,7 +165,7 @@ def append_token(
     query = (query * q_scale).to(tl.float32 if values.dtype.element_ty == tl.float32 else tl.float16)
     norm_of_value: tl.constexpr = NORM if heads + KV_HEADS < NORMED_HEADS else ""
     score, own = tl.zeros((ROWS,), tl.float32), tl.zeros((DIM,), tl.float32)
-    if newest:
+    if newest | (DIM > BRANCHING_DIM):
         turned = rotate_heads(
             key, of_key, keys, cos, sin, eps, heads + KV_HEADS, key_norm, HEAD_DIM, NORM, NORMED_HEADS
         )
@@ -169,7 +173,7 @@ def append_token(
             value, of_value, wanted, 0.0, 0.0, eps, 0, value_norm, HEAD_DIM, norm_of_value, NORMED_HEADS
         )
         kept_key, kept_value = _store_token(
-            values, scales, turned, plain, slot, head, row < 1, one < 1,
+            values, scales, turned, plain, slot, head, row < tl.where(newest, 1, 0), wanted,
             block_stride, scale_stride, KV_HEADS, ROWS, HEAD_DIM, DIM, BLOCK_SIZE, QUANTIZED,
         )  # fmt: skip
         score = capped(tl.sum(query.to(tl.float32) * kept_key, axis=1), CAP)
