@@ -34,11 +34,12 @@ from engine.runner.cuda_graph import (
     loose_size,
 )
 from engine.runner.in_flight import InFlightStep, read_report, sampled_rows
+from engine.runner.logits.edits import edits_logits
 from engine.runner.logits.prompt_logits import prompt_logits
 from engine.runner.model_kv import ModelKV, pool_bytes
 from engine.runner.persistent_batch import PersistentBatch
 from engine.runner.piece_costs import measure_pieces
-from engine.runner.sampler import Sampled, edits_logits
+from engine.runner.sampler import Sampled
 from engine.runner.warmup import CompileThread
 from engine.scheduler.buckets import CHUNKS, MIXED_ROWS
 from engine.scheduler.config import SlowPasses

@@ -10,8 +10,8 @@ device has of them (here), and on the device its state and how it is sampled (`D
 from collections.abc import Container
 from dataclasses import dataclass
 
+from engine.runner.logits.edits import edits_logits
 from engine.runner.model_kv import ModelKV
-from engine.runner.sampler import edits_logits
 from engine.scheduler.sequence import Sequence
 from kernels.state.decode_state import DecodeState
 from kernels.state.sampler_state import RowParameters, SamplerState

@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
@@ -12,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.api.request import SamplingParams, TokenLogprobs
+from engine.api.request import TokenLogprobs
 from engine.device.faults import belongs_to_device, describe
+from engine.runner.logits.edits import edits_logits, row_edits
 from engine.runner.logits.logprobs import logprobs_of, read_logprobs
 from engine.scheduler.sequence import Sequence
 from kernels.reference.sampler import LogitEdits, SamplingBatch, TokenMasks, best, sample, uniform
@@ -60,11 +60,6 @@ class Row(NamedTuple):
 
     sequence: Sequence
     draft: list[int]
-
-    @property
-    def token_ids(self) -> list[int]:
-        """All tokens before the one to sample."""
-        return self.sequence.token_ids + self.draft if self.draft else self.sequence.token_ids
 
     @property
     def position(self) -> int:
@@ -208,49 +203,17 @@ def _masks(rows: Seq[Row], device: torch.device) -> TokenMasks | None:
 
 
 def _edits(rows: Seq[Row], vocab: int, device: torch.device) -> LogitEdits | None:
-    places: list[int] = []
-    tokens: list[int] = []
-    scale: list[float] = []
-    offset: list[float] = []
+    places, found = [], []
     for place, row in enumerate(rows):
-        params = row.sequence.request.sampling
-        if not edits_logits(params):
-            continue
-        for token, (factor, added) in _row_edits(row, params).items():
-            if token < vocab:
-                places.append(place)
-                tokens.append(token)
-                scale.append(factor)
-                offset.append(added)
-    if not places:
+        if edits_logits(row.sequence.request.sampling):
+            found.append(row_edits(row.sequence, row.draft, vocab))
+            places.append(np.full(len(found[-1][0]), place))
+    if not found:
         return None
+    tokens, scale, offset = (np.concatenate(part) for part in zip(*found, strict=True))
     return LogitEdits(
-        torch.tensor(places, device=device),
-        torch.tensor(tokens, device=device),
-        torch.tensor(scale, dtype=torch.float32, device=device),
-        torch.tensor(offset, dtype=torch.float32, device=device),
+        torch.from_numpy(np.concatenate(places)).to(device),
+        torch.from_numpy(tokens).to(device),
+        torch.from_numpy(scale.astype(np.float32)).to(device),
+        torch.from_numpy(offset.astype(np.float32)).to(device),
     )
-
-
-def edits_logits(params: SamplingParams) -> bool:
-    """Whether logits are changed before a token is chosen: by penalties or biases."""
-    return bool(
-        params.repetition_penalty != 1.0
-        or params.frequency_penalty
-        or params.presence_penalty
-        or params.logit_bias
-    )
-
-
-def _row_edits(row: Row, params: SamplingParams) -> dict[int, tuple[float, float]]:
-    """Token → (repetition factor, added): repetition sees prompt and answer, the others the answer."""
-    token_ids = row.token_ids
-    answered = Counter(token_ids[row.sequence.answer_start :])
-    edits = {token: (1.0, float(bias)) for token, bias in params.logit_bias.items()}
-    if params.repetition_penalty != 1.0:
-        for token in set(token_ids):
-            edits[token] = (params.repetition_penalty, edits.get(token, (1.0, 0.0))[1])
-    for token, count in answered.items():
-        factor, added = edits.get(token, (1.0, 0.0))
-        edits[token] = (factor, added - params.presence_penalty - params.frequency_penalty * count)
-    return edits

@@ -14,6 +14,7 @@ from engine.api.request import FinishReason, Priority, Request
 from engine.api.stats import SequenceState
 from engine.cache.prefix_cache import PrefixNode
 from engine.cache.window_pages import WindowTable
+from engine.scheduler.occurrences import Occurrences
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -111,6 +112,7 @@ class Sequence:
     finish_reason: FinishReason | None = None
     """Set once, when the sequence ends."""
     error: str | None = None
+    _occurrences: Occurrences | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Copy the prompt: the list grows, the request stays as it was."""
@@ -127,6 +129,13 @@ class Sequence:
     def chosen_apart(self) -> bool:
         """Whether its tokens are chosen by more than its row of the device knows."""
         return self.matcher is not None or self.request.top_logprobs is not None
+
+    def occurrences(self) -> Occurrences:
+        """Of the tokens known now; the same object each time, which goes on counting."""
+        if self._occurrences is None:
+            self._occurrences = Occurrences(self.answer_start)
+        self._occurrences.follow(self.token_ids)
+        return self._occurrences
 
     def follow(self) -> None:
         """Have what may come next computed, where the answer is held to something."""

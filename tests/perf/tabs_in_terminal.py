@@ -3,7 +3,8 @@
     python -m tests.perf.tabs_in_terminal --model FILE --device cuda [--tabs 8] [--load OTHER]
 
 Prints for each: total tok/s, gaps between an answer's tokens (p50, p99, most), and in the terminal the
-time from a key's byte to the byte that shows it. --load: the same again while that model loads.
+time from a key's byte to the byte that shows it. --load: the same again while that model loads. Without the
+app prompts are as long as the tabs' answers were when they were measured: longer contexts are more to read.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from fcntl import ioctl
+from itertools import cycle, islice
 from pathlib import Path
 from termios import TIOCSWINSZ
 from typing import Any
@@ -50,6 +52,10 @@ class Arrivals:
 
         EventStream.push = counted  # type: ignore[method-assign]
 
+    def lengths(self) -> list[int]:
+        """Tokens of each answer so far."""
+        return [sum(count for _, count in row) for row in list(self.times.values())]
+
     def figures(self, start: float, end: float) -> dict[str, float]:
         """Of what came in a window."""
         kept = [[one for one in row if start <= one[0] <= end] for row in list(self.times.values())]
@@ -74,21 +80,27 @@ def endless(model: Any) -> SamplingParams:
     return SamplingParams(logit_bias=dict.fromkeys(getattr(model.tokenizer, "eog_ids", ()), -1e9))
 
 
-def headless(args: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """The same rows without an app."""
+def headless(args: argparse.Namespace, lengths: list[int]) -> dict[str, dict[str, float]]:
+    """As many rows with contexts of these lengths, without an app."""
     arrivals = Arrivals()
     switch_often()
     with make_engine(settings_of(args).engine) as engine:
         model = engine.load(args.model)
-        ids = tuple(model.tokenizer.encode(STORY))
-        running = [model.submit(Request(ids, endless(model))) for _ in range(args.tabs)]
-        until(lambda: len(arrivals.times) == args.tabs and all(len(t) > 50 for t in arrivals.times.values()))
+        prompts = [prompt_of(model.tokenizer.encode(STORY), *one) for one in enumerate(lengths)]
+        running = [model.submit(Request(prompt, endless(model))) for prompt in prompts]
+        until(lambda: len(arrivals.times) == len(running) and min(arrivals.lengths()) > 50)
         figures = {"streaming": window(args, arrivals)}
         if args.load:
             figures["while a model loads"] = loading(args, arrivals, engine)
         for one in running:
             one.cancel()
     return figures
+
+
+def prompt_of(ids: list[int], number: int, length: int) -> tuple[int, ...]:
+    """Ids again and again, of a length; no two numbers' prompts begin alike, so they share nothing."""
+    turned = ids[number % len(ids) :] + ids[: number % len(ids)]
+    return tuple(islice(cycle(turned), len(ids) + length))
 
 
 def window(args: argparse.Namespace, arrivals: Arrivals) -> dict[str, float]:
@@ -133,11 +145,12 @@ def child(args: argparse.Namespace) -> None:
         await asyncio.to_thread(until, lambda: len(arrivals.times) == args.tabs)
         screen.composer.focus()
         Path(args.child + ".ready").touch()
+        lengths = arrivals.lengths()
         figures = {"streaming": await asyncio.to_thread(window, args, arrivals)}
         if args.load:
             engine = screen.context.engine._engine
             figures["while a model loads"] = await asyncio.to_thread(loading, args, arrivals, engine)
-        Path(args.child).write_text(json.dumps(figures))
+        Path(args.child).write_text(json.dumps({"lengths": lengths, "figures": figures}))
         os._exit(0)
 
     app.run(auto_pilot=drive)
@@ -172,8 +185,11 @@ class Echo:
             time.sleep(0.2)
 
 
-def in_terminal(args: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Start the app in a pseudo-terminal and type into it while it streams."""
+def in_terminal(args: argparse.Namespace) -> tuple[dict[str, dict[str, float]], list[int]]:
+    """Start the app in a pseudo-terminal and type into it while it streams.
+
+    Returns figures, and how long each tab's answer was when they began to be taken.
+    """
     with tempfile.TemporaryDirectory() as home:
         out = str(Path(home) / "figures.json")
         pid, master = pty.fork()
@@ -188,14 +204,15 @@ def in_terminal(args: argparse.Namespace) -> dict[str, dict[str, float]]:
         echo.type(args.seconds)
         rate = (echo.written - before) / (time.perf_counter() - started)
         os.waitpid(pid, 0)
-        figures: dict[str, dict[str, float]] = json.loads(Path(out).read_text())
+        written = json.loads(Path(out).read_text())
+    figures: dict[str, dict[str, float]] = written["figures"]
     figures["streaming"] |= {
         "echo_p50_ms": float(np.percentile(echo.milliseconds, 50)),
         "echo_p95_ms": float(np.percentile(echo.milliseconds, 95)),
         "keys": len(echo.milliseconds),
         "terminal_kB_s": rate / 1e3,
     }
-    return figures
+    return figures, written["lengths"]
 
 
 def main() -> None:
@@ -211,7 +228,9 @@ def main() -> None:
     if args.child:
         child(args)
         return
-    for name, measured in (("in a terminal", in_terminal(args)), ("headless", headless(args))):
+    tabs, lengths = in_terminal(args)
+    print("tokens of the tabs' answers when measured:", *lengths)
+    for name, measured in (("in a terminal", tabs), ("headless", headless(args, lengths))):
         for what, figures in measured.items():
             print(name, what, {key: round(value, 1) for key, value in figures.items()}, flush=True)
 
