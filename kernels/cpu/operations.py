@@ -23,8 +23,10 @@ from kernels.contract import (
     Rotation,
     Routing,
 )
+from kernels.cpu.attention.decode import DecodeTables, attend_decode, attention_kernel
+from kernels.cpu.attention.heads import HeadNorm
+from kernels.cpu.attention.prompts import PromptTables, attend_prompts, compile_prompts, prompt_tables
 from kernels.cpu.compiler import LANES, wide_registers
-from kernels.cpu.decode import DecodeTables, HeadNorm, attend_decode, attention_kernel
 from kernels.cpu.dots import Dots, host_dots
 from kernels.cpu.experts import apply_cpu_experts, compile_experts, serves
 from kernels.cpu.free_cores import fit_team
@@ -66,9 +68,12 @@ class PackedEmbedding:
 
 @dataclass(slots=True)
 class CPUPass(PreparedPass):
-    """`decode` is None for passes that read prompts."""
+    """What of it compiled kernels attend to; neither where torch does."""
 
     decode: DecodeTables | None = None
+    """Of a pass of few tokens, or of the sequences that decode."""
+    prompts: PromptTables | None = None
+    """Of the others."""
     factors: dict[tuple[float, float, int], Tensor] = field(default_factory=dict)
     """What queries are multiplied by, float32 [T], by scale and temperature."""
 
@@ -126,6 +131,8 @@ class CPUOperations(TorchOperations):
         """As the definition's; its attention is compiled at once."""
         if not head_dim % LANES:
             attention_kernel(head_dim, self.kv_format)
+            if self._attention_dtype is torch.float32:
+                compile_prompts(head_dim, self.kv_format)
         return super().make_kv(num_layers, num_blocks, kv_heads, head_dim)
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
@@ -198,10 +205,15 @@ class CPUOperations(TorchOperations):
     def _prepare(self, layout: PassLayout, kv: PagedKV, rotations: Sequence[Rotation]) -> CPUPass:
         """With the tables of a pass of few tokens or of decode rows alone."""
         made = CPUPass(kv, rotations, layout)
-        aligned = not kv.head_dim % LANES and not kv.block_size % LANES
+        if kv.head_dim % LANES or kv.block_size % LANES:
+            return made
         few = sum(layout.query_lens) <= self.few_tokens
-        if aligned and (few or layout.num_decode == len(layout.query_lens)):
-            made.decode = _decode_tables(layout, kv.block_size)
+        decoding = len(layout.query_lens) if few else layout.num_decode
+        if decoding == len(layout.query_lens):
+            made.decode = _decode_tables(layout, kv.block_size, decoding)
+        elif self._attention_dtype is torch.float32:
+            made.decode = _decode_tables(layout, kv.block_size, decoding) if decoding else None
+            made.prompts = prompt_tables(layout, kv.block_size)
         return made
 
     def add_norm(
@@ -271,16 +283,20 @@ class CPUOperations(TorchOperations):
         return record(prepare, layouts, residual, compute)
 
     def attend(self, qkv: Tensor, prepared: Any, layer: int, attention: LayerAttention) -> Tensor:
-        """One kernel over the KV in place for passes of few tokens or of decode rows alone."""
+        """Kernels over the KV in place."""
         own, norm = prepared[attention.group], attention.qk_norm
-        if own.decode is None or attention.norms_values:
+        if attention.norms_values or (own.decode is None and own.prompts is None):
             return super().attend(qkv, prepared, layer, attention)
-        return attend_decode(
-            qkv.to(torch.float32).contiguous(), own.rotation(attention.rotation),
-            None if norm is None else HeadNorm(norm.scaled, norm.eps_length, attention.norm_rotated), own.kv,
-            layer, own.decode, own.query_factors(attention), attention.window, attention.softcap,
-            attention.sinks,
-        )  # fmt: skip
+        rows = qkv.to(torch.float32).contiguous()
+        made = torch.empty(rows.shape[0], rows.shape[1] - 2 * own.kv.kv_heads * own.kv.head_dim)
+        heads = None if norm is None else HeadNorm(norm.scaled, norm.eps_length, attention.norm_rotated)
+        of_layer = rows, own.rotation(attention.rotation), heads, own.kv, layer
+        scores = own.query_factors(attention), made, attention.window, attention.softcap, attention.sinks
+        if own.decode is not None:
+            attend_decode(*of_layer, own.decode, *scores)
+        if own.prompts is not None:
+            attend_prompts(*of_layer, own.prompts, *scores)
+        return made
 
 
 def _always_packed(exact: bool, weight_dtype: torch.dtype) -> bool:
@@ -290,9 +306,10 @@ def _always_packed(exact: bool, weight_dtype: torch.dtype) -> bool:
     return not exact and weight_dtype is torch.float32
 
 
-def _decode_tables(layout: PassLayout, block_size: int) -> DecodeTables:
-    width = -(-max(layout.context_lens) // block_size)
-    tables = [[*table[:width], *[0] * (width - len(table))] for table in layout.block_tables]
-    contexts = [c - q + 1 for c, q in zip(layout.context_lens, layout.query_lens, strict=True)]
-    starts = list(accumulate(layout.query_lens, initial=0))
+def _decode_tables(layout: PassLayout, block_size: int, count: int) -> DecodeTables:
+    """Of the first `count` sequences."""
+    width = -(-max(layout.context_lens[:count]) // block_size)
+    tables = [[*table[:width], *[0] * (width - len(table))] for table in layout.block_tables[:count]]
+    contexts = [c - q + 1 for c, q in zip(layout.context_lens[:count], layout.query_lens, strict=False)]
+    starts = list(accumulate(layout.query_lens[:count], initial=0))
     return DecodeTables(torch.tensor(tables), torch.tensor(starts), torch.tensor(contexts))

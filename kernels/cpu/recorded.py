@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernels.contract import PassLayout, Rotation
+from kernels.cpu.attention.decode import DecodeTables
 from kernels.cpu.compiler import I32, I64, Emitter, Launch, compiled, recording
-from kernels.cpu.decode import DecodeTables
 from kernels.cpu.team import team_calls
 from kernels.reference.operations import rotation_table, temperatures
 

@@ -10,8 +10,10 @@ pytest.importorskip("llvmlite")
 from llvmlite import binding, ir
 
 from kernels.cpu.activations import activation_kernel
+from kernels.cpu.attention.decode import attention_kernel
+from kernels.cpu.attention.prompt_tiles import tile_kernel
+from kernels.cpu.attention.prompts import append_kernel
 from kernels.cpu.compiler import machine_code
-from kernels.cpu.decode import attention_kernel
 from kernels.cpu.dots import Dots
 from kernels.cpu.packed.expert_products import down_packed_kernel
 from kernels.cpu.packed.form import FORMS
@@ -78,4 +80,5 @@ def test_all_else(processor: str):
     check(written(activation_kernel, dots))
     check(written(values_kernel, GGMLType.IQ4_XS, torch.bfloat16, dots))
     check(written(rows_kernel, GGMLType.Q5_K, dots))
-    check(written(attention_kernel, 64, torch.float16))
+    for attention in (attention_kernel, append_kernel, tile_kernel):
+        check(written(attention, 64, "float16"))

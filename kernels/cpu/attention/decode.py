@@ -7,6 +7,8 @@ import torch
 from llvmlite import ir
 from torch import Tensor
 
+from kernels.cpu.attention.heads import HeadNorm, Heads, put_head
+from kernels.cpu.attention.kv_lines import Lines
 from kernels.cpu.compiler import (
     F32,
     I32,
@@ -19,14 +21,11 @@ from kernels.cpu.compiler import (
     compiled,
     float_bits,
 )
-from kernels.cpu.kv_lines import Lines
-from kernels.cpu.norm import inverse_length
 from kernels.cpu.team import threads_for
 from kernels.quant.formats import KVFormat
 from kernels.reference.paged_kv import PagedKV
 
 _HIDDEN = -1e30
-_NORM_BEFORE, _NORM_AFTER = 1, 2
 _PARTS_TOGETHER = 8
 """Vectors of a value whose sums stay in registers."""
 
@@ -43,23 +42,6 @@ class DecodeTables:
     """int64 [S], context of that row."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeadNorm:
-    """The RMS norm of queries and keys."""
-
-    scaled: Tensor
-    """[q_heads + kv_heads, dim], with sqrt(dim)."""
-    eps_length: Tensor
-    rotated: bool
-    """Whether it follows the rotation."""
-
-    @property
-    def parameters(self) -> tuple[int, int, int]:
-        """As the kernel takes them."""
-        kind = _NORM_AFTER if self.rotated else _NORM_BEFORE
-        return kind, self.scaled.data_ptr(), self.eps_length.data_ptr()
-
-
 def attend_decode(
     qkv: Tensor,
     rotation: Tensor,
@@ -68,20 +50,21 @@ def attend_decode(
     layer: int,
     tables: DecodeTables,
     factors: Tensor,
+    out: Tensor,
     window: int = 0,
     softcap: float = 0.0,
     sinks: Tensor | None = None,
-) -> Tensor:
+) -> None:
     """Norm and rotate q and k, write k and v, attend causally to the last `window` tokens, or to all.
 
     qkv float32 [T, (q_heads + 2 kv_heads) * dim]; rotation complex64 [T, dim / 2]; factors float32 [T],
-    what each row's queries are multiplied by; sinks float32 [q_heads] → float32 [T, q_heads * dim]. A
-    block and the dimension are multiples of 16. A row's result is the same with and without rows behind it.
+    what each row's queries are multiplied by; sinks float32 [q_heads]; out float32 [T, q_heads * dim], of
+    which the rows of `tables` are written. A block and the dimension are multiples of 16. A row's result is
+    the same with and without rows behind it.
     """
-    rows, dim = qkv.shape[0], kv.head_dim
+    dim = kv.head_dim
     q_heads = qkv.shape[1] // dim - 2 * kv.kv_heads
     groups, pages = q_heads // kv.kv_heads, kv.layers[layer]
-    out = torch.empty(rows, q_heads * dim)
     items = tables.tables.shape[0] * kv.kv_heads
     # Where threads would be idle, heads that share keys are shared out too: each writes the same keys.
     members = groups if items >= torch.get_num_threads() else 1
@@ -95,7 +78,6 @@ def attend_decode(
         tables.contexts.data_ptr(), window, float_bits(softcap),
         0 if sinks is None else sinks.data_ptr(), out.data_ptr(), scales,
     )  # fmt: skip
-    return out
 
 
 @compiled
@@ -104,7 +86,7 @@ def attention_kernel(dim: int, kv_format: KVFormat) -> ir.Module:
     e = Emitter(f"attend_{dim}_{kv_format}")
     items, chunk, kv_heads, groups, members, block_size = (e.parameter(index) for index in range(1, 7))
     qkv, angles = e.pointer(7), e.pointer(8)
-    heads = _Heads(e, dim, e.parameter(9), e.pointer(10), e.pointer(11))
+    heads = Heads(e, dim, e.parameter(9), e.pointer(10), e.pointer(11))
     factors, slots = e.pointer(12), e.parameter(14)
     lines = Lines(e, dim, kv_format, e.pointer(13), e.pointer(23))
     tables, width, starts, contexts = e.pointer(15), e.parameter(16), e.pointer(17), e.pointer(18)
@@ -141,7 +123,7 @@ def attention_kernel(dim: int, kv_format: KVFormat) -> ir.Module:
                 query = [e.ir.fmul(value, factor) for value in heads.rotated(number)]
                 target = e.ir.mul(e.ir.add(e.ir.mul(row, q_heads), number), e.const(dim))
                 mean = pages.attend(query, seen, context, scores, number)
-                _put(e, mean, e.address(out, target))
+                put_head(e, mean, e.address(out, target))
     return e.finish()
 
 
@@ -150,54 +132,6 @@ def _seen_from(e: Emitter, context: Value, window: Value) -> Value:
     behind = e.ir.sub(context, window)
     hides = e.ir.and_(e.ir.icmp_signed(">", window, e.const(0)), e.ir.icmp_signed(">", behind, e.const(0)))
     return e.ir.select(hides, behind, e.const(0))
-
-
-class _Heads:
-    """Heads of one row after their norm and rotation."""
-
-    def __init__(self, e: Emitter, dim: int, kind: Value, weight: Value, eps_length: Value) -> None:
-        self.e, self.dim, self.kind, self.weight, self.eps_length = e, dim, kind, weight, eps_length
-        self.line: Value = None
-        self.angles: Value = None
-
-    def begin(self, line: Value, angles: Value) -> None:
-        """Heads of another row."""
-        self.line, self.angles = line, angles
-
-    def plain(self, number: Value) -> list[Value]:
-        """As it is."""
-        e = self.e
-        return _head(e, e.address(self.line, e.ir.mul(number, e.const(self.dim))), self.dim)
-
-    def rotated(self, number: Value) -> list[Value]:
-        """Norm before or after, or none."""
-        parts = self._normed(_NORM_BEFORE, number, self.plain(number))
-        return self._normed(_NORM_AFTER, number, self._turned(parts))
-
-    def _normed(self, kind: int, number: Value, parts: list[Value]) -> list[Value]:
-        e = self.e
-        places = [e.variable(part) for part in parts]
-        with e.ir.if_then(e.ir.icmp_signed("==", self.kind, e.const(kind))):
-            squares = e.vector(0.0)
-            for part in parts:
-                squares = e.fma(part, part, squares)
-            factor = inverse_length(e, squares, self.eps_length)
-            scales = _head(e, e.address(self.weight, e.ir.mul(number, e.const(self.dim))), self.dim)
-            for place, part, scale in zip(places, parts, scales, strict=True):
-                e.ir.store(e.ir.fmul(e.ir.fmul(part, factor), scale), place)
-        return [e.ir.load(place, typ=VECTOR) for place in places]
-
-    def _turned(self, parts: list[Value]) -> list[Value]:
-        """Neighbours turned by (cos, sin) pairs."""
-        e = self.e
-        even = [lane - lane % 2 for lane in range(LANES)]
-        signs = ir.Constant(VECTOR, [-1.0, 1.0] * (LANES // 2))
-        turned = []
-        for part, pairs in zip(parts, _head(e, self.angles, self.dim), strict=True):
-            sine = e.ir.fmul(e.shuffle(pairs, [lane + 1 for lane in even]), signs)
-            swapped = e.shuffle(part, [lane ^ 1 for lane in range(LANES)])
-            turned.append(e.fma(part, e.shuffle(pairs, even), e.ir.fmul(swapped, sine)))
-        return turned
 
 
 class _Scores:
@@ -299,15 +233,6 @@ class _Softmax:
         e = self.e
         factor = e.ir.fdiv(e.vector(1.0), e.splat(e.sum(e.ir.load(self.total, typ=VECTOR))))
         return [e.ir.fmul(e.ir.load(part, typ=VECTOR), factor) for part in self.sums]
-
-
-def _head(e: Emitter, base: Value, dim: int) -> list[Value]:
-    return [e.load(e.address(base, e.const(LANES * part))) for part in range(dim // LANES)]
-
-
-def _put(e: Emitter, parts: list[Value], base: Value) -> None:
-    for number, part in enumerate(parts):
-        e.store(part, e.address(base, e.const(LANES * number)))
 
 
 def _dot(e: Emitter, a: list[Value], b: list[Value]) -> Value:
