@@ -1,0 +1,1 @@
+"""How the built-in model is taught to answer questions on the program, in whatever words."""

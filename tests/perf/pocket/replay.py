@@ -1,0 +1,93 @@
+"""What a new built-in model is held to: messages of all kinds, from open conversations and from rules.
+
+python -m tests.perf.pocket.replay --data FOLDER [FOLDER ...] --out replay.txt
+
+Each folder has files `*.jsonl.xz` with {"messages": [{"role", "content"}, ...]} a line.
+"""
+
+import argparse
+import itertools
+import json
+import lzma
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+_MOST_CHARACTERS = 220
+_NAMES = ("Anna", "Tom", "Maria", "Ben", "Clara", "Jonas", "Sofia", "Paul", "Lena", "Oscar", "Mia", "Felix")
+_PETS = ("cat", "dog", "hamster", "rabbit", "parrot", "horse", "goldfish", "turtle")
+_JOBS = ("nurse", "teacher", "baker", "carpenter", "pilot", "farmer", "doctor", "student", "cook", "driver")
+_TOWNS = ("Berlin", "Lisbon", "Nairobi", "Oslo", "Lima", "Toronto", "Kyoto", "Madrid", "Athens", "Dublin")
+_COUNTRIES = (
+    "Kenya", "Italy", "Mongolia", "Portugal", "Japan", "Peru", "Norway", "Egypt", "Chile", "Cuba", "Ghana",
+    "Austria", "Uganda", "Ethiopia", "Canada", "India", "Iran", "Ireland", "Greece", "Hungary", "Poland",
+    "Brazil", "Morocco", "Nigeria", "Finland", "Denmark", "Sweden", "Turkey", "Vietnam", "Thailand",
+)  # fmt: skip
+_MATTERS = (
+    "the heating is broken", "I am sick today", "I will be late tomorrow", "I forgot your birthday",
+    "the dishes are still dirty", "the street lamp is broken", "I cannot come to the party",
+    "I need a day off", "the music is too loud", "I lost my key", "the package has not arrived",
+    "I would like a refund", "the meeting is moved to Friday", "thank you for the lovely evening",
+)  # fmt: skip
+_READERS = ("my landlord", "my boss", "my neighbour", "my teacher", "my brother", "the town hall", "a friend")
+_THINGS = (
+    "rain", "my garden", "the sea", "an old clock", "winter", "a mountain lake", "my bicycle", "the moon",
+    "a lighthouse", "penguins", "autumn leaves", "a train", "coffee", "my grandfather's watch", "a cat",
+)  # fmt: skip
+
+
+def by_rule() -> Iterator[str]:
+    """Things told and asked for, capitals, letters, poems."""
+    for name in _NAMES:
+        for told in ("My name is {}.", "I'm {}.", "Hi, I am {}", "call me {}"):
+            for asked in ("What is my name?", "what's my name", "Do you remember my name?", "Who am I?"):
+                yield f"{told.format(name)}\t{asked}"
+    for pet, name in itertools.product(_PETS, _NAMES):
+        yield f"I have a {pet} called {name}.\tWhat is my {pet}'s name?"
+        yield f"My {pet} is called {name}.\tWhat is my {pet} called?"
+    for job in _JOBS:
+        yield f"I work as a {job}.\tWhat is my job?"
+        yield f"I am a {job}\tWhat do I do for a living?"
+    for town in _TOWNS:
+        yield f"I live in {town}.\tWhere do I live?"
+        yield f"I'm from {town}\tWhich city am I from?"
+    for country in _COUNTRIES:
+        yield f"What is the capital of {country}?"
+        yield f"Which city is the capital of {country}?"
+        yield f"What is the capital of France?\tAnd of {country}?"
+    for reader, matter, kind in itertools.product(_READERS, _MATTERS, ("a message", "an email", "a letter")):
+        yield f"Write {kind} to {reader} that {matter}"
+    for thing, kind in itertools.product(_THINGS, ("a haiku", "a poem", "a short poem", "a short story")):
+        yield f"Write {kind} about {thing}"
+
+
+def users(path: Path) -> Iterator[str]:
+    """The user's messages of every conversation."""
+    with lzma.open(path, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            turns = [turn["content"] for turn in json.loads(line)["messages"] if turn["role"] == "user"]
+            short = [" ".join(turn.split()) for turn in turns[:3]]
+            if short and all(1 < len(turn) <= _MOST_CHARACTERS for turn in short):
+                yield "\t".join(short)
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--data", type=Path, nargs="+", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--most", type=int, default=800, help="of a file")
+    args = parser.parse_args()
+    rng, lines = random.Random(0), list(by_rule())
+    for folder in args.data:
+        for path in sorted(folder.glob("*.jsonl.xz")):
+            found = list(dict.fromkeys(users(path)))
+            lines += rng.sample(found, min(len(found), args.most))
+    lines = list(dict.fromkeys(lines))
+    rng.shuffle(lines)
+    args.out.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    print(f"{len(lines)} chats")
+
+
+if __name__ == "__main__":
+    main()
