@@ -87,17 +87,20 @@ def loaded(monkeypatch) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize(("offload", "shares"), [("never", (0.5,)), ("always", (0.4, 0.35, 0.3))])
+@pytest.mark.parametrize(("offload", "shares"), [("never", (0.5, 0.4, 0.35)), ("always", (0.4, 0.35, 0.3))])
 def test_eight_chats_in_half_the_kv_finish_with_the_texts_of_an_uncontended_run(
     offload, shares, uncontended, small_model, loaded
 ):
     need = sum(PROMPT + NEW + 10 * i for i in range(TABS))
+    gave_way = False
     for share in shares:
         texts, seen = answers(small_model, offload, int(need * share))
         assert texts == uncontended
-        assert seen["preemptions"] >= 1
-        assert (seen["host"] > 0) == (offload == "always")
-        # Whether somebody comes back for what went depends on who runs when.
-        if sum(loaded):
+        gave_way |= seen["preemptions"] >= 1
+        assert offload == "always" or not seen["host"]
+        # Whether somebody gives way, and comes back for what went, depends on who runs when.
+        if gave_way and (offload == "never" or sum(loaded)):
             break
+    assert gave_way, "nobody gave way to anybody: the KV was no pressure"
+    assert (seen["host"] > 0) == (offload == "always")
     assert offload == "never" or sum(loaded) > 0, "no evicted block was needed again: copied for nothing"

@@ -19,10 +19,124 @@ _PETS = ("cat", "dog", "hamster", "rabbit", "parrot", "horse", "goldfish", "turt
 _JOBS = ("nurse", "teacher", "baker", "carpenter", "pilot", "farmer", "doctor", "student", "cook", "driver")
 _TOWNS = ("Berlin", "Lisbon", "Nairobi", "Oslo", "Lima", "Toronto", "Kyoto", "Madrid", "Athens", "Dublin")
 _COUNTRIES = (
-    "Kenya", "Italy", "Mongolia", "Portugal", "Japan", "Peru", "Norway", "Egypt", "Chile", "Cuba", "Ghana",
-    "Austria", "Uganda", "Ethiopia", "Canada", "India", "Iran", "Ireland", "Greece", "Hungary", "Poland",
-    "Brazil", "Morocco", "Nigeria", "Finland", "Denmark", "Sweden", "Turkey", "Vietnam", "Thailand",
+    "Kenya", "Italy", "Mongolia", "Portugal", "Japan", "Peru", "Norway", "Egypt", "Chile", "Cuba",
+    "Ghana", "Austria", "Uganda", "Ethiopia", "Canada", "India", "Iran", "Ireland", "Greece", "Hungary",
+    "Poland", "Brazil", "Morocco", "Nigeria", "Finland", "Denmark", "Sweden", "Turkey", "Vietnam",
+    "Thailand", "France", "Spain", "Germany", "Belgium", "the Netherlands", "Switzerland",
+    "the Czech Republic", "Slovakia", "Romania", "Bulgaria", "Croatia", "Serbia", "Albania", "Ukraine",
+    "Russia", "Iceland", "Scotland", "Wales", "Argentina", "Bolivia", "Colombia", "Ecuador", "Uruguay",
+    "Paraguay", "Venezuela", "Mexico", "Guatemala", "Panama", "Jamaica", "Haiti", "Algeria", "Tunisia",
+    "Libya", "Sudan", "Senegal", "Mali", "Tanzania", "Zambia", "Zimbabwe", "Angola", "Namibia",
+    "South Africa", "Madagascar", "Iraq", "Syria", "Lebanon", "Israel", "Saudi Arabia", "Pakistan",
+    "Afghanistan", "Bangladesh", "Nepal", "Sri Lanka", "China", "South Korea", "the Philippines",
+    "Indonesia", "Malaysia", "Australia", "New Zealand", "the United States", "Cambodia",
 )  # fmt: skip
+_NOUNS = (
+    "river",
+    "volcano",
+    "dictionary",
+    "planet",
+    "computer",
+    "verb",
+    "castle",
+    "engine",
+    "mirror",
+    "glacier",
+    "magnet",
+    "desert",
+    "triangle",
+    "museum",
+    "telescope",
+    "democracy",
+    "battery",
+    "shadow",
+    "fossil",
+    "spider",
+    "whale",
+    "virus",
+    "bridge",
+    "satellite",
+    "lemon",
+    "novel",
+    "orchestra",
+    "compass",
+    "earthquake",
+    "bee",
+    "microscope",
+    "island",
+    "pyramid",
+    "thermometer",
+    "molecule",
+    "election",
+    "robot",
+    "password",
+    "recipe",
+)
+_WORDS = (
+    "hot",
+    "big",
+    "happy",
+    "old",
+    "dark",
+    "early",
+    "strong",
+    "rich",
+    "clean",
+    "quiet",
+    "empty",
+    "heavy",
+    "fast",
+    "wet",
+    "brave",
+    "polite",
+    "near",
+    "open",
+    "tall",
+    "cheap",
+    "child",
+    "mouse",
+    "foot",
+    "leaf",
+    "city",
+    "knife",
+)
+_WHYS = (
+    "do birds sing",
+    "is the sea salty",
+    "do leaves fall",
+    "do cats purr",
+    "is ice slippery",
+    "do we dream",
+    "do stars twinkle",
+    "is sleep important",
+    "do people laugh",
+    "does bread rise",
+    "do dogs bark",
+    "do we yawn",
+    "does iron rust",
+    "do trees have rings",
+    "is exercise healthy",
+    "do bees make honey",
+    "does the moon shine",
+)
+_KINDS = (
+    "fruits",
+    "vegetables",
+    "animals",
+    "colours",
+    "cities in Europe",
+    "rivers",
+    "birds",
+    "flowers",
+    "sports",
+    "musical instruments",
+    "planets",
+    "tools",
+    "seasons",
+    "languages",
+    "things in a kitchen",
+    "board games",
+)
 _MATTERS = (
     "the heating is broken", "I am sick today", "I will be late tomorrow", "I forgot your birthday",
     "the dishes are still dirty", "the street lamp is broken", "I cannot come to the party",
@@ -55,10 +169,32 @@ def by_rule() -> Iterator[str]:
         yield f"What is the capital of {country}?"
         yield f"Which city is the capital of {country}?"
         yield f"What is the capital of France?\tAnd of {country}?"
+        yield f"capital of {country.removeprefix('the ')}"
+        yield f"Which continent is {country} on?"
+    yield from _short_questions()
     for reader, matter, kind in itertools.product(_READERS, _MATTERS, ("a message", "an email", "a letter")):
         yield f"Write {kind} to {reader} that {matter}"
     for thing, kind in itertools.product(_THINGS, ("a haiku", "a poem", "a short poem", "a short story")):
         yield f"Write {kind} about {thing}"
+
+
+def _short_questions() -> Iterator[str]:
+    """Of school: sums, words, reasons, kinds of things."""
+    for one, other in itertools.product(range(1, 16), range(1, 16)):
+        yield f"What is {one} plus {other}?"
+        if (one + other) % 3 == 0:
+            yield f"{one} * {other}"
+            yield f"What is {one + other} minus {other}?"
+    for noun in _NOUNS:
+        an = "an" if noun[0] in "aeiou" else "a"
+        yield from (f"What is {an} {noun}?", f"Explain what {an} {noun} is.", f"Tell me about {an} {noun}.")
+    for word in _WORDS:
+        yield from (f"What is the opposite of {word}?", f"Use the word {word} in a sentence.")
+        yield from (f"What is another word for {word}?", f"What is the plural of {word}?")
+    for why in _WHYS:
+        yield from (f"Why {why}?", f"Can you tell me why {why}?")
+    for kind in _KINDS:
+        yield from (f"Name three {kind}.", f"Give me five {kind}", f"List some {kind}.")
 
 
 def users(path: Path) -> Iterator[str]:

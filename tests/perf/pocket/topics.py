@@ -143,8 +143,44 @@ TOPICS: Mapping[str, Topic] = {
     "better": Topic(r"Ctrl\+O\b", (
         "I'm sorry. I'm a very small model and often wrong. A bigger one (Ctrl+O) knows more.",
     )),
+    "compare": Topic(r"Alt\+V\b", ("Press Alt+V to compare two chats, turn by turn.",)),
+    "alternatives": Topic(r"Alt\+S\b|Alt\+Left\b|Alt\+←", (
+        "Alt+Left goes back to the answer before, Alt+Right to the next one; Alt+S shows them side by side.",
+    )),
+    "several": Topic(r"Alt\+A\b", ("Alt+A writes several answers at once, side by side.",)),
+    "go_on": Topic(r"Alt\+G\b", ("Press Alt+G: the answer goes on where it stopped.",)),
+    "think": Topic(r"Alt\+H\b", ("Alt+H chooses how much the model thinks in this chat.",)),
+    "answer_now": Topic(r"Alt\+N\b", ("Press Alt+N: the thoughts end, and the answer comes now.",)),
+    "room": Topic(r"Alt\+R\b", (
+        "Alt+R makes room: it leaves out the oldest turns or has them summarised.",
+    )),
+    "edit_any": Topic(r"Alt\+M\b", ("Alt+M edits any message, also one further up or an answer.",)),
+    "branches": Topic(r"Alt\+I\b", ("Alt+I shows the branches of the chat as a tree.",)),
+    "queue": Topic(r"Alt\+Q\b", ("Alt+Q lists the messages that wait: edit, drop or send them now.",)),
+    "attach": Topic(r"@", ("Type @ and choose a file, a folder or another chat.",)),
+    "editor": Topic(r"Alt\+E\b", ("Alt+E opens the message in your own editor.",)),
+    "undo": Topic(r"Ctrl\+_|Alt\+Z\b", ("Ctrl+_ undoes the last change, and Alt+Z does it again.",)),
+    "deleted_back": Topic(r"Alt\+U\b", ("Press Alt+U: it brings back the chat that was deleted last.",)),
+    "select": Topic(r"Alt\+J\b", ("Alt+J selects by keys: the arrows move, with Shift they select.",)),
+    "copy_chat": Topic(r"Alt\+Y\b", ("Alt+Y copies the whole chat.",)),
+    "links": Topic(r"/links", ("Type `/links`: it lists the links of an answer, to open one.",)),
+    "engine_view": Topic(r"\bF12\b|Alt\+K\b", ("F12 or Alt+K opens the engine view.",)),
+    "shell": Topic(r"Ctrl\+Z\b", ("Press Ctrl+Z for the shell; `fg` comes back.",)),
+    "pause_all": Topic(r"Alt\+P\b", (
+        "Alt+P pauses the answers of all chats; Alt+P again lets them go on.",
+    )),
+    "serve": Topic(r"tui-chat serve", (
+        "Run `tui-chat serve` in the shell: other programs then use the models over HTTP.",
+    )),
+    "ask_cli": Topic(r"tui-chat ask", ('Run `tui-chat ask "your question"` in the shell.',)),
+    "context_len": Topic(r"/context", ("Type `/context` and choose how long chats may become.",)),
+    "earlier_msgs": Topic(r"(?i)↑|arrow up|up arrow", (
+        "Press the up arrow in the first line: it brings back what you sent before.",
+    )),
 }  # fmt: skip
-OF_PROGRAM = re.compile(r"Ctrl\+|Alt\+|\bF\d\d?\b|\bEsc\b|/bench|tui-chat (where|pull|bench)|PgUp|PgDn")
+OF_PROGRAM = re.compile(
+    r"Ctrl\+|Alt\+|\bF\d\d?\b|\bEsc\b|/(bench|links|context)|tui-chat (where|pull|bench|ask|serve)|PgUp|PgDn"
+)
 """Found in what says how the program is used."""
 DECLINES: Sequence[str] = (
     "I can't say: I only know how tui-chat works, and I'm a very small model.",
