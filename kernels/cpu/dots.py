@@ -155,7 +155,7 @@ class QuadProducts(_Products):
         if self._dots.by_bytes:
             # Two sums, since an addition waits for the one before.
             high, low = (self._bytes(zero, activations, plane) for plane in (0, GROUP))
-            return self._e.ir.add(self._e.ir.shl(high, ir.Constant(INTS, [_LOW_BITS] * LANES)), low)
+            return whole_sums(self._e, high, low)
         total = zero
         for number, words in enumerate(self._operands, self._first):
             for half, part in enumerate(words):
@@ -191,7 +191,12 @@ class QuadSums(_Products):
         totals = [self._e.ir.load(total, typ=INTS) for total in self._totals]
         if not self._dots.by_bytes:
             return totals[0]
-        return self._e.ir.add(self._e.ir.shl(totals[0], ir.Constant(INTS, [_LOW_BITS] * LANES)), totals[1])
+        return whole_sums(self._e, *totals)
+
+
+def whole_sums(e: Emitter, high: Value, low: Value) -> Value:
+    """Of the sums of both planes, int32 of 16 lanes."""
+    return e.ir.add(e.ir.shl(high, ir.Constant(INTS, [_LOW_BITS] * LANES)), low)
 
 
 def look_up(e: Emitter, dots: Dots, table: tuple[int, ...], places: Value) -> Value:

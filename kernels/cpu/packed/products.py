@@ -28,13 +28,17 @@ from kernels.cpu.dots import GROUP, QuadProducts
 from kernels.cpu.gate import open_gate
 from kernels.cpu.packed.form import FORMS, QUADS, Record, read_quads, sizes, value_of
 from kernels.cpu.packed.kinds import ProductKind, product_kind
+from kernels.cpu.packed.register_blocks import RegisterBlocks
 from kernels.cpu.packed.row_blocks import ABREAST, RowBlocks
 from kernels.cpu.packed.tiles import PackedMatrix
+from kernels.cpu.tile_registers import has_tile_registers
 
 MOST_ROWS = 8 if wide_registers() else 2
 """Rows whose sums stay in registers, beside the quants of a group."""
 MORE_IN_BLOCKS = not wide_registers()
 """Whether more rows than that are multiplied with what is decoded to memory before (`row_blocks`)."""
+LEAST_IN_REGISTERS = 4
+"""Rows from which on tile registers multiply faster than vectors do."""
 
 _TOGETHER = 64
 """Rows whose activations a tile meets before the next tile: they stay in the second cache."""
@@ -72,8 +76,10 @@ class PackedProduct:
             )  # fmt: skip
 
     def _kernel(self, rows: int) -> Kernel:
+        if self.kind.precision == "whole" and rows >= LEAST_IN_REGISTERS and has_tile_registers():
+            return row_block_kernel(self.kind, True)
         if MORE_IN_BLOCKS and rows > MOST_ROWS:
-            return row_block_kernel(self.kind)
+            return row_block_kernel(self.kind, False)
         return product_kernel(self.kind, min(MOST_ROWS, 1 << (rows - 1).bit_length()))
 
 
@@ -83,8 +89,10 @@ def compile_products(kind: ProductKind) -> None:
     while rows <= MOST_ROWS:
         product_kernel(kind, rows)
         rows *= 2
-    if MORE_IN_BLOCKS:
-        row_block_kernel(kind)
+    if kind.precision == "whole" and has_tile_registers():
+        row_block_kernel(kind, True)
+    elif MORE_IN_BLOCKS:
+        row_block_kernel(kind, False)
 
 
 @compiled
@@ -119,12 +127,12 @@ def product_kernel(kind: ProductKind, rows: int) -> ir.Module:
 
 
 @compiled
-def row_block_kernel(kind: ProductKind) -> ir.Module:
-    """All of up to `_TOGETHER` rows; parameters as `product_kernel`'s."""
+def row_block_kernel(kind: ProductKind, in_registers: bool) -> ir.Module:
+    """All of up to `_TOGETHER` rows; parameters as `product_kernel`'s; in_registers: those of tiles."""
     e = Emitter("row_blocks")
     tiles, chunk, count, blocks, stride = (e.parameter(index) for index in range(1, 6))
     quants, scales, bias, x, factors, y = (e.pointer(index) for index in range(6, 12))
-    product = RowBlocks(e, kind, blocks, quants, scales)
+    product = (RegisterBlocks if in_registers else RowBlocks)(e, kind, blocks, quants, scales)
     parts, room = 1 if kind.gate is None else 2, (_TOGETHER + ABREAST) * LANES
     sums = e.bytes(4 * parts * room)
     with e.pieces(tiles, chunk) as tile:
@@ -142,6 +150,7 @@ def row_block_kernel(kind: ProductKind) -> ir.Module:
             total = halves[0] if kind.gate is None else open_gate(e, kind.gate, *halves)
             to = e.ir.add(e.ir.mul(stride, row), e.ir.mul(tile, e.const(LANES)))
             e.store(total, e.address(y, to))
+    product.end()
     return e.finish()
 
 

@@ -13,7 +13,7 @@ from kernels.cpu.packed.kinds import ProductKind
 
 ABREAST = 4
 """Rows whose sums stay in registers: of 16 registers of 256 bits 8, beside weights and activations."""
-_STRETCH = 8
+STRETCH = 8
 """Groups that are decoded at a time."""
 _COLUMNS = 4
 """Of float32 activations, in one turn of a loop."""
@@ -21,6 +21,9 @@ _COLUMNS = 4
 
 class RowBlocks:
     """Writes the product of one tile with any number of rows, whose sums it keeps in memory."""
+
+    at_once = ABREAST
+    """Rows that meet what is decoded in one turn."""
 
     def __init__(self, e: Emitter, kind: ProductKind, blocks: Value, quants: Value, scales: Value) -> None:
         self._e, self._kind, self._blocks = e, kind, blocks
@@ -30,9 +33,9 @@ class RowBlocks:
         """Of a quad."""
         self._groups = e.ir.mul(blocks, e.const(self._sizes.groups))
         self._decoded_bytes = CACHE_LINE * (GROUP if self._exact else QUADS * self._operands)
-        self._decoded = e.bytes(_STRETCH * self._decoded_bytes)
+        self._decoded = e.bytes(STRETCH * self._decoded_bytes)
         self._factor_bytes = CACHE_LINE * 2 * self._sizes.sides
-        self._factors = e.bytes(_STRETCH * self._factor_bytes)
+        self._factors = e.bytes(STRETCH * self._factor_bytes)
 
     def add(self, tile: Value, count: Value, x: Value, factors: Value, sums: Value) -> None:
         """Add to sums, float32 [count, 16], which has room for `ABREAST` more rows.
@@ -40,14 +43,17 @@ class RowBlocks:
         x, factors: of the first row.
         """
         e, own = self._e, self._sizes
-        step = max(1, _STRETCH // own.groups)
+        step = max(1, STRETCH // own.groups)
         with e.loop(e.const(0), self._blocks, step) as block:
             end = e.smaller(e.ir.add(block, e.const(step)), self._blocks)
             with e.loop(block, end) as one:
                 self._decode(tile, one, e.ir.mul(e.ir.sub(one, block), e.const(own.groups)))
             first, after = (e.ir.mul(number, e.const(own.groups)) for number in (block, end))
-            with e.loop(e.const(0), count, ABREAST) as row:
+            with e.loop(e.const(0), count, self.at_once) as row:
                 self._rows(row, count, (first, e.ir.sub(after, first)), x, factors, sums)
+
+    def end(self) -> None:
+        """Behind the last tile."""
 
     def _decode(self, tile: Value, block: Value, number: Value) -> None:
         """One block, to the places of groups from `number` on."""
@@ -106,7 +112,7 @@ class RowBlocks:
               totals: list[Value]) -> None:  # fmt: skip
         """Columns of a group that share a scale."""
         e, count = self._e, QUADS // self._sizes.sides
-        decoded, kept = self._places(group)
+        decoded, _ = self._places(group)
         places = [e.address(source, e.ir.mul(group, e.const(GROUP_BYTES)), I8) for source in sources]
         own = [QuadSums(e, self._kind.dots) for _ in sources]
         first, end = (self._operands * count * number for number in (side, side + 1))
@@ -117,14 +123,19 @@ class RowBlocks:
                 vector = e.ir.load(at, typ=INTS, align=CACHE_LINE)
                 for place, numbers in zip(places, own, strict=True):
                     numbers.add(vector, e.address(place, number, I32))
+        for total, numbers, of_row in zip(totals, own, factors, strict=True):
+            e.store(self._scaled(group, side, numbers.whole(), of_row, e.load(total)), total)
+
+    def _scaled(self, group: Value, side: int, whole: Value, factors: Value, total: Value) -> Value:
+        """A row's total with the sums of a group's side; factors: of the row's first decoded group."""
+        e = self._e
+        _, kept = self._places(group)
         scale, offset = (e.load(e.address(kept, e.const(LANES * (2 * side + n)))) for n in range(2))
         summed = 3 if self._sizes.sides == 1 else 1 + side
-        for total, numbers, of_row in zip(totals, own, factors, strict=True):
-            whole = e.ir.sitofp(numbers.whole(), VECTOR)
-            of_group = e.address(of_row, e.ir.mul(group, e.const(FACTORS)))
-            factor, added = (e.splat(e.load(e.address(of_group, e.const(n)), F32)) for n in (0, summed))
-            value = e.fma(e.ir.fmul(whole, factor), scale, e.load(total))
-            e.store(e.fma(offset, added, value), total)
+        of_group = e.address(factors, e.ir.mul(group, e.const(FACTORS)))
+        factor, added = (e.splat(e.load(e.address(of_group, e.const(n)), F32)) for n in (0, summed))
+        value = e.fma(e.ir.fmul(e.ir.sitofp(whole, VECTOR), factor), scale, total)
+        return e.fma(offset, added, value)
 
     def _floats(self, groups: Value, sources: list[Value], totals: list[Value]) -> None:
         e = self._e

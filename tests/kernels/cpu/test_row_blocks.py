@@ -1,4 +1,4 @@
-"""Blocks of rows, as narrow registers need them, on any processor: a row gives what it gives alone."""
+"""Blocks of rows, as narrow registers need them, or in the registers of tiles: a row gives what it gives alone."""
 
 import pytest
 import torch
@@ -8,12 +8,18 @@ pytest.importorskip("llvmlite")
 from kernels.contract import Activation
 from kernels.cpu.operations import CPUOperations
 from kernels.cpu.packed import products
+from kernels.cpu.tile_registers import has_tile_registers
 from kernels.quant.formats import GGMLType
 from tests.kernels.cpu.test_operations import AFFINE, CPU, EXACT, ROUNDED, matrix, plain, relative
 
 
-@pytest.fixture(autouse=True)
-def narrow_registers(monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture(autouse=True, params=["narrow", "tiles"])
+def registers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
+    if request.param == "tiles":
+        if not has_tile_registers():
+            pytest.skip("this processor has no registers of tiles")
+        return
+    monkeypatch.setattr(products, "has_tile_registers", lambda: False)
     monkeypatch.setattr(products, "MORE_IN_BLOCKS", True)
     monkeypatch.setattr(products, "MOST_ROWS", 2)
 
