@@ -5,7 +5,6 @@ are two others, one for each of their planes. Sums are the whole numbers that in
 and are scaled in the same order: a row's result is that of `kernels.cpu.packed.products`, bit by bit.
 """
 
-
 from kernels.cpu.activations import FACTORS, GROUP_BYTES
 from kernels.cpu.compiler import CACHE_LINE, I8, INTS, LANES, VECTOR, Emitter, Value
 from kernels.cpu.dots import GROUP, whole_sums

@@ -1,4 +1,4 @@
-"""Blocks of rows, as narrow registers need them, or in the registers of tiles: a row gives what it gives alone."""
+"""Blocks of rows for narrow registers, and in the registers of tiles: a row gives what it gives alone."""
 
 import pytest
 import torch
