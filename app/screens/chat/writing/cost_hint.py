@@ -49,7 +49,7 @@ class CostHint:
             self._counting = True
             # Not in the composer's own queue, in which keys would wait for it; a text that cannot be
             # counted must not end the app.
-            self._composer.run_worker(self._count(), group="cost", exit_on_error=False)
+            self._composer.run_worker(self._count, group="cost", exit_on_error=False)
 
     async def _count(self) -> None:
         try:
