@@ -188,7 +188,7 @@ def teach(teacher: Network, lessons: Lessons, rounds: float, rate: float, rows: 
         ids, targets = padded([lessons.wording(*one) for one in some], device)
         loss = F.cross_entropy(model(ids).flatten(0, 1).float(), targets.flatten(), ignore_index=-100)
         loss.backward()
-        ids, targets = padded(lessons.replayed(rows // 2), device)
+        ids, targets = padded(lessons.replayed(rows), device)
         held = divergence(model, teacher, ids, targets)
         held.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
