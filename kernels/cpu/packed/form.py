@@ -76,11 +76,15 @@ def packed_bytes(type: GGMLType, shape: tuple[int, int]) -> int:
     return rows // LANES * tile
 
 
+def ask_ahead(e: Emitter, type: GGMLType, group: Value) -> None:
+    """Have the memory bring what is read soon after the quants at a group's address."""
+    for line in range(_AHEAD, _AHEAD + FORMS[type].group_bytes, VECTOR_BYTES):
+        e.prefetch(e.address(group, e.const(line), I8))
+
+
 def read_quads(e: Emitter, type: GGMLType, dots: Dots, group: Value) -> list[Value]:
     """The quants of 32 columns of a tile: 8 quads, int32 of 16 lanes, from the group's address."""
     form = FORMS[type]
-    for line in range(_AHEAD, _AHEAD + form.group_bytes, VECTOR_BYTES):
-        e.prefetch(e.address(group, e.const(line), I8))
     low = _plane(e, group, 0, form.low_bits, 0)
     if form.high_bits:
         high = _plane(e, group, VECTOR_BYTES * form.low_bits, form.high_bits, form.low_bits)

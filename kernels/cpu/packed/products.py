@@ -26,7 +26,7 @@ from kernels.cpu.compiler import (
 )
 from kernels.cpu.dots import GROUP, QuadProducts
 from kernels.cpu.gate import open_gate
-from kernels.cpu.packed.form import FORMS, QUADS, Record, read_quads, sizes, value_of
+from kernels.cpu.packed.form import FORMS, QUADS, Record, ask_ahead, read_quads, sizes, value_of
 from kernels.cpu.packed.kinds import ProductKind, product_kind
 from kernels.cpu.packed.register_blocks import RegisterBlocks
 from kernels.cpu.packed.row_blocks import ABREAST, RowBlocks
@@ -195,6 +195,7 @@ class TileProduct:
                 group = e.ir.add(e.ir.mul(block, e.const(own.groups)), within)
                 at = e.ir.mul(e.ir.add(first_group, group), e.const(self._group_bytes))
                 place = e.address(self._quants, at, I8)
+                ask_ahead(e, self._kind.type, place)
                 quads = read_quads(e, self._kind.type, self._kind.dots, place)
                 for side in range(own.sides):
                     index = e.ir.add(e.ir.mul(within, e.const(own.sides)), e.const(side))

@@ -8,14 +8,15 @@ and are scaled in the same order: a row's result is that of `kernels.cpu.packed.
 from kernels.cpu.activations import FACTORS, GROUP_BYTES
 from kernels.cpu.compiler import CACHE_LINE, I8, INTS, LANES, VECTOR, Emitter, Value
 from kernels.cpu.dots import GROUP, whole_sums
-from kernels.cpu.packed.form import QUADS
+from kernels.cpu.packed.form import FORMS, QUADS, ask_ahead, read_quads
 from kernels.cpu.packed.kinds import ProductKind
 from kernels.cpu.packed.row_blocks import ABREAST, STRETCH, RowBlocks
 from kernels.cpu.tile_registers import REGISTER_ROWS, TileRegisters
 
 _PLANES = 2
-_QUANTS, _NUMBERS, _SUMS = 0, (1, 2), (3, 4)
-"""Registers: of weights, and for each plane one of activations and one of sums."""
+_QUANTS, _NUMBERS, _SUMS = (0, 4), (1, 5), ((2, 3), (6, 7))
+"""Registers: of weights, of a plane's activations, and of each plane's sums, twice: a product waits for what
+is loaded and its store for the product, so two at a time share no register."""
 _REGISTER_BYTES = REGISTER_ROWS * CACHE_LINE
 
 
@@ -28,8 +29,11 @@ class RegisterBlocks(RowBlocks):
         super().__init__(e, kind, blocks, quants, scales)
         self._quads = QUADS // self._sizes.sides
         """Of columns that share a scale."""
-        columns = dict.fromkeys((_QUANTS, *_SUMS), CACHE_LINE) | dict.fromkeys(_NUMBERS, 4 * self._quads)
-        self._registers = TileRegisters(e, columns, {_QUANTS: self._quads})
+        columns = dict.fromkeys((*_QUANTS, *_SUMS[0], *_SUMS[1]), CACHE_LINE)
+        columns |= dict.fromkeys(_NUMBERS, 4 * self._quads)
+        self._registers = TileRegisters(e, columns, dict.fromkeys(_QUANTS, self._quads))
+        self._as_packed = FORMS[kind.type].low_bits == 8
+        """Quants are what is multiplied: nothing is to be decoded."""
         self._side_bytes = _PLANES * _REGISTER_BYTES
         self._summed = e.bytes(STRETCH * self._sizes.sides * self._side_bytes)
         self._row_bytes = e.ir.mul(self._groups, e.const(GROUP_BYTES))
@@ -44,30 +48,47 @@ class RegisterBlocks(RowBlocks):
         rows = e.smaller(e.ir.sub(count, row), e.const(self.at_once))
         self._registers.set_rows(rows)
         source = e.address(x, e.ir.mul(self._row_bytes, row), I8)
-        with e.loop(e.const(0), groups[1]) as group:
-            self._multiply(
-                group, e.address(source, e.ir.mul(e.ir.add(groups[0], group), e.const(GROUP_BYTES)), I8)
-            )
+        final = e.ir.sub(groups[1], e.const(1))
+        with e.loop(e.const(0), groups[1], 2) as group:
+            both = group, e.smaller(e.ir.add(group, e.const(1)), final)
+            for one in both:
+                ask_ahead(e, self._kind.type, self._packed(e.ir.add(groups[0], one)))
+            for side in range(self._sizes.sides):
+                self._multiply(both, side, groups[0], source)
         last = e.ir.sub(count, e.const(1))
         with e.loop(e.const(0), rows, ABREAST) as first:
             self._scale(first, e.ir.add(row, first), last, groups, factors, sums)
 
-    def _multiply(self, group: Value, source: Value) -> None:
-        """The sums of a group, to their place; source: the first row's activations."""
+    def _multiply(self, groups: tuple[Value, Value], side: int, first: Value, source: Value) -> None:
+        """The sums of two groups' side, to their places; source: the first row's activations."""
         e, own = self._e, self._registers
-        decoded, _ = self._places(group)
-        line = e.const(CACHE_LINE)
-        for side in range(self._sizes.sides):
-            first = side * self._quads
-            own.load(_QUANTS, e.address(decoded, e.const(CACHE_LINE * first), I8), line)
-            for plane, (numbers, total) in enumerate(zip(_NUMBERS, _SUMS, strict=True)):
-                own.zero(total)
-                own.load(numbers, e.address(source, e.const(GROUP * plane + 4 * first), I8), self._row_bytes)
-                own.add_products(total, numbers, _QUANTS)
-            for plane, total in enumerate(_SUMS):
-                own.store(
-                    total, e.address(self._place(group, side), e.const(_REGISTER_BYTES * plane), I8), line
-                )
+        line, start = e.const(CACHE_LINE), side * self._quads
+        numbers = []
+        for group, register in zip(groups, _QUANTS, strict=True):
+            quads = self._packed(e.ir.add(first, group)) if self._as_packed else self._places(group)[0]
+            own.load(register, e.address(quads, e.const(CACHE_LINE * start), I8), line)
+            at = e.ir.mul(e.ir.add(first, group), e.const(GROUP_BYTES))
+            numbers.append(e.address(source, at, I8))
+        for plane in range(_PLANES):
+            for place, register in zip(numbers, _NUMBERS, strict=True):
+                own.load(register, e.address(place, e.const(GROUP * plane + 4 * start), I8), self._row_bytes)
+            for quants, register, sums in zip(_QUANTS, _NUMBERS, _SUMS, strict=True):
+                own.zero(sums[plane])
+                own.add_products(sums[plane], register, quants)
+        for plane in range(_PLANES):
+            for group, sums in zip(groups, _SUMS, strict=True):
+                place = e.address(self._place(group, side), e.const(_REGISTER_BYTES * plane), I8)
+                own.store(sums[plane], place, line)
+
+    def _keep_operands(self, group: Value, decoded: Value) -> None:
+        if not self._as_packed:
+            self._store(read_quads(self._e, self._kind.type, self._kind.dots, group), decoded)
+
+    def _packed(self, group: Value) -> Value:
+        """Where the quants of a group of the tile's row of groups lie."""
+        e = self._e
+        at = e.ir.add(e.ir.mul(self._tile, self._groups), group)
+        return e.address(self._quants, e.ir.mul(at, e.const(FORMS[self._kind.type].group_bytes)), I8)
 
     def _place(self, group: Value, side: int) -> Value:
         """Where sums of a group lie: int32 [planes, 16 rows, 16]."""

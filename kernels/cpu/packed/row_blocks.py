@@ -8,7 +8,7 @@ bit by bit.
 from kernels.cpu.activations import FACTORS, GROUP_BYTES
 from kernels.cpu.compiler import CACHE_LINE, F32, I8, I32, INTS, LANES, VECTOR, Emitter, Value
 from kernels.cpu.dots import GROUP, QuadSums, operands
-from kernels.cpu.packed.form import FORMS, QUADS, Record, read_quads, sizes, value_of
+from kernels.cpu.packed.form import FORMS, QUADS, Record, ask_ahead, read_quads, sizes, value_of
 from kernels.cpu.packed.kinds import ProductKind
 
 ABREAST = 4
@@ -36,13 +36,14 @@ class RowBlocks:
         self._decoded = e.bytes(STRETCH * self._decoded_bytes)
         self._factor_bytes = CACHE_LINE * 2 * self._sizes.sides
         self._factors = e.bytes(STRETCH * self._factor_bytes)
+        self._tile: Value = e.const(0)
 
     def add(self, tile: Value, count: Value, x: Value, factors: Value, sums: Value) -> None:
         """Add to sums, float32 [count, 16], which has room for `ABREAST` more rows.
 
         x, factors: of the first row.
         """
-        e, own = self._e, self._sizes
+        e, own, self._tile = self._e, self._sizes, tile
         step = max(1, STRETCH // own.groups)
         with e.loop(e.const(0), self._blocks, step) as block:
             end = e.smaller(e.ir.add(block, e.const(step)), self._blocks)
@@ -63,20 +64,31 @@ class RowBlocks:
         first = e.ir.mul(at, e.const(own.groups))
         with e.loop(e.const(0), e.const(own.groups)) as within:
             at = e.ir.mul(e.ir.add(first, within), e.const(FORMS[kind.type].group_bytes))
-            quads = read_quads(e, kind.type, kind.dots, e.address(self._quants, at, I8))
+            place = e.address(self._quants, at, I8)
             sides = [
                 record.scales(e.ir.add(e.ir.mul(within, e.const(own.sides)), e.const(side)))
                 for side in range(own.sides)
             ]
             decoded, kept = self._places(e.ir.add(number, within))
             if self._exact:
-                for place, quad in enumerate(quads):
-                    scales = sides[place * own.sides // QUADS]
-                    values = [value_of(e, quad, column, *scales) for column in range(4)]
-                    self._store(values, e.address(decoded, e.const(4 * CACHE_LINE * place), I8))
+                self._keep_values(place, sides, decoded)
             else:
-                self._store([part for quad in quads for part in operands(e, kind.dots, quad)], decoded)
+                self._keep_operands(place, decoded)
                 self._store([factor for side in sides for factor in side], kept)
+
+    def _keep_values(self, group: Value, sides: list[tuple[Value, Value]], decoded: Value) -> None:
+        e, kind = self._e, self._kind
+        ask_ahead(e, kind.type, group)
+        for place, quad in enumerate(read_quads(e, kind.type, kind.dots, group)):
+            scales = sides[place * len(sides) // QUADS]
+            values = [value_of(e, quad, column, *scales) for column in range(4)]
+            self._store(values, e.address(decoded, e.const(4 * CACHE_LINE * place), I8))
+
+    def _keep_operands(self, group: Value, decoded: Value) -> None:
+        e, kind = self._e, self._kind
+        ask_ahead(e, kind.type, group)
+        quads = read_quads(e, kind.type, kind.dots, group)
+        self._store([part for quad in quads for part in operands(e, kind.dots, quad)], decoded)
 
     def _places(self, group: Value) -> tuple[Value, Value]:
         """Where what is decoded of a group lies, and the scales and offsets of its sides."""

@@ -18,7 +18,7 @@ from kernels.cpu.compiler import (
     shared_out,
 )
 from kernels.cpu.dots import GROUP, Dots, host_dots
-from kernels.cpu.packed.form import FORMS, QUADS, Record, read_quads, sizes, value_of
+from kernels.cpu.packed.form import FORMS, QUADS, Record, ask_ahead, read_quads, sizes, value_of
 from kernels.cpu.packed.tiles import PackedMatrix
 from kernels.cpu.team import threads_for
 from kernels.quant.formats import GGMLType
@@ -79,7 +79,9 @@ class TileGroups:
         record = Record(e, self._type, e.address(scales, at, I8))
         at = e.ir.mul(group, e.const(FORMS[self._type].group_bytes))
         at = e.ir.add(e.ir.mul(tile, self._quant_bytes), at)
-        quads = read_quads(e, self._type, self._dots, e.address(quants, at, I8))
+        place = e.address(quants, at, I8)
+        ask_ahead(e, self._type, place)
+        quads = read_quads(e, self._type, self._dots, place)
         for side in range(own.sides):
             scale, offset = record.scales(e.ir.add(e.ir.mul(within, e.const(own.sides)), e.const(side)))
             count = QUADS // own.sides

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 
+from textual.worker import WorkType
+
 from app.chat.message_cost import LEAST_TOKENS, TokenCounter, cost_of
 from app.screens.chat.tabs import Tabs
 from app.screens.context import AppContext
@@ -49,7 +51,8 @@ class CostHint:
             self._counting = True
             # Not in the composer's own queue, in which keys would wait for it; a text that cannot be
             # counted must not end the app.
-            self._composer.run_worker(self._count, group="cost", exit_on_error=False)
+            count: WorkType[None] = self._count
+            self._composer.run_worker(count, group="cost", exit_on_error=False)
 
     async def _count(self) -> None:
         try:
