@@ -37,7 +37,7 @@ MOST_ROWS = 8 if wide_registers() else 2
 """Rows whose sums stay in registers, beside the quants of a group."""
 MORE_IN_BLOCKS = not wide_registers()
 """Whether more rows than that are multiplied with what is decoded to memory before (`row_blocks`)."""
-LEAST_IN_REGISTERS = 4
+LEAST_IN_REGISTERS = 5
 """Rows from which on tile registers multiply faster than vectors do."""
 
 _TOGETHER = 64
@@ -76,11 +76,15 @@ class PackedProduct:
             )  # fmt: skip
 
     def _kernel(self, rows: int) -> Kernel:
-        if self.kind.precision == "whole" and rows >= LEAST_IN_REGISTERS and has_tile_registers():
+        if rows >= LEAST_IN_REGISTERS and _fits_registers(self.kind):
             return row_block_kernel(self.kind, True)
         if MORE_IN_BLOCKS and rows > MOST_ROWS:
             return row_block_kernel(self.kind, False)
         return product_kernel(self.kind, min(MOST_ROWS, 1 << (rows - 1).bit_length()))
+
+
+def _fits_registers(kind: ProductKind) -> bool:
+    return kind.precision == "whole" and sizes(kind.type).sides == 1 and has_tile_registers()
 
 
 def compile_products(kind: ProductKind) -> None:
@@ -89,7 +93,7 @@ def compile_products(kind: ProductKind) -> None:
     while rows <= MOST_ROWS:
         product_kernel(kind, rows)
         rows *= 2
-    if kind.precision == "whole" and has_tile_registers():
+    if _fits_registers(kind):
         row_block_kernel(kind, True)
     elif MORE_IN_BLOCKS:
         row_block_kernel(kind, False)

@@ -21,21 +21,21 @@ _REGISTER_BYTES = REGISTER_ROWS * CACHE_LINE
 
 
 class RegisterBlocks(RowBlocks):
-    """As its base, with up to 16 rows at a time."""
+    """As its base, with up to 16 rows at a time, of types whose groups have one scale.
+
+    Smaller groups would fill half of a register: vectors multiply them faster.
+    """
 
     at_once = REGISTER_ROWS
 
     def __init__(self, e: Emitter, kind: ProductKind, blocks: Value, quants: Value, scales: Value) -> None:
         super().__init__(e, kind, blocks, quants, scales)
-        self._quads = QUADS // self._sizes.sides
-        """Of columns that share a scale."""
         columns = dict.fromkeys((*_QUANTS, *_SUMS[0], *_SUMS[1]), CACHE_LINE)
-        columns |= dict.fromkeys(_NUMBERS, 4 * self._quads)
-        self._registers = TileRegisters(e, columns, dict.fromkeys(_QUANTS, self._quads))
+        columns |= dict.fromkeys(_NUMBERS, GROUP)
+        self._registers = TileRegisters(e, columns, dict.fromkeys(_QUANTS, QUADS))
         self._as_packed = FORMS[kind.type].low_bits == 8
         """Quants are what is multiplied: nothing is to be decoded."""
-        self._side_bytes = _PLANES * _REGISTER_BYTES
-        self._summed = e.bytes(STRETCH * self._sizes.sides * self._side_bytes)
+        self._summed = e.bytes(STRETCH * _PLANES * _REGISTER_BYTES)
         self._row_bytes = e.ir.mul(self._groups, e.const(GROUP_BYTES))
 
     def end(self) -> None:
@@ -53,48 +53,44 @@ class RegisterBlocks(RowBlocks):
             both = group, e.smaller(e.ir.add(group, e.const(1)), final)
             for one in both:
                 ask_ahead(e, self._kind.type, self._packed(e.ir.add(groups[0], one)))
-            for side in range(self._sizes.sides):
-                self._multiply(both, side, groups[0], source)
+            self._multiply(both, groups[0], source)
         last = e.ir.sub(count, e.const(1))
         with e.loop(e.const(0), rows, ABREAST) as first:
             self._scale(first, e.ir.add(row, first), last, groups, factors, sums)
 
-    def _multiply(self, groups: tuple[Value, Value], side: int, first: Value, source: Value) -> None:
-        """The sums of two groups' side, to their places; source: the first row's activations."""
-        e, own = self._e, self._registers
-        line, start = e.const(CACHE_LINE), side * self._quads
+    def _multiply(self, groups: tuple[Value, Value], first: Value, source: Value) -> None:
+        """The sums of two groups, to their places; source: the first row's activations."""
+        e, own, line = self._e, self._registers, self._e.const(CACHE_LINE)
         numbers = []
         for group, register in zip(groups, _QUANTS, strict=True):
-            quads = self._packed(e.ir.add(first, group)) if self._as_packed else self._places(group)[0]
-            own.load(register, e.address(quads, e.const(CACHE_LINE * start), I8), line)
-            at = e.ir.mul(e.ir.add(first, group), e.const(GROUP_BYTES))
-            numbers.append(e.address(source, at, I8))
+            at = e.ir.add(first, group)
+            own.load(register, self._packed(at) if self._as_packed else self._places(group)[0], line)
+            numbers.append(e.address(source, e.ir.mul(at, e.const(GROUP_BYTES)), I8))
         for plane in range(_PLANES):
             for place, register in zip(numbers, _NUMBERS, strict=True):
-                own.load(register, e.address(place, e.const(GROUP * plane + 4 * start), I8), self._row_bytes)
+                own.load(register, e.address(place, e.const(GROUP * plane), I8), self._row_bytes)
             for quants, register, sums in zip(_QUANTS, _NUMBERS, _SUMS, strict=True):
                 own.zero(sums[plane])
                 own.add_products(sums[plane], register, quants)
         for plane in range(_PLANES):
             for group, sums in zip(groups, _SUMS, strict=True):
-                place = e.address(self._place(group, side), e.const(_REGISTER_BYTES * plane), I8)
-                own.store(sums[plane], place, line)
+                own.store(sums[plane], self._place(group, plane), line)
 
     def _keep_operands(self, group: Value, decoded: Value) -> None:
         if not self._as_packed:
             self._store(read_quads(self._e, self._kind.type, self._kind.dots, group), decoded)
 
     def _packed(self, group: Value) -> Value:
-        """Where the quants of a group of the tile's row of groups lie."""
+        """Where the quants of a group lie, counted from the tile's first."""
         e = self._e
         at = e.ir.add(e.ir.mul(self._tile, self._groups), group)
         return e.address(self._quants, e.ir.mul(at, e.const(FORMS[self._kind.type].group_bytes)), I8)
 
-    def _place(self, group: Value, side: int) -> Value:
-        """Where sums of a group lie: int32 [planes, 16 rows, 16]."""
+    def _place(self, group: Value, plane: int) -> Value:
+        """Where sums of a decoded group lie: int32 [16 rows, 16]."""
         e = self._e
-        at = e.ir.add(e.ir.mul(group, e.const(self._sizes.sides)), e.const(side))
-        return e.address(self._summed, e.ir.mul(at, e.const(self._side_bytes)), I8)
+        at = e.ir.add(e.ir.mul(group, e.const(_PLANES)), e.const(plane))
+        return e.address(self._summed, e.ir.mul(at, e.const(_REGISTER_BYTES)), I8)
 
     def _scale(self, first: Value, row: Value, last: Value, groups: tuple[Value, Value], factors: Value,
                sums: Value) -> None:  # fmt: skip
@@ -109,19 +105,13 @@ class RegisterBlocks(RowBlocks):
             places.append(e.address(sums, e.ir.mul(place, e.const(LANES))))
             totals.append(e.variable(e.load(places[-1])))
         with e.loop(e.const(0), groups[1]) as group:
-            for side in range(self._sizes.sides):
-                self._scale_side(group, side, first, of_rows, totals)
-        for total, place in zip(totals, places, strict=True):
-            e.store(e.ir.load(total, typ=VECTOR), place)
-
-    def _scale_side(self, group: Value, side: int, first: Value, factors: list[Value],
-                    totals: list[Value]) -> None:  # fmt: skip
-        e = self._e
-        lines = e.address(self._place(group, side), e.ir.mul(first, e.const(CACHE_LINE)), I8)
-        for later, (of_row, total) in enumerate(zip(factors, totals, strict=True)):
-            planes = [
-                e.load(e.address(lines, e.const(CACHE_LINE * later + _REGISTER_BYTES * plane), I8), INTS)
+            lines = [
+                e.address(self._place(group, plane), e.ir.mul(first, e.const(CACHE_LINE)), I8)
                 for plane in range(_PLANES)
             ]
-            value = self._scaled(group, side, whole_sums(e, *planes), of_row, e.ir.load(total, typ=VECTOR))
-            e.ir.store(value, total)
+            for later, (of_row, total) in enumerate(zip(of_rows, totals, strict=True)):
+                at = e.const(CACHE_LINE * later)
+                whole = whole_sums(e, *(e.load(e.address(line, at, I8), INTS) for line in lines))
+                e.ir.store(self._scaled(group, 0, whole, of_row, e.ir.load(total, typ=VECTOR)), total)
+        for total, place in zip(totals, places, strict=True):
+            e.store(e.ir.load(total, typ=VECTOR), place)

@@ -34,7 +34,7 @@ TYPES = {
     "neoverse-n1": tuple(FORMS),
     "haswell": (GGMLType.Q4_1, GGMLType.Q6_K, GGMLType.IQ4_XS),
     "alderlake": (GGMLType.Q8_0, GGMLType.Q4_K, GGMLType.MXFP4),
-    "sapphirerapids": (GGMLType.Q8_0, GGMLType.Q6_K, GGMLType.IQ4_XS),
+    "sapphirerapids": (GGMLType.Q8_0, GGMLType.Q4_K, GGMLType.IQ4_XS),
 }
 """All where nothing else compiles them; of what x86 has here or on the next machine, some."""
 MACHINES = {ARM: 183, X86: 62}

@@ -150,6 +150,13 @@ _THINGS = (
 )  # fmt: skip
 
 
+_HEROES = (
+    "a dragon", "a brave mouse", "a lost kitten", "a lighthouse keeper", "a little robot", "two friends",
+    "an old sailor", "a talking tree", "a fox", "a snowman", "a baker", "a princess", "a wizard", "the moon",
+    "a knight", "a small bear", "a bird that could not fly", "a magic key", "my grandmother", "a train driver",
+)  # fmt: skip
+
+
 def by_rule() -> Iterator[str]:
     """Things told and asked for, capitals, letters, poems."""
     for name in _NAMES:
@@ -176,6 +183,8 @@ def by_rule() -> Iterator[str]:
         yield f"Write {kind} to {reader} that {matter}"
     for thing, kind in itertools.product(_THINGS, ("a haiku", "a poem", "a short poem", "a short story")):
         yield f"Write {kind} about {thing}"
+    for hero, kind in itertools.product(_HEROES, ("a story", "a short story", "a bedtime story")):
+        yield from (f"Tell me {kind} about {hero}", f"Write {kind} about {hero}", f"{kind} about {hero}")
 
 
 def _short_questions() -> Iterator[str]:
