@@ -153,7 +153,7 @@ _THINGS = (
 _HEROES = (
     "a dragon", "a brave mouse", "a lost kitten", "a lighthouse keeper", "a little robot", "two friends",
     "an old sailor", "a talking tree", "a fox", "a snowman", "a baker", "a princess", "a wizard", "the moon",
-    "a knight", "a small bear", "a bird that could not fly", "a magic key", "my grandmother", "a train driver",
+    "a knight", "a small bear", "a bird that could not fly", "a magic key", "my grandmother", "a driver",
 )  # fmt: skip
 
 
