@@ -38,6 +38,7 @@ from kernels.cpu.packed.products import PackedProduct, compile_products
 from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable
 from kernels.cpu.packed.values import rows_of, values_kernel
 from kernels.cpu.recorded import Compute, Prepare, RecordedPass, record
+from kernels.cpu.tile_registers import has_tile_registers
 from kernels.host_memory import HostMemory, host_bytes
 from kernels.reference.gate import activate, gate, scaled
 from kernels.reference.operations import (
@@ -51,10 +52,11 @@ from kernels.reference.paged_kv import PagedKV
 from kernels.reference.rotations import temperatures
 from kernels.reference.weight_probe import MANY_ROWS
 
-_FEW_ROUNDED, _FEW_EXACT = (16 if host_dots() is Dots.PLAIN else 32), 16
+_FEW_ROUNDED, _FEW_EXACT, _FEW_IN_REGISTERS = (16 if host_dots() is Dots.PLAIN else 32), 16, 96
 """Passes of at most so many rows multiply packed weights, with rounded activations or as they are: measured
-on AVX-512 cores with AMX, where torch's bfloat16 overtakes rounded ones between 32 and 64 rows. With nothing
-to multiply by but what LLVM makes of it torch's float32 does so between 16 and 32."""
+on AVX-512 cores with AMX, where torch's bfloat16 overtakes rounded ones between 32 and 64 rows, and those that
+tile registers multiply between 128 and 192. With nothing to multiply by but what LLVM makes of it torch's
+float32 does so between 16 and 32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +104,12 @@ class CPUOperations(TorchOperations):
         """Of packed linears and experts."""
         self._compiled: set[ProductKind] = set()
         self._wanted: SimpleQueue[ProductKind | None] | None = None
-        self.few_tokens: int = _FEW_EXACT if self.exact else _FEW_ROUNDED
+        few = _FEW_EXACT if self.exact else _FEW_ROUNDED
+        self.few_tokens: int = _FEW_IN_REGISTERS if has_tile_registers() and not self.exact else few
         always = _always_packed(self.exact, self.weight_dtype)
         self._packed_rows = sys.maxsize if always else self.few_tokens
         """Rows up to which packed weights are multiplied."""
-        self.verify_rows = max(self.few_tokens, TorchOperations.verify_rows)
+        self.verify_rows = max(few, TorchOperations.verify_rows)
         self.name = f"LLVM for few rows, {self.name}"
 
     @contextmanager
@@ -131,8 +134,7 @@ class CPUOperations(TorchOperations):
         """As the definition's; its attention is compiled at once."""
         if not head_dim % LANES:
             attention_kernel(head_dim, self.kv_format)
-            if self._attention_dtype is torch.float32:
-                compile_prompts(head_dim, self.kv_format)
+            compile_prompts(head_dim, self.kv_format)
         return super().make_kv(num_layers, num_blocks, kv_heads, head_dim)
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> Any:
@@ -203,17 +205,17 @@ class CPUOperations(TorchOperations):
                 values_kernel(kind.type, self.weight_dtype, kind.dots)
 
     def _prepare(self, layout: PassLayout, kv: PagedKV, rotations: Sequence[Rotation]) -> CPUPass:
-        """With the tables of a pass of few tokens or of decode rows alone."""
+        """With tables where compiled kernels attend: not to many tokens where torch does so in bfloat16."""
         made = CPUPass(kv, rotations, layout)
         if kv.head_dim % LANES or kv.block_size % LANES:
             return made
-        few = sum(layout.query_lens) <= self.few_tokens
-        decoding = len(layout.query_lens) if few else layout.num_decode
-        if decoding == len(layout.query_lens):
-            made.decode = _decode_tables(layout, kv.block_size, decoding)
-        elif self._attention_dtype is torch.float32:
-            made.decode = _decode_tables(layout, kv.block_size, decoding) if decoding else None
+        decoding, few = layout.num_decode, sum(layout.query_lens) <= self.few_tokens
+        if decoding < len(layout.query_lens):
+            if not few and self._attention_dtype is not torch.float32:
+                return made
             made.prompts = prompt_tables(layout, kv.block_size)
+        if decoding:
+            made.decode = _decode_tables(layout, kv.block_size, decoding)
         return made
 
     def add_norm(

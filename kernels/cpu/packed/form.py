@@ -76,10 +76,10 @@ def packed_bytes(type: GGMLType, shape: tuple[int, int]) -> int:
     return rows // LANES * tile
 
 
-def ask_ahead(e: Emitter, type: GGMLType, group: Value) -> None:
-    """Have the memory bring what is read soon after the quants at a group's address."""
-    for line in range(_AHEAD, _AHEAD + FORMS[type].group_bytes, VECTOR_BYTES):
-        e.prefetch(e.address(group, e.const(line), I8))
+def ask_ahead(e: Emitter, size: int, place: Value) -> None:
+    """Have the memory bring what is read soon after the `size` bytes of quants at an address."""
+    for line in range(_AHEAD, _AHEAD + size, VECTOR_BYTES):
+        e.prefetch(e.address(place, e.const(line), I8))
 
 
 def read_quads(e: Emitter, type: GGMLType, dots: Dots, group: Value) -> list[Value]:

@@ -84,7 +84,8 @@ class PackedProduct:
 
 
 def _fits_registers(kind: ProductKind) -> bool:
-    return kind.precision == "whole" and sizes(kind.type).sides == 1 and has_tile_registers()
+    whole = kind.precision == "whole" and kind.dots.by_bytes
+    return whole and sizes(kind.type).sides == 1 and has_tile_registers()
 
 
 def compile_products(kind: ProductKind) -> None:
@@ -199,7 +200,7 @@ class TileProduct:
                 group = e.ir.add(e.ir.mul(block, e.const(own.groups)), within)
                 at = e.ir.mul(e.ir.add(first_group, group), e.const(self._group_bytes))
                 place = e.address(self._quants, at, I8)
-                ask_ahead(e, self._kind.type, place)
+                ask_ahead(e, self._group_bytes, place)
                 quads = read_quads(e, self._kind.type, self._kind.dots, place)
                 for side in range(own.sides):
                     index = e.ir.add(e.ir.mul(within, e.const(own.sides)), e.const(side))

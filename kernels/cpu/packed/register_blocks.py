@@ -51,8 +51,9 @@ class RegisterBlocks(RowBlocks):
         final = e.ir.sub(groups[1], e.const(1))
         with e.loop(e.const(0), groups[1], 2) as group:
             both = group, e.smaller(e.ir.add(group, e.const(1)), final)
-            for one in both:
-                ask_ahead(e, self._kind.type, self._packed(e.ir.add(groups[0], one)))
+            if not self._as_packed:
+                for one in both:
+                    ask_ahead(e, FORMS[self._kind.type].group_bytes, self._packed(e.ir.add(groups[0], one)))
             self._multiply(both, groups[0], source)
         last = e.ir.sub(count, e.const(1))
         with e.loop(e.const(0), rows, ABREAST) as first:
@@ -79,6 +80,16 @@ class RegisterBlocks(RowBlocks):
     def _keep_operands(self, group: Value, decoded: Value) -> None:
         if not self._as_packed:
             self._store(read_quads(self._e, self._kind.type, self._kind.dots, group), decoded)
+
+    def _ask_beside(self, first: Value, group: Value) -> None:
+        """Half of a group's lines beside the sums of each of the first two few rows.
+
+        Registers are loaded from where quants lie packed: asked for there, all would wait for memory at once.
+        """
+        e, half = self._e, FORMS[self._kind.type].group_bytes // 2
+        with e.ir.if_then(e.ir.icmp_signed("<", first, e.const(2 * ABREAST))):
+            part = e.ir.mul(e.ir.sdiv(first, e.const(ABREAST)), e.const(half))
+            ask_ahead(e, half, e.address(group, part, I8))
 
     def _packed(self, group: Value) -> Value:
         """Where the quants of a group lie, counted from the tile's first."""
@@ -109,6 +120,8 @@ class RegisterBlocks(RowBlocks):
                 e.address(self._place(group, plane), e.ir.mul(first, e.const(CACHE_LINE)), I8)
                 for plane in range(_PLANES)
             ]
+            if self._as_packed:
+                self._ask_beside(first, self._packed(e.ir.add(groups[0], group)))
             for later, (of_row, total) in enumerate(zip(of_rows, totals, strict=True)):
                 at = e.const(CACHE_LINE * later)
                 whole = whole_sums(e, *(e.load(e.address(line, at, I8), INTS) for line in lines))

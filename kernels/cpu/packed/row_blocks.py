@@ -78,7 +78,7 @@ class RowBlocks:
 
     def _keep_values(self, group: Value, sides: list[tuple[Value, Value]], decoded: Value) -> None:
         e, kind = self._e, self._kind
-        ask_ahead(e, kind.type, group)
+        ask_ahead(e, FORMS[kind.type].group_bytes, group)
         for place, quad in enumerate(read_quads(e, kind.type, kind.dots, group)):
             scales = sides[place * len(sides) // QUADS]
             values = [value_of(e, quad, column, *scales) for column in range(4)]
@@ -86,7 +86,7 @@ class RowBlocks:
 
     def _keep_operands(self, group: Value, decoded: Value) -> None:
         e, kind = self._e, self._kind
-        ask_ahead(e, kind.type, group)
+        ask_ahead(e, FORMS[kind.type].group_bytes, group)
         quads = read_quads(e, kind.type, kind.dots, group)
         self._store([part for quad in quads for part in operands(e, kind.dots, quad)], decoded)
 

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from triton.runtime.errors import OutOfResources
 import engine.core.device_choice as facade
 from engine.api.errors import UnsupportedModelError
 from engine.api.request import Request, SamplingParams
+from engine.core import split_loader
 from engine.engine import Engine
 from engine.runner import cuda_graph, graph_runner
 from engine.runner.cuda_graph import PassSize
 from kernels import select, triton_operations
+from kernels.cpu.operations import CPUOperations
 from kernels.cuda import launchers
 from kernels.pieces.operations import PieceOperations
 from kernels.reference.operations import TorchOperations
@@ -101,7 +104,12 @@ def test_heads_that_no_kernel_serves_are_torchs(gpu_engine, plain_engine, tmp_pa
     assert runner.replays == 0 and runner.eager_passes and not runner.compiling
 
 
-def test_a_divided_model_tells_what_torch_takes_of_the_devices_layers(device, plain_engine, tmp_path):
+def test_a_divided_model_tells_what_torch_takes_of_the_devices_layers(
+    device, plain_engine, tmp_path, monkeypatch
+):
+    # Some processors hold weights of float32 in bfloat16, of their own accord.
+    exact = partial(CPUOperations, torch.device("cpu"), "float32")
+    monkeypatch.setattr(split_loader, "host_operations", exact)
     path = make_tiny(tmp_path / "odd.gguf", "qwen3", head_dim=LONG, **SMALL | {"layers": 2})
     with make_engine(device, host_layers=1) as engine:
         model = engine.load(path)
