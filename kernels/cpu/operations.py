@@ -55,8 +55,8 @@ from kernels.reference.weight_probe import MANY_ROWS
 _FEW_ROUNDED, _FEW_EXACT, _FEW_IN_REGISTERS = (16 if host_dots() is Dots.PLAIN else 32), 16, 96
 """Passes of at most so many rows multiply packed weights, with rounded activations or as they are: measured
 on AVX-512 cores with AMX, where torch's bfloat16 overtakes rounded ones between 32 and 64 rows, and those
-that tile registers multiply between 128 and 192. With nothing to multiply by but what LLVM makes of it torch's
-float32 does so between 16 and 32."""
+that tile registers multiply between 128 and 192. With nothing to multiply by but what LLVM makes of it
+torch's float32 does so between 16 and 32."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,12 +53,12 @@ def test_first_questions_are_answered_and_end_by_themselves(
 
 
 @pytest.mark.parametrize(
-    "question", ["How do I open a can of beans?", "close the window, it's cold", "what is a tab in a bar?"]
+    "question", ["how do I stop a nosebleed", "close the window, it's cold", "what is a tab in a bar?"]
 )
 def test_a_question_on_other_things_is_not_answered_with_a_key(pocket: Model, question: str) -> None:
     answer = talk(pocket, (question,), GREEDY)
     assert answer.ended and not answer.looped
-    assert not re.search(r"Ctrl|Alt|Esc|F\d|/\w", answer.text), answer.text
+    assert not re.search(r"Ctrl|Alt|Esc|F\d|/\w|tui-chat \w", answer.text), answer.text
 
 
 def test_the_file_names_its_licence_and_the_longest_answer() -> None:
