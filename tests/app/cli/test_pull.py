@@ -179,7 +179,14 @@ def test_a_bad_catalogue_of_the_user_s_is_warned_of(capsys, home):
 
 
 def test_a_terminal_has_one_line_that_is_taken_away(monkeypatch, capsys, server):
-    monkeypatch.setattr(sys, "stderr", shown := Terminal())
+    class Watched(Terminal):
+        def write(self, text):
+            if text.startswith("\r\x1b[Ktiny "):
+                server.go_on.set()
+            return super().write(text)
+
+    server.faults["/tiny.gguf"] = [Fault(hold=1000)]
+    monkeypatch.setattr(sys, "stderr", shown := Watched())
     assert run(server.url("/tiny.gguf")) == 0
     parts = shown.getvalue().split("\r\x1b[K")
     assert any(part.startswith("tiny ") and "\n" not in part for part in parts[1:-1])
