@@ -17,6 +17,7 @@ from engine.core import model_loader, model_moves
 from engine.device import memory
 from engine.device.fit_advice import LOAD_MARGIN
 from engine.engine import Engine, Model
+from tests.engine.test_kv_disk import disk, wait_for_saves
 from tests.support.device_like import DeviceLike, float32_host
 from tests.support.family_goldens import FamilyGolden
 from tests.support.small_model import KV_BYTES
@@ -110,12 +111,12 @@ def test_kv_is_kept_in_files_and_found_again(small_model, tmp_path):
         model = engine.load(small_model)
         asked = prompts(model, 600)
         first = answers(model, asked)
-        while not engine.stats().kv_disk.tokens_saved:
-            engine._loop.call(lambda: None)
+        wait_for_saves(engine, model)
+        assert disk(engine).tokens_saved
     with divided(**options) as engine:
         again = answers(engine.load(small_model), asked)
         assert again[0][0] == first[0][0]
-        assert engine.stats().kv_disk.restores == 1
+        assert disk(engine).restores == 1
 
 
 def test_a_model_that_is_put_aside_comes_back(small_model):

@@ -3,7 +3,6 @@
 import logging
 import re
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 import pytest
@@ -18,10 +17,10 @@ from engine.engine import Engine
 from engine.runner import cuda_graph, graph_runner
 from engine.runner.cuda_graph import PassSize
 from kernels import select, triton_operations
-from kernels.cpu.operations import CPUOperations
 from kernels.cuda import launchers
 from kernels.pieces.operations import PieceOperations
 from kernels.reference.operations import TorchOperations
+from tests.support.device_like import float32_host
 from tests.support.goldens import nmse
 from tests.support.tiny_gguf import make_tiny
 
@@ -108,8 +107,7 @@ def test_a_divided_model_tells_what_torch_takes_of_the_devices_layers(
     device, plain_engine, tmp_path, monkeypatch
 ):
     # Some processors hold weights of float32 in bfloat16, of their own accord.
-    exact = partial(CPUOperations, torch.device("cpu"), "float32")
-    monkeypatch.setattr(split_loader, "host_operations", exact)
+    monkeypatch.setattr(split_loader, "host_operations", float32_host)
     path = make_tiny(tmp_path / "odd.gguf", "qwen3", head_dim=LONG, **SMALL | {"layers": 2})
     with make_engine(device, host_layers=1) as engine:
         model = engine.load(path)
