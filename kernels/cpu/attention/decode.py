@@ -20,14 +20,15 @@ from kernels.cpu.compiler import (
     Value,
     compiled,
     float_bits,
+    wide_registers,
 )
 from kernels.cpu.team import threads_for
 from kernels.quant.formats import KVFormat
 from kernels.reference.paged_kv import PagedKV
 
 _HIDDEN = -1e30
-_PARTS_TOGETHER = 8
-"""Vectors of a value whose sums stay in registers."""
+_TOGETHER = 4
+"""Heads for which a key or a value is read, and made float32, once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,11 @@ def attend_decode(
     dim = kv.head_dim
     q_heads = qkv.shape[1] // dim - 2 * kv.kv_heads
     groups, pages = q_heads // kv.kv_heads, kv.layers[layer]
-    items = tables.tables.shape[0] * kv.kv_heads
+    pairs, threads = tables.tables.shape[0] * kv.kv_heads, torch.get_num_threads()
     # Where threads would be idle, heads that share keys are shared out too: each writes the same keys.
-    members = groups if items >= torch.get_num_threads() else 1
-    items *= groups // members
+    shares = (parts for parts in range(1, groups + 1) if groups % parts == 0 and pairs * parts >= threads)
+    parts = next(shares, groups)
+    items, members = pairs * parts, groups // parts
     normed = (0, 0, 0) if norm is None else norm.parameters
     scales = 0 if pages.scales is None else pages.scales.data_ptr()
     attention_kernel(dim, kv.kv_format)(
@@ -119,11 +121,22 @@ def attention_kernel(dim: int, kv_format: KVFormat) -> ir.Module:
             factor = e.splat(e.load(e.address(factors, row), F32))
             seen = _seen_from(e, context, window)
             start = e.ir.add(e.ir.mul(head, groups), e.ir.mul(part, members))
+            line = e.address(out, e.ir.mul(e.ir.mul(row, q_heads), e.const(dim)))
             with e.loop(start, e.ir.add(start, members)) as number:
                 query = [e.ir.fmul(value, factor) for value in heads.rotated(number)]
-                target = e.ir.mul(e.ir.add(e.ir.mul(row, q_heads), number), e.const(dim))
-                mean = pages.attend(query, seen, context, scores, number)
-                put_head(e, mean, e.address(out, target))
+                put_head(e, query, e.address(line, e.ir.mul(number, e.const(dim))))
+
+            def attend(number: Value, count: int) -> None:
+                places = [
+                    e.ir.mul(e.ir.add(number, e.const(member)), e.const(dim)) for member in range(count)
+                ]
+                asked = [e.address(line, place) for place in places]
+                for mean, place in zip(
+                    pages.attend(asked, seen, context, scores, number), asked, strict=True
+                ):
+                    put_head(e, mean, place)
+
+            _by_width(e, start, members, attend)
     return e.finish()
 
 
@@ -134,17 +147,27 @@ def _seen_from(e: Emitter, context: Value, window: Value) -> Value:
     return e.ir.select(hides, behind, e.const(0))
 
 
+def _by_width(e: Emitter, start: Value, count: Value, do: Callable[[Value, int], None]) -> None:
+    """`do(first, how many)` for `count` numbers from `start` on, as many at once as there may be."""
+    rest = e.ir.srem(count, e.const(_TOGETHER))
+    last = e.ir.sub(e.ir.add(start, count), rest)
+    with e.loop(start, last, _TOGETHER) as number:
+        do(number, _TOGETHER)
+    for width in range(1, _TOGETHER):
+        with e.ir.if_then(e.ir.icmp_signed("==", rest, e.const(width))):
+            do(last, width)
+
+
 class _Scores:
     """What becomes of the products of queries and keys; `sinks` may be 0."""
 
     def __init__(self, e: Emitter, softcap: Value, sinks: Value) -> None:
         self.e, self.softcap, self.sinks = e, softcap, sinks
-        self.buffer = e.array(LANES)
 
-    def of(self, begin: Value, end: Value) -> Value:
-        """Those in the buffer's lanes from `begin` to `end`, the others hidden."""
+    def of(self, products: Value, begin: Value, end: Value) -> Value:
+        """Those in the lanes from `begin` to `end`, the others hidden."""
         e = self.e
-        place = e.variable(e.load(self.buffer))
+        place = e.variable(products)
         capped = e.ir.fcmp_unordered("!=", self.softcap, ir.Constant(F32, 0.0))
         with e.ir.if_then(capped):
             cap = e.splat(self.softcap)
@@ -173,6 +196,9 @@ class _Pages:
 
     def __init__(self, e: Emitter, dim: int, lines: Lines, places: _Places) -> None:
         self.e, self.dim, self.lines, self.places = e, dim, lines, places
+        self.products = [e.bytes(4 * LANES * LANES) for _ in range(_TOGETHER)]
+        """float32 [16 keys, 16 lanes], whose lanes are still to be summed"""
+        self.weights = [e.bytes(4 * LANES) for _ in range(_TOGETHER)]
 
     def append(self, position: Value, key: list[Value], value: list[Value]) -> None:
         """Write one token's."""
@@ -180,26 +206,54 @@ class _Pages:
             self.lines.write(parts, at)
 
     def attend(
-        self, query: list[Value], seen: Value, context: Value, scores: _Scores, number: Value
-    ) -> list[Value]:
-        """The mean of the values of positions from `seen` to `context`; 16 positions lie in one block."""
+        self, queries: list[Value], seen: Value, context: Value, scores: _Scores, number: Value
+    ) -> list[list[Value]]:
+        """Each query's mean of the values of positions from `seen` to `context`; `number` is the first's
+        head. 16 positions lie in one block, and its neighbour anywhere: memory is asked for before that."""
         e = self.e
-        running = _Softmax(e, self.dim, *scores.sink(number))
+        sums = [
+            _Softmax(e, self.dim, *scores.sink(e.ir.add(number, e.const(member))))
+            for member in range(len(queries))
+        ]
+        newest = e.ir.and_(e.ir.sub(context, e.const(1)), e.const(-LANES))
         with e.loop(e.ir.and_(seen, e.const(-LANES)), context, LANES) as position:
             begin = e.ir.sub(e.ir.select(e.ir.icmp_signed(">", seen, position), seen, position), position)
             end = e.smaller(e.ir.sub(context, position), e.const(LANES))
             keys, values = self.places(position)
+            soon = self.places(e.smaller(e.ir.add(position, e.const(LANES)), newest))
+            self._multiply(queries, keys, soon[0], begin, end)
+            for running, products, weights in zip(sums, self.products, self.weights, strict=False):
+                e.store(running.step(scores.of(_summed(e, products), begin, end)), weights)
+            self._add(sums, values, soon[1], begin, end)
+        return [running.result() for running in sums]
+
+    def _multiply(self, queries: list[Value], keys: Value, soon: Value, begin: Value, end: Value) -> None:
+        e = self.e
+        with e.loop(begin, end) as index:
+            self.lines.prefetch(e.ir.add(soon, index))
+            totals: list[Value] = [None] * len(queries)
+            for part in range(self.dim // LANES):
+                (key,) = self.lines.read(e.ir.add(keys, index), range(part, part + 1))
+                for member, total in enumerate(totals):
+                    query = e.load(e.address(queries[member], e.const(LANES * part)))
+                    made = e.ir.fmul(query, key) if total is None else e.fma(query, key, total)
+                    totals[member] = made
+            for total, products in zip(totals, self.products, strict=False):
+                e.store(total, e.address(products, e.ir.mul(index, e.const(LANES))))
+
+    def _add(self, sums: "list[_Softmax]", values: Value, soon: Value, begin: Value, end: Value) -> None:
+        """Weighted values, as many vectors of them at once as have their sums in registers."""
+        e, whole = self.e, self.dim // LANES
+        most = max(1, (24 if wide_registers() else 6) // len(sums))
+        step = -(-whole // -(-whole // most))
+        for first in range(0, whole, step):
+            parts = range(first, min(first + step, whole))
             with e.loop(begin, end) as index:
-                key = self.lines.read(e.ir.add(keys, index), range(self.dim // LANES))
-                e.store(_dot(e, query, key), e.address(scores.buffer, index))
-            e.store(running.step(scores.of(begin, end)), scores.buffer)
-            for first in range(0, self.dim // LANES, _PARTS_TOGETHER):
-                parts = range(first, min(first + _PARTS_TOGETHER, self.dim // LANES))
-                with e.loop(begin, end) as index:
-                    weight = e.splat(e.load(e.address(scores.buffer, index), F32))
-                    value = self.lines.read(e.ir.add(values, index), parts)
-                    running.add(weight, parts, value)
-        return running.result()
+                if not first:
+                    self.lines.prefetch(e.ir.add(soon, index))
+                value = self.lines.read(e.ir.add(values, index), parts)
+                for running, weights in zip(sums, self.weights, strict=False):
+                    running.add(e.splat(e.load(e.address(weights, index), F32)), parts, value)
 
 
 class _Softmax:
@@ -235,8 +289,16 @@ class _Softmax:
         return [e.ir.fmul(e.ir.load(part, typ=VECTOR), factor) for part in self.sums]
 
 
-def _dot(e: Emitter, a: list[Value], b: list[Value]) -> Value:
-    total = e.ir.fmul(a[0], b[0])
-    for first, second in zip(a[1:], b[1:], strict=True):
-        total = e.fma(first, second, total)
-    return e.sum(total)
+def _summed(e: Emitter, lines: Value) -> Value:
+    """Lane i holds the sum of the i-th of 16 vectors: halves of two are added in one vector, four times."""
+    made = [e.load(e.address(lines, e.const(LANES * index))) for index in range(LANES)]
+    half = LANES // 2
+    while half:
+        own = ir.Constant(INTS, [lane + LANES * bool(lane & half) for lane in range(LANES)])
+        other = ir.Constant(INTS, [(lane ^ half) + LANES * bool(lane & half) for lane in range(LANES)])
+        made = [
+            e.ir.fadd(e.ir.shuffle_vector(a, b, own), e.ir.shuffle_vector(a, b, other))
+            for a, b in zip(made[:half], made[half:], strict=True)
+        ]
+        half //= 2
+    return made[0]

@@ -2,7 +2,7 @@
 
 from llvmlite import ir
 
-from kernels.cpu.compiler import F32, I8, I16, INTS, LANES, SHORTS, VECTOR, Emitter, Value
+from kernels.cpu.compiler import CACHE_LINE, F32, I8, I16, INTS, LANES, SHORTS, VECTOR, Emitter, Value
 from kernels.quant.formats import KV_GROUP, KVFormat
 
 _HALF = ir.HalfType()
@@ -39,6 +39,13 @@ class Lines:
             value = e.ir.sitofp(e.ir.sext(quants, INTS), VECTOR)
             read.append(e.ir.fmul(value, scales[part // _GROUP_PARTS - first]))
         return read
+
+    def prefetch(self, line: Value) -> None:
+        """Ask for a line that will be read soon."""
+        kind = {"float32": F32, "q8_0": I8}.get(self.kv_format, I16)
+        step = CACHE_LINE * 8 // (32 if kind is F32 else kind.width) // LANES
+        for part in range(0, self.dim // LANES, step):
+            self.e.prefetch(self._place(line, part, kind))
 
     def write(self, parts: list[Value], line: Value) -> None:
         """A whole line."""

@@ -14,24 +14,27 @@ from kernels.cpu.attention.kv_lines import Lines
 from kernels.cpu.compiler import F32, I32, I64, INTS, LANES, VECTOR, Emitter, Value, compiled, wide_registers
 from kernels.quant.formats import KVFormat
 
-ROWS = 48
-"""Of a tile: its tokens' heads, a token's after another. What is missing is computed, and not written."""
 KEYS = 48
 """Computed together, from a multiple of so many positions on."""
+ROWS = 16, 48
+"""A tile may have."""
 _HIDDEN, _SEEN = -1e30, -1e29
-_VECTORS = ROWS // LANES
 
 
 @compiled
-def tile_kernel(dim: int, kv_format: KVFormat) -> ir.Module:
-    """One thread takes (tile, kv head, part of its queries' heads); see `attend_prompts` for the memory."""
-    e = Emitter(f"prompt_{dim}_{kv_format}")
+def tile_kernel(dim: int, kv_format: KVFormat, own_rows: int) -> ir.Module:
+    """One thread takes (tile, kv head, part of its queries' heads); see `attend_prompts` for the memory.
+
+    own_rows: one of `ROWS`: its tokens' heads, a token's after another. What is missing is
+    computed, and not written. A row's bits are the same in a tile of any size.
+    """
+    e = Emitter(f"prompt_{dim}_{kv_format}_{own_rows}")
     items, chunk, kv_heads, groups, members, block_size = (e.parameter(index) for index in range(1, 7))
     tiles, tables, width = e.pointer(7), e.pointer(8), e.parameter(9)
     lines, slots = Lines(e, dim, kv_format, e.pointer(10), e.pointer(11)), e.parameter(12)
     window, softcap, sinks, out = e.parameter(13), e.real(14), e.pointer(15), e.pointer(16)
     parts, q_heads = e.ir.sdiv(groups, members), e.ir.mul(groups, kv_heads)
-    work = _Work(e, dim, window, softcap)
+    work = _Work(e, dim, own_rows, window, softcap)
     with e.pieces(items, chunk) as item:
         pair, part = e.ir.sdiv(item, parts), e.ir.srem(item, parts)
         number, head = e.ir.sdiv(pair, kv_heads), e.ir.srem(pair, kv_heads)
@@ -46,7 +49,7 @@ def tile_kernel(dim: int, kv_format: KVFormat) -> ir.Module:
             return e.ir.add(e.ir.mul(of, slots), slot)
 
         rows = e.ir.mul(tokens, members)
-        with e.loop(e.const(0), e.const(ROWS)) as own:
+        with e.loop(e.const(0), e.const(own_rows)) as own:
             held = e.smaller(own, e.ir.sub(rows, e.const(1)))
             token, member = e.ir.sdiv(held, members), e.ir.srem(held, members)
             query = e.ir.add(e.ir.mul(e.ir.add(row, token), q_heads), e.ir.add(first_head, member))
@@ -98,18 +101,18 @@ def _read_lines(
 class _Work:
     """A thread's memory of one tile, and what is computed in it."""
 
-    def __init__(self, e: Emitter, dim: int, window: Value, softcap: Value) -> None:
-        self.e, self.dim, self.window, self.softcap = e, dim, window, softcap
-        self.queries = e.bytes(4 * dim * ROWS)
-        """float32 [dim, ROWS]"""
+    def __init__(self, e: Emitter, dim: int, own_rows: int, window: Value, softcap: Value) -> None:
+        self.e, self.dim, self.own_rows, self.window, self.softcap = e, dim, own_rows, window, softcap
+        self.queries = e.bytes(4 * dim * own_rows)
+        """float32 [dim, own_rows]"""
         self.keys, self.values = (e.bytes(4 * KEYS * dim) for _ in range(2))
         """float32 [KEYS, dim]"""
-        self.scores = e.bytes(4 * KEYS * ROWS)
-        """float32 [KEYS, ROWS]"""
-        self.means = e.bytes(4 * ROWS * dim)
-        """float32 [ROWS, dim], before they are divided by the total"""
-        self.highest, self.total, self.shrink = (e.bytes(4 * ROWS) for _ in range(3))
-        self.positions, self.places = e.bytes(4 * ROWS), e.bytes(8 * ROWS)
+        self.scores = e.bytes(4 * KEYS * own_rows)
+        """float32 [KEYS, own_rows]"""
+        self.means = e.bytes(4 * own_rows * dim)
+        """float32 [own_rows, dim], before they are divided by the total"""
+        self.highest, self.total, self.shrink = (e.bytes(4 * own_rows) for _ in range(3))
+        self.positions, self.places = e.bytes(4 * own_rows), e.bytes(8 * own_rows)
 
     def begin_row(self, row: Value, place: Value, position: Value, head: Value, sinks: Value) -> None:
         """place: of its query, in `out`; a sink takes weight and gives no value."""
@@ -129,7 +132,7 @@ class _Work:
         """With queries in lanes."""
         e = self.e
         with (
-            e.loop(e.const(0), e.const(ROWS), LANES) as first,
+            e.loop(e.const(0), e.const(self.own_rows), LANES) as first,
             e.loop(e.const(0), e.const(self.dim), LANES) as column,
         ):
             lines = []
@@ -137,7 +140,7 @@ class _Work:
                 place = e.load(e.address(self.places, e.ir.add(first, e.const(lane)), I64), I64)
                 lines.append(e.load(e.address(out, e.ir.add(place, column))))
             for number, turned in enumerate(_transposed(e, lines)):
-                at = e.ir.mul(e.ir.add(column, e.const(number)), e.const(ROWS))
+                at = e.ir.mul(e.ir.add(column, e.const(number)), e.const(self.own_rows))
                 e.store(turned, e.address(self.queries, e.ir.add(at, first)))
 
     def step(self, key: Value, position: Value, end: Value) -> None:
@@ -153,7 +156,7 @@ class _Work:
         windowed = e.ir.icmp_signed(">", self.window, e.const(0))
         with e.ir.if_then(e.ir.or_(newer, e.ir.and_(windowed, older))):
             self._change(key, self._hide)
-        with e.loop(e.const(0), e.const(ROWS), LANES) as rows:
+        with e.loop(e.const(0), e.const(self.own_rows), LANES) as rows:
             self._weigh(rows)
         self._add_values()
 
@@ -170,24 +173,25 @@ class _Work:
     def _score(self) -> None:
         """Products of all queries and keys."""
         e = self.e
-        keys, vectors = (8, _VECTORS) if wide_registers() else (6, 1)
+        keys, vectors = (8, self.own_rows // LANES) if wide_registers() else (6, 1)
         with (
-            e.loop(e.const(0), e.const(ROWS), vectors * LANES) as rows,
+            e.loop(e.const(0), e.const(self.own_rows), vectors * LANES) as rows,
             e.loop(e.const(0), e.const(KEYS), keys) as first,
         ):
             sums = [[e.variable(e.vector(0.0)) for _ in range(vectors)] for _ in range(keys)]
             near = e.address(self.keys, e.ir.mul(first, e.const(self.dim)))
             numbers = [e.address(near, e.const(self.dim * key)) for key in range(keys)]
-            _multiply(e, self.dim, sums, e.address(self.queries, rows), ROWS, numbers, 1)
+            _multiply(e, self.dim, sums, e.address(self.queries, rows), self.own_rows, numbers, 1)
             for key, own in enumerate(sums):
-                at = e.ir.add(e.ir.mul(e.ir.add(first, e.const(key)), e.const(ROWS)), rows)
+                at = e.ir.add(e.ir.mul(e.ir.add(first, e.const(key)), e.const(self.own_rows)), rows)
                 put_head(e, [e.ir.load(total, typ=VECTOR) for total in own], e.address(self.scores, at))
 
     def _add_values(self) -> None:
         """Weights times values to the means, which are brought to the new highest score."""
         e, parts = self.e, self.dim // LANES
-        rows, vectors = (12, 2) if wide_registers() else (6, 1)
-        with e.loop(e.const(0), e.const(ROWS), rows) as first:
+        most, vectors = (12, 2) if wide_registers() else (6, 1)
+        rows = next(count for count in range(most, 0, -1) if self.own_rows % count == 0)
+        with e.loop(e.const(0), e.const(self.own_rows), rows) as first:
             weights = [e.address(e.address(self.scores, first), e.const(row)) for row in range(rows)]
 
             def add(column: Value, count: int) -> None:
@@ -199,7 +203,7 @@ class _Work:
                     sums.append(
                         [e.variable(e.ir.fmul(part, shrink)) for part in head_parts(e, place, count * LANES)]
                     )
-                _multiply(e, KEYS, sums, e.address(self.values, column), self.dim, weights, ROWS)
+                _multiply(e, KEYS, sums, e.address(self.values, column), self.dim, weights, self.own_rows)
                 for row, own_sums in enumerate(sums):
                     at = e.ir.mul(e.ir.add(first, e.const(row)), e.const(self.dim))
                     made = [e.ir.load(total, typ=VECTOR) for total in own_sums]
@@ -215,10 +219,10 @@ class _Work:
         """Every vector of scores; `change` gets it, the number of its first row, and its key's position."""
         e = self.e
         with (
-            e.loop(e.const(0), e.const(ROWS), LANES) as rows,
+            e.loop(e.const(0), e.const(self.own_rows), LANES) as rows,
             e.loop(e.const(0), e.const(KEYS)) as index,
         ):
-            place = e.address(self.scores, e.ir.add(e.ir.mul(index, e.const(ROWS)), rows))
+            place = e.address(self.scores, e.ir.add(e.ir.mul(index, e.const(self.own_rows)), rows))
             e.store(change(e.load(place), rows, e.ir.add(key, index)), place)
 
     def _hide(self, score: Value, rows: Value, key: Value) -> Value:
@@ -239,13 +243,13 @@ class _Work:
         before = e.load(e.address(self.highest, rows))
         highest = e.variable(before)
         with e.loop(e.const(0), e.opaque(KEYS)) as index:
-            score = e.load(e.address(place, e.ir.mul(index, e.const(ROWS))))
+            score = e.load(e.address(place, e.ir.mul(index, e.const(self.own_rows))))
             e.ir.store(e.call("llvm.maxnum", e.ir.load(highest, typ=VECTOR), score), highest)
         top = e.ir.load(highest, typ=VECTOR)
         shrink = e.exp(e.ir.fsub(before, top))
         total = e.variable(e.ir.fmul(e.load(e.address(self.total, rows)), shrink))
         with e.loop(e.const(0), e.opaque(KEYS)) as index:
-            at = e.address(place, e.ir.mul(index, e.const(ROWS)))
+            at = e.address(place, e.ir.mul(index, e.const(self.own_rows)))
             score = e.load(at)
             seen = e.ir.fcmp_ordered(">", score, e.vector(_SEEN))
             weight = e.ir.select(seen, e.exp(e.ir.fsub(score, top)), e.vector(0.0))

@@ -22,6 +22,8 @@ from kernels.reference.paged_kv import PagedKV
 
 _MOST_MEMBERS = 16
 """Heads of a tile, which has few tokens otherwise, and computes much that is hidden."""
+_TILE_ROWS = 12
+"""What a tile takes beside its rows, in rows: keys and values are read and made float32."""
 
 
 @dataclass(slots=True)
@@ -34,21 +36,25 @@ class PromptTables:
     """int64 [S, W]; blocks that are behind a window are not read."""
     slots: Tensor
     """int64 [T] of the whole pass."""
-    _tiles: dict[int, Tensor] = field(default_factory=dict)
+    _tiles: dict[int, tuple[int, Tensor]] = field(default_factory=dict)
 
-    def tiles(self, members: int) -> Tensor:
-        """int64 [N, 4] of so many heads: sequence, first row, tokens, position; the longest contexts first,
-        since those take longest."""
+    def tiles(self, members: int) -> tuple[int, Tensor]:
+        """(rows of a tile, int64 [N, 4]) of so many heads: sequence, first row, tokens, position; the longest
+        contexts first, since those take longest."""
         if members not in self._tiles:
-            step = ROWS // members
+            rows = min(ROWS, key=lambda rows: self._count(rows // members) * (rows + _TILE_ROWS))
+            step = rows // members
             made = [
                 (sequence, row + first, min(step, tokens - first), position + first)
                 for sequence, (row, tokens, position) in enumerate(self.sequences)
                 for first in range(0, tokens, step)
             ]
             made.sort(key=lambda tile: -tile[3])
-            self._tiles[members] = torch.tensor(made)
+            self._tiles[members] = rows, torch.tensor(made)
         return self._tiles[members]
+
+    def _count(self, step: int) -> int:
+        return sum(-(-tokens // step) for _, tokens, _ in self.sequences)
 
 
 def prompt_tables(layout: PassLayout, block_size: int) -> PromptTables:
@@ -92,9 +98,9 @@ def attend_prompts(
         factors.data_ptr(), pages.values.data_ptr(), scales, pages.values.shape[1], prompts.slots.data_ptr(),
         out.data_ptr(),
     )  # fmt: skip
-    tiles = prompts.tiles(members)
+    tile_rows, tiles = prompts.tiles(members)
     items = tiles.shape[0] * kv.kv_heads * (groups // members)
-    tile_kernel(dim, kv.kv_format)(
+    tile_kernel(dim, kv.kv_format, tile_rows)(
         *shared_out(items), kv.kv_heads, groups, members, kv.block_size, tiles.data_ptr(),
         prompts.tables.data_ptr(), prompts.tables.shape[1], pages.values.data_ptr(), scales,
         pages.values.shape[1], window, float_bits(softcap), 0 if sinks is None else sinks.data_ptr(),
@@ -105,7 +111,8 @@ def attend_prompts(
 def compile_prompts(dim: int, kv_format: KVFormat) -> None:
     """Have the kernels before the first prompt."""
     append_kernel(dim, kv_format)
-    tile_kernel(dim, kv_format)
+    for rows in ROWS:
+        tile_kernel(dim, kv_format, rows)
 
 
 @compiled

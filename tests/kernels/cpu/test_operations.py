@@ -298,6 +298,29 @@ def kv_steps(values: torch.Tensor) -> torch.Tensor:
     return (groups.abs().amax(-1, keepdim=True) / 127).expand_as(groups).flatten(-2)[..., :dim]
 
 
+@pytest.mark.parametrize("groups", range(1, 10))
+def test_heads_that_share_keys_have_the_bits_of_each_alone(groups: int, monkeypatch: pytest.MonkeyPatch):
+    """One thread takes them all together, as many threads as heads one each."""
+    torch.manual_seed(groups)
+    dim, context = 48, 75
+    ops = CPUOperations(CPU, "float32", "float16", 16)
+    kv = ops.make_kv(1, 7, 1, dim)
+    kv.layers[0].write(torch.arange(7 * 16), torch.randn(2, 7 * 16, dim))
+    rotation = Rotation(torch.rand(dim // 2, dtype=torch.float64), 1.0, "adjacent")
+    at, sinks = torch.tensor([context - 1]), torch.linspace(-1, 2, groups)
+    layout = PassLayout([1], [context], [[1, 3, 2, 5, 4]], 1, at, at % 16 + 64)
+    qkv, results = torch.randn(1, (groups + 2) * dim), []
+    for threads in (1, groups):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        prepared = ops.prepare([layout], [kv], [rotation])
+        attention = LayerAttention(0, 0.3, window=70, softcap=20.0, sinks=sinks)
+        results.append(ops.attend(qkv.clone(), prepared, 0, attention))
+    assert torch.equal(*results)
+    definition = TorchOperations(CPU, "float32", "float16", 16)
+    prepared = definition.prepare([layout], [kv], [rotation])
+    assert relative(results[0], definition.attend(qkv, prepared, 0, attention)) < 2e-6
+
+
 @pytest.mark.parametrize("kv_dtype", ["float32", "bfloat16", "q8_0"])
 @pytest.mark.parametrize("kind", [CPUOperations, TorchOperations])
 def test_tokens_of_one_pass_attend_as_one_by_one(kind: type[TorchOperations], kv_dtype: str):
