@@ -367,13 +367,15 @@ class Operations(Protocol):
         prepare: Callable[[Sequence[PassLayout]], Any],
         layouts: Sequence[PassLayout],
         residual: Tensor,
-        compute: Callable[[Tensor, Any], Tensor],
+        rows: Tensor | None,
+        compute: Callable[[Tensor, Any, Tensor | None], Tensor],
     ) -> Any | None:
-        """A pass of decode rows that can be run again with less work of the host, or None.
+        """Run a pass so that it can be run again with less work of the host; None where that cannot be.
 
-        compute: from the residual stream, which it changes, and the prepared pass to logits. What is made has
-        `run(residual, layouts)` → logits, which last until it is run again; None once contexts are too long.
-        KV of the pass itself may be wrong afterwards until it is run.
+        rows: int64 [R] that want logits, None for all. compute: from the residual stream, which it changes,
+        the prepared pass and those rows to logits. What is made has `logits` of this pass, until another is
+        recorded or run again, and `run(residual, layouts, rows)` → logits, for a pass with as many tokens,
+        rows and sequences that decode, and chunks of as many tokens; None once contexts are too long.
         """
         ...
 

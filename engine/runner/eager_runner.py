@@ -68,7 +68,11 @@ class EagerRunner:
             logits = self.decoder.forward(packed.ids, layouts, self.kv.groups, packed.logit_rows)
         if not packed.sampled:
             return Sampled({}, {})
-        return sample_rows(logits, packed.sampled, batch.drafts)
+        sampled = sample_rows(logits, packed.sampled, batch.drafts)
+        if self.recorded is not None and not self.recorded.timed:
+            self.notes.add("first run")
+            sampled.timed = False
+        return sampled
 
     def can_verify(self, sequence: Sequence) -> bool:
         """Not where each token decides on the next one's choice; edits of logits follow the drafts."""

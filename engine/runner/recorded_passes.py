@@ -1,7 +1,8 @@
-"""Passes of a few decode rows, recorded once by their number and run again with less work of the host."""
+"""Passes of few tokens, recorded once by their shape and run again with less work of the host."""
 
+from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -10,8 +11,32 @@ from engine.model.decoder import Decoder
 from engine.runner.input_batch import InputBatch
 from kernels.contract import PassLayout
 
-MOST_ROWS = 8
+MOST_TOKENS = 32
 """Of a recording: with more, what the host does is little beside what is computed."""
+MOST_KEPT = 48
+"""Recordings; those that were not used for longest go. One is some hundred kilobytes."""
+
+
+class _PassShape(NamedTuple):
+    tokens: int
+    decode: int
+    """Sequences that decode, with their drafts."""
+    chunk: int
+    """Tokens of the prompt that is read beside them."""
+    logits: int
+    """Rows that want them."""
+    alone: bool
+    """Whether one thread computes all of it."""
+
+    @property
+    def ends(self) -> bool:
+        """Whether the chunk is a prompt's last."""
+        return self.chunk > 0 and self.logits > self.tokens - self.chunk
+
+    @property
+    def kind(self) -> tuple[bool, bool]:
+        """What passes have in common of which none can be recorded."""
+        return self.chunk > 0, self.alone
 
 
 class RecordedPasses:
@@ -19,42 +44,83 @@ class RecordedPasses:
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
-        self._recorded: dict[tuple[int, bool], Any] = {}
-        """By rows, and whether one thread computes them; None where nothing can be recorded."""
+        self._recorded: OrderedDict[_PassShape, Any] = OrderedDict()
+        self._seen: set[_PassShape] = set()
+        """Those that end a prompt and came once."""
+        self._refused: dict[tuple[bool, bool], int] = {}
+        """The fewest tokens of a kind of which nothing could be recorded."""
+        self.timed = True
+        """Whether the last pass took as long as others like it."""
 
     def logits(self, packed: InputBatch, layouts: Sequence[PassLayout], kv: Sequence[Any]) -> Tensor | None:
-        """float32 [T, vocab] of a pass of decode rows alone; None for others, and where none is recorded."""
-        rows = len(packed.ids)
-        if rows > MOST_ROWS or layouts[0].num_decode != rows or len(packed.sampled) != rows:
-            return None
-        if not self._may_be(rows):
+        """float32 [R, vocab] of a pass of decode rows, and at most one chunk; None where none is recorded.
+
+        They last until the next pass.
+        """
+        self.timed = True
+        if not self._may_be(_shape(packed, layouts[0])):
             return None
         residual = self._decoder.embed(packed.ids)
         # The first operation of a pass decides how many threads compute it.
-        if not self._may_be(rows):
+        shape = _shape(packed, layouts[0])
+        if not self._may_be(shape):
             return None
-        key = rows, torch.get_num_threads() == 1
-        if key not in self._recorded:
-            self._recorded[key] = self._record(residual, layouts, kv)
-            return None
-        logits: Tensor | None = self._recorded[key].run(residual, layouts)
+        rows = None if shape.logits == shape.tokens else packed.logit_rows
+        kept = self._recorded.get(shape)
+        logits: Tensor | None = None if kept is None else kept.run(residual, layouts, rows)
         if logits is None:
-            # Contexts have outgrown it: the next pass records one with more room.
-            del self._recorded[key]
+            # There was none, or contexts have outgrown it.
+            self.timed = False
+            if shape.ends and shape not in self._seen:
+                # Such shapes seldom come again.
+                self._seen.add(shape)
+                return None
+            return self._recorded_now(shape, residual, layouts, rows, kv)
+        self._recorded.move_to_end(shape)
         return logits
 
-    def _may_be(self, rows: int) -> bool:
-        key = rows, torch.get_num_threads() == 1
-        return key not in self._recorded or self._recorded[key] is not None
+    def _recorded_now(
+        self,
+        shape: "_PassShape",
+        residual: Tensor,
+        layouts: Sequence[PassLayout],
+        rows: Tensor | None,
+        kv: Sequence[Any],
+    ) -> Tensor | None:
+        made = self._record(residual, layouts, rows, kv)
+        if made is None:
+            self._recorded.pop(shape, None)
+            self._refused[shape.kind] = min(shape.tokens, self._refused.get(shape.kind, shape.tokens))
+            return None
+        self._recorded[shape] = made
+        self._recorded.move_to_end(shape)
+        if len(self._recorded) > MOST_KEPT:
+            self._recorded.popitem(last=False)
+        return cast(Tensor, made.logits)
 
-    def _record(self, residual: Tensor, layouts: Sequence[PassLayout], kv: Sequence[Any]) -> Any | None:
+    def _may_be(self, shape: _PassShape) -> bool:
+        if shape.tokens > MOST_TOKENS or not shape.decode or not shape.logits or shape.chunk < 0:
+            return False
+        return shape.tokens < self._refused.get(shape.kind, MOST_TOKENS + 1)
+
+    def _record(
+        self, residual: Tensor, layouts: Sequence[PassLayout], rows: Tensor | None, kv: Sequence[Any]
+    ) -> Any | None:
         decoder = self._decoder
 
         def prepare(layouts: Sequence[PassLayout]) -> Any:
             return decoder.ops.prepare(layouts, kv, decoder.rotations)
 
-        def compute(residual: Tensor, prepared: Any) -> Tensor:
+        def compute(residual: Tensor, prepared: Any, rows: Tensor | None) -> Tensor:
             delta, branch = decoder.through(residual, prepared)
-            return decoder.ops.logits(decoder.head(residual, delta, branch, None))
+            return decoder.ops.logits(decoder.head(residual, delta, branch, rows))
 
-        return decoder.ops.record(prepare, layouts, residual, compute)
+        return decoder.ops.record(prepare, layouts, residual, rows, compute)
+
+
+def _shape(packed: InputBatch, layout: PassLayout) -> _PassShape:
+    """With a chunk of -1 where several are read."""
+    chunks = layout.query_lens[layout.num_decode :]
+    chunk = sum(chunks) if len(chunks) < 2 else -1
+    alone = torch.get_num_threads() == 1
+    return _PassShape(len(packed.ids), layout.num_decode, chunk, len(packed.logit_rows), alone)

@@ -18,8 +18,9 @@ PASS_TOKENS = (64, 128, 256, 512)
 """Tokens of a pass with chunks, its decode rows among them."""
 VERIFY_TOKENS = (4, 8, 16)
 """Tokens of a pass of decode rows with draft tokens behind them."""
-
-
+CHUNK_STEP, LONG_STEP = 4, 16
+"""Tokens by which quick passes' chunks differ, up to `LONG_STEP` and beyond: a shape that came before takes
+less work of the host."""
 LEAST_FEW = 4
 """Prompt tokens for which a quick pass is worth while."""
 MOST_FEW = 6
@@ -73,6 +74,19 @@ def trim_to_few(chunks: list[PrefillChunk], room: int) -> list[PrefillChunk]:
     if room < LEAST_FEW or not room < total <= MOST_FEW * room:
         return chunks
     return _without_last(chunks, total - room)
+
+
+def round_to_step(chunks: list[PrefillChunk], room: int) -> list[PrefillChunk]:
+    """Bring a lone chunk of a quick pass to the nearest length of a few, so that passes have few shapes.
+
+    The rest of a prompt is read as it is, and so is what fills a quick pass: it has `room` tokens.
+    """
+    if len(chunks) != 1 or chunks[0].completes or chunks[0].length >= room:
+        return chunks
+    (chunk,) = chunks
+    step = CHUNK_STEP if chunk.length < LONG_STEP else LONG_STEP
+    length = max(1, (chunk.length + step // 2) // step) * step
+    return [PrefillChunk(chunk.sequence, chunk.start, min(length, chunk.sequence.remaining, room))]
 
 
 def trim_to_cap(chunks: list[PrefillChunk], most: int) -> list[PrefillChunk]:

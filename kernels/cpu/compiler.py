@@ -35,7 +35,14 @@ SHORTS = ir.VectorType(I16, LANES)
 _POINTER = ir.PointerType()
 
 _ENTRY = "kernel"
-_SOURCES = ("cpu/*.py", "cpu/packed/*.py", "cpu/attention/*.py", "quant/formats.py", "quant/nonlinear.py")
+_SOURCES = (
+    "cpu/*.py",
+    "cpu/packed/*.py",
+    "cpu/attention/*.py",
+    "cpu/recorded/chain.py",
+    "quant/formats.py",
+    "quant/nonlinear.py",
+)
 """Files of `kernels` that decide what is compiled."""
 
 _LOG2_E = 1.4426950408889634

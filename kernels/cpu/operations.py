@@ -37,7 +37,8 @@ from kernels.cpu.packed.kinds import ProductKind
 from kernels.cpu.packed.products import PackedProduct, compile_products
 from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable
 from kernels.cpu.packed.values import rows_of, values_kernel
-from kernels.cpu.recorded import Compute, Prepare, RecordedPass, record
+from kernels.cpu.recorded.passes import Compute, Prepare, RecordedPass, Recorder
+from kernels.cpu.recorded.scratch import aside
 from kernels.cpu.tile_registers import has_tile_registers
 from kernels.host_memory import HostMemory, host_bytes
 from kernels.reference.gate import activate, gate, scaled
@@ -83,10 +84,17 @@ class CPUPass(PreparedPass):
         """Made for the first layer of a kind."""
         kind = attention.scale, attention.temperature, attention.temperature_length
         if kind not in self.factors:
-            positions = self.layout.positions
-            made = torch.full(positions.shape, attention.scale)
-            self.factors[kind] = made.mul_(temperatures(*kind[1:], positions).flatten())
+            with aside():
+                positions = self.layout.positions
+                made = torch.full(positions.shape, attention.scale)
+                self.factors[kind] = made.mul_(temperatures(*kind[1:], positions).flatten())
         return self.factors[kind]
+
+    def rotation(self, kind: int) -> Tensor:
+        """Made for the first layer of a kind too."""
+        with aside():
+            # A class with slots is made anew, which `super` alone does not know.
+            return super(CPUPass, self).rotation(kind)
 
 
 class CPUOperations(TorchOperations):
@@ -110,6 +118,7 @@ class CPUOperations(TorchOperations):
         self._packed_rows = sys.maxsize if always else self.few_tokens
         """Rows up to which packed weights are multiplied."""
         self.verify_rows = max(few, TorchOperations.verify_rows)
+        self._recorder: Recorder | None = None
         self.name = f"LLVM for few rows, {self.name}"
 
     @contextmanager
@@ -232,9 +241,7 @@ class CPUOperations(TorchOperations):
         plain = norm is not None and not norm.centred and norm.bias is None
         if norm is None or residual.shape[1] % LANES or narrow or not plain or branch != PLAIN_BRANCH:
             return super().add_norm(residual, delta, norm, rows, branch, reader)
-        if rows is not None and rows.shape[0] != residual.shape[0]:
-            residual, delta = residual[rows], None if delta is None else delta[rows]
-        return add_norm(residual, delta, norm.scaled, norm.eps_length)
+        return add_norm(residual, delta, norm.scaled, norm.eps_length, rows)
 
     def linear(self, x: Tensor, handle: Any) -> Tensor:
         """By packed weights for few rows."""
@@ -279,10 +286,17 @@ class CPUOperations(TorchOperations):
         return apply_cpu_experts(x.to(torch.float32), handle, self.weight_dtype, routed)
 
     def record(
-        self, prepare: Prepare, layouts: Sequence[PassLayout], residual: Tensor, compute: Compute
+        self,
+        prepare: Prepare,
+        layouts: Sequence[PassLayout],
+        residual: Tensor,
+        rows: Tensor | None,
+        compute: Compute,
     ) -> RecordedPass | None:
         """Of kernels alone."""
-        return record(prepare, layouts, residual, compute)
+        if self._recorder is None:
+            self._recorder = Recorder(self.block_size)
+        return self._recorder.record(prepare, layouts, residual, rows, compute)
 
     def attend(self, qkv: Tensor, prepared: Any, layer: int, attention: LayerAttention) -> Tensor:
         """Kernels over the KV in place."""

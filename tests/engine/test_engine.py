@@ -191,6 +191,7 @@ def test_nan_logits_end_one_sequence_and_spare_the_others(model: Model, monkeypa
     keeper = model.submit(request(tokens=20))
     next(iter(keeper.events()))
     monkeypatch.setattr(resident(model).runner.decoder, "forward", poisoned)
+    monkeypatch.setattr(resident(model).runner, "recorded", None)
     victim = model.submit(request(range(70, 110), tokens=400)).result(60)[1]
     assert victim.reason is FinishReason.ERROR and "not numbers" in (victim.error or "")
     keeper.result(60)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Container
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
 
-from engine.scheduler.buckets import trim_to_cap, trim_to_few, trim_to_pass
+from engine.scheduler.buckets import round_to_step, trim_to_cap, trim_to_few, trim_to_pass
 from engine.scheduler.config import SchedulerConfig
 from engine.scheduler.cost_model import CostModel, Load
 from engine.scheduler.plan import PrefillChunk
@@ -78,7 +78,8 @@ def plan_chunks(
     if config.fill_passes:
         return trim_to_pass(chunks, rows)
     if config.few_tokens is not None and loads:
-        return trim_to_few(chunks, config.few_tokens - rows)
+        room = config.few_tokens - rows
+        return round_to_step(trim_to_few(chunks, room), room)
     return chunks
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+import numpy as np
 import torch
 from llvmlite import ir
 from torch import Tensor
@@ -17,6 +18,7 @@ from kernels.cpu.attention.heads import HeadNorm, Heads, put_head
 from kernels.cpu.attention.kv_lines import Lines
 from kernels.cpu.attention.prompt_tiles import ROWS, tile_kernel
 from kernels.cpu.compiler import F32, I64, Emitter, compiled, float_bits, shared_out
+from kernels.cpu.recorded.scratch import aside
 from kernels.quant.formats import KVFormat
 from kernels.reference.paged_kv import PagedKV
 
@@ -36,38 +38,59 @@ class PromptTables:
     """int64 [S, W]; blocks that are behind a window are not read."""
     slots: Tensor
     """int64 [T] of the whole pass."""
-    _tiles: dict[int, tuple[int, Tensor]] = field(default_factory=dict)
+    made: dict[int, tuple[int, Tensor]] = field(default_factory=dict)
+    """What `tiles` gave."""
 
     def tiles(self, members: int) -> tuple[int, Tensor]:
         """(rows of a tile, int64 [N, 4]) of so many heads: sequence, first row, tokens, position; the longest
         contexts first, since those take longest."""
-        if members not in self._tiles:
+        if members not in self.made:
             rows = min(ROWS, key=lambda rows: self._count(rows // members) * (rows + _TILE_ROWS))
-            step = rows // members
-            made = [
-                (sequence, row + first, min(step, tokens - first), position + first)
-                for sequence, (row, tokens, position) in enumerate(self.sequences)
-                for first in range(0, tokens, step)
-            ]
-            made.sort(key=lambda tile: -tile[3])
-            self._tiles[members] = rows, torch.tensor(made)
-        return self._tiles[members]
+            with aside():
+                self.made[members] = rows, torch.tensor(self._cut(rows // members))
+        return self.made[members]
+
+    def refill(self, layout: PassLayout) -> bool:
+        """Become those of another pass with chunks of as many tokens; False where its tables do not fit."""
+        used = layout.block_tables[layout.num_decode :]
+        if max(map(len, used)) > self.tables.shape[1]:
+            return False
+        self.sequences = _sequences(layout)
+        rows: np.ndarray = self.tables.numpy()
+        for row, table in enumerate(used):
+            rows[row, : len(table)] = table
+        self.slots.copy_(layout.slot_mapping)
+        for members, (tile_rows, tiles) in self.made.items():
+            tiles.numpy()[:] = self._cut(tile_rows // members)
+        return True
 
     def _count(self, step: int) -> int:
         return sum(-(-tokens // step) for _, tokens, _ in self.sequences)
+
+    def _cut(self, step: int) -> list[tuple[int, int, int, int]]:
+        cut = [
+            (sequence, row + first, min(step, tokens - first), position + first)
+            for sequence, (row, tokens, position) in enumerate(self.sequences)
+            for first in range(0, tokens, step)
+        ]
+        return sorted(cut, key=lambda tile: -tile[3])
 
 
 def prompt_tables(layout: PassLayout, block_size: int) -> PromptTables:
     """Of the sequences behind those that decode."""
     width = -(-max(layout.context_lens) // block_size)
+    tables = [
+        [*table[:width], *[0] * (width - len(table))] for table in layout.block_tables[layout.num_decode :]
+    ]
+    return PromptTables(_sequences(layout), torch.tensor(tables), layout.slot_mapping)
+
+
+def _sequences(layout: PassLayout) -> list[tuple[int, int, int]]:
     starts = list(accumulate(layout.query_lens, initial=0))
-    sequences, tables = [], []
-    for i in range(layout.num_decode, len(layout.query_lens)):
-        tokens = layout.query_lens[i]
-        sequences.append((starts[i], tokens, layout.context_lens[i] - tokens))
-        table = layout.block_tables[i][:width]
-        tables.append([*table, *[0] * (width - len(table))])
-    return PromptTables(sequences, torch.tensor(tables), layout.slot_mapping)
+    return [
+        (starts[i], layout.query_lens[i], layout.context_lens[i] - layout.query_lens[i])
+        for i in range(layout.num_decode, len(layout.query_lens))
+    ]
 
 
 def attend_prompts(

@@ -55,7 +55,7 @@ def test_an_engine_logs_every_tick(engine, model):
     assert sum(record.chunk_tokens for record in records) == 40
     assert [record.rows for record in records].count(1) == len(records) - 1
     assert all(started < record.ended_at < ended and record.measured_ms > 0 for record in records)
-    assert all(record.predicted_ms > 0 for record in records)
+    assert all(record.predicted_ms > 0 or "first run" in record.done for record in records)
 
 
 def test_idle_work_is_done_in_pieces_and_delays_a_command_by_one_at_most(engine, model, monkeypatch):

@@ -10,7 +10,7 @@ import torch
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine
 from engine.runner import recorded_passes
-from kernels.cpu import recorded
+from kernels.cpu.recorded import passes
 from tests.support.tiny_gguf import make_tiny
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -49,7 +49,8 @@ def answers(model, count: int = 1, tokens: int = 12) -> list[str]:
 
 
 def made(engine: Engine, model, rows: int = 1):
-    return runner_of(engine, model).recorded._recorded.get((rows, torch.get_num_threads() == 1))
+    found = runner_of(engine, model).recorded._recorded.items()
+    return next((one for shape, one in found if shape.tokens == shape.decode == rows), None)
 
 
 @pytest.mark.parametrize("rope", ["none", "yarn"])
@@ -60,11 +61,67 @@ def test_logits_are_the_same_bits(engine, tmp_path, monkeypatch, arch, rope):
     seen = followed(engine, model)
     text = answers(model)
     assert made(engine, model) is not None
-    monkeypatch.setattr(recorded_passes, "MOST_ROWS", 0)
+    monkeypatch.setattr(recorded_passes, "MOST_TOKENS", 0)
     plain = engine.load(path)
     expected = followed(engine, plain)
     assert answers(plain) == text
     assert len(seen) == len(expected) and all(map(torch.equal, seen, expected))
+
+
+def compared(engine: Engine, model) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Shapes of later passes that are run from a recording, and those of them with other bits than a pass."""
+    runner = runner_of(engine, model)
+    recorded, own = runner.recorded, runner.recorded.logits
+    repeated: list[tuple[int, ...]] = []
+    wrong: list[tuple[int, ...]] = []
+
+    def logits(packed, layouts, kv):
+        shape = recorded_passes._shape(packed, layouts[0])
+        known = shape in recorded._recorded
+        made = own(packed, layouts, kv)
+        if made is not None and known:
+            repeated.append(shape)
+            expected = runner.decoder.forward(packed.ids, layouts, kv, packed.logit_rows)
+            if not torch.equal(made, expected):
+                wrong.append(shape)
+        return made
+
+    recorded.logits = logits
+    return repeated, wrong
+
+
+@pytest.mark.parametrize("arch", ["qwen3", "llama"])
+def test_chunks_beside_rows_are_recorded_with_them(tmp_path, monkeypatch, arch):
+    """Contexts outgrow the first recordings meanwhile."""
+    monkeypatch.setattr(passes, "_ROOM", 1)
+    with Engine("cpu", kv_budget_bytes=8 << 20, speculation="off", max_prefill_tokens=8) as engine:
+        model = engine.load(make_tiny(tmp_path / "tiny.gguf", arch, **SHAPE))
+        repeated, wrong = compared(engine, model)
+        rows = [model.submit(Request((20 + i,), GREEDY, max_tokens=500, ignore_eog=True)) for i in range(3)]
+        for start in (0, 7):
+            prompt = tuple(20 + (start + i) % 200 for i in range(150))
+            model.submit(Request(prompt, GREEDY, max_tokens=1)).result(60)
+        for row in rows:
+            row.cancel()
+            row.result(60)
+    assert any(shape.chunk and not shape.ends for shape in repeated) and not wrong
+
+
+def test_passes_with_drafts_are_recorded(tmp_path):
+    with Engine("cpu", kv_budget_bytes=8 << 20, speculation="auto") as engine:
+        model = engine.load(make_tiny(tmp_path / "tiny.gguf", "llama", **SHAPE))
+        repeated, wrong = compared(engine, model)
+        for _ in range(3):
+            answers(model, tokens=120)
+    assert any(shape.tokens > shape.decode for shape in repeated) and not wrong
+
+
+def test_what_was_not_used_for_longest_goes(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(recorded_passes, "MOST_KEPT", 1)
+    model = engine.load(make_tiny(tmp_path / "tiny.gguf", "llama", **SHAPE))
+    texts = answers(model, 3, 40)
+    assert len(runner_of(engine, model).recorded._recorded) == 1
+    assert answers(model, 3, 40) == texts
 
 
 def test_several_rows_have_a_recording_of_their_own(engine, tmp_path, monkeypatch):
@@ -72,16 +129,16 @@ def test_several_rows_have_a_recording_of_their_own(engine, tmp_path, monkeypatc
     model = engine.load(path)
     texts = answers(model, 3, 40)
     assert any(made(engine, model, rows) is not None for rows in (2, 3))
-    monkeypatch.setattr(recorded_passes, "MOST_ROWS", 0)
+    monkeypatch.setattr(recorded_passes, "MOST_TOKENS", 0)
     assert answers(model, 3, 40) == texts
 
 
 def test_a_context_that_outgrows_its_room_is_recorded_again(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(recorded, "_ROOM", 1)
+    monkeypatch.setattr(passes, "_ROOM", 1)
     model = engine.load(make_tiny(tmp_path / "tiny.gguf", "llama", **SHAPE))
     text = answers(model, tokens=100)
     assert made(engine, model)._prepared[0].decode.tables.shape[1] == 4
-    monkeypatch.setattr(recorded_passes, "MOST_ROWS", 0)
+    monkeypatch.setattr(recorded_passes, "MOST_TOKENS", 0)
     assert answers(model, tokens=100) == text
 
 
@@ -92,18 +149,18 @@ def test_where_torch_computes_between_kernels_nothing_is_recorded(engine, tmp_pa
 
 
 def test_nothing_large_is_kept(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(recorded, "MOST_BYTES", 100)
+    monkeypatch.setattr(passes, "MOST_BYTES", 100)
     model = engine.load(make_tiny(tmp_path / "tiny.gguf", "llama", **SHAPE))
     assert answers(model) and made(engine, model) is None
 
 
 def test_a_recording_that_gives_something_else_is_dropped(engine, tmp_path, monkeypatch, caplog):
     path = make_tiny(tmp_path / "tiny.gguf", "llama", **SHAPE)
-    monkeypatch.setattr(recorded, "_refill", lambda own, layout: True)
+    monkeypatch.setattr(passes, "_refill", lambda own, layout: True)
     model = engine.load(path)
     text = answers(model)
     assert made(engine, model) is None and "gives other logits" in caplog.text
-    monkeypatch.setattr(recorded_passes, "MOST_ROWS", 0)
+    monkeypatch.setattr(recorded_passes, "MOST_TOKENS", 0)
     assert answers(engine.load(path)) == text
 
 
@@ -111,8 +168,8 @@ def test_recording_imports_no_compiler():
     """Which takes seconds, and fails beside another thread's import."""
     code = (
         "import sys, torch\n"
-        "from kernels.cpu.recorded import _Watch\n"
-        "with _Watch():\n"
+        "from kernels.cpu.recorded.scratch import Scratch, Watch\n"
+        "with Watch(Scratch(1000)):\n"
         "    torch.empty(1)\n"
         "print('torch._dynamo' in sys.modules)\n"
     )
