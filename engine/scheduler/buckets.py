@@ -77,7 +77,7 @@ def trim_to_few(chunks: list[PrefillChunk], room: int) -> list[PrefillChunk]:
 
 
 def round_to_step(chunks: list[PrefillChunk], room: int) -> list[PrefillChunk]:
-    """Bring a lone chunk of a quick pass to the nearest length of a few, so that passes have few shapes.
+    """Bring a lone chunk of a quick pass to one length of a few, so that passes have few shapes.
 
     The rest of a prompt is read as it is, and so is what fills a quick pass: it has `room` tokens.
     """
@@ -85,7 +85,10 @@ def round_to_step(chunks: list[PrefillChunk], room: int) -> list[PrefillChunk]:
         return chunks
     (chunk,) = chunks
     step = CHUNK_STEP if chunk.length < LONG_STEP else LONG_STEP
-    length = max(1, (chunk.length + step // 2) // step) * step
+    length = chunk.length // step * step
+    if length <= CHUNK_STEP:
+        # Chunks of one length say nothing of what a token more costs, and would stay as they are.
+        length = max(1, (chunk.length + step // 2) // step) * step
     return [PrefillChunk(chunk.sequence, chunk.start, min(length, chunk.sequence.remaining, room))]
 
 

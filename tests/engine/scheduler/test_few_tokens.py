@@ -1,9 +1,11 @@
 """Prompts beside answers are read in passes of few tokens where these are the quick ones."""
 
+from dataclasses import replace
+
 import pytest
 
 from engine.api.request import Request
-from engine.scheduler.buckets import trim_to_few
+from engine.scheduler.buckets import round_to_step, trim_to_few
 from engine.scheduler.cost_model import CostModel, Load
 from engine.scheduler.plan import PrefillChunk
 from engine.scheduler.prefill.chunked_prefill import tick_limit
@@ -29,6 +31,21 @@ def chunks(*lengths):
 )
 def test_the_last_chunks_are_shortened_to_a_quick_pass(lengths, room, kept):
     assert [chunk.length for chunk in trim_to_few(chunks(*lengths), room)] == kept
+
+
+@pytest.mark.parametrize(
+    ("length", "room", "kept"),
+    [(1, 40, 4), (5, 40, 4), (6, 40, 8), (11, 40, 8), (15, 40, 12), (31, 40, 16), (35, 40, 32), (3, 2, 3)],
+)
+def test_chunks_of_quick_passes_have_few_lengths(length, room, kept):
+    assert [chunk.length for chunk in round_to_step(chunks(length), room)] == [kept]
+
+
+def test_ends_of_prompts_and_several_chunks_are_read_as_they_are():
+    assert [chunk.length for chunk in round_to_step(chunks(5, 6), 40)] == [5, 6]
+    (chunk,) = chunks(7)
+    rest = replace(chunk, length=chunk.sequence.remaining)
+    assert round_to_step([rest], 1 << 20) == [rest]
 
 
 def test_a_chunk_beside_rows_fills_a_quick_pass_and_alone_it_is_large():
