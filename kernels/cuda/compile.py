@@ -1,19 +1,21 @@
 """Compiles what launches will need, many kernels beside each other, and runs none of them.
 
 Compilers take up to seconds for a kernel and are asked at its first launch: a pass that is launched waits
-for one after another. They leave the interpreter free for most of that time, so threads help.
+for one after another. They leave the interpreter free for most of that time, so threads help. Parsing does
+not: kernels are parsed one at a time, or whoever decodes beside them would get one turn of many.
 """
 
 import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 from triton import AsyncCompileMode
+from triton.compiler.compiler import ASTSource
 from triton.runtime.cache import triton_key
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -21,7 +23,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernels.cuda.launchers import load_one_at_a_time
 
 MOST_THREADS = 12
-"""Threads that compile. More would only wait: parsing a kernel holds the interpreter."""
+"""Threads that compile. More would only wait for each other's parsing."""
 
 
 class _Current(threading.local):
@@ -31,6 +33,7 @@ class _Current(threading.local):
 
 _current = _Current()
 _lock = threading.Lock()
+_parsing = threading.Lock()
 _coming: dict[object, Future] = {}
 """What is being compiled, for whoever asks for the same meanwhile."""
 
@@ -113,7 +116,7 @@ def _ready(compile: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def _let_launches_ask() -> None:
-    """Change how Triton launches, for the whole process; further calls change nothing."""
+    """Change how Triton launches and compiles, for the whole process; further calls change nothing."""
     load_one_at_a_time()
     with _lock:
         original = JITFunction.run
@@ -128,6 +131,16 @@ def _let_launches_ask() -> None:
 
         run.asks = True  # type: ignore[attr-defined]
         JITFunction.run = run
+        ASTSource.make_ir = _one_at_a_time(ASTSource.make_ir)
+
+
+def _one_at_a_time(parse: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(parse)
+    def alone(*args: Any, **options: Any) -> Any:
+        with _parsing:
+            return parse(*args, **options)
+
+    return alone
 
 
 def _variant(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> object:

@@ -5,11 +5,13 @@ Prints as JSON the kernels that were compiled, the threads that did it, and what
 
 import json
 import threading
+import time
 
 import torch
 import triton
 import triton.language as tl
 from triton import knobs
+from triton.compiler.compiler import ASTSource
 from triton.runtime import driver
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -74,9 +76,26 @@ def twice(made: list[tuple[str, bool]]) -> tuple[int, list[float]]:
     return len(made) - before, parts
 
 
+def count_parsers() -> list[int]:
+    """How many threads parse at each beginning of that."""
+    parse, active, seen = ASTSource.make_ir, [], []
+
+    def counted(self: ASTSource, *args: object) -> object:
+        active.append(self)
+        seen.append(len(active))
+        # Others that may begin do so now.
+        time.sleep(0.01)
+        active.remove(self)
+        return parse(self, *args)
+
+    ASTSource.make_ir = counted
+    return seen
+
+
 def main() -> None:
     """Compile, fail to, and find everything compiled."""
     driver.set_active(CompilingDriver("sm_90"))
+    parsers = count_parsers()
     made: list[tuple[str, bool]] = []
     threads: set[str] = set()
 
@@ -101,6 +120,7 @@ def main() -> None:
                 "names": [name for name, _ in made[:first]],
                 "again": len(made) - first,
                 "threads": sorted(threads),
+                "parsers": parsers[:first],
                 "progress": parts,
                 "error": error,
                 "twice": twice(made),

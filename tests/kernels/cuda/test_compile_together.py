@@ -46,6 +46,12 @@ def test_each_kernel_is_compiled_once_by_a_thread_of_its_own(report):
 
 
 @without_gpu
+def test_kernels_are_parsed_one_at_a_time(report):
+    """Parsing holds the interpreter, which passes beside it need."""
+    assert report["parsers"] == [1] * 7
+
+
+@without_gpu
 def test_a_kernel_that_cannot_be_compiled_is_told_where_it_is_launched_and_others_can_be_after(report):
     assert "cannot be compiled" in report["error"]
     assert report["again"] == 0, "what was compiled is kept"
