@@ -8,7 +8,7 @@ import torch
 from llvmlite import ir
 from torch import Tensor
 
-from kernels.cpu.compiler import F32, I8, I32, INTS, LANES, Emitter, Value, compiled
+from kernels.cpu.compiler import F32, I8, I32, I64, INTS, LANES, Emitter, Value, compiled
 from kernels.cpu.dots import GROUP, LARGEST, Dots, host_dots, store_activations
 from kernels.cpu.team import threads_for
 
@@ -18,6 +18,8 @@ GROUP_BYTES = 2 * GROUP
 _GROUPS_OF_TEAM = 1024
 """Groups times threads for each of which a team is worth waking. The larger it is, the more of what one
 thread alone would read lies in others' caches."""
+_BEHIND = 8 * GROUP_BYTES
+"""Read behind the last row, for nothing."""
 _UNITS, _UNITS_BITS = 1.5 * 2.0**23, 0x4B400000
 """A float32 whose neighbours differ by 1, and its bits."""
 _LEAST = 1e-30
@@ -25,38 +27,58 @@ _LEAST = 1e-30
 
 
 class Activations:
-    """T rows of a product's input, in memory of their own or as they are."""
+    """T rows of a product's input, as whole numbers or as they are, made once they are asked for."""
 
-    __slots__ = ("_held", "factors", "numbers", "row_bytes", "row_factors", "rows")
+    __slots__ = ("_exact", "_groups", "_made", "_x", "row_bytes", "row_factors", "rows")
 
     def __init__(self, x: Tensor, exact: bool) -> None:
         """x: float32 [T, in], contiguous; exact: as it is."""
-        rows, columns = x.shape
-        groups = columns // GROUP
-        self.rows = rows
-        self.numbers = self.factors = x.data_ptr()
-        """Addresses: 64 bytes a group, as `store_activations` orders them, and 4 float32."""
-        self.row_bytes, self.row_factors = 4 * columns, 0
-        self._held = x
-        if exact:
-            return
-        self.row_bytes, self.row_factors = groups * GROUP_BYTES, 4 * groups * FACTORS
-        self._held = torch.empty(rows * (self.row_bytes + self.row_factors), dtype=torch.uint8)
-        self.numbers = self._held.data_ptr()
-        self.factors = self.numbers + rows * self.row_bytes
-        total = rows * groups
+        self.rows, columns = x.shape
+        self._x, self._exact, self._groups = x, exact, columns // GROUP
+        self._made: dict[bool, Tensor] = {}
+        self.row_bytes = 4 * columns if exact else self._groups * GROUP_BYTES
+        self.row_factors = 0 if exact else 4 * self._groups * FACTORS
+
+    def addresses(self, by_groups: bool = False) -> tuple[int, int]:
+        """Of the numbers, 64 bytes a group as `store_activations` orders them, and of their factors.
+
+        Factors are 4 float32 a group, of a row's groups one after another. So are the numbers, or by_groups
+        those of all rows' first groups, of their second ones, and so on.
+        """
+        if self._exact:
+            return self._x.data_ptr(), self._x.data_ptr()
+        if by_groups not in self._made:
+            self._made[by_groups] = self._make(by_groups)
+        numbers = self._made[by_groups].data_ptr()
+        return numbers, numbers + self.rows * self.row_bytes
+
+    def _make(self, by_groups: bool) -> Tensor:
+        made = torch.empty(self.rows * (self.row_bytes + self.row_factors) + _BEHIND, dtype=torch.uint8)
+        total = self.rows * self._groups
         threads = threads_for(total * torch.get_num_threads() // _GROUPS_OF_TEAM)
         chunk = max(1, total // (2 * threads))
-        activation_kernel(host_dots())(threads, total, chunk, x.data_ptr(), self.numbers, self.factors)
+        numbers = made.data_ptr()
+        activation_kernel(host_dots(), by_groups)(
+            threads, total, chunk, self._x.data_ptr(), numbers, numbers + self.rows * self.row_bytes,
+            self._groups, self.rows,
+        )  # fmt: skip
+        return made
 
 
 @compiled
-def activation_kernel(dots: Dots) -> ir.Module:
+def activation_kernel(dots: Dots, by_groups: bool) -> ir.Module:
     """One thread takes groups of any row. What is not finite makes its group's scale so."""
-    e = Emitter(f"activations_{dots.name}")
+    e = Emitter(f"activations_{dots.name}_{int(by_groups)}")
     groups, chunk = (e.parameter(index) for index in range(1, 3))
     x, numbers, factors = (e.pointer(index) for index in range(3, 6))
+    of_row, rows = e.parameter(6), e.parameter(7)
     with e.pieces(groups, chunk) as group:
+        at = group
+        if by_groups:
+            # Of 32 bits: a division of 64 takes as long as all else.
+            row = e.ir.zext(e.ir.udiv(e.ir.trunc(group, I32), e.ir.trunc(of_row, I32)), I64)
+            own = e.ir.sub(group, e.ir.mul(row, of_row))
+            at = e.ir.add(e.ir.mul(own, rows), row)
         line = e.address(x, e.ir.mul(group, e.const(GROUP)))
         halves = [e.load(e.address(line, e.const(LANES * half))) for half in range(2)]
         largest = _largest(e, halves)
@@ -64,7 +86,7 @@ def activation_kernel(dots: Dots) -> ir.Module:
         none = e.ir.fcmp_ordered("<", largest, ir.Constant(F32, _LEAST))
         inverse = e.ir.fdiv(ir.Constant(F32, float(LARGEST)), largest)
         inverse = e.splat(e.ir.select(none, ir.Constant(F32, 0.0), inverse))
-        place = e.address(numbers, e.ir.mul(group, e.const(GROUP_BYTES)), I8)
+        place = e.address(numbers, e.ir.mul(at, e.const(GROUP_BYTES)), I8)
         sums = []
         for half, values in enumerate(halves):
             whole = _whole(e, e.ir.fmul(values, inverse))

@@ -117,13 +117,12 @@ def few_rows(x: Tensor, experts: PackedExperts, pairs: Pairs, out: Tensor) -> No
     open_packed_kernel(experts.kind(gate), experts.kind(up), own.activation)(
         *shared_out(pairs.groups * gate.tiles), gate.tiles, gate.matrix.blocks, up.matrix.blocks,
         gate.step, up.step, up.first, *_addresses(gate), *_addresses(up), _address(own.gate_up_bias),
-        *of_pairs, source.numbers, source.factors, opened.data_ptr(),
+        *of_pairs, *source.addresses(), opened.data_ptr(),
     )  # fmt: skip
     between = Activations(scaled(opened, own.activation_scale), experts.exact)
     down_packed_kernel(experts.kind(down))(
         *shared_out(down.tiles, _DOWN_PIECES), pairs.groups, down.matrix.blocks, *_addresses(down),
-        _address(own.down_bias), *of_pairs, weights, between.numbers, between.factors,
-        out.data_ptr(),
+        _address(own.down_bias), *of_pairs, weights, *between.addresses(), out.data_ptr(),
     )  # fmt: skip
 
 

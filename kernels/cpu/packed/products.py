@@ -70,16 +70,17 @@ class PackedProduct:
         """
         for start in range(0, x.rows, _TOGETHER):
             count = min(_TOGETHER, x.rows - start)
-            self._kernel(count)(
+            by_groups = count >= LEAST_IN_REGISTERS and _fits_registers(self.kind)
+            numbers, factors = x.addresses(by_groups)
+            self._kernel(count, by_groups)(
                 *shared_out(self._tiles), count, self._blocks, stride, *self._addresses,
-                x.numbers + start * x.row_bytes, x.factors + start * x.row_factors, out + 4 * start * stride,
+                numbers + start * (GROUP_BYTES if by_groups else x.row_bytes),
+                factors + start * x.row_factors, out + 4 * start * stride, x.rows,
             )  # fmt: skip
 
-    def _kernel(self, rows: int) -> Kernel:
-        if rows >= LEAST_IN_REGISTERS and _fits_registers(self.kind):
-            return row_block_kernel(self.kind, True)
-        if MORE_IN_BLOCKS and rows > MOST_ROWS:
-            return row_block_kernel(self.kind, False)
+    def _kernel(self, rows: int, in_registers: bool) -> Kernel:
+        if in_registers or (MORE_IN_BLOCKS and rows > MOST_ROWS):
+            return row_block_kernel(self.kind, in_registers)
         return product_kernel(self.kind, min(MOST_ROWS, 1 << (rows - 1).bit_length()))
 
 
@@ -133,11 +134,16 @@ def product_kernel(kind: ProductKind, rows: int) -> ir.Module:
 
 @compiled
 def row_block_kernel(kind: ProductKind, in_registers: bool) -> ir.Module:
-    """All of up to `_TOGETHER` rows; parameters as `product_kernel`'s; in_registers: those of tiles."""
+    """All of up to `_TOGETHER` rows; parameters as `product_kernel`'s.
+
+    in_registers: those of tiles, and activations by groups, of so many rows as one more parameter says.
+    """
     e = Emitter("row_blocks")
     tiles, chunk, count, blocks, stride = (e.parameter(index) for index in range(1, 6))
     quants, scales, bias, x, factors, y = (e.pointer(index) for index in range(6, 12))
-    product = (RegisterBlocks if in_registers else RowBlocks)(e, kind, blocks, quants, scales)
+    product = RowBlocks(e, kind, blocks, quants, scales)
+    if in_registers:
+        product = RegisterBlocks(e, kind, blocks, quants, scales, e.parameter(12))
     parts, room = 1 if kind.gate is None else 2, (_TOGETHER + ABREAST) * LANES
     sums = e.bytes(4 * parts * room)
     with e.pieces(tiles, chunk) as tile:

@@ -15,6 +15,8 @@ ABREAST = 4
 """Rows whose sums stay in registers: of 16 registers of 256 bits 8, beside weights and activations."""
 STRETCH = 8
 """Groups that are decoded at a time."""
+_RECORDS_AHEAD = 4
+"""Blocks whose scales are asked for before they are read, where a block has many."""
 _COLUMNS = 4
 """Of float32 activations, in one turn of a loop."""
 
@@ -60,7 +62,11 @@ class RowBlocks:
         """One block, to the places of groups from `number` on."""
         e, own, kind = self._e, self._sizes, self._kind
         at = e.ir.add(e.ir.mul(tile, self._blocks), block)
-        record = Record(e, kind.type, e.address(self._scales, e.ir.mul(at, e.const(own.record_bytes)), I8))
+        own_record = e.address(self._scales, e.ir.mul(at, e.const(own.record_bytes)), I8)
+        record = Record(e, kind.type, own_record)
+        if own.groups > 1:
+            for line in range(0, own.record_bytes, CACHE_LINE):
+                e.prefetch(e.address(own_record, e.const(_RECORDS_AHEAD * own.record_bytes + line), I8))
         first = e.ir.mul(at, e.const(own.groups))
         with e.loop(e.const(0), e.const(own.groups)) as within:
             at = e.ir.mul(e.ir.add(first, within), e.const(FORMS[kind.type].group_bytes))

@@ -79,7 +79,7 @@ def test_all_else(processor: str):
     check(written(product_kernel, kind, 2))
     check(written(row_block_kernel, kind, False))
     check(written(down_packed_kernel, ProductKind(GGMLType.Q6_K, None, "whole", dots)))
-    check(written(activation_kernel, dots))
+    check(written(activation_kernel, dots, True))
     check(written(values_kernel, GGMLType.IQ4_XS, torch.bfloat16, dots))
     check(written(rows_kernel, GGMLType.Q5_K, dots))
     for attention in (attention_kernel, append_kernel):
