@@ -15,6 +15,7 @@ from torch import Tensor
 
 from kernels.contract import QuantizedMatrix
 from kernels.cpu.compiler import LANES, shared_out, wide_registers
+from kernels.cpu.dots import host_dots
 from kernels.cpu.expert_pairs import Pairs, sort_kernel, sorted_pairs
 from kernels.cpu.expert_rows import ROW_TYPES, down_kernel, open_kernel, rows_kernel
 from kernels.cpu.packed.experts import PackedExperts, few_rows
@@ -27,6 +28,11 @@ _SLICE_VALUES = 1 << 19
 _MOST_ROWS = dict(zip((torch.float32, torch.bfloat16), (16, 10) if wide_registers() else (8, 8), strict=True))
 """Rows an expert, in the mean, up to which its blocks are multiplied as they are read: measured on AVX-512
 cores with AMX and on AVX2 cores, Q4_K."""
+
+
+_MOST_PACKED_ROWS = 100
+"""The same of packed ones whose products are of bytes, on AVX-512 cores: to decode experts for torch takes
+longer, with AMX too. 62 rows an expert: 240 ms a layer of 128 experts of 2,048 x 768, by torch 355."""
 
 
 def serves(experts: Experts) -> bool:
@@ -52,13 +58,19 @@ def apply_cpu_experts(
     """x float32 [T, hidden] → float32 [T, hidden], as `kernels.reference.experts.apply_experts`."""
     own = experts.own if isinstance(experts, PackedExperts) else experts
     pairs = sorted_pairs(*chosen(x if routed is None else routed, own), own.count)
-    if pairs.count > _MOST_ROWS[dtype] * pairs.groups:
+    if pairs.count > _most_rows(experts, dtype) * pairs.groups:
         return _by_slices(x, experts, pairs, dtype)
     x = x.contiguous()
     if not isinstance(experts, PackedExperts):
         return _by_rows(x, experts, pairs)
     few_rows(x, experts, pairs, out := torch.zeros_like(x))
     return out
+
+
+def _most_rows(experts: Experts | PackedExperts, dtype: torch.dtype) -> int:
+    by_bytes = wide_registers() and host_dots().by_bytes
+    packed = isinstance(experts, PackedExperts) and not experts.exact
+    return _MOST_PACKED_ROWS if packed and by_bytes else _MOST_ROWS[dtype]
 
 
 def _by_rows(x: Tensor, experts: Experts, pairs: Pairs) -> Tensor:

@@ -5,14 +5,15 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from kernels.contract import Activation
-from kernels.cpu.compiler import CACHE_LINE, F32, I64, LANES, Emitter, Value, compiled
+from kernels.cpu.compiler import CACHE_LINE, F32, I64, LANES, Emitter, Value, compiled, wide_registers
 from kernels.cpu.expert_rows import ExpertPairs
 from kernels.cpu.gate import open_gate
 from kernels.cpu.packed.kinds import ProductKind
 from kernels.cpu.packed.products import Source, TileProduct
 
-_TOGETHER = 4
-"""Pairs that a tile is read for at once; one and two have code of their own."""
+_WIDTHS = (1, 2, 4, 8) if wide_registers() else (1, 2, 4)
+"""Pairs that a tile is read for at once: what is left goes to the least that holds it."""
+_TOGETHER = _WIDTHS[-1]
 
 
 @compiled
@@ -99,22 +100,22 @@ def down_packed_kernel(kind: ProductKind) -> ir.Module:
 
 
 def _in_turn(e: Emitter, first: Value, end: Value, several: Callable[[list[Value]], None]) -> None:
-    """Call `several` with the numbers of one pair, of two or of four, of which the last may be repeated."""
+    """Call `several` with the numbers of as many pairs as `_WIDTHS` has, the last maybe repeated."""
     last = e.ir.sub(end, e.const(1))
 
-    def take(pair: Value, count: int) -> None:
-        several([pair, *(e.smaller(e.ir.add(pair, e.const(n)), last) for n in range(1, count))])
+    def take(pair: Value, left: Value, widths: tuple[int, ...]) -> None:
+        count, *more = widths
+        if not more:
+            several([pair, *(e.smaller(e.ir.add(pair, e.const(n)), last) for n in range(1, count))])
+            return
+        with e.ir.if_else(e.ir.icmp_signed("<=", left, e.const(count))) as (held, larger):
+            with held:
+                take(pair, left, (count,))
+            with larger:
+                take(pair, left, tuple(more))
 
     with e.loop(first, end, _TOGETHER) as pair:
-        left = e.ir.sub(end, pair)
-        with e.ir.if_else(e.ir.icmp_signed("==", left, e.const(1))) as (one, more):
-            with one:
-                take(pair, 1)
-            with more, e.ir.if_else(e.ir.icmp_signed("==", left, e.const(2))) as (two, all):
-                with two:
-                    take(pair, 2)
-                with all:
-                    take(pair, _TOGETHER)
+        take(pair, e.ir.sub(end, pair), _WIDTHS)
 
 
 def _bias(e: Emitter, bias: Value, line: Value, width: Value, column: Value) -> Value:

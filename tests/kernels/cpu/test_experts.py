@@ -9,6 +9,8 @@ pytest.importorskip("llvmlite")
 
 from kernels.contract import ExpertMatrices, QuantizedMatrix, Routing
 from kernels.cpu import experts as cpu_experts
+from kernels.cpu.compiler import wide_registers
+from kernels.cpu.dots import host_dots
 from kernels.cpu.operations import CPUOperations
 from kernels.cpu.packed import products, values
 from kernels.quant.formats import GGMLType
@@ -101,11 +103,26 @@ def test_experts_of_many_rows_are_multiplied_one_after_another(
     monkeypatch.setattr(products, "MORE_IN_BLOCKS", blocks)
     refuse(monkeypatch, "_by_rows")
     refuse(monkeypatch, "few_rows")
-    monkeypatch.setattr(cpu_experts, "_MOST_ROWS", {torch.float32: 0, torch.bfloat16: 0})
+    monkeypatch.setattr(cpu_experts, "_most_rows", lambda _experts, _dtype: 0)
     monkeypatch.setattr(cpu_experts, "_SLICE_VALUES", 100 * HIDDEN)
     monkeypatch.setattr(values, "SLICE_BYTES", 100 * HIDDEN)
     for matrices in (biased(layer(name)), layer(name, "Q6_K")):
         assert relative(*both(matrices, "silu", 30, dtype)) < limit
+
+
+@pytest.mark.skipif(
+    not (wide_registers() and host_dots().by_bytes), reason="elsewhere they are decoded before"
+)
+def test_packed_experts_of_a_prompt_are_multiplied_as_they_lie_in_memory(monkeypatch: pytest.MonkeyPatch):
+    refuse(monkeypatch, "_by_slices")
+    x, routing = torch.randn(60, HIDDEN), Routing(2, "softmax", True, 1.5)
+    matrices = biased(layer("Q4_K", "Q4_K", "Q6_K"))
+    ours, expected = (
+        kind(CPU, name, "float32", 32)
+        for kind, name in ((CPUOperations, "bfloat16"), (TorchOperations, "float32"))
+    )
+    results = [ops.experts(x, ops.make_experts(matrices, routing, "silu")) for ops in (ours, expected)]
+    assert relative(*results) < 1e-3
 
 
 def test_rounded_activations_of_experts_lose_little():
