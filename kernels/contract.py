@@ -167,6 +167,35 @@ class Branch:
 PLAIN_BRANCH = Branch()
 
 
+class RecordedPass(Protocol):
+    """A pass that can be run again with less work of the host."""
+
+    logits: Tensor
+    """float32 [R, vocab] of the pass, until another of the same model is recorded or run again."""
+
+    def run(self, residual: Tensor, layouts: Sequence[PassLayout], rows: Tensor | None) -> Tensor | None:
+        """Logits of another with as many of each kind of tokens and rows; None for contexts too long."""
+        ...
+
+
+class Recorder(Protocol):
+    """Of one model's passes."""
+
+    def record(
+        self,
+        prepare: Callable[[Sequence[PassLayout]], Any],
+        layouts: Sequence[PassLayout],
+        residual: Tensor,
+        rows: Tensor | None,
+        compute: Callable[[Tensor, Any, Tensor | None], Tensor],
+    ) -> RecordedPass | None:
+        """Run and record a pass; None where that cannot be, and it is still to be run.
+
+        rows: int64 [R] with logits, None for all. compute: from the residual stream, which it changes.
+        """
+        ...
+
+
 class Operations(Protocol):
     """What a device computes. Weight and KV handles are opaque to callers."""
 
@@ -362,21 +391,8 @@ class Operations(Protocol):
         """What `linear` gave with the output matrix → float32 [R, vocab]."""
         ...
 
-    def record(
-        self,
-        prepare: Callable[[Sequence[PassLayout]], Any],
-        layouts: Sequence[PassLayout],
-        residual: Tensor,
-        rows: Tensor | None,
-        compute: Callable[[Tensor, Any, Tensor | None], Tensor],
-    ) -> Any | None:
-        """Run a pass so that it can be run again with less work of the host; None where that cannot be.
-
-        rows: int64 [R] that want logits, None for all. compute: from the residual stream, which it changes,
-        the prepared pass and those rows to logits. What is made has `logits` of this pass, until another is
-        recorded or run again, and `run(residual, layouts, rows)` → logits, for a pass with as many tokens,
-        rows and sequences that decode, and chunks of as many tokens; None once contexts are too long.
-        """
+    def recorder(self) -> Recorder | None:
+        """What records one model's passes; None where that saves nothing."""
         ...
 
     def block_pieces(self, kv: Any, block: int) -> list[Tensor]:

@@ -178,8 +178,8 @@ class TritonOperations:
         """Whether passes, with attention as of prompts or not, can be captured as graphs."""
         return True
 
-    def record(self, *_pass: Any) -> None:
-        """Nothing: graphs are captured of passes."""
+    def recorder(self) -> None:
+        """None: graphs are captured of passes."""
 
     def make_linear(self, parts: Sequence[QuantizedMatrix], bias: Tensor | None) -> TritonLinear:
         """Upload and repack."""

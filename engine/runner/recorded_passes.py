@@ -2,14 +2,14 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from engine.model.decoder import Decoder
 from engine.runner.input_batch import InputBatch
-from kernels.contract import PassLayout
+from kernels.contract import PassLayout, RecordedPass
 
 MOST_TOKENS = 32
 """Of a recording: with more, what the host does is little beside what is computed."""
@@ -43,8 +43,8 @@ class RecordedPasses:
     """Of one model's decoder and KV."""
 
     def __init__(self, decoder: Decoder) -> None:
-        self._decoder = decoder
-        self._recorded: OrderedDict[_PassShape, Any] = OrderedDict()
+        self._decoder, self._recorder = decoder, decoder.ops.recorder()
+        self._recorded: OrderedDict[_PassShape, RecordedPass] = OrderedDict()
         self._seen: set[_PassShape] = set()
         """Those that end a prompt and came once."""
         self._refused: dict[tuple[bool, bool], int] = {}
@@ -67,7 +67,7 @@ class RecordedPasses:
             return None
         rows = None if shape.logits == shape.tokens else packed.logit_rows
         kept = self._recorded.get(shape)
-        logits: Tensor | None = None if kept is None else kept.run(residual, layouts, rows)
+        logits = None if kept is None else kept.run(residual, layouts, rows)
         if logits is None:
             # There was none, or contexts have outgrown it.
             self.timed = False
@@ -96,17 +96,19 @@ class RecordedPasses:
         self._recorded.move_to_end(shape)
         if len(self._recorded) > MOST_KEPT:
             self._recorded.popitem(last=False)
-        return cast(Tensor, made.logits)
+        return made.logits
 
     def _may_be(self, shape: _PassShape) -> bool:
-        if shape.tokens > MOST_TOKENS or not shape.decode or not shape.logits or shape.chunk < 0:
+        unfit = shape.tokens > MOST_TOKENS or not shape.decode or not shape.logits or shape.chunk < 0
+        if self._recorder is None or unfit:
             return False
         return shape.tokens < self._refused.get(shape.kind, MOST_TOKENS + 1)
 
     def _record(
         self, residual: Tensor, layouts: Sequence[PassLayout], rows: Tensor | None, kv: Sequence[Any]
-    ) -> Any | None:
+    ) -> RecordedPass | None:
         decoder = self._decoder
+        assert self._recorder is not None
 
         def prepare(layouts: Sequence[PassLayout]) -> Any:
             return decoder.ops.prepare(layouts, kv, decoder.rotations)
@@ -115,7 +117,7 @@ class RecordedPasses:
             delta, branch = decoder.through(residual, prepared)
             return decoder.ops.logits(decoder.head(residual, delta, branch, rows))
 
-        return decoder.ops.record(prepare, layouts, residual, rows, compute)
+        return self._recorder.record(prepare, layouts, residual, rows, compute)
 
 
 def _shape(packed: InputBatch, layout: PassLayout) -> _PassShape:

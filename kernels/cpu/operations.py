@@ -37,8 +37,8 @@ from kernels.cpu.packed.kinds import ProductKind
 from kernels.cpu.packed.products import PackedProduct, compile_products
 from kernels.cpu.packed.tiles import Allocate, PackedMatrix, is_packable
 from kernels.cpu.packed.values import rows_of, values_kernel
-from kernels.cpu.recorded.passes import Compute, Prepare, RecordedPass, Recorder
-from kernels.cpu.recorded.scratch import aside
+from kernels.cpu.recorded.passes import Recorder
+from kernels.cpu.scratch import aside
 from kernels.cpu.tile_registers import has_tile_registers
 from kernels.host_memory import HostMemory, host_bytes
 from kernels.reference.gate import activate, gate, scaled
@@ -118,7 +118,6 @@ class CPUOperations(TorchOperations):
         self._packed_rows = sys.maxsize if always else self.few_tokens
         """Rows up to which packed weights are multiplied."""
         self.verify_rows = max(few, TorchOperations.verify_rows)
-        self._recorder: Recorder | None = None
         self.name = f"LLVM for few rows, {self.name}"
 
     @contextmanager
@@ -285,18 +284,9 @@ class CPUOperations(TorchOperations):
             return super().experts(x, handle, routed)
         return apply_cpu_experts(x.to(torch.float32), handle, self.weight_dtype, routed)
 
-    def record(
-        self,
-        prepare: Prepare,
-        layouts: Sequence[PassLayout],
-        residual: Tensor,
-        rows: Tensor | None,
-        compute: Compute,
-    ) -> RecordedPass | None:
+    def recorder(self) -> Recorder:
         """Of kernels alone."""
-        if self._recorder is None:
-            self._recorder = Recorder(self.block_size)
-        return self._recorder.record(prepare, layouts, residual, rows, compute)
+        return Recorder(self.block_size)
 
     def attend(self, qkv: Tensor, prepared: Any, layer: int, attention: LayerAttention) -> Tensor:
         """Kernels over the KV in place."""

@@ -364,8 +364,8 @@ class TorchOperations:
         kv.layers[layer].write(prepared.layout.slot_mapping, new)
         return heads[:, :q_heads]
 
-    def record(self, *_pass: Any) -> Any | None:
-        """Nothing: torch's own calls are no launches."""
+    def recorder(self) -> Any | None:
+        """None: torch's own calls are no launches."""
         return None
 
     def block_pieces(self, kv: paged_kv.PagedKV, block: int) -> list[Tensor]:

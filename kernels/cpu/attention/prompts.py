@@ -18,7 +18,7 @@ from kernels.cpu.attention.heads import HeadNorm, Heads, put_head
 from kernels.cpu.attention.kv_lines import Lines
 from kernels.cpu.attention.prompt_tiles import ROWS, tile_kernel
 from kernels.cpu.compiler import F32, I64, Emitter, compiled, float_bits, shared_out
-from kernels.cpu.recorded.scratch import aside
+from kernels.cpu.scratch import aside
 from kernels.quant.formats import KVFormat
 from kernels.reference.paged_kv import PagedKV
 

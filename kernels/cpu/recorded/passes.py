@@ -17,7 +17,7 @@ from kernels.contract import PassLayout, Rotation
 from kernels.cpu.attention.decode import DecodeTables
 from kernels.cpu.compiler import Launch, recording
 from kernels.cpu.recorded.chain import Chain
-from kernels.cpu.recorded.scratch import Scratch, Watch
+from kernels.cpu.scratch import Scratch, Watch
 from kernels.reference.rotations import temperatures, turns
 
 log = logging.getLogger(__name__)

@@ -168,7 +168,7 @@ def test_recording_imports_no_compiler():
     """Which takes seconds, and fails beside another thread's import."""
     code = (
         "import sys, torch\n"
-        "from kernels.cpu.recorded.scratch import Scratch, Watch\n"
+        "from kernels.cpu.scratch import Scratch, Watch\n"
         "with Watch(Scratch(1000)):\n"
         "    torch.empty(1)\n"
         "print('torch._dynamo' in sys.modules)\n"

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.cpu.recorded.scratch import Scratch, Watch, aside
+from kernels.cpu.scratch import Scratch, Watch, aside
 
 SIZES = st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=40)
 
