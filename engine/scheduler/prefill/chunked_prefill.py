@@ -79,7 +79,7 @@ def plan_chunks(
         return trim_to_pass(chunks, rows)
     if config.few_tokens is not None and loads:
         room = config.few_tokens - rows
-        return round_to_step(trim_to_few(chunks, room), room)
+        return round_to_step(trim_to_few(chunks, room), min(room, most))
     return chunks
 
 

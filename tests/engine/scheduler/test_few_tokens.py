@@ -61,6 +61,18 @@ def test_a_chunk_beside_rows_fills_a_quick_pass_and_alone_it_is_large():
     assert bench.lengths(bench.tick()) == {2: 200}
 
 
+def test_chunks_of_few_lengths_are_no_longer_than_a_pass_may_be():
+    bench = Bench(num_blocks=500, few_tokens=16, max_prefill_tokens=6)
+    for _ in range(20):
+        for rows, tokens in ((1, 0), (1, 6)):
+            bench.scheduler.cost.observe(0, Load(rows, 0, tokens), 20.0 + tokens)
+    bench.submit(10)
+    for _ in range(2):
+        bench.tick()
+    bench.submit(900)
+    assert bench.lengths(bench.tick()) == {2: 6}
+
+
 def test_the_pace_of_rows_is_that_of_ticks_that_read_nothing():
     cost, config = CostModel(), Bench().scheduler.config
     rows = Load(7, 700)
