@@ -14,7 +14,7 @@ from kernels.contract import PassLayout, RecordedPass
 MOST_TOKENS = 32
 """Of a recording: with more, what the host does is little beside what is computed."""
 MOST_KEPT = 48
-"""Recordings; those that were not used for longest go. One is some hundred kilobytes."""
+"""Recordings; those that were not used for longest go. One of 30 layers is 160 kilobytes."""
 
 
 class _PassShape(NamedTuple):
