@@ -12,6 +12,7 @@ from engine.device.stream import Mark
 from engine.device.weight_memory import WeightMemory
 from engine.runner.sampler import Sampled
 from engine.scheduler.config import SlowPasses
+from engine.scheduler.cost_model import Load
 from engine.scheduler.plan import ModelBatch, Verifier
 
 
@@ -21,6 +22,8 @@ class PassNotes:
     def __init__(self) -> None:
         self.shape: tuple[int, int, int] | None = None
         """Of the last pass launched."""
+        self.timings: list[tuple[Load, float]] = []
+        """Passes of idle work and what each took, milliseconds; whoever learns from them empties it."""
         self._done: list[str] = []
 
     def add(self, what: str) -> None:

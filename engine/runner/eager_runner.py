@@ -1,7 +1,8 @@
 """Runs planned batches of one model: pack, forward, sample."""
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import torch
 from torch import Tensor
@@ -14,11 +15,14 @@ from engine.model.decoder import Decoder
 from engine.runner.base import PassNotes
 from engine.runner.input_batch import pack, whole_prompt
 from engine.runner.model_kv import ModelKV, pool_bytes
-from engine.runner.recorded_passes import RecordedPasses
+from engine.runner.recorded.passes import RecordedPasses
+from engine.runner.recorded.rehearsal import rehearsal
 from engine.runner.sampler import Sampled, sample_rows
 from engine.scheduler.config import SlowPasses
 from engine.scheduler.plan import ModelBatch
 from engine.scheduler.sequence import Sequence
+
+log = logging.getLogger(__name__)
 
 
 class EagerRunner:
@@ -27,9 +31,9 @@ class EagerRunner:
     max_ahead = 0
     scratch_bytes = 0
     weights: WeightMemory | None = None
-    compiling = False
     slow: SlowPasses | None = None
     recorded: RecordedPasses | None = None
+    _rehearsal: Generator[None, None, None] | None = None
 
     def __init__(self, decoder: Decoder, pages: list[int]) -> None:
         """pages: of each pool of its KV, scratch page 0 included."""
@@ -42,6 +46,7 @@ class EagerRunner:
         self.host_pools = [HostPool(size, host) for size in pool_bytes(decoder.ops, decoder.config)]
         self.recorded = RecordedPasses(decoder)
         self.notes = PassNotes()
+        self._rehearsal = rehearsal(self.recorded, decoder, self.kv, self.notes)
         self.freed = threading.Event()
 
     @property
@@ -81,9 +86,23 @@ class EagerRunner:
     def warm_up(self, progress: Callable[[float], None]) -> None:
         """Nothing: torch has its kernels."""
 
+    @property
+    def compiling(self) -> bool:
+        """Whether passes are left to rehearse."""
+        return self._rehearsal is not None
+
+    @torch.inference_mode()
     def idle_work(self) -> bool:
-        """Nothing."""
-        return False
+        """Rehearse a pass or two; returns whether more are left."""
+        if self._rehearsal is not None:
+            try:
+                next(self._rehearsal)
+            except StopIteration:
+                self._rehearsal = None
+            except Exception:
+                log.exception("rehearsing passes failed")
+                self._rehearsal = None
+        return self.compiling
 
     def trim_kv(self, highest: list[int]) -> None:
         """Nothing: untouched pages take no memory."""
@@ -119,6 +138,7 @@ class EagerRunner:
 
     def close(self) -> None:
         """Give host memory back; all else goes with the object."""
+        self._rehearsal = None
         for pool in self.host_pools:
             pool.close()
         self.freed.set()

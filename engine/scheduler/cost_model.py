@@ -94,6 +94,8 @@ class _Fit:
     """Measured against predicted time of the last tick."""
     idle: tuple[tuple[float, ...], float] | None = None
     """Features and smoothed milliseconds of the last ticks that read nothing."""
+    after_reading: bool = False
+    """Whether the last tick read."""
     anchors: list[list[float]] = field(default_factory=lambda: [[] for _ in _TOGETHER])
     """Per entry of `_TOGETHER`: theta after the last tick that had of it."""
 
@@ -123,13 +125,16 @@ class _Fit:
 
     def _observe_idle(self, x: tuple[float, ...], ms: float, steady: bool) -> None:
         """Learn of ticks that read nothing; one that reads says only that they do not last longer."""
-        alone = (x[0], x[_ROWS], 0.0, 0.0, x[_CONTEXT], 0.0)
+        alone = _alone(x)
         expected = self.idle_ms(alone)
         if x[_READS]:
             if self.idle is not None and x[_ROWS] and ms < expected:
                 self.idle = alone, ms
         elif steady:
-            self.idle = x, expected + IDLE_WEIGHT * (ms - expected) if self.idle is not None else ms
+            # After ticks that read, what was expected is old.
+            weight = 1.0 if self.idle is None or (self.after_reading and ms < expected) else IDLE_WEIGHT
+            self.idle = x, expected + weight * (ms - expected)
+        self.after_reading = x[_READS] > 0.0
 
     def idle_ms(self, x: tuple[float, ...]) -> float:
         """What was measured of ticks that read nothing, carried over to the rows `x`.
@@ -154,7 +159,12 @@ class _Fit:
             return ms
         if min(ratio, last) > DRIFT or max(ratio, last) < 1.0 / DRIFT:
             factor = min(ratio, last) if ratio > 1.0 else max(ratio, last)
-            self._scale(factor, 1.0 if x[_READS] else factor)
+            alone = self.predict(_alone(x))
+            if factor < 1.0 and alone < factor * expected:
+                # Reading takes less than was known; rows would be faster than ever, had the machine changed.
+                self._scale_reading((factor * expected - alone) / (expected - alone))
+            else:
+                self._scale(factor, 1.0 if x[_READS] else factor)
             self._follow(x)
             self.last_ratio = 1.0
             return ms
@@ -173,6 +183,13 @@ class _Fit:
             self.idle = self.idle[0], self.idle[1] * idle
         self.gram = [[TRUST * value / factor**2 for value in row] for row in self.gram]
         self.moment = [TRUST * value / factor for value in self.moment]
+
+    def _scale_reading(self, factor: float) -> None:
+        """To read became `factor` times as dear; trust the past less."""
+        for i in (_READS, _TOKENS, _PAIRS):
+            self.theta[i] *= factor
+        self.gram = [[TRUST * value for value in row] for row in self.gram]
+        self.moment = [TRUST * value for value in self.moment]
 
     def _follow(self, x: tuple[float, ...]) -> None:
         """What ticks like `x` lack changes as they did since it was last seen.
@@ -201,6 +218,11 @@ class _Fit:
                 change = max(change, step * step * own)
             if change < CONVERGED:
                 return
+
+
+def _alone(x: tuple[float, ...]) -> tuple[float, ...]:
+    """The same decode rows, with nothing read beside them."""
+    return x[0], x[_ROWS], 0.0, 0.0, x[_CONTEXT], 0.0
 
 
 class CostModel:

@@ -24,6 +24,10 @@ MOST_OWED_MS = 250.0
 REST_TICKS = 64
 """Most ticks in a row that read nothing although somebody waits: prompts get on whatever is owed."""
 
+READ_TICKS = 32
+"""After so many in a row that read, one that does not tells anew what the rows alone take: their contexts
+have grown meanwhile."""
+
 
 def unread_ms(sequence: Sequence, cost: CostModel) -> float:
     """What reading the rest of a prompt takes by itself."""
@@ -34,8 +38,11 @@ def unread_ms(sequence: Sequence, cost: CostModel) -> float:
 class Pace:
     """What is owed to the rows that decode."""
 
-    def __init__(self, tick_factor: float) -> None:
-        self._factor = tick_factor
+    def __init__(self, tick_factor: float, looks: bool = False) -> None:
+        """looks: whether one tick behind `READ_TICKS` reads nothing, where it costs nothing besides."""
+        self._factor, self._looks = tick_factor, looks
+        self._read = 0
+        """Ticks in a row that read a long prompt."""
         self._idle_ms = 0.0
         """Of the rows of the tick in flight, without prefill."""
         self._since: float | None = None
@@ -70,7 +77,10 @@ class Pace:
         self.resting = waiting and owes and self._rests < REST_TICKS
         self._rests = self._rests + 1 if self.resting else 0
         self._rested = self._rested if self.resting else 0
-        return self.resting
+        beside = waiting and idle_ms > 0.0
+        looks = beside and self._looks and self._read >= READ_TICKS
+        self._read = self._read + 1 if beside and not (self.resting or looks) else 0
+        return self.resting or looks
 
     def skip(self) -> None:
         """Count nothing of the tick in flight: it reads what is short, or has a budget of its own."""

@@ -19,7 +19,7 @@ class PromptPlanner:
     def __init__(self, cost: CostModel, config: SchedulerConfig) -> None:
         self.limit = PrefillLimit(config.max_prefill_tokens)
         self.slow = SlowModels()
-        self.pace = Pace(config.tick_factor)
+        self.pace = Pace(config.tick_factor, looks=config.few_tokens is not None)
         self._cost, self._config = cost, config
 
     def plan(

@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 MOST_BYTES = 32 << 20
 """Of all that a pass makes; models with more compute for so long that launches do not matter."""
-_ROOM = 64
-"""Blocks of a context that a recording has room for, at first."""
+_ROOM = 512
+"""Blocks of a context that a recording has room for, at first; what is not used takes no memory."""
 
 Prepare = Callable[[Sequence[PassLayout]], Any]
 Compute = Callable[[Tensor, Any, Tensor | None], Tensor]

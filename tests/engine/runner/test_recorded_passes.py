@@ -9,7 +9,8 @@ import torch
 
 from engine.api.request import Request, SamplingParams
 from engine.engine import Engine
-from engine.runner import recorded_passes
+from engine.runner.eager_runner import EagerRunner
+from engine.runner.recorded import passes as recorded_passes
 from kernels.cpu.recorded import passes
 from tests.support.tiny_gguf import make_tiny
 
@@ -18,7 +19,9 @@ SHAPE = {"quant": "Q4_K", "layers": 2, "width": 256, "ffn": 256, "heads": 4, "kv
 
 
 @pytest.fixture
-def engine() -> Iterator[Engine]:
+def engine(monkeypatch) -> Iterator[Engine]:
+    """What is recorded is what was asked for."""
+    monkeypatch.setattr(EagerRunner, "idle_work", lambda _: False)
     with Engine("cpu", kv_budget_bytes=8 << 20, speculation="off") as engine:
         yield engine
 

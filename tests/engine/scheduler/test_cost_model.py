@@ -173,3 +173,27 @@ def test_what_reading_costs_does_not_run_away_while_a_noisy_machine_only_decodes
         slower = 4.0 if tick // 50 % 7 == 0 else 1.0
         cost.observe(0, Load(1, 200 + tick), 0.3 * slower * math.exp(abs(rng.gauss(0.0, 0.4))))
     assert learned / 3.0 < cost.predict(0, asked) < 3.0 * learned
+
+
+def test_reading_that_takes_less_than_was_known_says_nothing_of_rows():
+    """Had they been thought to take less too, what the next ticks take would all be the prompt's."""
+    model, rows = CostModel(), Load(7, 1900)
+    for tick in range(40):
+        reads = (0, 64, 32)[tick % 3]
+        ms = 9.7 + (30.0 + 0.2 * reads if reads else 0.0)
+        model.observe(1, Load(7, 1600 + 7 * tick, reads, chunk_pairs(40 * tick, reads)), ms)
+    assert model.chunk_ms(1) == pytest.approx(30.0, rel=0.05)
+    for tick in range(4):
+        model.observe(1, Load(7, 1890 + 7 * tick, 4, chunk_pairs(64 + 4 * tick, 4)), 12.3)
+    assert model.predict(1, rows) == pytest.approx(9.7, rel=0.03)
+    assert model.chunk_ms(1) < 2.0
+
+
+def test_a_tick_that_reads_nothing_corrects_what_rows_were_thought_to_take():
+    model = CostModel()
+    for tick in range(60):
+        model.observe(1, Load(7, 60 + 7 * tick), 8.0)
+    for tick in range(32):
+        model.observe(1, Load(7, 480 + 7 * tick, 8, chunk_pairs(8 * tick, 8)), 15.0 + 0.25 * tick)
+    model.observe(1, Load(7, 704), 8.2)
+    assert model.idle_ms({1: Load(7, 711)}) == pytest.approx(8.2, rel=0.02)

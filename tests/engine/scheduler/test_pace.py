@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.scheduler.prefill.pace import LONG_MS, OWED_MS, REST_TICKS
+from engine.scheduler.prefill.pace import LONG_MS, OWED_MS, READ_TICKS, REST_TICKS, Pace
 from tests.engine.scheduler.test_scheduler import Bench
 
 IDLE_MS, READS_MS, TOKEN_MS = 2.2, 3.5, 0.02
@@ -145,3 +145,14 @@ def test_the_estimated_wait_counts_rests():
         bench.tick()
     assert row.remaining == 1
     assert estimate == pytest.approx((bench.ms - began) / 1e3, rel=0.25)
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_tick_now_and_then_tells_what_rows_take_whose_contexts_have_grown(looks):
+    pace = Pace(1.8, looks)
+    rests = [pace.begin(10.0, True, 0.0) for _ in range(3 * READ_TICKS + 3)]
+    expected = [looks and tick % (READ_TICKS + 1) == READ_TICKS for tick in range(len(rests))]
+    assert rests == expected
+    assert pace.steady, "such a tick is learned from"
+    for idle_ms, waiting in ((10.0, False), (0.0, True)):
+        assert not any(pace.begin(idle_ms, waiting, 0.0) for _ in range(2 * READ_TICKS))

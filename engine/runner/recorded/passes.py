@@ -13,7 +13,7 @@ from kernels.contract import PassLayout, RecordedPass
 
 MOST_TOKENS = 32
 """Of a recording: with more, what the host does is little beside what is computed."""
-MOST_KEPT = 48
+MOST_KEPT = 128
 """Recordings; those that were not used for longest go. One of 30 layers is 160 kilobytes."""
 
 
@@ -97,6 +97,11 @@ class RecordedPasses:
         if len(self._recorded) > MOST_KEPT:
             self._recorded.popitem(last=False)
         return made.logits
+
+    @property
+    def can_record(self) -> bool:
+        """Whether anything computes passes that can be."""
+        return self._recorder is not None
 
     def _may_be(self, shape: _PassShape) -> bool:
         unfit = shape.tokens > MOST_TOKENS or not shape.decode or not shape.logits or shape.chunk < 0

@@ -1,0 +1,1 @@
+"""Passes of few tokens that are recorded, and what records them before anybody waits."""
