@@ -196,7 +196,7 @@ class EngineLoop(ContextCommands):
         """Wait for a command; meanwhile do piece by piece what later passes would wait for."""
         working = False
         while True:
-            more = any(self._idle_work(model) for model in self.models if self._inbox.empty())
+            more = self.models.idle_work(self._inbox.empty, self.scheduler.cost.observe)
             if working and not more:
                 self.update_budget()
             working = more
@@ -205,13 +205,6 @@ class EngineLoop(ContextCommands):
             except queue.Empty:
                 if not more:
                     self._take_snapshot()
-
-    def _idle_work(self, model: ResidentModel) -> bool:
-        more, timings = model.runner.idle_work(), model.runner.notes.timings
-        for load, ms in timings:
-            self.scheduler.cost.observe(model.key, load, ms)
-        timings.clear()
-        return more
 
     def _move_files(self) -> None:
         """Move some KV from and to files; queue requests whose KV is back."""

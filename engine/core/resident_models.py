@@ -12,6 +12,7 @@ from engine.core.model_loader import ModelOrigin, ResidentModel
 from engine.device.faults import is_lost
 from engine.device.memory import return_freed_memory
 from engine.scheduler.config import SchedulerConfig
+from engine.scheduler.cost_model import Load
 from engine.tokenizer.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -96,6 +97,20 @@ class ResidentModels:
         for model in self:
             model.blocks.evict_all()
             model.runner.trim_kv(model.blocks.highest_used)
+
+    def idle_work(self, idle: Callable[[], bool], learn: Callable[[int, Load, float], None]) -> bool:
+        """A piece of what later passes would wait for, while nothing else is asked; whether there is more.
+
+        learn: told of a model's key, a pass and the milliseconds that it took.
+        """
+        return any(self._piece_of(model, learn) for model in self if idle())
+
+    def _piece_of(self, model: ResidentModel, learn: Callable[[int, Load, float], None]) -> bool:
+        more, timings = model.runner.idle_work(), model.runner.notes.timings
+        for load, ms in timings:
+            learn(model.key, load, ms)
+        timings.clear()
+        return more
 
     def fit_memory(self) -> None:
         """Give back KV memory that is not needed, take host memory that will be; no tick depends on it."""
