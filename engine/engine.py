@@ -376,7 +376,7 @@ class Model:
         return loop.call(lambda: loop.models.get(self._key).runner.logits(ids))
 
     def compiling(self) -> bool:
-        """Whether kernels that later passes will need are still being compiled."""
+        """Whether later passes are still being made ready: compiled, captured or rehearsed."""
         self._check_loaded()
         loop = self._engine._loop
         return loop.call(lambda: loop.models.get(self._key).runner.compiling)

@@ -124,7 +124,7 @@ class ShortBench:
     def _wait_for_kernels(self) -> None:
         """Compiling beside it would slow down what is measured first."""
         while isinstance(self._model, Compiling) and self._model.compiling():
-            self.doing = "waiting for kernels that are being compiled"
+            self.doing = "waiting until later passes are ready"
             if self._ended.wait(_POLL_SECONDS):
                 raise Ended
 

@@ -121,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
 def wait_for_kernels(model: "Model") -> None:
     """Compiling beside it would slow down what is measured first."""
     if model.compiling():
-        say("waiting for kernels that are being compiled")
+        say("waiting until later passes are ready")
     while model.compiling():
         time.sleep(_POLL_SECONDS)
 

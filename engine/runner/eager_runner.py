@@ -93,7 +93,7 @@ class EagerRunner:
 
     @torch.inference_mode()
     def idle_work(self) -> bool:
-        """Rehearse a pass or two; returns whether more are left."""
+        """Rehearse some passes; returns whether more are left."""
         if self._rehearsal is not None:
             try:
                 next(self._rehearsal)

@@ -161,7 +161,7 @@ class _Fit:
             factor = min(ratio, last) if ratio > 1.0 else max(ratio, last)
             alone = self.predict(_alone(x))
             if factor < 1.0 and alone < factor * expected:
-                # Reading takes less than was known; rows would be faster than ever, had the machine changed.
+                # Longer than rows alone still: reading is cheaper than was known, the machine as it was.
                 self._scale_reading((factor * expected - alone) / (expected - alone))
             else:
                 self._scale(factor, 1.0 if x[_READS] else factor)

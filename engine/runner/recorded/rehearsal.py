@@ -9,7 +9,6 @@ from collections.abc import Generator, Iterator
 from itertools import product
 
 import torch
-from torch import Tensor
 
 from engine.model.decoder import Decoder
 from engine.runner.base import PassNotes
@@ -29,34 +28,30 @@ LONG_MS = 40.0
 def rehearsal(
     recorded: RecordedPasses, decoder: Decoder, kv: ModelKV, notes: PassNotes
 ) -> Generator[None, None, None]:
-    """Steps of one pass or two; what they took is noted."""
+    """A few passes a step, of a slow model one; what they took is noted."""
 
-    def forward(rows: int, chunk: int) -> Tensor:
+    def forward(rows: int, chunk: int, record: bool = True) -> float:
         packed = _pass(rows, chunk, decoder.ops.block_size, kv.num_pools)
-        layouts = kv.by_group(packed.layouts)
-        logits = recorded.logits(packed, layouts, kv.groups)
-        if logits is not None:
-            return logits
-        return decoder.forward(packed.ids, layouts, kv.groups, packed.logit_rows)
+        layouts, before = kv.by_group(packed.layouts), time.perf_counter()
+        if not record or recorded.logits(packed, layouts, kv.groups) is None:
+            decoder.forward(packed.ids, layouts, kv.groups, packed.logit_rows)
+        return (time.perf_counter() - before) * 1e3
 
-    def time_pass(rows: int, chunk: int) -> float:
-        before = time.perf_counter()
-        forward(rows, chunk)
-        ms = (time.perf_counter() - before) * 1e3
+    def note(rows: int, chunk: int, ms: float) -> None:
         notes.timings.append((Load(rows, rows, chunk, chunk_pairs(1, chunk)), ms))
-        return ms
 
     if not recorded.can_record:
         return
-    forward(1, 0)
+    forward(1, 0, record=False)
     yield
-    if time_pass(1, 0) > LONG_MS:
+    ms = forward(1, 0, record=False)
+    note(1, 0, ms)
+    if ms > LONG_MS:
         return
-    yield
     for rows, chunk in _shapes():
-        forward(rows, chunk)
-        time_pass(rows, chunk)
         yield
+        forward(rows, chunk)
+        note(rows, chunk, forward(rows, chunk))
 
 
 def _shapes() -> Iterator[tuple[int, int]]:
