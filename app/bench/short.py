@@ -86,7 +86,7 @@ class ShortBench:
     def _measure(self) -> Figures:
         from app.bench.machine import describe
 
-        self._wait_for_kernels()
+        self._wait_until_ready()
         stats = self._engine.stats()
         if stats is None:
             raise EngineError("the engine is still starting")
@@ -121,8 +121,8 @@ class ShortBench:
         fits = min(most, free // row)
         return (Rows(1), Rows(fits)) if fits > 1 else (Rows(1),)
 
-    def _wait_for_kernels(self) -> None:
-        """Compiling beside it would slow down what is measured first."""
+    def _wait_until_ready(self) -> None:
+        """What is made ready beside it would slow down what is measured first."""
         while isinstance(self._model, Compiling) and self._model.compiling():
             self.doing = "waiting until later passes are ready"
             if self._ended.wait(_POLL_SECONDS):

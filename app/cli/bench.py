@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
             "load_s": round(loaded - before, 3),
             "first_token_s": round(loaded - started + first, 3),
         }
-        wait_for_kernels(model)
+        wait_until_ready(model)
         figures = measure(engine, model, bench, workload) | {"start": start, "speculation": args.speculation}
         figures["placement"] = model.info.placement
     finally:
@@ -118,8 +118,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def wait_for_kernels(model: "Model") -> None:
-    """Compiling beside it would slow down what is measured first."""
+def wait_until_ready(model: "Model") -> None:
+    """What is made ready beside it would slow down what is measured first."""
     if model.compiling():
         say("waiting until later passes are ready")
     while model.compiling():

@@ -30,28 +30,32 @@ def rehearsal(
 ) -> Generator[None, None, None]:
     """A few passes a step, of a slow model one; what they took is noted."""
 
-    def forward(rows: int, chunk: int, record: bool = True) -> float:
+    def run(rows: int, chunk: int, record: bool) -> float | None:
+        """Milliseconds; None where it was to be recorded and cannot be."""
         packed = _pass(rows, chunk, decoder.ops.block_size, kv.num_pools)
         layouts, before = kv.by_group(packed.layouts), time.perf_counter()
-        if not record or recorded.logits(packed, layouts, kv.groups) is None:
+        if not record:
             decoder.forward(packed.ids, layouts, kv.groups, packed.logit_rows)
+        elif recorded.logits(packed, layouts, kv.groups) is None:
+            return None
         return (time.perf_counter() - before) * 1e3
 
-    def note(rows: int, chunk: int, ms: float) -> None:
-        notes.timings.append((Load(rows, rows, chunk, chunk_pairs(1, chunk)), ms))
+    def note(rows: int, chunk: int, ms: float | None) -> None:
+        if ms is not None:
+            notes.timings.append((Load(rows, rows, chunk, chunk_pairs(1, chunk)), ms))
 
     if not recorded.can_record:
         return
-    forward(1, 0, record=False)
+    run(1, 0, record=False)
     yield
-    ms = forward(1, 0, record=False)
+    ms = run(1, 0, record=False)
     note(1, 0, ms)
-    if ms > LONG_MS:
+    if ms is None or ms > LONG_MS:
         return
     for rows, chunk in _shapes():
         yield
-        forward(rows, chunk)
-        note(rows, chunk, forward(rows, chunk))
+        if run(rows, chunk, record=True) is not None:
+            note(rows, chunk, run(rows, chunk, record=True))
 
 
 def _shapes() -> Iterator[tuple[int, int]]:

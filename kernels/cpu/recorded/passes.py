@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 MOST_BYTES = 32 << 20
 """Of all that a pass makes; models with more compute for so long that launches do not matter."""
 _ROOM = 512
-"""Blocks of a context that a recording has room for, at first; what is not used takes no memory."""
+"""Blocks of a context that a recording has room for, at first: 4 KiB a row."""
 
 Prepare = Callable[[Sequence[PassLayout]], Any]
 Compute = Callable[[Tensor, Any, Tensor | None], Tensor]

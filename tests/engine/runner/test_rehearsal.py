@@ -67,17 +67,12 @@ def test_ticks_find_what_they_would_record(engine, path, monkeypatch):
     assert decode_only and not any("first run" in tick.done for tick in decode_only)
 
 
-def test_what_passes_take_is_known_before_the_first_prompt(engine, path):
+def test_what_passes_take_is_known_before_the_first_prompt(engine, path, monkeypatch):
+    monkeypatch.setattr(rehearsal, "LONG_MS", 1e6)
     model = engine.load(path)
     rehearsed(model)
-
-    def known() -> tuple[bool, int]:
-        return engine._loop.scheduler.cost.has_read(model._key), len(runner_of_now().notes.timings)
-
-    def runner_of_now() -> EagerRunner:
-        return engine._loop.models.get(model._key).runner
-
-    assert engine._loop.call(known) == (True, 0)
+    assert engine._loop.call(lambda: engine._loop.scheduler.cost.has_read(model._key))
+    assert not runner_of(engine, model).notes.timings, "each is learned once"
 
 
 def test_kept_contexts_and_answers_stay_as_they_are(engine, path, held):
@@ -105,6 +100,18 @@ def test_slow_models_keep_nobody_waiting(engine, path, monkeypatch):
     assert recorded is not None and not recorded._recorded
 
 
+def test_what_cannot_be_recorded_is_not_run_again_and_again(engine, path, held):
+    model = engine.load(path)
+    runner = runner_of(engine, model)
+    passes, forward = [], runner.decoder.forward
+    runner.recorded.logits = lambda *_: None
+    runner.decoder.forward = lambda *args: passes.append(forward(*args))
+    held.undo()
+    engine._loop.call(lambda: None)
+    rehearsed(model)
+    assert len(passes) == 2
+
+
 def test_a_failure_is_logged_and_ends_it(engine, path, held, caplog):
     model = engine.load(path)
     recorded = runner_of(engine, model).recorded
@@ -116,6 +123,7 @@ def test_a_failure_is_logged_and_ends_it(engine, path, held, caplog):
 
     recorded.logits = fails
     held.undo()
+    held.setattr(rehearsal, "LONG_MS", 1e6)
     engine._loop.call(lambda: None)
     rehearsed(model)
     assert "rehearsing passes failed" in caplog.text
